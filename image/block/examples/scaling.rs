@@ -1,9 +1,9 @@
-//! What 1 to N engines inflate of an image, beside what as many plain threads do.
+//! Throughput of decompressing an image on 1 to N engines, compared with as many plain threads.
 //!
 //! `cargo run --release -p sidecore-block --example scaling -- IMAGE [SECONDS]`
 //!
-//! Why here: threads that share nothing but a counter show what the machine allows; where reads
-//! stay behind them, the way through the device is the limit.
+//! Why here: threads that share nothing but a counter show what the machine allows. Where reads are
+//! slower than these threads, the device's read path is the limit.
 //! Source: own.
 
 #![allow(clippy::print_stdout)] // A program for people.
@@ -62,7 +62,7 @@ fn stages(device: &Device) -> String {
     format!("{hand_over:.0}+{get:.0}+{:.0} us", of(Stage::Inflate))
 }
 
-/// Frames inflated by threads, each into a buffer of its own.
+/// Frames decompressed by threads, each into a buffer of its own.
 fn plain(image: &str, device: &Device, threads: usize, span: Duration) -> Result<f64> {
     let file = File::open(image)?;
     let index = device.index();

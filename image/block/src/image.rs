@@ -1,11 +1,11 @@
-//! An image's compressed bytes: a file here, or something far away that is read by ranges.
+//! An image's compressed bytes: a local file, or a remote object that is read by ranges.
 //!
 //! Why here: the device and the walks over whole images ([`crate::pack`]) need the same two things
-//! of an image, its bytes at offsets and whole frames; a network adds that frames take long to come
-//! and that many may be under way at once. Who brings them (HTTP, S3, a registry) is known above.
-//! Must stay true: an engine never waits for a network: frames are brought first, on the thread
-//! that asked; nothing that a far source brings is trusted: the frames' checks are made here, as
-//! for a file.
+//! of an image, its bytes at offsets and whole frames. Over a network, frames take long to arrive
+//! and many may be in flight at once. The crates above know the protocol (HTTP, S3, a registry).
+//! Must stay true: an engine never waits for a network: frames are fetched first, on the thread
+//! that requested them. Nothing that a remote source delivers is trusted: the frames' checks are
+//! made here, as for a file.
 //! Called from: any thread.
 
 use crate::format::{FormatError, Frame, Index, ReadAt};
@@ -15,25 +15,25 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The compressed bytes of one frame, shared by those who wait for them.
+/// The compressed bytes of one frame, shared by all readers that wait for them.
 pub type Stored = Arc<[u8]>;
 
 /// A source whose bytes come over a network. Its [`ReadAt`] serves the image's tables and single
-/// frames that nobody asked for in time.
+/// frames that were not fetched ahead of time.
 pub trait Far: ReadAt + Send {
-    /// Brings the compressed bytes of `wanted`, which are in the image's order, and blocks until
-    /// all are there. Asks for those of `ahead`, too, behind the wanted ones, without waiting.
+    /// Fetches the compressed bytes of `wanted`, which are in the image's order, and blocks until
+    /// all are there. Prefetches those of `ahead`, after the wanted ones, without waiting.
     ///
     /// # Errors
-    /// The reason why one of `wanted` cannot be had, after what retries the source makes.
+    /// The reason why one of `wanted` cannot be fetched, after the source's retries.
     fn bring(
         &self,
         wanted: &[Frame],
         ahead: &mut dyn Iterator<Item = Frame>,
     ) -> io::Result<Vec<Stored>>;
 
-    /// Compressed bytes that should be under way ahead of a sequential reader, so that the link is
-    /// never idle. Changes as the source learns about the link.
+    /// Compressed bytes that should be in flight ahead of a sequential reader, so that the link is
+    /// never idle. Changes as the source measures the link.
     fn window_bytes(&self) -> u64;
 }
 
@@ -58,7 +58,7 @@ impl Image {
         }
     }
 
-    /// The file, where it is one.
+    /// The file, if the image is local.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         match self {
@@ -67,7 +67,7 @@ impl Image {
         }
     }
 
-    /// The source far away, where it is one.
+    /// The source, if the image is remote.
     #[must_use]
     pub fn far(&self) -> Option<&dyn Far> {
         match self {

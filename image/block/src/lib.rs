@@ -1,18 +1,18 @@
-//! Compressed images, decompressed by engines: what opens, reads, writes and packs them.
+//! Compressed images, decompressed by engines: opening, reading, writing and packing them.
 //!
-//! Top-down, the way a read travels:
+//! Top-down, in the order of a read:
 //!
 //! - [`device`]: maps a read to frames, keeps a bounded cache of decompressed frames, reads ahead,
-//!   chooses the grain.
-//! - [`overlay`]: writes to an image that stays as it is, in a file of its own.
+//!   and chooses the parallelism.
+//! - [`overlay`]: copy-on-write layers above an unchanged image, each in a file of its own.
 //! - [`image`]: the compressed bytes, of a local file or a remote source.
-//! - [`pack`]: making an image, all engines compressing.
+//! - [`pack`]: packing an image, compressed on all engines.
 //!
-//! Formats, codecs and the trait that exports read ([`source`]) are `sidecore-format`'s, which is
-//! passed on here; the exports (FUSE, loop, ublk, NBD) are `sidecore-export`'s.
+//! Formats, codecs and the trait that exports read ([`source`]) are re-exported from
+//! `sidecore-format`; the exports (FUSE, loop, ublk, NBD) are in `sidecore-export`.
 //!
 //! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were
-//! inflated by SPEs).
+//! decompressed by SPEs).
 
 pub mod device;
 pub mod image;

@@ -1,4 +1,4 @@
-//! Encrypted images, from `pack` to a device's reads, and what is done to them on the way.
+//! Encrypted images, from `pack` to a device's reads, with damage and tampering in between.
 
 use crate::device::{Device, DeviceConfig};
 use crate::format::lock::{Cipher, WRAPPED_BYTES};
@@ -124,7 +124,7 @@ impl Scratch {
         Ok(Device::open_indexed(file, index, pool, DeviceConfig::default()).unwrap())
     }
 
-    /// What is read of each frame, where it can be.
+    /// The bytes read of each frame; `None` if it cannot be read.
     fn frames(&self, device: &Device) -> Vec<Option<Vec<u8>>> {
         let frames = self.raw.chunks(FRAME_BYTES as usize).enumerate();
         let read = frames.map(|(number, raw)| {
@@ -171,12 +171,12 @@ fn those_for_whom_it_is_encrypted_read_it_and_nobody_else() {
             let error = scratch.refused(&bytes, &secrets);
             assert!(error.contains("none of the keys"), "{error}");
         }
-        // Nothing of the contents is left in it, and no image is like another.
+        // No contents are left in plain text, and no two images are alike.
         let text = 1000_u32.to_le_bytes().repeat(3);
         assert!(!bytes.windows(text.len()).any(|it| it == text));
         let again = scratch.pack_for(&readers, format, cipher, true);
         assert!(again.len() == bytes.len() && again != bytes);
-        // Who has no key gets no frame by another way either.
+        // Without a key, no other way leads to a frame either.
         let image = crate::image::Image::from(File::open(scratch.path("image")).unwrap());
         let index = image.index(false).unwrap();
         let out = scratch.path("out");
@@ -267,7 +267,7 @@ fn a_changed_bit_is_refused_or_costs_the_frame_it_is_in() {
             .zip(&raw)
             .all(|(read, raw)| read.as_deref() == Some(*raw))
     );
-    // What is authenticated to be zeros is not read.
+    // Frames that are authenticated as zeros are not read.
     let file = File::open(scratch.path("image")).unwrap();
     let zeros = Index::open(&file).unwrap().frame(5);
     let zeros = zeros.offset as usize..zeros.offset as usize + zeros.stored_bytes as usize;
@@ -293,7 +293,7 @@ fn a_changed_bit_is_refused_or_costs_the_frame_it_is_in() {
     assert!(refused >= 300, "{refused}");
 }
 
-/// As somebody does who can compute checksums: an index that agrees with itself.
+/// The forger can compute checksums: the index is consistent with itself.
 #[test]
 fn frames_cannot_be_exchanged_left_out_or_called_zeros() {
     let scratch = Scratch::new();
@@ -383,7 +383,8 @@ fn a_head_with_several_passphrases_is_refused_before_any_is_tried() {
     let mut changed = [&bytes[..head_bytes], slot, &bytes[head_bytes..]].concat();
     changed[4..8].copy_from_slice(&((head_bytes - 8 + slot.len()) as u32).to_le_bytes());
     changed[18] = 2;
-    // Also for those who bring another key: nobody has to know which secrets a reader holds.
+    // The error is the same for a reader with another key: it must not reveal which secrets a
+    // reader holds.
     for secrets in [
         scratch.secrets(&[], Some("words")),
         scratch.secrets(&["one"], None),
@@ -556,7 +557,7 @@ fn an_image_that_follows_another_has_the_keys_of_the_map() {
         Guard::default(),
     );
     let head = 8 + u32::from_le_bytes(new[4..8].try_into().unwrap()) as usize;
-    // The slot's body begins behind salt and slot head: share, then the wrapped key.
+    // The slot's body begins after salt and slot header: share, then the wrapped key.
     let body = &new[20 + 32 + 4..head];
     let share: [u8; 32] = body[..32].try_into().unwrap();
     let wrapped: [u8; WRAPPED_BYTES] = body[32..].try_into().unwrap();

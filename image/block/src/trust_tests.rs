@@ -115,7 +115,7 @@ fn an_image_is_vouched_for_by_its_root_or_a_key_or_refused() {
         &["one.pub"],
         &format!("its root hash is {root}, not {wrong}"),
     );
-    // The same contents give the same root, whoever signs it.
+    // The same contents give the same root, for any signer.
     assert_eq!(scratch.pack(&[]).root_hash.unwrap(), root);
     assert_eq!(scratch.opens(Some(&root), &[]), Ok(()));
     refused(None, &["one.pub"], "nobody has signed it");

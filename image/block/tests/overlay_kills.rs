@@ -34,7 +34,7 @@ const GRAIN: usize = 4096;
 const SIZE: usize = 600 * GRAIN - 300;
 const SECTOR: u64 = 512;
 const OPERATIONS_MAX: u64 = 20_000;
-/// Operations that a writer may have done behind its last flush; one in eight is a flush.
+/// Maximum number of operations of a writer after its last flush; one in eight is a flush.
 const REACH: u64 = 400;
 
 /// The image's identity; with its key where the overlay at `path` is to be sealed.
@@ -47,7 +47,7 @@ fn identity(path: &Path) -> Identity {
     }
 }
 
-/// Key of the encrypted image in `folder`, which is made where it is not there.
+/// Key of the encrypted image in `folder`, which is created if it is missing.
 fn key(folder: &Path) -> Arc<FrameKey> {
     let (image, words) = (folder.join("image"), folder.join("identity"));
     if !image.exists() {
@@ -190,7 +190,7 @@ impl Store for Forgetful {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Held: the early writer must not come behind with older bytes.
+        // Held: the early writer must not write its older bytes later.
         let mut waiting = self.waiting.lock().unwrap();
         let mut sectors: Vec<_> = std::mem::take(&mut *waiting).into_iter().collect();
         let mut random = self.random.lock().unwrap();
@@ -220,7 +220,7 @@ fn write_early(file: &FileStore, waiting: &Waiting, mut random: u64) -> ! {
         {
             let waiting = waiting.lock().unwrap();
             let skip = split_mix(&mut random) as usize % waiting.len().max(1);
-            // It waits on, too: a sync writes it once more.
+            // It stays in the list: the next sync writes it again.
             if let Some((number, bytes)) = waiting.iter().nth(skip) {
                 file.write_at(bytes, number * SECTOR).unwrap();
             }
@@ -303,7 +303,7 @@ fn kill_one(path: &Path, seed: u64, life: Duration) -> Option<u64> {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let reader = std::thread::spawn(move || {
-        // The test runner's own words may stand before the first.
+        // The test runner's own output may precede the first.
         let number = |line: String| line.split("flushed ").nth(1)?.trim().parse::<u64>().ok();
         lines.map_while(Result::ok).filter_map(number).last()
     });
@@ -313,7 +313,7 @@ fn kill_one(path: &Path, seed: u64, life: Duration) -> Option<u64> {
     reader.join().unwrap()
 }
 
-/// For each grain what it may hold after a kill: what it held at the last flush, and since.
+/// The contents that each grain may have after a kill: those of the last flush, and later ones.
 fn model(seed: u64, flushed: Option<u64>, mut now: Vec<u8>) -> Vec<Vec<Vec<u8>>> {
     let only = |now: &[u8]| {
         now.chunks(GRAIN)

@@ -1,6 +1,6 @@
 //! Access to an image's bytes, and little-endian numbers out of them.
 //!
-//! Why here: the reader does no I/O of its own; whoever has the bytes lends them through [`Bytes`].
+//! Why here: the reader does no I/O of its own; the owner of the bytes implements [`Bytes`].
 //! Callable from any thread.
 
 use crate::{Corrupt, Error};
@@ -10,10 +10,10 @@ pub trait Bytes: Send + Sync {
     /// Size of the image in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Fills `dst` from `offset`, or fails as a whole. Blocks as long as the bytes take.
+    /// Fills all of `dst` from `offset`, or fails. Blocks until the bytes are read.
     ///
     /// # Errors
-    /// [`Unreadable`]; the cause is the lender's to log.
+    /// [`Unreadable`]; the implementation logs the cause.
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), Unreadable>;
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn array<const N: usize>(
     Ok(dst)
 }
 
-/// Fills `dst` with metadata of inode `nid`; a place outside of the image is its fault.
+/// Fills `dst` with metadata of inode `nid`; a place outside of the image makes the inode corrupt.
 pub(crate) fn fill(bytes: &dyn Bytes, offset: u64, dst: &mut [u8], nid: u64) -> Result<(), Error> {
     let end = offset.checked_add(dst.len() as u64);
     if end.is_none_or(|end| end > bytes.size_bytes()) {

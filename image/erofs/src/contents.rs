@@ -1,23 +1,23 @@
-//! Contents of files: which bytes of the image they are.
+//! Contents of files: the bytes of the image that hold them.
 //!
-//! Must stay true: what is given lies inside the image; the work is bounded by the length that was
-//! asked for.
+//! Must stay true: returned extents lie inside the image; the work is bounded by the requested
+//! length.
 
 use crate::bytes::{Bytes, fill, le16, le32};
 use crate::inode::Layout;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
 
-/// A stretch of a file.
+/// A contiguous part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Byte of the image at which it is stored; none where it is all zeros.
+    /// Byte offset in the image; `None` for a part that is all zeros.
     pub at: Option<u64>,
     /// Length in bytes, at least 1.
     pub len: u64,
 }
 
-/// Appends the extents of `len` bytes from `offset`, cut off at the file's end, neighbours joined.
+/// Appends the extents of `len` bytes from `offset`, up to the file's end, adjacent ones joined.
 pub(crate) fn extents(
     bytes: &dyn Bytes,
     sb: &Superblock,
@@ -89,7 +89,7 @@ pub(crate) fn extents(
     }
 }
 
-/// Byte of the image that byte `within` of a chunk is; none for a hole.
+/// Byte offset in the image of byte `within` of a chunk; `None` for a hole.
 fn place_of(
     entry: &[u8],
     sb: &Superblock,
@@ -119,7 +119,7 @@ fn continues(last: &Extent, at: Option<u64>) -> bool {
     }
 }
 
-/// Fills `dst` from `offset` of a file; all of it must be there.
+/// Fills `dst` from `offset` of a file; an error if the file ends before.
 pub(crate) fn read(
     bytes: &dyn Bytes,
     sb: &Superblock,
@@ -144,6 +144,6 @@ pub(crate) fn read(
     }
 }
 
-/// Entries of a chunk array that are read at once.
+/// Bytes of a chunk array that are read at once.
 const ENTRIES_BYTES: usize = 2048;
 const HOLE: u32 = u32::MAX;

@@ -1,7 +1,7 @@
 //! Directories: blocks of entries in the order of their names.
 //!
-//! A block begins with its entries, 12 bytes each, and goes on with their names; a name ends where
-//! the next one begins, the last one at a zero byte or the block's end.
+//! A block begins with its entries, 12 bytes each, followed by their names. A name ends where the
+//! next one begins, the last one at a zero byte or at the block's end.
 //!
 //! Must stay true: a name is 1 to 255 bytes without `/` and zero bytes; a look-up reads at most one
 //! block per bit of the directory's length, whatever the order of the names.
@@ -19,15 +19,15 @@ use std::cmp::Ordering;
 pub struct Entry<'b> {
     /// The name: never empty, no `/`, at most 255 bytes.
     pub name: &'b [u8],
-    /// Number of the inode, which may not be there in a damaged image.
+    /// Number of the inode, which may be missing in a damaged image.
     pub nid: u64,
-    /// Kind, as the directory says it.
+    /// Kind, according to the directory.
     pub kind: Option<Kind>,
-    /// Position behind this entry, by which a listing goes on; never 0.
+    /// Position after this entry, from which a listing continues; never 0.
     pub next: u64,
 }
 
-/// One block of a directory, its head checked.
+/// One block of a directory; its head is checked.
 struct Block<'b> {
     bytes: &'b [u8],
     entries: usize,
@@ -95,7 +95,7 @@ pub(crate) fn look_up(
 ) -> Result<Option<u64>, Error> {
     let mut buffer = Vec::new();
     let (mut low, mut high) = (0, directory.size_bytes.div_ceil(sb.block_bytes()));
-    // The last block whose first name is not behind this one.
+    // Binary search: the last block whose first name is not after this one.
     while low < high {
         let middle = low + (high - low) / 2;
         let block = read_block(bytes, sb, directory, middle, &mut buffer)?;
@@ -129,7 +129,7 @@ fn find(block: &Block<'_>, name: &[u8]) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// Visits entries from position `from` (0: the beginning) until `visit` says false.
+/// Visits entries from position `from` (0: the beginning) until `visit` returns false.
 pub(crate) fn list(
     bytes: &dyn Bytes,
     sb: &Superblock,

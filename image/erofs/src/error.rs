@@ -1,19 +1,19 @@
-//! Why a part of an image cannot be given.
+//! Reasons why a part of an image cannot be read.
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes could not be had; their lender has said why.
+    /// The bytes could not be read; the implementation of `Bytes` has logged the cause.
     #[error("the image's bytes cannot be read")]
     Unreadable,
     /// There is no erofs superblock.
     #[error("no erofs begins the image")]
     NotErofs,
-    /// The file system is one that this reader does not take.
+    /// A file system that this reader does not support.
     #[error("{0}")]
     Unsupported(#[from] Unsupported),
-    /// An inode, or what hangs on it, makes no sense.
+    /// An inode, or its contents or attributes, is not valid.
     #[error("inode {nid} is damaged: {what}")]
     Corrupt {
         /// The inode's number.
@@ -21,12 +21,12 @@ pub enum Error {
         /// The fault.
         what: Corrupt,
     },
-    /// More bytes than a caller may be given at once: a list of attributes' names.
+    /// More bytes than one call may return: a list of attributes' names.
     #[error("the attributes of inode {0} have names of more than 64 KiB")]
     TooLong(u64),
 }
 
-/// A property of a file system that this reader does not take.
+/// A property of a file system that this reader does not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {
@@ -54,7 +54,7 @@ pub enum Corrupt {
     /// A format word with unknown bits.
     #[error("its format is unknown")]
     Format,
-    /// A kind of file that there is not.
+    /// An unknown kind of file.
     #[error("its mode names no kind of file")]
     Mode,
     /// A size that its contents cannot have.
@@ -72,7 +72,7 @@ pub enum Corrupt {
     /// Attributes.
     #[error("its extended attributes are damaged")]
     Attributes,
-    /// A chunk of another device.
+    /// A chunk of another device, which is not supported.
     #[error("a chunk lies on another device")]
     Device,
 }

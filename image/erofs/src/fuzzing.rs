@@ -1,12 +1,12 @@
-//! A walk over any bytes, and small images to begin with; for the fuzzer and for tests.
+//! A walk over arbitrary bytes, and small seed images, for the fuzzer and for tests.
 
 use crate::{Bytes, Erofs, Error, Inode, Kind, Unreadable};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Reads whatever an image holds, as far as `STEPS_MAX` goes.
+/// Reads everything that an image holds, up to `STEPS_MAX` steps.
 ///
 /// # Panics
-/// Where the reader breaks a promise: a place outside of the image, a name that cannot be, more
+/// If the reader breaks a promise: a place outside of the image, a name that is not valid, more
 /// bytes read than a call may need.
 pub fn fuzz_erofs(image: &[u8]) {
     let bytes = Counted {
@@ -21,7 +21,7 @@ pub fn fuzz_erofs(image: &[u8]) {
         waiting.push(nid);
     }
     let mut steps = 0;
-    // Circles end with the steps.
+    // A cycle of directories ends with the steps.
     while let Some(nid) = waiting.pop().filter(|_| steps < STEPS_MAX) {
         steps += 1;
         if let Ok(inode) = erofs.inode(nid) {
@@ -88,7 +88,7 @@ fn look_at(erofs: &Erofs<&Counted<'_>>, inode: &Inode, image_bytes: u64) {
     }
 }
 
-/// An image that counts what is read of it.
+/// An image that counts the bytes read from it.
 struct Counted<'i> {
     image: &'i [u8],
     read: AtomicUsize,
@@ -123,7 +123,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         with(&[(inode(2) + 7 * 12, 0)]),
         // A directory in chunks.
         with(&[(inode(16) + 5, 0x41)]),
-        // A file of 2^62 bytes; a link without an end.
+        // A file of 2^62 bytes; an overlong link.
         with(&[(inode(16) + 15, 0x40), (inode(34) + 10, 1)]),
         // The root in blocks of 64 KiB.
         with(&[
@@ -137,8 +137,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A small image with blocks of 512 bytes. Names in the root, and their inodes' numbers, are
-/// [`NAMES`].
+/// A small image with blocks of 512 bytes. [`NAMES`] lists the names in the root with their inodes'
+/// numbers.
 #[must_use]
 pub fn image() -> Vec<u8> {
     let mut image = Image(vec![0; DATA]);
@@ -168,7 +168,7 @@ pub fn image() -> Vec<u8> {
     image.compact(38, PLAIN, (0o020_666, 0), 0x0103, &[], &[]);
     image.compact(40, PLAIN, (0o010_600, 0), 0, &[], &[]);
     image.compact(42, PLAIN, (0o140_600, 0), 0, &[], &[]);
-    // "tail": one block and a tail behind the inode.
+    // "tail": one block and a tail after the inode.
     let head = image.data(&pattern(512));
     image.extended(
         48,
@@ -214,7 +214,7 @@ fn directory(entries: &[(&str, u64, u8)]) -> Vec<u8> {
     out
 }
 
-/// Two attributes behind the inode, one of them by a long prefix, and a shared one.
+/// Two attributes after the inode, one of them with a long prefix, and a shared one.
 fn attributes() -> Vec<u8> {
     let mut out = vec![0; 12];
     out[4] = 1;
@@ -250,7 +250,7 @@ impl Image {
         self.put(at + 80, &0x44u32.to_le_bytes());
         self.0[at + 91] = 1;
         self.put(at + 92, &((PREFIXES / 4) as u32).to_le_bytes());
-        // The shared attribute stands at number 1.
+        // The shared attribute has number 1.
         self.put(SHARED + 4, &attribute(6, b"shared", b"by many"));
         self.put(PREFIXES, &[6, 0, 1]);
         self.put(PREFIXES + 3, b"long.");
@@ -314,7 +314,7 @@ fn count(attributes: &[u8]) -> u16 {
     }
 }
 
-/// What a damaged inode's error is, for tests.
+/// The error that reading a damaged inode returns, for tests.
 #[must_use]
 pub fn error_of(image: &[u8], nid: u64) -> Option<Error> {
     Erofs::open(image).ok()?.inode(nid).err()
@@ -330,5 +330,5 @@ const INLINE: u16 = 2;
 const CHUNKS: u16 = 4;
 const STEPS_MAX: usize = 400;
 const NAMES_MAX: usize = 64;
-/// Every call of one step together: names of 64 entries are looked up.
+/// Upper bound of all calls of one step together: names of 64 entries are looked up.
 const READ_BYTES_MAX: usize = 256 << 20;

@@ -1,7 +1,7 @@
 //! Inodes: attributes, and how the contents are laid out.
 //!
-//! Must stay true: an [`Inode`] has been checked; nothing that follows from it overflows, and the
-//! contents of a directory are no longer than the image.
+//! Must stay true: an [`Inode`] has been checked; arithmetic on its fields does not overflow, and
+//! the contents of a directory are no longer than the image.
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_inode_compact` and `_extended`.
 
 use crate::bytes::{Bytes, fill, le16, le32, le64};
@@ -42,7 +42,7 @@ impl Kind {
         })
     }
 
-    /// Bits of a mode that say it.
+    /// Bits of a mode for this kind.
     pub(crate) fn mode_bits(self) -> u16 {
         match self {
             Self::File => 0o100_000,
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Byte of a directory entry that says it.
+    /// Byte of a directory entry for this kind.
     pub(crate) fn entry_byte(self) -> u8 {
         match self {
             Self::File => 1,
@@ -86,7 +86,7 @@ impl Kind {
 /// Attributes of a file, and the place of its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inode {
-    /// Its number: the one thing by which it is found again. Hard links share it.
+    /// Its number, which alone identifies the inode. Hard links share it.
     pub nid: u64,
     /// Kind.
     pub kind: Kind,
@@ -102,12 +102,12 @@ pub struct Inode {
     pub size_bytes: u64,
     /// Time of the last change: seconds since 1970, negative before.
     pub mtime_s: i64,
-    /// And nanoseconds, below 10^9.
+    /// Nanoseconds of that time, below 10^9.
     pub mtime_ns: u32,
     /// Device number, as the kernel packs it into 32 bits (`new_encode_dev`); 0 for others.
     pub rdev: u32,
     pub(crate) layout: Layout,
-    /// Byte behind the inode: its attributes begin here.
+    /// Byte after the inode, where its attributes begin.
     pub(crate) xattrs_at: u64,
     pub(crate) xattrs_bytes: u32,
 }
@@ -115,17 +115,17 @@ pub struct Inode {
 /// Places of a file's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// None: devices, pipes, sockets.
+    /// No contents: devices, pipes, sockets.
     Nothing,
-    /// In one run.
+    /// In one contiguous run.
     Plain { at: u64 },
-    /// In one run but for the last, partial block, which lies behind the inode.
+    /// In one run except for the last, partial block, which follows the inode.
     Tail {
         at: u64,
         tail_at: u64,
         tail_from: u64,
     },
-    /// In chunks of 2^`bits` bytes whose places an array names.
+    /// In chunks of 2^`bits` bytes; an array holds their places.
     Chunks {
         entries_at: u64,
         entry_bytes: u8,
@@ -141,7 +141,8 @@ impl Inode {
         let at = at
             .filter(|&at| at < bytes.size_bytes())
             .ok_or_else(outside)?;
-        // An extended one may be the last thing in the image, and a compact one, too.
+        // An inode of either size may be the last thing in the image, so the read is cut off at its
+        // end.
         let len = (bytes.size_bytes() - at).min(EXTENDED_BYTES as u64) as usize;
         if len < COMPACT_BYTES {
             return Err(outside());
@@ -193,7 +194,7 @@ impl Inode {
             inode.mtime_s = le64(&raw, 32).cast_signed();
             inode.mtime_ns = le32(&raw, 40);
         }
-        // Shown to programs, some of which believe that there are fewer than 10^9.
+        // Programs get this value, and some of them rely on it being below 10^9.
         inode.mtime_ns = inode.mtime_ns.min(999_999_999);
         match kind {
             Kind::File | Kind::Directory | Kind::Link => {
@@ -215,7 +216,8 @@ impl Inode {
             Kind::Link => LINK_BYTES_MAX,
             Kind::File if may_have_holes => i64::MAX as u64,
             Kind::File => image_bytes,
-            // Its chunks may all be one: what a listing costs must not be a few bytes' choice.
+            // All chunks may have the same place, so a few bytes could claim a huge directory. The
+            // limit bounds the cost of a listing.
             _ => image_bytes.min(DIRECTORY_BYTES_MAX),
         };
         if self.size_bytes > limit {
@@ -225,7 +227,7 @@ impl Inode {
     }
 }
 
-/// Layout number `layout` with the inode's union; `behind` is the first byte behind the inode and
+/// Layout number `layout` with the inode's union; `behind` is the first byte after the inode and
 /// its attributes.
 fn layout(
     sb: &Superblock,
@@ -245,7 +247,7 @@ fn layout(
             }
             let tail_from = (inode.size_bytes - 1) / block_bytes * block_bytes;
             let tail_bytes = inode.size_bytes - tail_from;
-            // It lies in the inode's own block.
+            // The tail lies in the inode's own block.
             if behind % block_bytes + tail_bytes > block_bytes {
                 return Err(corrupt(Corrupt::Size));
             }
@@ -277,9 +279,9 @@ fn layout(
 pub(crate) const LINK_BYTES_MAX: u64 = 4095;
 /// The longest directory: tens of millions of names.
 pub(crate) const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
-/// Head of the attributes behind an inode.
+/// Head of the attributes after an inode.
 pub(crate) const XATTR_HEAD_BYTES: u32 = 12;
-/// Inode numbers count in steps of so many bytes.
+/// Inode numbers count in steps of this many bytes.
 pub(crate) const SLOT_BYTES: u64 = 32;
 pub(crate) const COMPACT_BYTES: usize = 32;
 pub(crate) const EXTENDED_BYTES: usize = 64;
@@ -290,5 +292,5 @@ const COMPRESSED_COMPACT: u16 = 3;
 pub(crate) const CHUNK_BASED: u16 = 4;
 const CHUNK_BITS: u16 = 0x1F;
 const CHUNK_INDEXES: u16 = 0x20;
-/// Chunks are no longer than the largest offset; a shift by more would be no shift.
+/// No chunk is longer than the largest offset; a larger shift would overflow.
 const CHUNK_BITS_MAX: u32 = 47;

@@ -1,24 +1,24 @@
 //! A reader of erofs images whose contents erofs itself does not compress; and a
 //! [writer](mod@write) of such images.
 //!
-//! Pure: bytes come in through [`Bytes`], attributes, names and places in the image go out. No I/O,
-//! no state that changes, no `unsafe`.
+//! Pure: bytes come in through [`Bytes`], attributes, names and places in the image are returned.
+//! No I/O, no mutable state, no `unsafe`.
 //!
 //! - `superblock`: sizes of blocks, places of tables, features.
 //! - `inode`: attributes, and the layout of contents.
-//! - `contents`: which bytes of the image a file's bytes are.
+//! - `contents`: places of a file's contents in the image.
 //! - `directory`: names.
 //! - `xattr`: extended attributes.
-//! - `write`: the way back, with a page of its own.
+//! - `write`: the writer, with a page of its own.
 //!
-//! For images that strangers made: every place is checked against the image's size, every number
-//! before it is used. A fault is an error for the file that it concerns, all others stay readable.
-//! No call allocates more than 256 KiB, nor works longer than what it is asked for is long.
-//! Directories may name each other in a circle; whoever walks a tree has to bear that.
+//! For images from untrusted sources: every place is checked against the image's size, every number
+//! before it is used. A fault is an error for the file that it concerns; all others stay readable.
+//! No call allocates more than 256 KiB, and its time is bounded by the length of its request.
+//! Directories may form cycles; a caller that walks a tree has to detect them.
 //!
 //! Not read: compression, several devices, fragments, 48-bit block numbers (refused by
-//! [`Erofs::open`]). The superblock's own checksum is not looked at: whoever can change the image
-//! can change it, too.
+//! [`Erofs::open`]). The superblock's own checksum is not verified: an attacker that can change the
+//! image can also change the checksum.
 //!
 //! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
 
@@ -52,10 +52,10 @@ pub struct Erofs<B> {
 }
 
 impl<B: Bytes> Erofs<B> {
-    /// Reads the superblock, and sees that the root is a directory.
+    /// Reads the superblock, and checks that the root is a directory.
     ///
     /// # Errors
-    /// [`Error`]; [`Error::Unsupported`] says what of it is not read here.
+    /// [`Error`]; [`Error::Unsupported`] names the feature that is not read here.
     pub fn open(bytes: B) -> Result<Self, Error> {
         let superblock = Superblock::read(&bytes)?;
         let prefixes = xattr::prefixes(&bytes, &superblock)?;
@@ -77,7 +77,7 @@ impl<B: Bytes> Erofs<B> {
         self.superblock.root_nid
     }
 
-    /// Number of inodes, as the image says it.
+    /// Number of inodes, according to the superblock.
     #[must_use]
     pub fn inodes(&self) -> u64 {
         self.superblock.inodes
@@ -89,7 +89,7 @@ impl<B: Bytes> Erofs<B> {
         1 << self.superblock.block_bits
     }
 
-    /// Number of blocks, as the image says it.
+    /// Number of blocks, according to the superblock.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.superblock.blocks
@@ -98,7 +98,7 @@ impl<B: Bytes> Erofs<B> {
     /// An inode by its number.
     ///
     /// # Errors
-    /// [`Error`]; any number may be asked for.
+    /// [`Error`]; any number may be passed.
     pub fn inode(&self, nid: u64) -> Result<Inode, Error> {
         Inode::read(&self.bytes, &self.superblock, nid)
     }
@@ -114,8 +114,8 @@ impl<B: Bytes> Erofs<B> {
         directory::look_up(&self.bytes, &self.superblock, directory, name)
     }
 
-    /// Visits a directory's entries, `.` and `..` among them, from position `from` (0, or
-    /// [`Entry::next`] of an earlier one) until `visit` says false.
+    /// Visits a directory's entries, `.` and `..` included, from position `from` (0, or
+    /// [`Entry::next`] of an earlier entry) until `visit` returns false.
     ///
     /// # Errors
     /// [`Error`]; entries before the fault have been visited.
@@ -147,11 +147,11 @@ impl<B: Bytes> Erofs<B> {
         }
     }
 
-    /// Appends the places of `len` bytes of a file from `offset`, in order, cut off at its end;
-    /// each lies inside the image.
+    /// Appends the places of `len` bytes of a file from `offset`, in order, up to its end; each
+    /// lies inside the image.
     ///
     /// # Errors
-    /// [`Error`]; `found` may then have some of them.
+    /// [`Error`]; `found` may then hold some of them.
     pub fn extents(
         &self,
         inode: &Inode,
@@ -162,8 +162,8 @@ impl<B: Bytes> Erofs<B> {
         contents::extents(&self.bytes, &self.superblock, inode, offset, len, found)
     }
 
-    /// Names of an inode's extended attributes, each ended by a zero byte, as `listxattr(2)` gives
-    /// them.
+    /// Names of an inode's extended attributes, each ended by a zero byte, in the format of
+    /// `listxattr(2)`.
     ///
     /// # Errors
     /// [`Error`]; [`Error::TooLong`] past 64 KiB.
@@ -180,7 +180,7 @@ impl<B: Bytes> Erofs<B> {
         Ok(names)
     }
 
-    /// Value of an extended attribute; none if the inode has none of that name.
+    /// Value of an extended attribute; `None` if the inode has no attribute of that name.
     ///
     /// # Errors
     /// [`Error`].
@@ -209,9 +209,9 @@ impl<B: Bytes> Erofs<B> {
     }
 }
 
-/// Byte behind an image's metadata, where the superblock says it: the beginning of its shared
-/// attributes, behind which our [writer](mod@write) puts nothing but contents. A hint, for whoever
-/// reads ahead; none where the bytes are no erofs, or one that is not read here.
+/// End of an image's metadata, if the superblock implies it: the beginning of the shared
+/// attributes, after which our [writer](mod@write) puts only contents. A hint for read-ahead;
+/// `None` if the bytes are not an erofs, or one that is not read here.
 ///
 /// ```
 /// assert_eq!(sidecore_erofs::metadata_end(&&[0; 4096][..]), None);
@@ -222,7 +222,7 @@ pub fn metadata_end(bytes: &dyn Bytes) -> Option<u64> {
     Some(superblock.xattr_at)
 }
 
-/// The longest list of names that `listxattr(2)` gives.
+/// The longest list of names that `listxattr(2)` returns.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The superblock: size of blocks, places of the tables, and what a reader must know.
+//! The superblock: size of blocks, places of the tables, and required features.
 //!
-//! Must stay true: a feature that changes how anything is read and is not known here is refused.
+//! Must stay true: an unknown feature that changes how anything is read is refused.
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_super_block`.
 
 use crate::bytes::{Bytes, Unreadable, le16, le32, le64};
 use crate::{Error, Unsupported};
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) block_bits: u8,
@@ -15,9 +15,9 @@ pub(crate) struct Superblock {
     pub(crate) blocks: u64,
     pub(crate) build_time_s: i64,
     pub(crate) build_time_ns: u32,
-    /// Byte at which inode numbers begin to count.
+    /// Byte from which inode numbers count.
     pub(crate) meta_at: u64,
-    /// Byte at which numbers of shared attributes begin to count.
+    /// Byte from which numbers of shared attributes count.
     pub(crate) xattr_at: u64,
     pub(crate) prefixes: u8,
     /// Byte at which the table of long prefixes begins.

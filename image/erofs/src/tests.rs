@@ -31,7 +31,7 @@ fn every_layout_gives_its_bytes() {
     assert!(contents(&erofs, &image, "map") == map);
     assert!(contents(&erofs, &image, "attributes") == pattern(700));
     assert!(contents(&erofs, &image, "tail") == pattern(612));
-    // A part that begins in one chunk and ends in the next.
+    // A range that begins in one chunk and ends in the next.
     let mut found = Vec::new();
     let inode = find(&erofs, "chunks");
     erofs.extents(&inode, 1000, 100, &mut found).unwrap();
@@ -46,7 +46,7 @@ fn names_and_kinds_are_those_of_the_directory() {
     let root = erofs.inode(erofs.root()).unwrap();
     let mut listed = Vec::new();
     let mut from = 0;
-    // One entry at a time: each position goes on where it should.
+    // One entry at a time: each position continues at the right entry.
     loop {
         let before = listed.len();
         erofs
@@ -146,7 +146,7 @@ fn damage_in_any_place_is_borne() {
     seeds().iter().for_each(|seed| fuzz_erofs(seed));
     let image = image();
     let mut damaged = image.clone();
-    // All but contents.
+    // All bytes except contents.
     for at in 1024..4608 {
         for byte in [0xFF, image[at] ^ 1] {
             damaged[at] = byte;

@@ -1,4 +1,4 @@
-//! Extended attributes: behind the inode, or in a table that inodes share.
+//! Extended attributes: after the inode, or in a table that inodes share.
 //!
 //! Must stay true: the work for one inode is bounded by its own attributes' bytes (at most 256 KiB)
 //! and 255 shared ones.
@@ -10,7 +10,7 @@ use crate::inode::XATTR_HEAD_BYTES;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
 
-/// A prefix of names that stands in the image.
+/// A prefix of names that the image defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix {
     base: u8,
@@ -24,7 +24,7 @@ pub(crate) fn prefixes(bytes: &dyn Bytes, sb: &Superblock) -> Result<Box<[Prefix
     for _ in 0..sb.prefixes {
         at = at.next_multiple_of(4);
         let len = usize::from(le16(&array::<2>(bytes, at, sb.root_nid)?, 0));
-        // The kernel bounds the infix likewise: it is a part of a name.
+        // The kernel has the same limit: the infix is a part of a name.
         if len == 0 || len > 1 + NAME_BYTES_MAX {
             return Err(Error::corrupt(sb.root_nid, Corrupt::Attributes));
         }
@@ -49,8 +49,8 @@ pub struct Attribute {
     pub(crate) value_at: u64,
 }
 
-/// Visits an inode's attributes until `visit` says false. Names with a prefix that nobody knows are
-/// left out, as the kernel does.
+/// Visits an inode's attributes until `visit` returns false. Names with an unknown prefix are left
+/// out, as the kernel does.
 pub(crate) fn each(
     bytes: &dyn Bytes,
     sb: &Superblock,
@@ -109,7 +109,8 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// A name with what its prefix's number stands for; none for a number, or a name, that nobody has.
+/// The full name: its prefix's text, then its own. `None` for a prefix number that is not defined,
+/// or a name that is not valid.
 fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
     let (base, infix): (u8, &[u8]) = match index & LONG {
         0 => (index, &[]),
@@ -127,11 +128,11 @@ fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     let full = [base, infix, name].concat();
-    // A zero byte would end it early in the list that programs get.
+    // A zero byte would end the name early in the list that programs get.
     (full.len() <= NAME_BYTES_MAX && !full.contains(&0)).then_some(full)
 }
 
 const ENTRY_BYTES: usize = 4;
 const NAME_BYTES_MAX: usize = 255;
-/// Bit of a prefix's number: it counts in the image's table.
+/// Bit of a prefix's number that selects the image's own table.
 const LONG: u8 = 0x80;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Memory whose extents cost nothing to look up either.
 struct Flat {
     memory: MemorySource,
-    /// Work before and after a delivery, as an inflating device has it.
+    /// Work before and after a delivery, as a decompressing device has it.
     work: [Duration; 2],
 }
 

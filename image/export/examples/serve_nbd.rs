@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stopper = server.stopper();
     let serving = std::thread::spawn(move || server.run());
     println!("ready");
-    // Ends when the terminal does, or whoever started this closes our input.
+    // Ends when the terminal does, or when the parent process closes our input.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     stopper.stop();
     serving.join().map_err(|_| "the server panicked")??;

@@ -1,9 +1,9 @@
 //! An image as a block device: ublk where the kernel has it, else a loop device on the FUSE file.
 //!
-//! Why here: programs that want a device (mount(8), partition tools, virtual machines) get one.
-//! [`serve`] runs in the server's process, [`detach`] in any other.
+//! Why here: programs that need a block device (mount(8), partition tools, virtual machines) get
+//! one. [`serve`] runs in the server's process, [`detach`] in any other.
 //!
-//! Must stay true: a device that is in use is not taken away unasked.
+//! Must stay true: a device in use is not removed without `force`.
 //! Callable from any thread that does not serve reads; both block.
 
 use super::fuse::FuseOptions;
@@ -29,7 +29,7 @@ pub fn serve(
     ready: impl FnOnce(&Ready) -> io::Result<()> + Send,
 ) -> Result<(), ExportError> {
     match ublk::available() {
-        // Its queues answer reads alone.
+        // ublk queues answer reads only.
         Ok(()) if source.writes().is_none() => {
             ublk::serve(source, image, options.read_ahead_bytes, ready)
         }
@@ -42,9 +42,9 @@ pub fn serve(
     }
 }
 
-/// Takes a device away that [`serve`] made. With `force`, its users are no reason to refuse: they
-/// get errors where it is only read, and go on with it where it is written. What was written is
-/// flushed by `flusher` before and after.
+/// Removes a device that [`serve`] made. With `force`, users of the device do not prevent it: they
+/// get errors if it is read-only, and keep using it if it is writable. `flusher` flushes written
+/// data before and after.
 ///
 /// # Errors
 /// [`ExportError::NotAttached`], [`ExportError::DeviceBusy`], [`ExportError::NotFlushed`] (nothing
@@ -62,7 +62,7 @@ pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undon
         states.clean_stale()?;
         return Err(ExportError::NotAttached(path));
     };
-    // Whatever dead servers have left goes now; this device too, if its server is dead.
+    // Leftovers of all dead servers are removed now; this device too, if its server is dead.
     states.clean_stale()?;
     if !entry.is_alive() {
         return after_death(&entry);
@@ -84,7 +84,7 @@ pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undon
     }
 }
 
-/// Takes a ublk device away, also one whose server died.
+/// Removes a ublk device, even if its server died.
 fn detach_ublk(
     states: &StateDir,
     dev_id: u32,
@@ -96,7 +96,7 @@ fn detach_ublk(
         return Err(ExportError::NotAttached(path));
     }
     match ublk::stop(dev_id, force) {
-        // Its server may just have taken it away by itself.
+        // Its server may just have removed it.
         Ok(()) | Err(ublk::Error::NoSuchDevice { .. }) => {}
         Err(ublk::Error::Busy { .. }) => {
             let device = path.display().to_string();
@@ -129,7 +129,7 @@ fn mounts_here(entry: &Entry) -> Result<Vec<PathBuf>, ExportError> {
 }
 
 /// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the
-/// driver knows that: it then goes when it is closed.
+/// driver knows that: it is then removed when it is closed.
 fn refuse_if_used(entry: &Entry, path: &Path, mounts: &[PathBuf]) -> Result<(), ExportError> {
     let device = path.display().to_string();
     if let Some(dir) = mounts.first() {

@@ -1,5 +1,4 @@
-//! Why an image could not be mounted or attached, or that could not be undone. Each message is one
-//! line that says what to do next.
+//! Errors of mounting, attaching, and undoing both. Each message is one line with the next step.
 
 use crate::fuse::FuseError;
 use sidecore_format::source::{ReadError, WriteError};
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// Not root, or root of a container without the right.
+    /// Neither root nor CAP_SYS_ADMIN in this container.
     #[error(
         "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --rootless IMAGE DIR` reads \
          erofs images, `--file-only` shows the contents as one file, and `sidecore block serve \
@@ -53,26 +52,26 @@ pub enum ExportError {
          block device"
     )]
     NoFileSystem,
-    /// A file system that was not named.
+    /// A file system that is not enabled for the kernel's drivers.
     #[error(
         "{0} is inside, and the kernel is handed only erofs and squashfs unless others are named; \
          give --fs {0} if you trust whoever made this image (docs/untrusted-images.md), or read it \
          with other programs through --file-only or `sidecore block serve`"
     )]
     NotAllowed(&'static str),
-    /// A file system that nobody writes to.
+    /// The file system is read-only.
     #[error(
         "{0} is inside, which cannot be written to; mount it without --overlay, or pack the \
          directory again with --inner ext4 and mount it with --fs ext4"
     )]
     NotWritable(&'static str),
-    /// A file system that is not read without the kernel.
+    /// A file system that Sidecore itself cannot read.
     #[error(
         "{0} is inside, and only erofs is read without the kernel; pack the directory again (erofs \
          is what `pack` makes of one), or mount it as root"
     )]
     OnlyErofs(&'static str),
-    /// The erofs inside is damaged, or has features that are not read.
+    /// The erofs inside is damaged, or has unsupported features.
     #[error("cannot read the file system inside: {0}; root can mount it with the kernel's reader")]
     Erofs(#[from] sidecore_erofs::Error),
     /// The image is a partitioned disk.
@@ -91,7 +90,7 @@ pub enum ExportError {
         file_system: &'static str,
         /// The operating system's error.
         source: io::Error,
-        /// The kernel's own words, each after a semicolon, or nothing.
+        /// The kernel's messages, each after a semicolon, or nothing.
         messages: String,
     },
     /// FUSE failed.
@@ -117,7 +116,7 @@ pub enum ExportError {
          first"
     )]
     TooMany(usize),
-    /// Nothing of ours is there.
+    /// No mount of ours is there.
     #[error("no image is mounted on {0}; `umount` is for other mounts")]
     NotMounted(PathBuf),
     /// Not in this mount namespace, or not any more.
@@ -131,7 +130,7 @@ pub enum ExportError {
         /// The server's process number.
         pid: u32,
     },
-    /// Something that was written cannot be made durable.
+    /// Written data cannot be made durable.
     #[error(
         "what was written to {place} cannot be made durable: {reason}; {state}",
         place = place.display()
@@ -147,15 +146,15 @@ pub enum ExportError {
     /// Written data cannot be made durable.
     #[error("cannot make durable what was written: {0}")]
     Write(WriteError),
-    /// A server ended with something that is not durable.
+    /// A server ended with data that are not durable.
     #[error("something that was written is lost: {0}")]
     Lost(String),
-    /// A file system that would lose what programs are just writing.
+    /// A file system that would lose data that programs are writing.
     #[error(
         "{0} cannot be shut down under programs that use it; it is served until they let go of it"
     )]
     NotShutDown(&'static str),
-    /// No device of ours.
+    /// The device was not made by `attach`.
     #[error(
         "{0} is no device that `sidecore block attach` made; `losetup --detach` is for other \
          loop devices"
@@ -181,7 +180,7 @@ pub enum ExportError {
         /// The next step for the user.
         next: String,
     },
-    /// The server is still there although all was undone.
+    /// The server still runs although all was undone.
     #[error(
         "the server (process {0}) does not end; stop it with `kill -9 {0}` and run this command \
          again"
@@ -209,7 +208,7 @@ impl ExportError {
     }
 }
 
-/// The module that brings a file system.
+/// The kernel module of a file system.
 fn module(file_system: &str) -> &str {
     match file_system {
         "iso9660" => "isofs",

@@ -1,31 +1,31 @@
-//! The image as one file in a FUSE file system, which takes writes where the source does.
+//! Exports the image as one file in a FUSE file system, which takes writes if the source does.
 //!
-//! Why here: it is the export that every kernel has, and what `mount` (erofs or a loop device on
-//! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
-//! pieces go to the kernel.
+//! Why here: every kernel has it, and `mount` (erofs or a loop device on the file) and `attach` are
+//! built on it. Thin: offsets and lengths go to the [`BlockSource`], its pieces go to the kernel.
 //!
-//! Must stay true: one read costs one `writev` of its pieces where they lie, in slots of the
-//! source's cache that stay as they are until the kernel has copied them, so none is copied on our
-//! side (what touches the padding, or holes of a file of a tree, is gathered in a buffer of the
-//! serving thread); no read allocates after the thread's first. A source that fails a read fails
-//! exactly this read. The file changes through the kernel alone, so the kernel may keep all it has
-//! read.
+//! Must stay true: one read costs one `writev` of its pieces in place. They lie in slots of the
+//! source's cache that stay unchanged until the kernel has copied them, so the server copies
+//! nothing (except reads that touch the padding, or holes of a file in a tree: they are gathered in
+//! a buffer of the serving thread). No read allocates after the thread's first. A source that fails
+//! a read fails exactly this read. The file changes through the kernel alone, so the kernel may
+//! keep everything that it has read.
 //!
-//! The file is normally in a mount that has no path at all ([`MountPoint::Hidden`]). `fsmount(2)`
-//! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
-//! given to erofs or to a loop device, whose reference is then all that keeps the FUSE file system,
-//! and with it the server, alive. So nothing can be left behind by a crash, no other mount
-//! namespace can copy the mount, and the server ends by itself when its last user goes, however it
-//! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
+//! The file is normally in a mount without a path ([`MountPoint::Hidden`]). `fsmount(2)` returns a
+//! descriptor of a detached mount. The file is opened through it and passed to erofs or to a loop
+//! device; only their reference then keeps the FUSE file system, and with it the server, alive. So
+//! a crash leaves nothing behind, no other mount namespace can copy the mount, and the server ends
+//! when its last user is gone, for whatever reason. [`MountPoint::At`] is for users without root,
+//! through `fusermount3`.
 //!
 //! After an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
-//! io_uring, one for each processor. Answers are then copied once more, into memory that the kernel
-//! takes them from, and switches of process are saved: on two cores neither showed.
+//! io_uring, one for each processor. That saves context switches, but replies are copied a second
+//! time, into memory that the kernel takes them from. On two cores neither effect was measurable.
 //!
-//! - `abi` (pure): the bytes of requests and answers; `session`: reads and dispatches them;
-//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file
-//!   system.
-//! - `place`: mounting, with and without root; `connection`: ending what somebody still holds.
+//! - `abi` (pure): the bytes of requests and replies; `session`: reads and dispatches them;
+//!   `queued`: requests of queues; `outlet`: sends replies; `nodes`: the file system's side of a
+//!   session.
+//! - `place`: mounting, with and without root; `connection`: aborts a connection that is still in
+//!   use.
 //! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
 //!   `store`: their pages before they are read.
@@ -90,11 +90,11 @@ pub struct FuseOptions {
     pub gid: u32,
     /// Permission bits; only the read bits are kept.
     pub mode: u32,
-    /// Have the kernel compare modes and owners with who asks. Always so where root mounts, whose
-    /// mounts all users see.
+    /// Have the kernel check each caller's access by modes and owners. Always on for mounts by
+    /// root, which all users see.
     pub check_permissions: bool,
-    /// Have the kernel forget the file's pages soon after they were delivered: for one that a
-    /// file system is mounted on, which keeps its own.
+    /// Have the kernel drop the file's pages soon after they were delivered: for a file that a file
+    /// system is mounted on, which keeps pages of its own.
     pub drop_behind: bool,
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
@@ -149,7 +149,7 @@ pub enum FuseError {
 }
 
 /// A FUSE file system that serves one image. Dropping it does not end it: it ends when its last
-/// user goes.
+/// user is gone.
 #[derive(Debug)]
 pub struct FuseServer {
     thread: JoinHandle<io::Result<()>>,
@@ -161,8 +161,8 @@ pub struct FuseServer {
     place: SharedPlace,
 }
 
-/// The mount of a session on a directory. The session unmounts it at its end, [`FuseServer`] where
-/// the set-up fails.
+/// The mount of a session on a directory. The session unmounts it at its end; [`FuseServer`] does
+/// if the set-up fails.
 type SharedPlace = Arc<Mutex<Option<place::Place>>>;
 
 /// A device number, as in `st_dev`.
@@ -191,7 +191,8 @@ impl FuseServer {
         let writable = source.writes().is_some();
         let mut image = ImageFs::new(source, options);
         let mut delivered = None;
-        // Pages of a file that is written are not dropped: its writers may hold them.
+        // Pages of a file that is written are not dropped: the kernel may hold unwritten data in
+        // them.
         if options.drop_behind && !writable {
             let (behind, line) = behind::line();
             image.drop_behind(behind);
@@ -204,9 +205,9 @@ impl FuseServer {
         Self::start_fs(image, writable, options, place, beside, on_end)
     }
 
-    /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
-    /// all users, each of whom may read what modes and owners let him read; whoever else mounts,
-    /// sees all of them, and nobody else sees any.
+    /// As [`Self::start`], with the files inside an image instead of one file. A mount by root is
+    /// visible to all users, each of whom may read what modes and owners allow. A mount by another
+    /// user is visible to that user only, and shows that user all files.
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.
@@ -240,7 +241,8 @@ impl FuseServer {
         let mut kind = place::Kind {
             source: "sidecore".into(),
             writable,
-            // One that has no path is nobody's but the kernel's, which asks as anybody.
+            // A mount without a path serves the kernel alone, which asks with the credentials of
+            // any user.
             for_all: true,
             check_permissions: false,
         };
@@ -315,9 +317,9 @@ impl FuseServer {
         })
     }
 
-    /// Opens the file, as erofs and the loop device want it: for reading, and for writing where the
-    /// source takes writes. Waits for the session, as its close does: in a process that may be
-    /// killed meanwhile, to be called [apart](sidecore_sys::apart).
+    /// Opens the file for erofs or the loop device: for reading, and for writing if the source
+    /// takes writes. Waits for the session, as its close does: in a process that may be killed
+    /// meanwhile, call it [apart](sidecore_sys::apart).
     ///
     /// # Errors
     /// Those of `openat(2)`.
@@ -336,27 +338,27 @@ impl FuseServer {
         self.device
     }
 
-    /// True where requests come by queues over io_uring.
+    /// True if requests come by queues over io_uring.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         self.queued
     }
 
-    /// Takes a mount away from its directory, because what was to stand on it could not be made.
+    /// Removes a mount from its directory, because the set-up on top of it failed.
     pub fn take_away(self) {
         drop(self.place.lock().take());
     }
 
-    /// Lets go of a hidden mount, so that only the users of the file keep it alive.
+    /// Releases a hidden mount, so that only the users of the file keep it alive.
     #[must_use]
     pub fn release(self) -> JoinHandle<io::Result<()>> {
         self.thread
     }
 }
 
-/// Tells the kernel how far to read ahead on a file system without a block device. FUSE's own
-/// setting can only lower the kernel's 128 KiB, so this goes through sysfs; where that is not to be
-/// had, reads are only slower.
+/// Sets the kernel's read-ahead on a file system without a block device. FUSE's own setting can
+/// only lower the kernel's 128 KiB, so this goes through sysfs; if that is not possible, reads are
+/// only slower.
 pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     let path = format!(
         "/sys/class/bdi/{}:{}/read_ahead_kb",
@@ -377,7 +379,7 @@ fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, D
         }
         (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
     };
-    // Without a request to ourselves, for which a killed process would wait without end.
+    // Without a request to ourselves: a killed process would wait for its reply for ever.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&root, "", flags, StatxFlags::empty())
         .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
@@ -388,8 +390,8 @@ fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, D
     Ok((root, device))
 }
 
-/// Ends the process of a session that cannot go on: programs may wait for its answers, and get
-/// errors by that. Its record stays, as if it had been killed: `umount` takes away what is left.
+/// Ends the process of a session that cannot continue: programs may wait for its replies, and get
+/// errors this way. Its record stays, as after a kill: `umount` removes the rest.
 fn break_off(error: &io::Error) {
     tracing::error!("no more answers from this server ({error}); its files give errors");
     std::process::exit(1);
@@ -399,8 +401,8 @@ fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
     FuseError::Os { what, hint, source }
 }
 
-/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for
-/// nothing.
+/// One thread a core, within bounds: a thread waits while engines decompress, so more threads would
+/// only wait.
 fn threads_default() -> usize {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     cores.clamp(2, 8)
@@ -408,7 +410,7 @@ fn threads_default() -> usize {
 
 /// The most threads that may serve one image.
 pub const THREADS_MAX: usize = 64;
-/// Read-ahead unless told otherwise.
+/// Read-ahead by default.
 pub const READ_AHEAD_BYTES_DEFAULT: u32 = 1 << 20;
 
 #[cfg(test)]

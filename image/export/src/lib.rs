@@ -14,12 +14,12 @@ pub use error::ExportError;
 
 use std::path::PathBuf;
 
-/// A mount, a file or a device that can be used now, and the server behind it.
+/// A mount, a file or a device that is ready for use, and the server behind it.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Ready {
     /// The directory, the file or the device.
     pub place: PathBuf,
-    /// Path that reads take, for people: "erofs, straight from the FUSE file".
+    /// The path of reads, for messages: "erofs, straight from the FUSE file".
     pub way: String,
     /// The server's directory of records, with its log.
     pub state: PathBuf,

@@ -4,12 +4,11 @@
 //! the kernel has no ublk.
 //!
 //! Must stay true: a device for a mount clears itself when its last user closes it, so that a
-//! server that dies between two steps leaves none behind; only a device whose file is the one we
-//! gave it is ever cleared.
+//! server that dies between two steps leaves none behind. Only a device that is connected to our
+//! own file is ever cleared.
 //!
 //! Callable from any thread; every call may block while the kernel reads the file through our own
 //! server, so never call it from a thread that serves reads.
-//! Source: loop(4), `include/uapi/linux/loop.h`.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,14 +21,14 @@ use std::path::PathBuf;
 /// Lifetime of a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Goes when its last user closes it (a mount).
+    /// Removed when its last user closes it (a mount).
     UntilUnused,
     /// Stays until it is cleared (`attach`); its partitions become devices too.
     UntilCleared,
 }
 
-/// A loop device that this process has connected. Dropping it closes the descriptor, which is the
-/// last user of a device that was made [`Lifetime::UntilUnused`] unless a mount has it.
+/// A loop device that this process has connected. Dropping it closes the descriptor; for
+/// [`Lifetime::UntilUnused`] that is the last user, unless a mount has the device.
 #[derive(Debug)]
 pub struct LoopDevice {
     number: u32,
@@ -38,8 +37,8 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Connects a free loop device to `file`, read-only unless `writable`. With `direct_io` its
-    /// requests reach the file's server as they are, and no second page cache holds the same bytes:
-    /// best for a device that is read in large pieces. Without, the file's read-ahead serves the
+    /// requests reach the file's server unchanged, and no second page cache holds the same bytes:
+    /// best for a device that is read in large pieces. Without it, the file's read-ahead serves the
     /// small scattered reads of a file system several times faster.
     ///
     /// # Errors
@@ -70,8 +69,8 @@ impl LoopDevice {
                 loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags),
             ) {
                 Ok(()) => {
-                    // A step of its own: a file that cannot do it costs a second cache, not the
-                    // device.
+                    // A separate step: for a file that does not support it, the device still works,
+                    // with a second cache.
                     if direct_io && let Err(error) = loop_control::set_direct_io(&device, true) {
                         tracing::debug!("loop{number} reads through the page cache: {error}");
                     }
@@ -101,12 +100,10 @@ pub fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
 
-/// True when loop device `number` is connected to the file of the hidden FUSE mount that bears this
-/// name.
+/// True when loop device `number` is connected to the file of this name in a hidden FUSE mount.
 #[must_use]
 pub fn is_on(number: u32, file_name: &str) -> bool {
-    // The file has no path that leads to it, so the kernel shows its name in the mount, after a
-    // slash.
+    // No path leads to the file, so the kernel shows its name within the mount, after a slash.
     std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"))
         .is_ok_and(|name| name.trim_end().trim_start_matches('/') == file_name)
 }
@@ -131,10 +128,10 @@ pub fn all_on(file_name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Clears loop device `number`; one that is in use goes when its last user closes it.
+/// Clears loop device `number`; a device in use is cleared when its last user closes it.
 ///
 /// # Errors
-/// Those of the driver; a device that is connected to nothing is no error.
+/// Those of the driver; a device that is not connected is no error.
 pub fn clear(number: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let device = rustix::fs::open(path(number), flags, Mode::empty())?;
@@ -144,7 +141,7 @@ pub fn clear(number: u32) -> io::Result<()> {
     }
 }
 
-/// Tries to get an unused device while other processes do the same.
+/// Attempts to get an unused device while other processes do the same.
 pub const ATTEMPTS_MAX: usize = 64;
 /// The logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
 pub const SECTOR_BYTES: u32 = 512;

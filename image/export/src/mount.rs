@@ -1,6 +1,6 @@
 //! Mounting the file system inside an image, and undoing it.
 //!
-//! Why here: the export that needs nothing of its users: they see a directory. [`serve`] runs in
+//! Why here: the export that needs no tools of its users: they see a directory. [`serve`] runs in
 //! the server's process (see `server.rs` for the order of things), [`umount`] in any other.
 //!
 //! Must stay true: after `umount`, or after the next command when a server was killed, nothing is
@@ -29,18 +29,19 @@ pub(super) use undo::Undoing;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Undone {
-    /// Nothing is left, and all that was written is safe.
+    /// Nothing is left, and all written data are safe.
     Completely,
-    /// Its users get errors now, and the rest goes when they do. Nothing was written to it.
+    /// Its users get errors now, and the rest is removed when they close it. Nothing was written to
+    /// it.
     TakenAway,
-    /// Others have it still, and can go on; its server ends when they let go of it. What was
+    /// Others still use it, and can continue; its server ends when they release it. All data
     /// written so far is safe.
     StillUsed(By),
-    /// Its server had died. What was written and not flushed before is lost.
+    /// Its server had died. Written data that were not flushed before are lost.
     ServerDied,
 }
 
-/// Somebody who still has a mount or a device.
+/// The current user of a mount or a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum By {
@@ -52,9 +53,9 @@ pub enum By {
     Programs,
 }
 
-/// Undoes what `serve` set up on `dir`. With `force`, programs that use it do not keep it here:
-/// they get errors where it is only read, and go on with what they have open where it is written.
-/// `flusher` flushes written data before and after.
+/// Undoes the set-up of `serve` on `dir`. With `force`, programs that use it do not prevent that:
+/// they get errors if it is read-only, and keep their open files if it is writable. `flusher`
+/// flushes written data before and after.
 ///
 /// # Errors
 /// [`ExportError::NotMounted`], [`ExportError::Busy`] and [`ExportError::NotFlushed`] (nothing has
@@ -62,7 +63,7 @@ pub enum By {
 pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
     let states = StateDir::of_user();
     let entry = find(&states, dir)?;
-    // Whatever dead servers have left goes now; this one too, if its server is dead.
+    // Leftovers of all dead servers are removed now; this mount too, if its server is dead.
     states.clean_stale()?;
     let (Some(entry), Some(record)) = (
         &entry,
@@ -88,7 +89,7 @@ pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, 
     undoing.result(outcome, &record.dir)
 }
 
-/// The mount is not in this namespace's table: its server is about to end, or has others to serve.
+/// The mount is not in this namespace's table: its server is about to end, or serves other users.
 fn already_gone(
     entry: &Entry,
     dir: &Path,
@@ -120,8 +121,8 @@ pub(crate) fn after_death(entry: &Entry) -> Result<Undone, ExportError> {
     })
 }
 
-/// True when a server's process ended before `limit` had passed. If it was killed, its directory
-/// stays for [`StateDir::clean_stale`].
+/// True when a server's process ended within `limit`. If it was killed, its directory stays for
+/// [`StateDir::clean_stale`].
 pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
     let start = Instant::now();
     while entry.is_alive() {
@@ -133,8 +134,7 @@ pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
     true
 }
 
-/// The image, as its server was given it, that is mounted on `dir` by a server of this user's that
-/// lives.
+/// The image (as its server received it) that a living server of this user has mounted on `dir`.
 ///
 /// # Errors
 /// When the records or the table of mounts cannot be read.
@@ -152,9 +152,9 @@ pub fn image_on(dir: &Path) -> Result<Option<PathBuf>, ExportError> {
     Ok(found.map(|_| entry.record.image))
 }
 
-/// The server that mounted on `dir`; the newest, if there was one before it.
+/// The server that mounted on `dir`; the newest, if there are several.
 fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
-    // A dead mount cannot be looked into, so its name must do as it is written, symbolic links
+    // A dead mount cannot be accessed, so the name is compared as written, with the symbolic links
     // above it resolved.
     let absolute = std::path::absolute(dir).map_err(|source| ExportError::Directory {
         dir: dir.to_owned(),
@@ -178,6 +178,6 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
     Ok(entries.pop())
 }
 
-/// Time limit for a server to see that it is not needed any more.
+/// Time limit for a server to notice that it is not needed any more.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

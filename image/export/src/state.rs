@@ -1,19 +1,18 @@
 //! Records of mounts and attached devices, in files that survive the server.
 //!
-//! Why here: `umount` and `detach` run in other processes than the server, and a server that was
-//! killed cannot clean up after itself; the next command does it from these records.
+//! Why here: `umount` and `detach` run in other processes than the server, and a killed server
+//! cannot clean up; the next command does it from these records.
 //!
-//! One directory a server, `/run/sidecore/block/N` (people without root:
+//! One directory for each server, `/run/sidecore/block/N` (without root:
 //! `$XDG_RUNTIME_DIR/sidecore/block/N`), with `state.json` (a [`Record`]), `lock` (held by the
 //! server as long as it lives) and `log` (its standard error).
 //!
 //! Must stay true:
-//! - A record names a mount or a device before that can be seen by others, so whatever is left has
-//!   a record.
-//! - Whether a server lives is told by its lock, which the kernel drops with the process: no
-//!   process number that was used again, and no other PID namespace, can deceive it. Its process
-//!   number is used only while the lock is held.
-//! - Cleaning touches only what still is what the record says: the mount's number and source, the
+//! - A record names a mount or a device before others can see it, so whatever is left has a record.
+//! - The lock alone decides if a server lives: the kernel drops it with the process, so neither a
+//!   reused process number nor another PID namespace can mislead. The process number is used only
+//!   while the lock is held.
+//! - Cleaning touches only objects that still match the record: the mount's number and source, the
 //!   loop device's file.
 //!
 //! Callable from any thread; [`StateDir::clean_stale`] may take as long as an unmount does.
@@ -39,7 +38,7 @@ pub struct Record {
     pub pid: u32,
     /// The image's absolute path.
     pub image: PathBuf,
-    /// The file's name inside the FUSE mount, by which its loop device is known again.
+    /// The file's name inside the FUSE mount, which identifies its loop device.
     pub file_name: String,
     /// The FUSE file system; its minor number names the connection that can be aborted.
     pub fuse: Option<Device>,
@@ -49,14 +48,14 @@ pub struct Record {
     pub device: Option<PathBuf>,
     /// The mount on a directory, where there is one.
     pub mount: Option<MountRecord>,
-    /// It takes writes; so do records that do not say.
+    /// It takes writes; records without this field do, too.
     #[serde(default = "yes")]
     pub writable: bool,
-    /// The kernel has let go of all that was set up: the server makes durable what it has, and
+    /// The kernel has released everything that was set up: the server makes its data durable, and
     /// ends.
     #[serde(default)]
     pub released: bool,
-    /// Reason for which something that was written is not durable.
+    /// The reason why written data are not durable.
     #[serde(default)]
     pub fault: Option<String>,
 }
@@ -65,7 +64,7 @@ fn yes() -> bool {
     true
 }
 
-/// A mount on a directory that people see.
+/// A visible mount on a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountRecord {
     /// The directory, absolute.
@@ -73,15 +72,15 @@ pub struct MountRecord {
     /// The mount's source, as the mount table names it.
     pub source: String,
     /// The mount's number in the server's namespace; `None` for a FUSE file, whose number is known
-    /// only after it can be seen.
+    /// only after it is visible.
     pub id: Option<u64>,
-    /// The file system's device, by which its copies in other mount namespaces are known.
+    /// The file system's device, by which its copies in other mount namespaces are recognised.
     #[serde(default)]
     pub device: Option<Device>,
 }
 
 impl Record {
-    /// A record of this process that names nothing yet but the image.
+    /// A record of this process that only names the image.
     #[must_use]
     pub fn new(image: PathBuf) -> Self {
         Self {
@@ -100,7 +99,7 @@ impl Record {
 }
 
 impl MountRecord {
-    /// This mount in the table, if it is still there and on top.
+    /// This mount's entry in the table, if it is still there and on top.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -125,7 +124,7 @@ pub struct StateDir {
     path: PathBuf,
 }
 
-/// One server's place in it, as others see it.
+/// One server's directory in it, as others see it.
 #[derive(Debug)]
 pub struct Entry {
     /// The server's directory.
@@ -134,11 +133,11 @@ pub struct Entry {
     pub record: Record,
     /// True when the server lived when this was read.
     pub alive: bool,
-    /// Its lock, by which to see that it has ended even after it has removed its directory.
+    /// Its lock, which shows that it has ended even after it has removed its directory.
     lock: Option<File>,
 }
 
-/// A server's own place; given back by [`Claim::release`], or by the next command once the process
+/// A server's own directory; removed by [`Claim::release`], or by the next command once the process
 /// is gone.
 #[derive(Debug)]
 pub struct Claim {
@@ -147,7 +146,7 @@ pub struct Claim {
 }
 
 impl StateDir {
-    /// The place for this user. `SIDECORE_STATE_DIR` overrides it.
+    /// The directory for this user. `SIDECORE_STATE_DIR` overrides it.
     #[must_use]
     pub fn of_user() -> Self {
         let path = if let Some(path) = std::env::var_os("SIDECORE_STATE_DIR") {
@@ -196,7 +195,7 @@ impl StateDir {
     pub fn entries(&self) -> Result<Vec<Entry>, ExportError> {
         let mut entries = Vec::new();
         for path in self.paths()? {
-            // One that has just gone, or has not been written yet, is nobody's.
+            // A directory that has just been removed, or has no record yet, has no owner to list.
             if let Ok(text) = std::fs::read(path.join("state.json"))
                 && let Ok(record) = serde_json::from_slice(&text)
             {
@@ -208,11 +207,11 @@ impl StateDir {
         Ok(entries)
     }
 
-    /// Undoes whatever dead servers have left. Called at the start of every command.
+    /// Undoes the leftovers of dead servers. Called at the start of every command.
     ///
     /// # Errors
-    /// When the records cannot be read; what cannot be undone is logged and tried again the next
-    /// time.
+    /// When the records cannot be read; leftovers that cannot be undone are logged and tried again
+    /// the next time.
     pub fn clean_stale(&self) -> Result<(), ExportError> {
         if !self.path.exists() {
             return Ok(());
@@ -243,9 +242,9 @@ impl StateDir {
         Ok(file)
     }
 
-    /// In a directory that everybody may write to, somebody else may have made ours first, to have
-    /// us unmount for him: it and all above it must be this user's or root's. Then nobody else
-    /// changes what the path leads to, as long as it is used.
+    /// In a world-writable directory another user may have made ours first, to have us unmount on
+    /// that user's behalf: it and all above it must belong to this user or root. Then no other user
+    /// can change what the path leads to while it is used.
     fn trusted(&self, make: bool) -> Result<(), ExportError> {
         let opened = match make {
             true => Folder::create_trusted(&self.path, 0o755),
@@ -266,8 +265,8 @@ impl StateDir {
         let mut paths = Vec::new();
         for entry in listing {
             let entry = entry.map_err(failed)?;
-            // Only what `claim` has made: the directory may have been set to one that others use
-            // too.
+            // Only directories that `claim` has made: the path may have been set to a directory
+            // that others use too.
             let ours = entry
                 .file_name()
                 .to_str()
@@ -293,13 +292,13 @@ impl Entry {
         }
     }
 
-    /// The record that the server has written since, if it can be read.
+    /// The record as the server has written it since, if it can be read.
     pub(crate) fn again(&self) -> Option<Record> {
         let text = std::fs::read(self.path.join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// True when the server lives now: its process, not only what it served.
+    /// True when the server's process lives now; its export may live without it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.lock.as_ref().is_some_and(is_held)
@@ -326,8 +325,8 @@ impl Claim {
             .map_err(|error| ExportError::state(&self.path, error))
     }
 
-    /// Keeps the directory, with the record of what went wrong, for the next command; the last act
-    /// of a server that could not end in order.
+    /// Keeps the directory, with the record of the fault, for the next command; the last act of a
+    /// server that could not end in order.
     pub(crate) fn leave(self) {
         std::mem::forget(self.lock);
     }
@@ -335,14 +334,14 @@ impl Claim {
     /// Removes the directory; the last act of a server.
     pub fn release(self) {
         remove(&self.path);
-        // Held until the process is gone, which is what `umount` waits for.
+        // Held until the process is gone, for which `umount` waits.
         std::mem::forget(self.lock);
     }
 }
 
-/// Undoes what a record names, from the outside in, and removes its directory. Everything is taken
-/// away from under its users, who get EIO: the server is dead (or about to be), so they would get
-/// nothing else. False where something is left, and the directory with it, for the next command.
+/// Undoes what a record names, from the outside in, and removes its directory. Users lose
+/// everything and get EIO: the server is dead (or about to be), so they would get nothing else.
+/// False where something is left, and the directory with it, for the next command.
 pub(crate) fn clean(entry: &Entry) -> bool {
     let record = &entry.record;
     let mut left = false;
@@ -356,8 +355,8 @@ pub(crate) fn clean(entry: &Entry) -> bool {
             }
         }
     }
-    // By the file's name, which is nobody else's, and not by the number in the record: a server may
-    // have died after it had connected a device and before it wrote so.
+    // By the file's name, which is unique, and not by the number in the record: a server may have
+    // died after it had connected a device and before it wrote so.
     let named = record.file_name.starts_with("sidecore-");
     for number in if named {
         loopdev::all_on(&record.file_name)
@@ -390,8 +389,8 @@ fn is_locked(path: &Path) -> bool {
     lock.is_ok_and(|file| is_held(&file))
 }
 
-/// True when another process holds this lock. Asks for a shared one, so that two who ask do not
-/// take each other for a server.
+/// True when another process holds this lock. Asks for a shared lock, so that two processes that
+/// ask do not take each other for a server.
 fn is_held(lock: &File) -> bool {
     match rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {
@@ -402,13 +401,13 @@ fn is_held(lock: &File) -> bool {
     }
 }
 
-/// Removes a server's directory: the files that are ours, then the directory, which fails if
-/// anything else is in it.
+/// Removes a server's directory: our own files, then the directory, which fails if anything else is
+/// in it.
 fn remove(path: &Path) {
     for name in ["state.json.new", "state.json", "log", "lock"] {
         let _ = std::fs::remove_file(path.join(name));
     }
-    // The link by which erofs was given the FUSE file, if a server died in that very moment.
+    // The link by which erofs was given the FUSE file, if a server died at that moment.
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             let _ = std::fs::remove_file(entry.path());
@@ -421,7 +420,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Servers that one machine may run at once.
+/// Most servers on one machine.
 pub const SERVERS_MAX: usize = 4096;
 
 #[cfg(test)]

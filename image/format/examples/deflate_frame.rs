@@ -1,4 +1,4 @@
-//! Deflates standard input as one frame with every codec, and inflates it again.
+//! Compresses standard input as one frame with every codec, and decompresses it again.
 //!
 //! `cargo run --release -p sidecore-block --example deflate_frame < FILE`
 //! Source: own.

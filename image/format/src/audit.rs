@@ -1,10 +1,11 @@
-//! Tables that an image can be read without, compared with what was read instead of them.
+//! Audit of an image's redundant tables: each is compared with the tables that reading used
+//! instead.
 //!
-//! Why here: reading goes on with the index frame where the seek table is damaged and the other way
-//! round, and needs no hash tree that nobody asked for. Who asks if an image is sound has to be
-//! told of each.
-//! Must stay true: an audit sees the frames in order, each once; it says nothing of an image as it
-//! was written. What it holds is bounded.
+//! Why here: if the seek table is damaged, reading continues with the index frame, and vice versa.
+//! Reading also needs no hash tree unless the caller requires one. A check of the whole image has
+//! to report each damaged table.
+//! Must stay true: an audit sees the frames in order, each once; it reports nothing about an
+//! undamaged image. Its memory is bounded.
 //! Called from: one thread at a time.
 
 use super::beside;
@@ -17,16 +18,18 @@ use super::{Format, FormatError, Frame, Index, ReadAt, thin};
 /// The comparison of one image's tables.
 pub struct Audit<'a> {
     bytes: Bytes<'a>,
-    /// Of a zstd image that is read by its index frame.
+    /// The seek table of a zstd image that is read by its index frame.
     table: Option<Table>,
-    /// Entries of the seek table that were read and not compared, and how many were compared.
+    /// Entries of the seek table that were read and not compared yet, and the number of compared
+    /// ones.
     piece: Vec<u8>,
     compared: u64,
     faults: Vec<String>,
 }
 
 impl<'a> Audit<'a> {
-    /// Looks at all but the seek table's entries, of the image `source` that `index` was read from.
+    /// Checks all tables of the image `source` except the seek table's entries; `index` was read
+    /// from that image.
     ///
     /// # Errors
     /// [`FormatError::Io`].
@@ -38,8 +41,8 @@ impl<'a> Audit<'a> {
             compared: 0,
             faults: Vec::new(),
         };
-        // An encrypted image has one table, which its key has authenticated; so has a file by its
-        // index, which was checked as a whole.
+        // An encrypted image has one table, which its key has authenticated. A file with a sidecar
+        // index also has one, which was checked as a whole.
         if index.lock().is_some() || index.variant() == beside::NAME {
             return Ok(audit);
         }
@@ -48,7 +51,7 @@ impl<'a> Audit<'a> {
             Format::Zstd => {
                 let table = Table::find(&audit.bytes)?;
                 let start = table.start;
-                // That of a thin image is empty.
+                // The seek table of a thin image is empty.
                 if index.is_thin() {
                     if table.frames != 0 {
                         audit.table_fault("it has entries, though the image is a thin one");
@@ -72,8 +75,8 @@ impl<'a> Audit<'a> {
         Ok(audit)
     }
 
-    /// The next frame, as the index has it, and the last four of its compressed bytes where it is
-    /// sound.
+    /// Compares the next frame, as in the index; `end` is the last four of its compressed bytes if
+    /// the frame is undamaged.
     ///
     /// # Errors
     /// [`FormatError::Io`].
@@ -97,13 +100,13 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
-    /// The faults that were found, a line each. Called when all frames were seen.
+    /// The faults that were found, one per line. Called after all frames.
     ///
     /// # Errors
     /// [`FormatError::Io`].
     pub fn finish(mut self, index: &Index) -> Result<Vec<String>, FormatError> {
         let mut offset = self.frames_end(index);
-        // Our own frames, of which nothing comes out.
+        // Our own frames, which have no contents.
         while let Some([stored_bytes, raw_bytes, check]) = self.entry()? {
             offset += u64::from(stored_bytes);
             if raw_bytes != 0 || check != seekable::NOTHING_CHECK {
@@ -120,7 +123,7 @@ impl<'a> Audit<'a> {
         Ok(self.faults)
     }
 
-    /// End of the last frame that is stored.
+    /// End of the last stored frame.
     fn frames_end(&self, index: &Index) -> u64 {
         match index.last_stored() {
             Some(last) => last.offset + u64::from(last.stored_bytes),
@@ -154,15 +157,15 @@ impl<'a> Audit<'a> {
         Ok(Some([le32(entry), le32(&entry[4..]), le32(&entry[8..])]))
     }
 
-    /// One fault is enough to know that the table is none to go by.
+    /// One fault is enough: the table cannot be relied on.
     fn table_fault(&mut self, reason: &str) {
         self.table = None;
         self.faults
             .push(format!("the seek table is damaged: {reason}"));
     }
 
-    /// The fault of the index frame of an image that is read by its seek table; nothing where
-    /// it never had one.
+    /// The fault of the index frame of an image that is read by its seek table; `None` if the image
+    /// never had one.
     fn lost_index(&self, table: &Table) -> Result<Option<&'static str>, FormatError> {
         match sidx::read(&self.bytes, table.start, Format::Zstd, seekable::NAME) {
             Ok(Found::Damaged(reason)) => return Ok(Some(reason)),
@@ -171,7 +174,7 @@ impl<'a> Audit<'a> {
             Err(error @ FormatError::Io { .. }) => return Err(error),
             Err(_) => return Ok(Some("it speaks of frames that cannot be")),
         }
-        // Not even its end is there; the seek table may still know where it begins.
+        // Even its end is missing; the seek table may still know where it begins.
         if !table.is_checked() || table.frames == 0 {
             return Ok(None);
         }
@@ -187,8 +190,8 @@ impl<'a> Audit<'a> {
         Ok(ours.then_some("its end is not there"))
     }
 
-    /// The fault of the hash tree between the last frame and the index frame that ends at
-    /// `end`; nothing where there is none.
+    /// The fault of the hash tree between the last frame and the index frame that ends at `end`;
+    /// `None` if there is no tree.
     fn lost_tree(&self, index: &Index, end: u64) -> Result<Option<&'static str>, FormatError> {
         let Some(tree) = index.tree() else {
             let tail = end.checked_sub(8).map(|at| self.bytes.array::<4>(at));

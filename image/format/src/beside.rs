@@ -1,13 +1,15 @@
-//! An index in a file of its own, beside a zstd file that has none.
+//! The sidecar index (`.sidx`): a separate file next to a zstd file without an index of its own.
 //!
-//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds where
-//! frames begin; what it found is kept beside the file, which stays as it is.
-//! Must stay true: the index counts only for the file that it was made of: its size and the heads
-//! of all its frames are compared when it is opened, a frame's compressed bytes when it is read,
-//! before anything of it is delivered. Sizes that frames do not say themselves are known by
-//! inflating alone; an index that gives others can be made by whoever may write the index, so it is
-//! taken only from those who may write the file ([`Index::open_beside`]).
-//! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
+//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds the
+//! Why here: `zstd` and pzstd write files of many frames without a seek table. One walk finds the
+//! beginnings of the frames; the sidecar file stores them, and the zstd file stays unchanged.
+//! Must stay true: the index is valid only for the file from which it was made. The file's size and
+//! the headers of all its frames are compared when it is opened, and a frame's compressed bytes
+//! when it is read, before any of it is delivered. Some frames do not state their sizes, so only
+//! decompressing them reveals a false size. The author of the index could forge such sizes; so an
+//! index is accepted only from users that may write the file itself ([`Index::open_beside`]).
+//! Source: RFC 8878, section 3.1.1.
+//! Map: `docs/formats/seekable-zstd.md`.
 
 use super::read_at::Bytes;
 use super::seekable;
@@ -26,7 +28,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The format's name, of a file that is read by an index beside it.
+/// The format's name for a file with a sidecar index.
 pub(super) const NAME: &str = "zstd, its index beside it";
 
 /// Name of the index of the file at `path`.
@@ -38,12 +40,12 @@ pub fn name_of(path: &Path) -> PathBuf {
 }
 
 impl Index {
-    /// As [`Self::open`], of the file at `path`; where nothing in it says where its frames begin,
-    /// by the index beside it ([`name_of`]).
+    /// As [`Self::open`], for the file at `path`. If the file has no index of its own, the sidecar
+    /// file ([`name_of`]) is used.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`FormatError::Beside`] where the index beside it is none of this file.
-    /// Blocks on both files.
+    /// As [`Self::open`]; [`FormatError::Beside`] if the sidecar index does not belong to this
+    /// file. Blocks on both files.
     pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
         match Self::open(file) {
             Err(error) if lacks_index(&error) => match File::open(name_of(path)) {
@@ -54,12 +56,13 @@ impl Index {
         }
     }
 
-    /// Reads the index in `beside`, which whoever may write `file` has made, or whom its reader
-    /// trusts. With `is_near`, the heads of all frames are compared with it; a file far away would
-    /// take a round trip for each, and is found out to be another one when its frames are read.
+    /// Reads the index in `beside`. Its author must be a user that may write `file`, or one that
+    /// the reader trusts. With `is_near`, the headers of all frames are compared with it. For a
+    /// remote file each header would take a round trip; a wrong file is then detected when its
+    /// frames are read.
     ///
     /// # Errors
-    /// [`FormatError::Beside`] where it is damaged, too large or none of this file. Blocks on both.
+    /// [`FormatError::Beside`] if it is damaged, too large or of another file. Blocks on both.
     pub fn read_beside(
         file: &dyn ReadAt,
         beside: &dyn ReadAt,
@@ -73,13 +76,13 @@ impl Index {
     }
 }
 
-/// True where `error` says that nothing in a zstd file tells where its frames begin.
+/// True if `error` means that a zstd file has no index of its frames.
 #[must_use]
 pub fn lacks_index(error: &FormatError) -> bool {
     matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
 }
 
-/// Reads the index in `beside`, which is of `file`.
+/// Reads the index in `beside`, which belongs to `file`.
 fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
     let metadata = |file: &File| {
         file.metadata().map_err(|source| FormatError::Io {
@@ -97,10 +100,10 @@ fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
     read(&Bytes::new(file)?, &Bytes::new(beside)?)
 }
 
-/// Reads the index in `beside`, which is of `file`.
+/// Reads the index in `beside`, which belongs to `file`.
 ///
 /// # Errors
-/// [`FormatError::Beside`] where it is damaged or of another file.
+/// [`FormatError::Beside`] if it is damaged or of another file.
 pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
     let (index, heads_check) = read_tables(file.size, beside)?;
     let mut heads = Xxh3Default::new();
@@ -126,7 +129,7 @@ pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, Format
     Ok(index)
 }
 
-/// Reads the index in `beside`, which is of a `file` whose parts take a round trip each.
+/// Reads the index in `beside`, which belongs to a `file` whose parts each take a round trip.
 fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
     if beside.size > FAR_BYTES_MAX {
         return other("it is larger than 256 MiB");
@@ -134,7 +137,7 @@ fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> 
     let (index, _) = read_tables(file.size, beside)?;
     let last = index.frame(index.frames() - 1);
     let end = last.offset + u64::from(last.stored_bytes);
-    // What is left is small where it is what writers put there, and read in one piece.
+    // Data that writers put at the end are small, and are read in one piece.
     let is_all = match file.size.saturating_sub(end) {
         0 => true,
         1..=FAR_REST_BYTES_MAX => holds_nothing_from(file, end)?,
@@ -146,7 +149,7 @@ fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> 
     }
 }
 
-/// Reads the index in `beside`, of a file of this size, and the check of all frames' heads.
+/// Reads the index in `beside`, for a file of this size, and the checksum of all frames' headers.
 fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
     let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
     let head = head.filter(|head| {
@@ -167,7 +170,7 @@ fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), Form
         Found::Index(index) => *index,
         Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
     };
-    // Zeros are never read, so nothing would tell that they are none.
+    // Frames of zeros are never read, so a false mark would go unnoticed.
     if index.zero_frames() != 0 {
         return other("it declares zeros");
     }
@@ -178,14 +181,14 @@ fn other<T>(reason: &'static str) -> Result<T, FormatError> {
     Err(FormatError::Beside { reason })
 }
 
-/// Size of the contents that the first frame between `offset` and `end` with any says of itself.
+/// Contents size in the header of the first frame with contents between `offset` and `end`.
 fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64>, FormatError> {
-    // The walk puts no more of them in front of a frame.
+    // The walk allows no more of them in front of a frame.
     for _ in 0..=SKIPPED_MAX {
         let mut head = [0; HEADER_BYTES_MAX];
         let bytes = end.saturating_sub(offset).min(HEADER_BYTES_MAX as u64) as usize;
         file.fill(&mut head[..bytes], offset)?;
-        // Of a frame that has contents no more than the head is read: blocks are many.
+        // For a frame with contents only the header is read: it may have many blocks.
         let header = match frame::start(&head[..bytes]) {
             Ok(Start::Skippable(bytes)) => {
                 offset += bytes;
@@ -214,7 +217,7 @@ fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64
     other("no frame begins where it says")
 }
 
-/// True where nothing but skippable and empty frames stand between `offset` and the file's end.
+/// True if only skippable and empty frames lie between `offset` and the file's end.
 fn holds_nothing_from(file: &Bytes<'_>, mut offset: u64) -> Result<bool, FormatError> {
     while offset < file.size {
         match shape_at(file, offset, file.size)? {
@@ -227,7 +230,7 @@ fn holds_nothing_from(file: &Bytes<'_>, mut offset: u64) -> Result<bool, FormatE
     Ok(true)
 }
 
-/// The frame at `offset`, which is to lie before `end`.
+/// The frame at `offset`, which must end before `end`.
 fn shape_at(
     file: &Bytes<'_>,
     offset: u64,
@@ -242,19 +245,20 @@ fn shape_at(
     })
 }
 
-/// A frame's extent, by its head and the heads of its blocks.
+/// A frame's extent, from its header and its block headers.
 struct Shape {
     bytes: u64,
     contents: Option<u64>,
-    /// Nothing comes out of it.
+    /// The frame has no contents.
     is_empty: bool,
 }
 
-/// Puts the bytes at an offset from the frame's first into a buffer; false where there are no such.
+/// Reads bytes at an offset from the frame's first byte into a buffer; false if the file has no
+/// such bytes.
 type ReadFrame<'r> = dyn FnMut(u64, &mut [u8]) -> Result<bool, FormatError> + 'r;
 
 impl Shape {
-    /// The frame that `read` reads, or what is wrong with it. No more is read than a frame of
+    /// The frame that `read` reads, or its fault. At most as many bytes are read as a frame of
     /// [`FRAME_BYTES_MAX`] may have.
     fn of(read: &mut ReadFrame<'_>) -> Result<Result<Self, &'static str>, FormatError> {
         let mut head = [0; HEADER_BYTES_MAX];
@@ -315,21 +319,21 @@ impl Shape {
     }
 }
 
-/// A walk over a file from frame to frame, every byte read once.
+/// A walk over a file from frame to frame, which reads every byte once.
 pub struct Scan<'a> {
     file: Bytes<'a>,
-    /// Bytes that were read and belong to the next frame.
+    /// Bytes that were read already and belong to the next frame.
     carried: Vec<u8>,
-    /// End of what was read.
+    /// End of the bytes read so far.
     read_to: u64,
     frames: u64,
 }
 
 impl<'a> Scan<'a> {
-    /// A walk that begins at the file's first byte.
+    /// Starts at the file's first byte.
     ///
     /// # Errors
-    /// Where the file's length cannot be read.
+    /// The file's length cannot be read.
     pub fn new(file: &'a dyn ReadAt) -> Result<Self, FormatError> {
         Ok(Self {
             file: Bytes::new(file)?,
@@ -344,11 +348,12 @@ impl<'a> Scan<'a> {
         self.file.size
     }
 
-    /// Puts the next frame that has contents into `stored`, with the skippable and the empty ones
-    /// in front of it; false at the end.
+    /// Reads the next frame that has contents into `stored`, with the skippable and empty frames in
+    /// front of it; false at the end.
     ///
     /// # Errors
-    /// [`FormatError::Scan`]: what stands there is no frame, or none that this program takes.
+    /// [`FormatError::Scan`]: the bytes there are not a frame, or not one that this program
+    /// supports.
     pub fn next(&mut self, stored: &mut Vec<u8>) -> Result<bool, FormatError> {
         stored.clear();
         std::mem::swap(stored, &mut self.carried);
@@ -361,7 +366,7 @@ impl<'a> Scan<'a> {
         let (mut at, mut skipped) = (0, 0);
         loop {
             if start + at == self.file.size {
-                // What is left are frames of which nothing comes out.
+                // The remaining frames have no contents.
                 return Ok(false);
             }
             let (file, read_to) = (&self.file, &mut self.read_to);
@@ -385,7 +390,7 @@ impl<'a> Scan<'a> {
             if shape.is_empty {
                 skipped += 1;
                 if skipped > SKIPPED_MAX || shape.bytes > PIECE_BYTES {
-                    // Tables at the end may be large and many; in front of a frame they would be
+                    // Tables at the end may be large and many. Stored with a frame, they would be
                     // read with it every time.
                     return match holds_nothing_from(&self.file, start + at)? {
                         true => {
@@ -398,7 +403,7 @@ impl<'a> Scan<'a> {
                     };
                 }
             }
-            // Of a skippable frame only the head was read; one that is cut short is seen below.
+            // Only the header of a skippable frame was read; a truncated one is detected below.
             let _ = read(shape.bytes - 1, &mut [0])?;
             at += shape.bytes;
             if start + at > self.file.size {
@@ -414,7 +419,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Frames that a walk has found, on their way into an index.
+/// Frames found by a walk, to be written to an index.
 #[derive(Default)]
 pub struct Walked {
     table: Table,
@@ -422,7 +427,7 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// The next frame, which inflates to `raw_bytes`.
+    /// The next frame, which decompresses to `raw_bytes`.
     pub fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
         let head = &stored[..stored.len().min(HEADER_BYTES_MAX)];
         self.heads.update(head);
@@ -435,12 +440,12 @@ impl Walked {
         self.table.count()
     }
 
-    /// Contents of them all in bytes.
+    /// Total contents in bytes.
     pub fn raw_bytes(&self) -> u64 {
         self.table.raw_bytes()
     }
 
-    /// Contents of the largest in bytes.
+    /// Contents of the largest frame in bytes.
     pub fn raw_bytes_max(&self) -> u32 {
         self.table.raw_bytes_max()
     }
@@ -472,20 +477,20 @@ impl Walked {
     }
 }
 
-/// Reason for which a frame is refused that would take too much memory.
+/// Reason for refusing a frame that would take too much memory.
 pub const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not \
      at all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
 pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;
-/// Largest index that is fetched.
+/// Largest index of a remote file.
 const FAR_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes behind the last frame of a file far away.
+/// Maximum number of bytes after the last frame of a remote file.
 const FAR_REST_BYTES_MAX: u64 = 256 << 10;
 const CUT_SHORT: &str = "is cut short";
-/// Skippable and empty frames in front of one; pzstd writes one.
+/// Maximum number of skippable and empty frames in front of a frame; pzstd writes one.
 const SKIPPED_MAX: u32 = 8;
-/// A file is read so many bytes at a time.
+/// Bytes of a file that are read at a time.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Mode bit of a file that others may write to.
 const OTHERS_WRITE: u32 = 0o002;

@@ -1,12 +1,12 @@
 //! Errors about an image as a whole.
 //!
-//! Why here: every message names what was found, the limit, and what to do next; one list keeps
-//! them alike.
+//! Why here: every message names the finding, the limit, and the next step; one list keeps them
+//! alike.
 
 use crate::codec::CodecError;
 use std::io;
 
-/// Why an image could not be opened or written.
+/// Reasons why an image could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -15,7 +15,7 @@ pub enum FormatError {
     Io {
         /// `read` or `write`.
         doing: &'static str,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
         /// The operating system's error.
         source: io::Error,
@@ -23,12 +23,12 @@ pub enum FormatError {
     /// The image that is being made could not be written.
     #[error("cannot write the image: {0}")]
     Write(io::Error),
-    /// It is no file.
+    /// It is not a file.
     #[error(
         "it is a directory, not an image; `sidecore block pack DIRECTORY -o IMAGE` makes one of it"
     )]
     Directory,
-    /// The file holds an image in a form that is not read here.
+    /// The file holds an image in a format that is not read here.
     #[error(
         "this is a {kind}, which is not read as it is; run {next}, or give mount, attach or serve \
          --raw for its bytes"
@@ -39,25 +39,25 @@ pub enum FormatError {
         /// The commands that make an image of it.
         next: &'static str,
     },
-    /// The file ends before something that its head promises.
+    /// The file ends before a part that its header promises.
     #[error(
         "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte \
          {has}; fetch or pack it again"
     )]
     CutShort {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
         /// The missing part.
         what: &'static str,
-        /// The end it should have, in bytes.
+        /// The expected end of that part, in bytes.
         needs: u64,
         /// The file's size.
         has: u64,
     },
-    /// The data are of a known kind, but nothing says where frames begin.
+    /// The data are of a known kind, but there is no index of its frames.
     #[error("{format}: no index was found at {at}: {reason}; {next}")]
     NoIndex {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
         /// Place where an index was looked for.
         at: &'static str,
@@ -66,16 +66,16 @@ pub enum FormatError {
         /// The next step for the user.
         next: &'static str,
     },
-    /// The index that stands beside a file is none of it.
+    /// The sidecar index of a file does not belong to it.
     #[error(
         "the index beside it (.sidx) is not to be used: {reason}; `sidecore block index FILE` \
          makes it anew"
     )]
     Beside {
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// A zstd file of which no index can be made.
+    /// A zstd file that cannot be indexed.
     #[error("zstd: frame {frame}, at byte {offset} of the file, {reason}")]
     Scan {
         /// Number of the frame.
@@ -85,12 +85,12 @@ pub enum FormatError {
         /// The fault, as the end of a sentence that begins with the frame.
         reason: &'static str,
     },
-    /// A field of a head or a table that no writer would write.
+    /// A header or table field with a value that no writer would write.
     #[error("{format}: {field} is {value}, {limit}; the image is damaged or no image of this kind")]
     Field {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The value in the file.
         value: u64,
@@ -102,7 +102,7 @@ pub enum FormatError {
         "{format}: frame {frame} of {frames}: {reason} ({value}); the image's table is damaged"
     )]
     Table {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
         /// Index of the frame.
         frame: u64,
@@ -113,17 +113,17 @@ pub enum FormatError {
         /// The offending value.
         value: u64,
     },
-    /// A frame that inflates to more than this build takes.
+    /// A frame that decompresses to more than this build supports.
     #[error(
         "{format}: frame {frame} inflates to {bytes} bytes, the limit is {limit}; pack the \
          contents again (`sidecore block pack --decompress FILE -o IMAGE` where it is zstd)"
     )]
     FrameTooLarge {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
         /// Index of the frame.
         frame: u64,
-        /// Its inflated size.
+        /// Its decompressed size.
         bytes: u64,
         /// The limit.
         limit: u64,
@@ -134,7 +134,7 @@ pub enum FormatError {
          (zlib, none, xz, lz4, lzo1x); the image is damaged or newer than this program"
     )]
     UnknownCodec {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
         /// Index of the frame.
         frame: u64,
@@ -146,25 +146,25 @@ pub enum FormatError {
         "{format}: the image holds no bytes at all; pack it again from a source that is not empty"
     )]
     Empty {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
     },
-    /// More frames than the file has room for.
+    /// More frames than fit in the file.
     #[error(
         "{format}: the head says {frames} frames, the file's {has} bytes have room for {room}; \
          the image is damaged or cut short"
     )]
     TooManyFrames {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
-        /// The number in the head.
+        /// The number in the header.
         frames: u64,
         /// The file's size.
         has: u64,
         /// The number that would fit.
         room: u64,
     },
-    /// The image is not the one that was asked for.
+    /// The image is not the required one.
     #[error("the image is not trusted: {reason}; {next}")]
     Untrusted {
         /// The reason.
@@ -178,11 +178,11 @@ pub enum FormatError {
     /// The writer cannot make such an image.
     #[error("{format}: cannot write {what}: {reason}; {next}")]
     CannotWrite {
-        /// The format, as people name it.
+        /// Name of the format, for messages.
         format: &'static str,
-        /// The value asked for.
+        /// The requested value.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
         /// The next step for the user.
         next: &'static str,

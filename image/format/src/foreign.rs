@@ -1,23 +1,23 @@
-//! Files that hold a disk, a file system or an archive in a form that is not read here.
+//! Files that hold a disk, a file system or an archive in a format that is not read here.
 //!
-//! Why here: taken for raw images they would be served, or packed with `--decompress`, as they are,
-//! and the first message would be that no file system begins them.
-//! Must stay true: a form is known by at least four bytes, or by fewer that the rest of its head
-//! confirms, so that no file system and no partition table is taken for one.
-//! Source: each format's own description; magic numbers as `file(1)` knows them.
+//! Why here: without this check such files would be served as raw images, or packed unchanged with
+//! `--decompress`. The first error would be a missing file system.
+//! Must stay true: a format is recognized by at least four bytes, or by fewer that the rest of its
+//! header confirms, so that no file system and no partition table is mistaken for one.
+//! Source: each format's own description; magic numbers as in `file(1)`.
 
-/// A form that another program reads.
+/// A format that another program reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign {
     /// Its name.
     pub kind: &'static str,
     /// The commands that make an image of it; FILE is the file, IMAGE the image.
     pub next: &'static str,
-    /// Its form, where `pack::Source::open_unpacked` reads what is in it.
+    /// Its kind, if `pack::Source::open_unpacked` reads its contents.
     pub inside: Option<Inside>,
 }
 
-/// A form whose contents are read here.
+/// A format whose contents are read here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inside {
     /// Members of gzip.
@@ -28,13 +28,13 @@ pub enum Inside {
     Qcow2,
 }
 
-/// Bytes from the file's beginning that [`recognize`] looks at.
+/// Bytes at the file's beginning that [`recognize`] examines.
 pub const HEAD_BYTES: usize = 512;
 
-/// Bytes up to the file's end that [`recognize_end`] looks at.
+/// Bytes at the file's end that [`recognize_end`] examines.
 pub const END_BYTES: usize = 512;
 
-/// The form of a file that begins with `head`, its first [`HEAD_BYTES`] or fewer.
+/// The format of a file that begins with `head`, its first [`HEAD_BYTES`] or fewer.
 #[must_use]
 pub fn recognize(head: &[u8]) -> Option<Foreign> {
     let known = KNOWN.iter().find(|known| known.begins(head));
@@ -46,8 +46,8 @@ pub fn recognize(head: &[u8]) -> Option<Foreign> {
     }
 }
 
-/// The form of a file that ends with `end`, its last [`END_BYTES`]: a disk whose only mark is
-/// behind its contents.
+/// The format of a file that ends with `end`, its last [`END_BYTES`]: a disk whose only signature
+/// is after its contents.
 #[must_use]
 pub fn recognize_end(end: &[u8]) -> Option<Foreign> {
     let end = end.last_chunk::<END_BYTES>()?;
@@ -57,7 +57,7 @@ pub fn recognize_end(end: &[u8]) -> Option<Foreign> {
     end.starts_with(b"koly").then_some(DMG)
 }
 
-/// The archive that begins with `head`: of no use as a disk, though its bytes may be served.
+/// The archive that begins with `head`: useless as a disk, though its bytes may be served.
 #[must_use]
 pub fn recognize_archive(head: &[u8]) -> Option<Foreign> {
     let is_tar = head.get(257..262) == Some(b"ustar");
@@ -69,7 +69,7 @@ pub fn recognize_archive(head: &[u8]) -> Option<Foreign> {
     })
 }
 
-/// A form that is known by bytes at one place.
+/// A format that is recognized by bytes at one place.
 struct Known {
     at: usize,
     magic: &'static [u8],
@@ -82,7 +82,7 @@ impl Known {
     }
 }
 
-/// One that is read here.
+/// A format that is read here.
 const fn inside(magic: &'static [u8], kind: &'static str, inside: Inside) -> Known {
     let next = "`sidecore block pack --decompress FILE -o IMAGE`";
     Known {
@@ -96,7 +96,7 @@ const fn inside(magic: &'static [u8], kind: &'static str, inside: Inside) -> Kno
     }
 }
 
-/// One that begins with its magic number and is read by another program.
+/// A format that begins with its magic number and is read by another program.
 const fn known(magic: &'static [u8], kind: &'static str, next: &'static str) -> Known {
     Known {
         at: 0,
@@ -136,7 +136,7 @@ const UNZIP: &str = "`unzip -p FILE | sidecore block pack - -o IMAGE` if one fil
 const EWF: &str = "`ewfexport -t - FILE | sidecore block pack - -o IMAGE`";
 const GZIP: &str = "`gzip -dc FILE | sidecore block pack - -o IMAGE`";
 
-/// Forms in the order in which they are looked for; the longer of two magic numbers first.
+/// Formats in the order of the search; the longer of two magic numbers first.
 const KNOWN: &[Known] = &[
     inside(b"QFI\xfb\0\0\0\x02", "qcow2 image", Inside::Qcow2),
     inside(b"QFI\xfb\0\0\0\x03", "qcow2 image", Inside::Qcow2),
@@ -242,7 +242,7 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// A level, and the magic number of a block or of the end of an empty file.
+/// Checks the level, and the magic number of a block or of the end of an empty file.
 fn is_bzip2(head: &[u8]) -> bool {
     let marks: [&[u8]; 2] = [b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90"];
     head.starts_with(b"BZh")
@@ -250,8 +250,8 @@ fn is_bzip2(head: &[u8]) -> bool {
         && head.get(4..10).is_some_and(|mark| marks.contains(&mark))
 }
 
-/// The format of LZMA_Alone has no magic number: its usual properties, a size of the dictionary as
-/// programs take it, and a size of the contents that is unknown or below 256 GiB.
+/// LZMA_Alone has no magic number. Checked are its usual properties, a dictionary size that
+/// programs use, and a contents size that is unknown or below 256 GiB.
 fn is_lzma(head: &[u8]) -> bool {
     let Some(head) = head.first_chunk::<13>() else {
         return false;

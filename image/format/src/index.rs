@@ -1,15 +1,16 @@
-//! Offsets and sizes of every frame of an open image: the result of parsers, used by all above.
+//! Offsets and sizes of every frame of an open image: the result of parsers, used by all higher
+//! layers.
 //!
-//! Why here: formats differ in their tables, the device must not care. Images of terabytes have
-//! tens of millions of frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is
-//! not stored. A thin image ([`super::thin`]) has runs of frames that are not stored at all, the
-//! holes; a run takes 24 bytes, however long it is.
-//! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module
-//! above promises: every frame lies inside the file, none inflates to nothing or to more than
-//! [`FRAME_BYTES_MAX`], and raw offsets have no gaps. Lookups are O(1), or O(log frames) where
-//! frames differ in size, or O(log runs) where there are holes. Memory follows the entries that
-//! were read, never a number that a head claims.
-//! Called from: any thread; an index never changes.
+//! Why here: formats differ in their tables, and the device must not depend on that. Images of
+//! terabytes have tens of millions of frames, so an entry takes 8 to 24 bytes: values that follow
+//! from its neighbours are not stored. A thin image ([`super::thin`]) has runs of frames that are
+//! not stored at all, the holes; a run takes 24 bytes, however long it is.
+//! Must stay true: [`Builder::finish`] is the only way to make an [`Index`], and checks the
+//! promises of the parent module: every frame lies inside the file, none decompresses to nothing or
+//! to more than [`FRAME_BYTES_MAX`], and raw offsets have no gaps. Lookups are O(1), or O(log
+//! frames) if frames differ in size, or O(log runs) if there are holes. Memory is proportional to
+//! the entries that were read, never to a number in a header.
+//! Called from: any thread; an index is immutable.
 
 use super::lock::{Cipher, FrameKey, ImageKey, Lock};
 use super::read_at::Bytes;
@@ -34,39 +35,39 @@ pub struct Index {
     places: Places,
     raws: Raws,
     checks: Checks,
-    /// A bit for each frame that is stored.
+    /// One bit per stored frame.
     zeros: Box<[u64]>,
-    /// Of a thin image, in order; no two of them touch.
+    /// Holes of a thin image, in order; no two of them are adjacent.
     holes: Box<[Hole]>,
     is_thin: bool,
     tree: Option<Tree>,
-    /// The leaves of the tree, once its root is the one that was asked for.
+    /// The leaves of the hash tree, once its root was accepted.
     leaves: Option<Box<[Hash]>>,
-    /// Of an encrypted image.
+    /// The header of an encrypted image.
     lock: Option<Lock>,
-    /// The key to its frames, once it was given.
+    /// The key to its frames, once it was set.
     key: Option<Arc<FrameKey>>,
 }
 
-/// A run of frames that are zeros and are not stored.
+/// A run of frames of zeros that are not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hole {
     /// Number of the first.
     pub(crate) first: u64,
-    /// Number of the frame behind the last.
+    /// Number of the frame after the last.
     pub(crate) end: u64,
-    /// Frames before the run that are stored.
+    /// Number of stored frames before the run.
     stored_before: u64,
 }
 
-/// Offsets of the compressed bytes; of frames that are stored.
+/// Offsets of the compressed bytes of stored frames.
 #[derive(Debug)]
 enum Places {
     /// Offsets of the raw bytes (raw images).
     Same,
-    /// One after another: frame `i` ends where frame `i + 1` begins.
+    /// Contiguous: frame `i` ends where frame `i + 1` begins.
     Packed(Box<[Place]>),
-    /// Anywhere.
+    /// In any order.
     Scattered(Box<[Place]>, Box<[u32]>),
 }
 
@@ -74,10 +75,10 @@ enum Places {
 #[derive(Debug, Clone, Copy)]
 struct Place(u64);
 
-/// Offsets of the inflated bytes.
+/// Offsets of the decompressed bytes.
 #[derive(Debug)]
 enum Raws {
-    /// All frames but the last inflate to `frame_bytes`.
+    /// All frames but the last decompress to `frame_bytes`.
     Even,
     /// Frame `i` begins at entry `i`; one entry more than frames.
     Uneven(Box<[u64]>),
@@ -97,7 +98,7 @@ impl Index {
         self.format
     }
 
-    /// The format's variant, as people name it (`cloop V2.0`).
+    /// Name of the format's variant, for messages (`cloop V2.0`).
     #[must_use]
     pub fn variant(&self) -> &'static str {
         self.variant
@@ -115,19 +116,19 @@ impl Index {
         self.raw_bytes
     }
 
-    /// Size of the image file in bytes, head and tables included.
+    /// Size of the image file in bytes, headers and tables included.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Inflated size of most frames in bytes; none inflates to more.
+    /// Decompressed size of most frames in bytes; none decompresses to more.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
     }
 
-    /// No frame's compressed bytes are more than this.
+    /// Upper bound of the frames' compressed sizes.
     #[must_use]
     pub fn stored_bytes_max(&self) -> u32 {
         self.stored_bytes_max
@@ -139,19 +140,19 @@ impl Index {
         self.codec
     }
 
-    /// True when every frame carries a checksum of its compressed or inflated bytes.
+    /// True when every frame carries a checksum of its compressed or decompressed bytes.
     #[must_use]
     pub fn is_checked(&self) -> bool {
         !matches!(self.checks, Checks::None)
     }
 
-    /// True when all frames but the last inflate to the same size.
+    /// True when all frames but the last decompress to the same size.
     #[must_use]
     pub fn is_even(&self) -> bool {
         matches!(self.raws, Raws::Even)
     }
 
-    /// Checksums of the frames, for people.
+    /// Description of the frames' checksums, for messages.
     #[must_use]
     pub fn checksums(&self) -> &'static str {
         match (&self.checks, self.codec) {
@@ -169,7 +170,7 @@ impl Index {
             (Checks::Raw(_), _) => "XXH64 of every frame's contents, low 32 bits",
             (Checks::None, CodecId::Zlib) => "Adler-32 inside every zlib stream",
             (Checks::None, CodecId::Xz) => "inside every xz stream",
-            // A writer may leave it out: each frame's head says if it is there.
+            // Writers may omit it: each frame's header has a flag for it.
             (Checks::None, CodecId::Zstd) => "XXH64 inside those zstd frames that have one",
             (Checks::None, _) => "none",
         }
@@ -182,13 +183,13 @@ impl Index {
         self.zeros.iter().map(ones).sum::<u64>() + self.frames - self.stored_frames()
     }
 
-    /// True for a thin image: what is zeros there may be holes, for which nothing is stored.
+    /// True for a thin image: its zeros may be holes, which are not stored.
     #[must_use]
     pub fn is_thin(&self) -> bool {
         self.is_thin
     }
 
-    /// Number of frames that are stored: all but the holes.
+    /// Number of stored frames: all but the holes.
     #[must_use]
     pub fn stored_frames(&self) -> u64 {
         let last = self.holes.last();
@@ -202,7 +203,7 @@ impl Index {
         &self.holes
     }
 
-    /// Number of frames from frame `i` on that are holes; 0 where frame `i` is stored.
+    /// Number of consecutive holes from frame `i` on; 0 if frame `i` is stored.
     #[must_use]
     pub fn hole_run(&self, i: u64) -> u64 {
         match self.hole_before(i) {
@@ -211,7 +212,7 @@ impl Index {
         }
     }
 
-    /// The run of holes that holds frame `i`, or else the last one before it.
+    /// The run of holes that contains frame `i`, or else the last one before it.
     fn hole_before(&self, i: u64) -> Option<&Hole> {
         if self.holes.is_empty() {
             return None;
@@ -220,7 +221,7 @@ impl Index {
         self.holes[..behind].last()
     }
 
-    /// Number of frame `i` among those that are stored; `None` where it is a hole.
+    /// Number of frame `i` among the stored frames; `None` for a hole.
     fn stored_number(&self, i: u64) -> Option<usize> {
         match self.hole_before(i) {
             None => Some(i as usize),
@@ -229,7 +230,7 @@ impl Index {
         }
     }
 
-    /// Numbers of the frames in a range that are stored, in order.
+    /// Numbers of the stored frames in a range, in order.
     pub fn stored_in(&self, frames: Range<u64>) -> impl Iterator<Item = u64> {
         let (mut next, end) = (frames.start, frames.end.min(self.frames));
         std::iter::from_fn(move || {
@@ -240,7 +241,7 @@ impl Index {
         })
     }
 
-    /// The last frame that is stored.
+    /// The last stored frame.
     pub(crate) fn last_stored(&self) -> Option<Frame> {
         let last = match self.holes.last() {
             Some(hole) if hole.end == self.frames => hole.first.checked_sub(1)?,
@@ -249,7 +250,7 @@ impl Index {
         Some(self.frame(last))
     }
 
-    /// True where frames have checksums of their compressed bytes.
+    /// True if frames have checksums of their compressed bytes.
     #[must_use]
     pub fn has_stored_checks(&self) -> bool {
         matches!(self.checks, Checks::Stored(_))
@@ -283,7 +284,7 @@ impl Index {
     /// Frame `i`.
     ///
     /// # Panics
-    /// When there is no such frame.
+    /// If there is no such frame.
     #[must_use]
     pub fn frame(&self, i: u64) -> Frame {
         assert!(i < self.frames, "frame {i} of {}", self.frames);
@@ -353,7 +354,7 @@ impl Index {
     /// The frame that holds byte `raw_offset` of the device.
     ///
     /// # Panics
-    /// When that lies at or past the device's end.
+    /// If the offset is not inside the device.
     #[must_use]
     pub fn frame_at(&self, raw_offset: u64) -> u64 {
         assert!(
@@ -372,8 +373,7 @@ impl Index {
         }
     }
 
-    /// True when the image says that frame `i` is all zeros: it need not be read to know its
-    /// contents.
+    /// True when the image declares frame `i` all zeros: it need not be read.
     #[must_use]
     pub fn is_zero(&self, i: u64) -> bool {
         if self.zeros.is_empty() && self.holes.is_empty() {
@@ -385,7 +385,7 @@ impl Index {
         (self.zeros.get(n / 64)).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
-    /// A raw image of `raw_bytes`, seen in frames of `frame_bytes`.
+    /// A raw image of `raw_bytes`, divided into frames of `frame_bytes`.
     pub(super) fn same(raw_bytes: u64, frame_bytes: u32) -> Self {
         Self {
             format: Format::Raw,
@@ -409,7 +409,7 @@ impl Index {
         }
     }
 
-    /// The hash tree that the image carries; what it says of itself is not to be believed.
+    /// The hash tree that the image carries; its claims are not verified.
     #[must_use]
     pub fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref()
@@ -419,7 +419,7 @@ impl Index {
         self.tree = tree;
     }
 
-    /// The head of an encrypted image; `None` of any other.
+    /// The header of an encrypted image; `None` for any other.
     #[must_use]
     pub fn lock(&self) -> Option<&Lock> {
         self.lock.as_ref()
@@ -429,20 +429,20 @@ impl Index {
         self.lock = Some(lock);
     }
 
-    /// The key to the frames of an encrypted image, once it was given ([`Self::unlock`]).
+    /// The key to the frames of an encrypted image, once it was set ([`Self::unlock`]).
     #[must_use]
     pub fn key(&self) -> Option<&Arc<FrameKey>> {
         self.key.as_ref()
     }
 
-    /// Takes the key of an encrypted image, if its head and its index are the ones that were
-    /// written with that key: true then.
+    /// Sets the key of an encrypted image, if its header and its index were written with that key;
+    /// then returns true.
     pub fn unlock(&mut self, secret: &ImageKey) -> bool {
         self.key = (self.lock.as_ref()).and_then(|lock| lock.open(self, secret));
         self.key.is_some()
     }
 
-    /// Checks that frames can be had of it: that it is not an encrypted image without its key.
+    /// Checks that frames can be read: that the image is not encrypted, or its key is set.
     ///
     /// # Errors
     /// [`FormatError::Locked`].
@@ -459,14 +459,14 @@ impl Index {
         self.leaves.is_some()
     }
 
-    /// Reads the image's hash tree and has `judge` say if its root is the right one, by the root
-    /// itself or by the signatures that the image carries. From then on every frame is checked by
-    /// its leaf, and so is what the image declares to be zeros. `source` is the image that this
-    /// index was read from.
+    /// Reads the image's hash tree, and asks `judge` to accept its root, by the root itself or by
+    /// the signatures that the image carries. From then on every frame is checked by its leaf, and
+    /// so is every frame that the image declares zeros. `source` is the image from which this index
+    /// was read.
     ///
     /// # Errors
-    /// [`FormatError::Untrusted`] with what `judge` says, or where the image has no tree or one
-    /// that is not its own. Blocks on the source.
+    /// [`FormatError::Untrusted`] with the reason from `judge`, or if the image has no tree or the
+    /// tree of another image. Blocks on the source.
     pub fn trust(&mut self, source: &dyn ReadAt, judge: &mut Judge<'_>) -> Result<(), FormatError> {
         let untrusted = |reason: &str| FormatError::Untrusted {
             reason: reason.to_owned(),
@@ -478,7 +478,7 @@ impl Index {
                 next: "`sidecore block pack --tree`, or `--sign KEY`, makes images that have one",
             });
         };
-        // A frame's leaf is kept beside its checksum ([`Self::frame`]).
+        // A frame's leaf is stored with its checksum ([`Self::frame`]).
         if !matches!(self.checks, Checks::Stored(_)) {
             return Err(untrusted("its frames have no checksums of their own"));
         }
@@ -488,8 +488,8 @@ impl Index {
         };
         judge(&root, &tree.signatures).map_err(|reason| untrusted(&reason))?;
         self.leaves = Some(leaves);
-        // These are not read: what the image says of them is all there is. Holes have no leaves;
-        // the root covers where they are.
+        // Declared zeros are not read, so the declaration itself is checked. Holes have no leaves;
+        // the root covers their places.
         let is_false = |&number: &u64| {
             let frame = self.frame(number);
             matches!(frame.check, FrameCheck::Sealed(_, leaf)
@@ -522,7 +522,7 @@ impl Place {
     }
 }
 
-/// Gathers frames in order and checks each against its neighbours, the file and the limits.
+/// Collects frames in order and checks each against its neighbours, the file and the limits.
 #[derive(Debug)]
 pub(super) struct Builder {
     format: Format,
@@ -545,13 +545,13 @@ pub(super) struct Builder {
     raw_checks: Vec<u32>,
     zeros: Vec<u64>,
     holes: Vec<Hole>,
-    /// Of a thin image.
+    /// Codec of a thin image's frames.
     codec: Option<CodecId>,
 }
 
 impl Builder {
-    /// Expects `frames` frames. Room for them is taken as they come: the number may be a lie, and
-    /// the bytes of a table a hole of its file.
+    /// Expects `frames` frames. Memory is allocated as they are added: the number may be false, and
+    /// the table a hole of its file.
     pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
         let mut places = Vec::new();
         places.reserve_exact(frames.min(RESERVED_MAX) as usize + 1);
@@ -590,7 +590,7 @@ impl Builder {
     /// Adds a run of `frames` holes with `raw_bytes` of zeros, in frames of `frame_bytes`.
     ///
     /// # Errors
-    /// [`FormatError::Table`] where it is none, or a part of the one before.
+    /// [`FormatError::Table`] if the run is empty, or continues the one before.
     pub(super) fn push_holes(
         &mut self,
         frames: u64,
@@ -619,7 +619,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Changes the format that the index will name, when the frames themselves tell it.
+    /// Changes the index's format, if the frames themselves determine it.
     pub(super) fn set_format(&mut self, format: Format) {
         self.format = format;
     }
@@ -687,7 +687,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The frames do not follow one another: keep every one's size.
+    /// The frames are not contiguous: store the size of each.
     fn unpack(&mut self) {
         self.packed = false;
         let ends = self.places.iter().skip(1).map(|place| place.offset());
@@ -696,7 +696,7 @@ impl Builder {
         self.sizes.extend(sizes);
     }
 
-    /// Keeps raw offsets only from the first frame on that differs from those before it.
+    /// Stores raw offsets only from the first frame on that differs from those before it.
     fn even(&mut self, raw_bytes: u32) {
         let number = self.places.len() as u64;
         let first = u64::from(self.frame_bytes);
@@ -714,8 +714,8 @@ impl Builder {
     /// Ends the list.
     ///
     /// # Errors
-    /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames
-    /// or none have a checksum of one kind.
+    /// [`FormatError::Empty`] if no frame was added; [`FormatError::Table`] if some frames have a
+    /// checksum of one kind and others do not.
     pub(super) fn finish(mut self) -> Result<Index, FormatError> {
         let (frames, all_frames) = (self.places.len(), self.next());
         let first = self.places.first().map(|place| place.codec());
@@ -725,7 +725,7 @@ impl Builder {
             });
         };
         let checks = match (self.stored_checks.len(), self.raw_checks.len()) {
-            // Nothing but holes.
+            // Only holes.
             (0, 0) if self.codec.is_some() => Checks::Stored(Box::default()),
             (0, 0) => Checks::None,
             (n, 0) if n == frames => Checks::Stored(self.stored_checks.into()),
@@ -778,7 +778,7 @@ impl Builder {
     }
 }
 
-/// Entries that room is set aside for before any was read.
+/// Number of entries for which memory is reserved before any was read.
 const RESERVED_MAX: u64 = 64 << 10;
 const OFFSET_BITS: u32 = 60;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

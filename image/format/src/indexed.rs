@@ -1,8 +1,9 @@
-//! Writing of formats whose frames follow one another, with our index frame behind them.
+//! Writing of formats whose frames follow one another, with our index frame after them.
 //!
-//! Why here: zstd and LZ4 differ in the codec of the frames and in what stands behind the index;
-//! hash trees, encryption and holes are the same for both. Must stay true: every frame is in the
-//! table, and so in the index, in the order in which it was written.
+//! Why here: zstd and LZ4 differ in the codec of the frames and in the data after the index; hash
+//! trees, encryption and holes are the same for both.
+//! Must stay true: every frame is in the table, and so in the index, in the order in which it was
+//! written.
 
 use super::lock::Locker;
 use super::sidx::{self, Shape};
@@ -17,9 +18,9 @@ use std::io;
 pub(super) struct Form {
     pub(super) name: &'static str,
     pub(super) codec: CodecId,
-    /// The limit of the number of frames, as a reason.
+    /// The limit of the number of frames, as a reason for messages.
     pub(super) limit: &'static str,
-    /// Writes what stands behind the index; false where the table has too many frames for it.
+    /// Writes the data after the index; false if the table has too many frames for it.
     pub(super) close: fn(&Written<'_>, &mut Tail<'_>) -> Result<bool, FormatError>,
 }
 
@@ -28,13 +29,12 @@ pub(super) struct Written<'w> {
     pub(super) table: &'w Table,
     pub(super) is_thin: bool,
     pub(super) is_locked: bool,
-    /// Bytes of the frames of our own, from which nothing comes out: the hash tree, if there is
-    /// one, and the index.
+    /// Bytes of our own frames without contents: the hash tree, if there is one, and the index.
     pub(super) tree_bytes: Option<u32>,
     pub(super) index_bytes: u32,
 }
 
-/// The writer of all of them.
+/// The writer of all these formats.
 pub(super) struct IndexedWriter {
     form: &'static Form,
     index: sidx::Writer,

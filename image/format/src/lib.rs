@@ -3,15 +3,15 @@
 //! - The crate's root: formats, their index of frames, readers and writers.
 //! - [`codec`]: compressing and decompressing one frame.
 //! - [`inner`]: making a file system out of a directory before it is packed.
-//! - [`trust`]: who vouches for an image.
-//! - [`secret`]: who may read one that is encrypted.
+//! - [`trust`]: root hashes and signatures that vouch for an image.
+//! - [`secret`]: keys and passphrases that open an encrypted image.
 //! - [`source`]: a flat run of bytes, as exports see a device.
-//! - [`output`]: a file that appears under its name only when it is whole.
+//! - [`output`]: a file that gets its name only when it is complete.
 //!
-//! Why here: devices and `pack` speak frames; only this crate knows bytes on disk.
-//! Must stay true: parsers take any bytes (they are fuzzed); an [`Index`] that was returned is
-//! consistent: every frame lies inside the file, raw sizes add up to `raw_bytes`, none exceeds
-//! [`FRAME_BYTES_MAX`]. The byte maps are in `docs/formats/`.
+//! Why here: devices and `pack` handle frames; only this crate knows bytes on disk.
+//! Must stay true: parsers accept any bytes without failing (they are fuzzed); an [`Index`] that
+//! was returned is consistent: every frame lies inside the file, raw sizes add up to `raw_bytes`,
+//! none exceeds [`FRAME_BYTES_MAX`]. The byte maps are in `docs/formats/`.
 
 pub mod audit;
 pub mod beside;
@@ -57,7 +57,8 @@ pub use index::Index;
 pub use read_at::ReadAt;
 pub use reader::{FrameError, FrameReader};
 
-/// No frame may inflate to more than this. Bounds what a hostile image can make us allocate.
+/// Upper bound of a frame's decompressed size. It bounds the memory that a hostile image can make
+/// us allocate.
 pub const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// An image format, as `--format` names it.
@@ -67,43 +68,43 @@ pub enum Format {
     Zstd,
     /// LZ4 frames with an index in a skippable frame.
     Lz4,
-    /// cloop with zlib blocks (V2.0 written; all heads read).
+    /// cloop with zlib blocks (V2.0 written; all headers read).
     Cloop,
     /// cloop V4.0 with LZO1X blocks.
     CloopLzo,
-    /// The bytes as they are.
+    /// The bytes unchanged.
     Raw,
 }
 
 /// Checksum that an image carries for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameCheck {
-    /// Nothing (the codec may still carry a checksum of its own, as zlib does).
+    /// No checksum (the codec may have one of its own, like zlib).
     None,
-    /// XXH3-64 of the *compressed* bytes. Checked before inflating: bytes may be delivered while
-    /// the rest inflates.
+    /// XXH3-64 of the *compressed* bytes. Checked before decompressing: bytes may be delivered
+    /// while the rest decompresses.
     Stored(u64),
-    /// The same, and the frame's leaf in the hash tree whose root was asked for
-    /// ([`Index::trust`]): the leaf is what is checked, before inflating.
+    /// The same, and the frame's leaf in the hash tree with the required root ([`Index::trust`]).
+    /// The leaf is checked, before decompressing.
     Sealed(u64, Leaf),
-    /// The low 32 bits of XXH64 of the *inflated* bytes (the standard zstd seek table): whole frame
-    /// first.
+    /// The low 32 bits of XXH64 of the *decompressed* bytes (the standard zstd seek table): the
+    /// whole frame must be decompressed first.
     Raw(u32),
 }
 
-/// A frame's place in a hash tree that is trusted.
+/// A frame's leaf in a trusted hash tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf {
     /// Its hash ([`tree::leaf`]).
     pub hash: tree::Hash,
     /// Number of the frame.
     pub number: u64,
-    /// True where the frame is all zeros: its compressed bytes are not to be looked at.
+    /// True if the frame is declared all zeros: its compressed bytes are not read.
     pub zero: bool,
 }
 
 impl Leaf {
-    /// True if these are the compressed bytes of the frame, which inflates to `raw_bytes`.
+    /// True if these are the compressed bytes of the frame, which decompresses to `raw_bytes`.
     #[must_use]
     pub fn is_of(&self, raw_bytes: u32, stored: &[u8]) -> bool {
         tree::leaf(self.number, raw_bytes, self.zero, stored) == self.hash
@@ -115,13 +116,13 @@ impl Leaf {
 pub struct Frame {
     /// Its number.
     pub number: u64,
-    /// Offset of its compressed bytes in the file; 0 of a hole.
+    /// Offset of its compressed bytes in the file; 0 for a hole.
     pub offset: u64,
-    /// Their number; 0 of a hole, which is zeros and not stored.
+    /// Their number; 0 for a hole, which is zeros and not stored.
     pub stored_bytes: u32,
-    /// Inflated size in bytes.
+    /// Decompressed size in bytes.
     pub raw_bytes: u32,
-    /// Offset of the inflated bytes in the device.
+    /// Offset of the decompressed bytes in the device.
     pub raw_offset: u64,
     /// Its compression.
     pub codec: CodecId,
@@ -137,8 +138,8 @@ impl Frame {
     }
 }
 
-/// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a
-/// table that says more is damaged, and a device that believed it would read gigabytes for one
+/// Upper bound of the compressed bytes of a frame of `raw_bytes`. No codec of ours comes near; a
+/// table with a larger value is damaged, and a device that trusted it would read gigabytes for one
 /// frame.
 #[must_use]
 pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
@@ -146,8 +147,8 @@ pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
 }
 
 impl Format {
-    /// All formats, in the order in which an image is asked whether it is one: raw takes what no
-    /// other claimed.
+    /// All formats, in the order in which they are probed: raw accepts everything that no other
+    /// format claims.
     pub const ALL: [Self; 5] = [
         Self::Zstd,
         Self::Lz4,
@@ -167,7 +168,7 @@ impl Format {
         }
     }
 
-    /// The codec of frames that are written in this format.
+    /// The codec of frames written in this format.
     #[must_use]
     pub fn codec(self) -> CodecId {
         match self {
@@ -217,7 +218,7 @@ impl Format {
         self.parts().writer(layout)
     }
 
-    /// The name that `--format` takes.
+    /// The name for `--format`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -280,7 +281,7 @@ impl ImageFormat for Lz4 {
     }
 }
 
-/// Both cloop formats are read by the same parser; they differ in what is written.
+/// Both cloop formats are read by the same parser; they differ in their writers.
 struct Cloop {
     lzo: bool,
 }
@@ -314,8 +315,8 @@ impl ImageFormat for Raw {
     }
 }
 
-/// What `file`, which begins with `head`, is where it is an image that this program reads and no
-/// other needs to be asked about: one of cloop, a thin or an encrypted one, or an overlay.
+/// The kind of `file`, which begins with `head`, if it is an image that only this program reads:
+/// cloop, a thin or an encrypted image, or an overlay.
 pub fn kind_of_image(file: &File, head: &[u8]) -> Option<&'static str> {
     if thin::is_thin(head) {
         return Some("thin image");
@@ -340,23 +341,23 @@ pub fn is_overlay(head: &[u8]) -> bool {
     head.starts_with(OVERLAY_MAGIC)
 }
 
-/// An overlay, as [`kind_of_image`] names it.
+/// The name of an overlay in [`kind_of_image`].
 pub const OVERLAY_KIND: &str = "overlay of this program";
 
 /// Frame sizes that we write.
 pub const FRAME_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
 impl Index {
-    /// Finds out what kind of image `file` is and reads its tables. Files of no known kind are raw
+    /// Determines the format of `file` and reads its tables. Files of no known format are raw
     /// images.
     ///
     /// # Errors
-    /// [`FormatError`], which says what is wrong and what to do. Blocks on the file.
+    /// [`FormatError`], which names the fault and the next step. Blocks on the file.
     pub fn open(file: &File) -> Result<Self, FormatError> {
         Self::read(file)
     }
 
-    /// Takes the bytes of `file` as they are, whatever they look like.
+    /// Uses the bytes of `file` unchanged, whatever their format.
     ///
     /// # Errors
     /// [`FormatError::Empty`], or the system's. Blocks on the file.

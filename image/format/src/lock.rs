@@ -1,14 +1,14 @@
-//! Encrypted images: the head that names their cipher and wraps their key, and the key's use for
-//! frames and index.
+//! Encrypted images: the header that names their cipher and wraps their key, and the use of the key
+//! for frames and index.
 //!
-//! Why here: an encrypted image is one of zstd or LZ4 frames, each of which is encrypted after it
-//! was deflated; only who brings and checks frames need know. Who may have the key is
-//! [`crate::secret`]'s business.
+//! Why here: an encrypted image consists of zstd or LZ4 frames, each of which is encrypted after it
+//! was compressed. Only the code that fetches and checks frames needs to know. [`crate::secret`]
+//! decides which keys and passphrases unwrap the key.
 //!
-//! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
-//! drawn for one image, or comes of an older image's by a salt that is drawn for the new one
-//! (`Locker::successor`). A frame's number and size are in what is authenticated, and the index
-//! is authenticated as a whole: frames cannot be moved, left out, or called zeros.
+//! Must stay true: a key encrypts each frame number once, so that no nonce is used twice. A key is
+//! drawn for one image, or derived from an older image's key with a salt that is drawn for the new
+//! one (`Locker::successor`). A frame's number and size are authenticated with it, and the index is
+//! authenticated as a whole: frames cannot be moved, left out, or called zeros.
 //! Map: `docs/formats/encrypted.md`.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 /// Bytes that encryption adds to a frame.
 pub const TAG_BYTES: usize = 16;
-/// Most ways to the key that an image may name.
+/// Maximum number of slots (wrapped keys) of an image.
 pub const SLOTS_MAX: usize = 64;
 
 /// The secret of one image, from which the keys of its frames and of its index come.
@@ -34,14 +34,14 @@ pub type ImageKey = Zeroizing<[u8; 32]>;
 /// The cipher of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cipher {
-    /// AES-256 in Galois/Counter Mode: the faster one where the processor has instructions for it.
+    /// AES-256 in Galois/Counter Mode: the faster one if the processor has instructions for it.
     Aes256Gcm,
     /// ChaCha20-Poly1305.
     ChaCha20Poly1305,
 }
 
 impl Cipher {
-    /// The faster one here.
+    /// The faster cipher on this machine.
     #[must_use]
     pub fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -56,7 +56,7 @@ impl Cipher {
         }
     }
 
-    /// It, as the cryptographic library knows it.
+    /// The cipher's algorithm in the cryptographic library.
     pub fn algorithm(self) -> &'static ring::aead::Algorithm {
         match self {
             Self::Aes256Gcm => &AES_256_GCM,
@@ -64,14 +64,14 @@ impl Cipher {
         }
     }
 
-    /// Reads its number in a file.
+    /// The cipher with a number in a file.
     pub fn of_number(number: u8) -> Option<Self> {
         [Self::Aes256Gcm, Self::ChaCha20Poly1305]
             .into_iter()
             .find(|cipher| cipher.number() == number)
     }
 
-    /// The name that people and `--cipher` use.
+    /// The name in messages and for `--cipher`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl std::str::FromStr for Cipher {
     }
 }
 
-/// One way to an image's key.
+/// A slot: one wrapped copy of an image's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slot {
     /// For the owner of an X25519 key.
@@ -116,7 +116,7 @@ pub enum Slot {
         /// The image's key, encrypted.
         wrapped: [u8; WRAPPED_BYTES],
     },
-    /// For who knows a passphrase, by Argon2id.
+    /// For readers with the passphrase, by Argon2id.
     Passphrase {
         /// Drawn for this slot.
         salt: [u8; 16],
@@ -136,14 +136,14 @@ pub enum Slot {
 /// An encrypted key, with its authentication code.
 pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
 
-/// What an encrypted image says in the open.
+/// The unencrypted header of an encrypted image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     cipher: Cipher,
-    /// Of an image that follows another one.
+    /// Salt of an image that succeeds another one.
     salt: Option<[u8; SALT_BYTES]>,
     slots: Vec<Slot>,
-    /// All of it, as it stands in the file.
+    /// All its bytes, as in the file.
     head: Vec<u8>,
     /// Authentication code of the head and the index.
     code: [u8; 32],
@@ -156,15 +156,15 @@ impl Lock {
         self.cipher
     }
 
-    /// The ways to its key.
+    /// The wrapped copies of its key.
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 }
 
-/// The key of an image's frames, and the secrets from which those of its overlays and of images
-/// that follow it come.
+/// The key of an image's frames, and the secrets from which the keys of its overlays and of
+/// succeeding images are derived.
 pub struct FrameKey {
     key: LessSafeKey,
     cipher: Cipher,
@@ -178,7 +178,7 @@ impl fmt::Debug for FrameKey {
     }
 }
 
-/// A frame that is not what was encrypted under its number.
+/// A frame that is not the one encrypted under its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAuthentic;
 
@@ -194,7 +194,7 @@ impl FrameKey {
         }))
     }
 
-    /// The key of frames of an image with this secret, which follows no other image.
+    /// The key of the frames of an image with this secret, which succeeds no other image.
     ///
     /// # Panics
     /// Never: a secret has the 32 bytes that every cipher takes.
@@ -203,7 +203,7 @@ impl FrameKey {
         Self::new(cipher, &Keys::new(secret, None)).expect("a key of 32 bytes")
     }
 
-    /// The secret of a layer whose salt this is, in an overlay on the image.
+    /// The secret of an overlay's layer with this salt.
     pub fn layer_secret(&self, salt: &[u8; 32]) -> ImageKey {
         Zeroizing::new(*blake3::keyed_hash(&self.overlays, salt).as_bytes())
     }
@@ -214,11 +214,11 @@ impl FrameKey {
         self.cipher
     }
 
-    /// Encrypts the compressed bytes of frame `number`, which inflate to `raw_bytes`. To be called
-    /// once for each number in the life of a key.
+    /// Encrypts the compressed bytes of frame `number`, which decompress to `raw_bytes`. Must be
+    /// called once for each number in the life of a key.
     ///
     /// # Errors
-    /// [`NotAuthentic`]: the cipher takes no frame of that size.
+    /// [`NotAuthentic`]: the cipher does not support frames of that size.
     pub fn encrypt(
         &self,
         number: u64,
@@ -232,11 +232,11 @@ impl FrameKey {
         sealed.map_err(|_| NotAuthentic)
     }
 
-    /// Decrypts frame `number`, which inflates to `raw_bytes`, in `buffer`; returns its compressed
-    /// bytes. They stay in that memory until another frame comes there.
+    /// Decrypts frame `number`, which decompresses to `raw_bytes`, in `buffer`; returns its
+    /// compressed bytes. They stay in that memory until another frame overwrites them.
     ///
     /// # Errors
-    /// [`NotAuthentic`]; nothing of it is returned.
+    /// [`NotAuthentic`]; no bytes are returned.
     pub fn decrypt<'b>(
         &self,
         number: u64,
@@ -252,7 +252,7 @@ impl FrameKey {
     }
 }
 
-/// Frame numbers are nonces: a key has one image.
+/// Frame numbers are nonces: a key belongs to one image.
 fn nonce(number: u64) -> Nonce {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&number.to_le_bytes());
@@ -273,8 +273,8 @@ impl fmt::Debug for Locker {
 }
 
 impl Locker {
-    /// Draws a key for a new image, of which `wrap` makes the slots. `None` where there are no
-    /// slots, or too many, or no random bytes.
+    /// Draws a key for a new image; `wrap` makes the slots. `None` if there are no slots, or too
+    /// many, or no random bytes.
     pub fn new<E>(
         cipher: Cipher,
         wrap: impl FnOnce(&ImageKey) -> Result<Vec<Slot>, E>,
@@ -288,7 +288,7 @@ impl Locker {
         }
     }
 
-    /// A lock with this key, which no other image may have.
+    /// A lock with this key, which no other image may use.
     pub(super) fn of(cipher: Cipher, secret: &ImageKey, slots: &[Slot]) -> Option<Self> {
         if !(1..=SLOTS_MAX).contains(&slots.len()) {
             return None;
@@ -301,8 +301,9 @@ impl Locker {
         })
     }
 
-    /// A lock for a new image that those open who open the one with `lock`, whose key is `key`. Its
-    /// keys come of a salt that is drawn here. `None` where there are no random bytes.
+    /// A lock for a new image, opened by the same keys and passphrases as the image with `lock`,
+    /// whose key is `key`. The new keys are derived with a salt that is drawn here. `None` if there
+    /// are no random bytes.
     pub fn successor(lock: &Lock, key: &FrameKey) -> Option<Self> {
         let mut salt = [0; SALT_BYTES];
         let drawn = ring::rand::SystemRandom::new().fill(&mut salt);
@@ -327,7 +328,7 @@ impl Locker {
         &self.head
     }
 
-    /// What the index is added to for its authentication code.
+    /// The start of the authentication code, to which the index is added.
     pub(super) fn mac(&self) -> blake3::Hasher {
         mac(&self.index_key, &self.head)
     }
@@ -343,14 +344,14 @@ fn derived(context: &str, secret: &ImageKey) -> ImageKey {
     Zeroizing::new(blake3::derive_key(context, &**secret))
 }
 
-/// The secret that an image's keys come of, and the one for images that follow it.
+/// The secret from which an image's keys are derived, and the one for images that follow it.
 struct Keys {
     secret: ImageKey,
     successors: ImageKey,
 }
 
 impl Keys {
-    /// Those of an image in whose slots `wrapped` is.
+    /// The secrets of an image whose slots wrap `wrapped`.
     fn new(wrapped: &ImageKey, salt: Option<&[u8; SALT_BYTES]>) -> Self {
         let successors = derived(SUCCESSORS_CONTEXT, wrapped);
         match salt {
@@ -408,7 +409,7 @@ impl Slot {
         }
     }
 
-    /// `None` where the body is not one of its kind.
+    /// `None` if the body is not valid for its kind.
     fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let wrapped = || body.last_chunk::<WRAPPED_BYTES>().copied();
         match kind {
@@ -492,7 +493,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
         });
         slots.push(slot.ok_or_else(|| damaged(head_bytes))?);
     }
-    // Each would take memory and seconds before it is known whether the image is anybody's.
+    // Each passphrase would take memory and seconds before it is known if it fits.
     let is_passphrase = |slot: &&Slot| matches!(slot, Slot::Passphrase { .. });
     let passphrases = slots.iter().filter(is_passphrase).count() as u64;
     if passphrases > 1 {
@@ -524,8 +525,8 @@ fn cut(reason: &'static str) -> FormatError {
 }
 
 impl Lock {
-    /// The key of the frames of an image whose key is `secret`, if its head and `index`, as they
-    /// were read, are the ones that were written with it.
+    /// The key of the frames of an image whose key is `secret`, if its header and `index` were
+    /// written with it.
     pub(super) fn open(&self, index: &Index, secret: &ImageKey) -> Option<Arc<FrameKey>> {
         let keys = Keys::new(secret, self.salt.as_ref());
         let mut hasher = mac(&derived(INDEX_CONTEXT, &keys.secret), &self.head);
@@ -537,8 +538,8 @@ impl Lock {
             .flatten()
     }
 
-    /// The head of an image with the same slots and another salt; the slots of kinds that this
-    /// program does not know are in it, too.
+    /// The header of an image with the same slots and another salt. Slots of unknown kinds are
+    /// copied, too.
     fn head_with(&self, salt: &[u8; SALT_BYTES]) -> Option<Vec<u8>> {
         let old_salt_bytes = self.salt.map_or(0, |salt| salt.len());
         let (fixed, behind) = self.head.split_at_checked(FIXED_BYTES)?;
@@ -557,7 +558,7 @@ impl Lock {
 const NAME: &str = "encrypted image";
 const TAG: [u8; 8] = *b"sidelock";
 const VERSION: u8 = 1;
-/// That of an image that follows another one: a salt stands before the slots.
+/// Version of an image that succeeds another one: a salt precedes the slots.
 const VERSION_SALTED: u8 = 2;
 const SALT_BYTES: usize = 32;
 /// Magic, length, tag, version, cipher, number of slots, zero.

@@ -1,9 +1,10 @@
 //! LZ4: one standard LZ4 frame per frame of the image, and our index frame at the end.
 //!
-//! Why here: the fastest codec to inflate. Any `lz4 -d` unpacks such a file: frames follow one
-//! another, and it skips the index. Without the index (a plain `.lz4` file) nothing says where
-//! frames begin, and the file is refused.
-//! Source: LZ4 Frame Format Description 1.6.4. Map: `docs/formats/lz4.md`.
+//! Why here: the fastest codec to decompress. Any `lz4 -d` unpacks such a file: frames follow one
+//! another, and it skips the index. Without the index (a plain `.lz4` file) the beginnings of
+//! frames are not known, and the file is refused.
+//! Source: LZ4 Frame Format Description 1.6.4.
+//! Map: `docs/formats/lz4.md`.
 
 use super::indexed::Form;
 use super::read_at::Bytes;
@@ -13,7 +14,7 @@ use crate::codec::{CodecId, lz4};
 
 const NAME: &str = "lz4";
 
-/// True when the file begins as one of this format.
+/// True when the file begins like one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
     Ok((bytes.array::<4>(0)?).is_some_and(|head| head == lz4::FRAME_MAGIC.to_le_bytes()))
 }
@@ -33,7 +34,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     })
 }
 
-/// Its form for writing: nothing stands behind the index.
+/// The form for writing: the index is last.
 pub(super) const FORM: Form = Form {
     name: NAME,
     codec: CodecId::Lz4Frame,

@@ -1,12 +1,12 @@
-//! A file that appears under its name only when it is whole.
+//! An output file that gets its name only when it is complete.
 //!
 //! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a
-//! whole one is expected. The bytes go to a file without a name (`O_TMPFILE`) in the same
-//! directory, which the kernel drops if we die; where the file system has no such files, to one
-//! with a name that nobody can guess, removed when this value is dropped.
-//! Must stay true: the directory is opened once, and the target's name in it is touched by nothing
-//! but one `link` or `rename`, after the bytes are on disk: another user who exchanges the
-//! directory, or puts a link in the target's place, leads nothing elsewhere.
+//! whole one is expected. The bytes are written to a file without a name (`O_TMPFILE`) in the same
+//! directory, which the kernel drops if the process dies. If the file system does not support such
+//! files, a file with an unpredictable name is used, and removed when this value is dropped.
+//! Must stay true: the directory is opened once, and the target's name in it is changed only by one
+//! `link` or `rename`, after the bytes are on disk. So another user that replaces the directory, or
+//! puts a link in the target's place, cannot redirect the output.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -21,11 +21,11 @@ use std::path::Path;
 /// Treatment of a file that already has the target's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Replace a regular file; refuse all else.
+    /// Replace a regular file; refuse all others.
     Replace,
     /// Refuse.
     Keep,
-    /// Replace a regular file, and write straight onto a block device.
+    /// Replace a regular file, and write directly to a block device.
     Force,
 }
 
@@ -36,7 +36,7 @@ pub struct Output {
     folder: Folder,
     name: OsString,
     kind: Kind,
-    /// Device and inode of what has the target's name.
+    /// Device and inode of the existing file with the target's name.
     replaces: Option<(u64, u64)>,
     existing: Existing,
 }
@@ -52,7 +52,7 @@ enum Kind {
 }
 
 impl Output {
-    /// Opens an output that will be called `target`.
+    /// Opens an output that will be named `target`.
     pub fn create(target: &Path, existing: Existing) -> io::Result<Self> {
         let refused = |kind, text: &str| Err(io::Error::new(kind, text));
         let found = match open_named(target, OFlags::PATH, 0) {
@@ -84,7 +84,7 @@ impl Output {
         let (folder, name) = Folder::of_file(target)?;
         let (file, kind) = if is_straight {
             let file = open_named(target, OFlags::RDWR, 0)?;
-            // Nothing is written to what has taken its place.
+            // Nothing is written to a file that has replaced the block device.
             if file.metadata()?.is_file() {
                 return Err(io::Error::other("it has just become another file"));
             }
@@ -113,17 +113,17 @@ impl Output {
         &self.file
     }
 
-    /// Device and inode of the file whose place it takes.
+    /// Device and inode of the file that it replaces.
     pub fn replaces(&self) -> Option<(u64, u64)> {
         self.replaces
     }
 
-    /// True when the bytes that are never written read as zeros.
+    /// True when bytes that are never written read as zeros.
     pub fn starts_empty(&self) -> bool {
         !matches!(self.kind, Kind::Straight)
     }
 
-    /// Puts the bytes on disk and gives them their name.
+    /// Writes the bytes to disk and gives the file its name.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         match std::mem::replace(&mut self.kind, Kind::Straight) {
@@ -131,7 +131,7 @@ impl Output {
             Kind::Hidden(hidden) => self.take_place(&hidden)?,
             Kind::Nameless => self.link()?,
         }
-        // The name is on disk only when the directory is.
+        // The name is durable only after the directory is synced.
         self.folder.sync()
     }
 
@@ -145,7 +145,7 @@ impl Output {
                 Err(io::Error::new(io::ErrorKind::AlreadyExists, CLOBBERS))
             }
             Err(Errno::EXIST) => {
-                // A link does not replace; a rename does.
+                // A link does not replace an existing file; a rename does.
                 let hidden = self.folder.unused_name();
                 link(&hidden)?;
                 self.take_place(&hidden)
@@ -180,12 +180,12 @@ pub fn nameless(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file without a name in `folder`; none where its file system has no such files.
+/// A file without a name in `folder`; `None` if its file system does not support that.
 fn without_name(folder: &Folder, mode: u32) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
         Ok(file) => Ok(Some(file.into())),
-        // Not every file system has them, and old kernels take the flag for O_DIRECTORY.
+        // Not every file system supports it, and old kernels mistake the flag for O_DIRECTORY.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! The bytes as they are.
+//! Raw images: the bytes unchanged.
 //!
 //! Why here: for comparison, and because a device over a plain file is useful by itself.
 
@@ -8,11 +8,11 @@ use super::{FormatError, Index, foreign};
 use crate::codec::CodecId;
 use std::io;
 
-/// Takes any bytes that no other format claimed, unless they are known to be in need of another
-/// program first: whoever mounts a qcow2 image wants the disk in it, not its bytes.
+/// Accepts any bytes that no other format claimed, unless another program has to convert them
+/// first: a user that mounts a qcow2 image wants the disk in it, not its bytes.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let mut head = [0; foreign::HEAD_BYTES];
-    // A file may be shorter than that, and be compressed all the same.
+    // A file may be shorter than that, and still be compressed.
     let head = &mut head[..bytes.size.min(foreign::HEAD_BYTES as u64) as usize];
     bytes.fill(head, 0)?;
     match foreign::recognize(head) {
@@ -24,7 +24,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     }
 }
 
-/// Takes any bytes.
+/// Accepts any bytes.
 pub(super) fn any(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     if bytes.size == 0 {
         return Err(FormatError::Empty { format: "raw" });
@@ -49,5 +49,5 @@ impl ImageWriter for RawWriter {
     }
 }
 
-/// The pieces in which a raw image is cached.
+/// Unit in which a raw image is cached.
 const FRAME_BYTES: u32 = 64 << 10;

@@ -1,8 +1,8 @@
-//! Reading an image's heads and tables from anything that has bytes at offsets.
+//! Reading an image's headers and tables from any source of bytes at offsets.
 //!
 //! Why here: parsers are run on files, on block devices and (fuzzing) on plain memory.
-//! Must stay true: nothing here allocates by a length that the image claims; tables are read in
-//! pieces of [`PIECE_BYTES`].
+//! Must stay true: nothing here allocates by a length from the image; tables are read in pieces of
+//! [`PIECE_BYTES`].
 
 use super::FormatError;
 use std::fs::File;
@@ -15,7 +15,7 @@ pub trait ReadAt: Sync {
     /// Number of bytes.
     ///
     /// # Errors
-    /// The operating system's answer.
+    /// The operating system's error.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Fills `buf` from `offset`.
@@ -24,8 +24,8 @@ pub trait ReadAt: Sync {
     /// The operating system's error; `UnexpectedEof` when the bytes end too early.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Takes note that these bytes will be read soon, in order and in small pieces. Does nothing
-    /// where a piece costs little.
+    /// Announces that these bytes will be read soon, in order and in small pieces. Does nothing for
+    /// sources where a piece costs little.
     fn will_read(&self, range: Range<u64>) {
         let _ = range;
     }
@@ -40,7 +40,7 @@ impl ReadAt for File {
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        // A block device says its size only by its end. All other reads are by offset, so moving
+        // Only the end of a block device gives its size. All other reads are by offset, so moving
         // the cursor is harmless.
         Ok(rustix::fs::seek(self, rustix::fs::SeekFrom::End(0))?)
     }
@@ -65,7 +65,7 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// An image being parsed: its bytes, and their number, asked for once.
+/// An image being parsed: its bytes, and their number, queried once.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a> {
     source: &'a dyn ReadAt,
@@ -74,7 +74,7 @@ pub(super) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// Asks for the size.
+    /// Queries the size.
     ///
     /// # Errors
     /// [`FormatError::Directory`], [`FormatError::Io`].
@@ -109,7 +109,7 @@ impl<'a> Bytes<'a> {
         self.source.will_read(range);
     }
 
-    /// The `N` bytes at `offset`, or `None` where the file has no such bytes.
+    /// The `N` bytes at `offset`, or `None` if the file has no such bytes.
     ///
     /// # Errors
     /// [`FormatError::Io`].
@@ -127,7 +127,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The `N` bytes that end the file, or `None` where it is smaller.
+    /// The last `N` bytes of the file, or `None` if it is smaller.
     ///
     /// # Errors
     /// [`FormatError::Io`].
@@ -138,8 +138,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Calls `each` with the records of `N` bytes that stand at `offset`, in order, with their
-    /// numbers. The caller has made sure that they lie inside the file.
+    /// Calls `each` with the records of `N` bytes at `offset`, in order, with their numbers. The
+    /// caller has checked that they lie inside the file.
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.
@@ -163,7 +163,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Calls `each` with the `length` bytes at `offset`, in order, at most `piece_bytes` at a time,
-    /// and with where each piece begins, counted from `offset`.
+    /// and with the start of each piece relative to `offset`.
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.

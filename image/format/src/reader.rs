@@ -1,8 +1,8 @@
-//! Reading one frame from an image, checked by everything the image carries.
+//! Reading one frame from an image, verified with all checksums of the image.
 //!
-//! Why here: unpacking, verifying and fuzzing need the whole of a frame, from any [`ReadAt`]; the
-//! device has its own, faster way (mapped files, early answers) with the same checks.
-//! Must stay true: bytes are handed out only when every check that the image has for them has
+//! Why here: unpacking, verifying and fuzzing need a whole frame, from any [`ReadAt`]; the device
+//! has its own, faster path (mapped files, early delivery) with the same checks.
+//! Must stay true: bytes are returned only after every check that the image has for them has
 //! passed.
 //! Called from: one thread at a time; one reader per engine.
 
@@ -13,14 +13,14 @@ use std::io;
 use std::sync::Arc;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
 
-/// Why a frame cannot be had.
+/// Reasons why a frame cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// Its compressed bytes cannot be read.
     #[error("its compressed bytes cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Its compressed bytes are not those that were written.
+    /// Its compressed bytes are not the ones that were written.
     #[error(
         "the checksum of its {bytes} compressed bytes is {found:016x}, \
          the image says {expected:016x}"
@@ -28,18 +28,18 @@ pub enum FrameError {
     StoredCheck {
         /// Their number.
         bytes: u32,
-        /// XXH3-64 of what was read.
+        /// XXH3-64 of the bytes that were read.
         found: u64,
         /// The number in the image's table.
         expected: u64,
     },
-    /// It is not what was encrypted under its number.
+    /// It is not the frame that was encrypted under its number.
     #[error("its bytes are not those that were encrypted, or the frame is another one")]
     NotAuthentic,
-    /// Its compressed bytes are not those that the hash tree knows.
+    /// Its compressed bytes do not match the hash tree.
     #[error("its compressed bytes are not those that the image's trusted root is of")]
     Untrusted,
-    /// Its contents are not those that were written.
+    /// Its contents are not the ones that were written.
     #[error(
         "the checksum of its {bytes} bytes of contents is {found:08x}, \
          the image says {expected:08x}"
@@ -47,7 +47,7 @@ pub enum FrameError {
     RawCheck {
         /// Their number.
         bytes: u32,
-        /// Low 32 bits of the XXH64 of what came out.
+        /// Low 32 bits of the XXH64 of the decompressed bytes.
         found: u32,
         /// The number in the image's table.
         expected: u32,
@@ -55,19 +55,19 @@ pub enum FrameError {
     /// The codec refused it.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The image says that it is all zeros, and it is not.
+    /// The image declares it all zeros, and it is not.
     #[error("it is marked as all zeros and is not")]
     NotZero,
 }
 
-/// Reads frames; holds the buffers and inflaters that takes.
+/// Reads frames; holds the buffers and decompressors for that.
 pub struct FrameReader {
     inflaters: [Option<Box<dyn Inflater>>; CodecId::ALL.len()],
     stored: Vec<u8>,
     raw: Vec<u8>,
     /// The last four compressed bytes of the frame that was read.
     stored_end: u32,
-    /// Of an encrypted image.
+    /// The key of an encrypted image.
     lock: Option<Arc<FrameKey>>,
     opened: Vec<u8>,
     thorough: bool,
@@ -89,8 +89,8 @@ impl FrameReader {
         }
     }
 
-    /// As [`Self::new`], for frames of the image that `index` is of, whose key it takes from there
-    /// where it is an encrypted one.
+    /// As [`Self::new`], for frames of the image with `index`, from which it takes the key of an
+    /// encrypted image.
     #[must_use]
     pub fn of(index: &Index, thorough: bool) -> Self {
         let mut reader = Self::new(thorough);
@@ -98,15 +98,15 @@ impl FrameReader {
         reader
     }
 
-    /// Goes on with frames of the image that `index` is of.
+    /// Continues with frames of the image with `index`.
     pub(super) fn unlock_by(&mut self, index: &Index) {
         self.lock = index.key().cloned();
     }
 
-    /// Reads, checks and inflates `frame`; returns its contents. Blocks on the source.
+    /// Reads, checks and decompresses `frame`; returns its contents. Blocks on the source.
     ///
     /// # Errors
-    /// [`FrameError`]: nothing of the frame is handed out.
+    /// [`FrameError`]: no bytes of the frame are returned.
     pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
         if frame.is_hole() {
             self.raw.clear();
@@ -123,7 +123,7 @@ impl FrameReader {
         result.map(|()| &*self.raw)
     }
 
-    /// As [`Self::read_stored`], with the contents in `out`, whose memory is taken for them.
+    /// As [`Self::read_stored`], with the contents in `out`, whose memory is reused.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -155,7 +155,7 @@ impl FrameReader {
         self.inflate(stored, frame).map(|()| &*self.raw)
     }
 
-    /// Checks and inflates `stored` into `raw`.
+    /// Checks and decompresses `stored` into `raw`.
     fn inflate(&mut self, stored: &[u8], frame: &Frame) -> Result<(), FrameError> {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
         self.stored_end = u32::from_le_bytes(end);

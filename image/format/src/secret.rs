@@ -1,12 +1,13 @@
-//! Who may read an encrypted image: owners of keys, and those who know a passphrase.
+//! Keys and passphrases that open an encrypted image.
 //!
-//! Why here: the format ([`crate::lock`]) wraps a key and knows no people. Keys are X25519
-//! keys in the text that `age-keygen` writes: `age1...` is for whom an image is encrypted, the line
+//! Why here: the format ([`crate::lock`]) wraps a key and knows no users. Keys are X25519 keys in
+//! the text format of `age-keygen`: an image is encrypted for recipients `age1...`; the line
 //! `AGE-SECRET-KEY-1...` of an identity file opens it. A passphrase becomes a key by Argon2id (RFC
 //! 9106).
 //!
-//! Must stay true: a secret is read once, zeroed when it goes, and never written or shown; what a
-//! hostile image asks of Argon2 is bounded before memory is taken.
+//! Must stay true: a secret is read once, zeroed when it is dropped, and never written or shown.
+//! The memory and passes that a hostile image requests of Argon2 are bounded before memory is
+//! taken.
 //!
 //! The wrap: X25519 (RFC 7748) of a pair drawn for the slot, HKDF-SHA-256 (RFC 5869) with both
 //! public keys as salt, ChaCha20-Poly1305 (RFC 8439) of the image's key under a nonce of zeros,
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;
 
-/// Why a key or a passphrase cannot be used.
+/// Reasons why a key or a passphrase cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
@@ -31,7 +32,7 @@ pub enum SecretError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// No identity in the file.
@@ -43,16 +44,16 @@ pub enum SecretError {
         /// The file.
         path: PathBuf,
     },
-    /// No public key.
+    /// Not a valid public key.
     #[error("`{0}` is no public key: it takes `age1...`, as `age-keygen` says it")]
     Recipient(String),
-    /// Nothing in the file.
+    /// The passphrase in the file is empty.
     #[error("the passphrase in {} is empty", path.display())]
     Passphrase {
         /// The file.
         path: PathBuf,
     },
-    /// Nobody could read the image.
+    /// No recipient and no passphrase was given: the image could never be read.
     #[error("name 1 to 64 of whom may read it: --recipient KEY, or --passphrase-file FILE")]
     Nobody,
     /// No random bytes, or no memory for Argon2.
@@ -60,7 +61,7 @@ pub enum SecretError {
     Wrap(&'static str),
 }
 
-/// Those for whom an image is encrypted.
+/// The recipients of an encrypted image.
 #[derive(Default)]
 pub struct Readers {
     recipients: Vec<PublicKey>,
@@ -68,7 +69,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// The owner of this public key, `age1...`.
+    /// Adds the owner of this public key, `age1...`.
     ///
     /// # Errors
     /// [`SecretError::Recipient`].
@@ -79,7 +80,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Whoever knows the passphrase that is the first line of this file. Blocks on it.
+    /// Adds a recipient with the passphrase in the first line of this file. Blocks on the file.
     ///
     /// # Errors
     /// [`SecretError`].
@@ -88,7 +89,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Draws the key of a new image, which these may have.
+    /// Draws the key of a new image and wraps it for these recipients.
     ///
     /// # Errors
     /// [`SecretError::Nobody`], [`SecretError::Wrap`].
@@ -115,7 +116,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// The identities in this file. Blocks on it.
+    /// Adds the identities in this file. Blocks on it.
     ///
     /// # Errors
     /// [`SecretError`].
@@ -135,7 +136,7 @@ impl Secrets {
         }
     }
 
-    /// The passphrase that is the first line of this file. Blocks on it.
+    /// Sets the passphrase in the first line of this file. Blocks on it.
     ///
     /// # Errors
     /// [`SecretError`].
@@ -144,18 +145,18 @@ impl Secrets {
         Ok(())
     }
 
-    /// True where there are none.
+    /// True if there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.identities.is_empty() && self.passphrase.is_none()
     }
 
-    /// Has the index of an encrypted image take its key; does nothing for another image where there
-    /// are no secrets. A passphrase takes as much memory as the image asks for, at most 1 GiB, and
-    /// at most the work of four passes over that: seconds. An image has at most one.
+    /// Sets the key of an encrypted image's index; does nothing for another image if there are no
+    /// secrets. A passphrase takes as much memory as the image's parameters request, at most 1 GiB,
+    /// and at most the work of four passes over that: seconds. An image has at most one.
     ///
     /// # Errors
-    /// [`FormatError::Locked`], [`FormatError::Untrusted`]: nothing of the image is to be used.
+    /// [`FormatError::Locked`], [`FormatError::Untrusted`]: the image must not be used.
     pub fn apply(&self, index: &mut Index) -> Result<(), FormatError> {
         let untrusted = |reason: &str, next| FormatError::Untrusted {
             reason: reason.to_owned(),
@@ -164,7 +165,7 @@ impl Secrets {
         let Some(lock) = index.lock() else {
             return match self.is_empty() {
                 true => Ok(()),
-                // Another image in its place would go unnoticed.
+                // Without this check, a replacement by an unencrypted image would go unnoticed.
                 false => Err(untrusted(
                     "it is not encrypted",
                     "leave out --identity and --passphrase-file, or fetch the right one",
@@ -196,7 +197,7 @@ impl Secrets {
         })
     }
 
-    /// The key in a slot, by each secret that opens it.
+    /// The key in a slot, unwrapped with each secret that opens it.
     fn unwrap(&self, slot: &Slot) -> Result<Vec<ImageKey>, FormatError> {
         match slot {
             Slot::X25519 { share, wrapped } => {
@@ -244,7 +245,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// The key of a passphrase; `None` where it would cost more than is spent.
+    /// The key of a passphrase; `None` if it would cost more than the limits.
     fn key(&self, passphrase: &str, salt: &[u8; 16]) -> Option<Zeroizing<[u8; 32]>> {
         let work_kib = u64::from(self.memory_kib) * u64::from(self.passes);
         let bounded = self.memory_kib <= MEMORY_KIB_MAX
@@ -292,8 +293,8 @@ fn wrap_by(passphrase: &str, secret: &ImageKey) -> Result<Slot, SecretError> {
     })
 }
 
-/// The key that two pairs agree on, for a slot of `share` and `recipient`. `None` where the other
-/// side's public key is one of small order, with which everybody agrees.
+/// The key that two key pairs agree on, for a slot of `share` and `recipient`. `None` if the other
+/// side's public key has small order, which gives the same key with every pair.
 fn agreed(
     own: &StaticSecret,
     other: &PublicKey,
@@ -346,13 +347,13 @@ fn draw(bytes: &mut [u8]) -> Result<(), SecretError> {
     drawn.map_err(|_| SecretError::Wrap("the system has no random bytes"))
 }
 
-/// The 32 bytes that `text` says in Bech32 (BIP 173) behind `prefix`.
+/// The 32 bytes that `text` encodes in Bech32 (BIP 173) after `prefix`.
 fn decode(text: &str, prefix: &str) -> Option<Zeroizing<[u8; 32]>> {
     let (found, bytes) = bech32::decode(text).ok()?;
     let bytes = Zeroizing::new(bytes);
     let key: [u8; 32] = bytes.as_slice().try_into().ok()?;
     let key = Zeroizing::new(key);
-    // Not in the later form of the checksum, which `decode` takes as well.
+    // Bech32m, the later form of the checksum, which `decode` also accepts, is refused.
     let again = bech32::encode::<Bech32>(Hrp::parse(prefix).ok()?, &*key).ok()?;
     let again = Zeroizing::new(again);
     let is_right = found.as_str().eq_ignore_ascii_case(prefix) && again.eq_ignore_ascii_case(text);

@@ -1,13 +1,13 @@
 //! Seekable zstd: zstd frames, and a table of their sizes in a skippable frame at the end of the
 //! file.
 //!
-//! Why here: the default for new images. Any `zstd -d` unpacks them, and files that others wrote by
-//! the same specification are read, whatever the sizes of their frames and with or without
+//! Why here: the default for new images. Any `zstd -d` unpacks them. Files that other programs
+//! wrote by the same specification are read, whatever the sizes of their frames and with or without
 //! checksums.
 //! Must stay true: the table's entries cover *every* frame of the file, ours included: our index
-//! frame is entered as a frame that inflates to nothing, as the specification asks.
-//! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
-//! `docs/formats/seekable-zstd.md`.
+//! frame is entered as a frame that decompresses to nothing, as the specification requires.
+//! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0.
+//! Map: `docs/formats/seekable-zstd.md`.
 
 use super::indexed::{Form, Written};
 use super::read_at::Bytes;
@@ -18,13 +18,13 @@ use crate::codec::CodecId;
 
 pub(super) const NAME: &str = "seekable zstd";
 
-/// True when the file begins or ends as one of this format.
+/// True when the file begins or ends like one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
     let ends = (bytes.tail::<4>()?).is_some_and(|tail| tail == FOOTER_MAGIC.to_le_bytes());
     if ends || begins_frame(bytes, 0)? {
         return Ok(true);
     }
-    // pzstd puts a skippable frame of a few bytes in front of each.
+    // pzstd puts a skippable frame of a few bytes in front of each frame.
     let Some(head) = bytes.array::<8>(0)? else {
         return Ok(false);
     };
@@ -76,8 +76,8 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
                 value: offset,
             });
         }
-        // Skippable and empty frames stand in the table too; they hold nothing of the device. An
-        // entry that calls a frame empty which is not would move all those after it.
+        // Skippable and empty frames have entries too, without contents. An entry that falsely
+        // declares a frame empty would move all those after it.
         if raw_bytes != 0 {
             return builder.push(frame, false);
         }
@@ -126,10 +126,10 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     Ok(index)
 }
 
-/// The seek table carries no checksum of itself: a damaged size would move everything after it.
-/// Sizes that are all alike can only be right; others are compared with what the frames' own heads
-/// say. A writer lets all its frames say their size or none; only in the second case, or where
-/// heads are intact and agree, can the places of frames be relied on.
+/// The seek table has no checksum of itself: a damaged size would move everything after it. Equal
+/// sizes can only be right; others are compared with the sizes in the frames' own headers. A writer
+/// puts the size in all its frames or in none. Only in the second case, or if headers are intact
+/// and agree, can the places of frames be relied on.
 fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     let mut head = [0; FRAME_HEAD_BYTES_MAX];
     let mut silent = None;
@@ -185,7 +185,7 @@ impl Table {
         self.descriptor & CHECKED_BIT != 0
     }
 
-    /// Reads the end of the file, which says where the table begins.
+    /// Reads the end of the file, which gives the start of the table.
     pub(super) fn find(bytes: &Bytes<'_>) -> Result<Self, FormatError> {
         let footer = bytes
             .tail::<9>()?
@@ -238,7 +238,7 @@ impl Table {
     }
 }
 
-/// Its form for writing: the standard seek table stands behind our index frame.
+/// The form for writing: the standard seek table follows our index frame.
 pub(super) const FORM: Form = Form {
     name: NAME,
     codec: CodecId::Zstd,
@@ -247,18 +247,18 @@ pub(super) const FORM: Form = Form {
 };
 
 fn put_seek_table(written: &Written<'_>, tail: &mut Tail<'_>) -> Result<bool, FormatError> {
-    // Of an encrypted image a seek table would promise frames that zstd can read.
+    // For an encrypted image a seek table would promise frames that zstd can read.
     if written.is_locked {
         return Ok(true);
     }
-    // Of a thin one it would leave out the holes. That one has a table without entries, by which
-    // older versions of this program find the index, whose version they refuse.
+    // For a thin image it would leave out the holes. Such an image has a table without entries, by
+    // which older versions of this program find the index, whose version they refuse.
     if written.is_thin {
         put_table_head(FOOTER_BYTES as u32, tail)?;
         put_footer(0, tail)?;
         return Ok(true);
     }
-    // Our own frames, from which nothing comes out.
+    // Our own frames, which have no contents.
     let own = written.tree_bytes.into_iter().chain([written.index_bytes]);
     let entries = written.table.count() + own.clone().count() as u64;
     let Ok(content) = u32::try_from(entries * 12 + FOOTER_BYTES) else {
@@ -301,7 +301,7 @@ fn entry_of(stored_bytes: u32, raw_bytes: u32, check: u32) -> [u8; 12] {
     entry
 }
 
-/// Most entries that the specification lets a table hold.
+/// Maximum number of entries in the specification.
 const FRAMES_MAX: u32 = 0x800_0000;
 /// The low 32 bits of the XXH64 of no bytes at all.
 pub(super) const NOTHING_CHECK: u32 = 0x51D8_E999;

@@ -1,14 +1,15 @@
-//! Our own index frame: what the standard tables have no room for, in a skippable frame that other
-//! tools skip.
+//! Our own index frame: data without a place in the standard tables, in a skippable frame that
+//! other tools skip.
 //!
-//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be
-//! delivered before all of it is inflated; LZ4 has no table at all. This frame holds every frame's
-//! size and the XXH3-64 of its *compressed* bytes, says which frames are all zeros, and checks
-//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image or an
-//! encrypted one ([`super::lock`]); the bytes are the same, but that the last has an authentication
-//! code as well. Map: `docs/formats/lz4.md`. Must stay true: its own checksum is verified before
-//! anything in it is believed; entries are then still checked against the file, because anyone can
-//! compute a checksum.
+//! Why here: the seekable zstd table checks a frame's *contents*, so no part of a frame could be
+//! delivered before all of it is decompressed; LZ4 has no table at all. This frame holds every
+//! frame's size and the XXH3-64 of its *compressed* bytes, marks frames that are all zeros, and has
+//! a checksum of its own. It precedes the seek table of a zstd image and ends an LZ4 image or an
+//! encrypted one ([`super::lock`]). The bytes are the same, except that an encrypted image's frame
+//! has an authentication code as well.
+//! Map: `docs/formats/lz4.md`.
+//! Must stay true: its own checksum is verified before anything in it is used. The entries are
+//! still checked against the file, because anyone can compute a checksum.
 
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
@@ -32,14 +33,14 @@ pub(super) struct Writer {
 pub(super) enum Shape {
     /// All frames but the last are of one size.
     Even,
-    /// Entries say the size of their frame's contents.
+    /// Entries hold the size of their frame's contents.
     Uneven,
-    /// As even; runs of holes are entries, too ([`super::thin`]).
+    /// As even; runs of holes have entries, too ([`super::thin`]).
     Thin,
 }
 
 impl Shape {
-    /// That of an image of this layout.
+    /// The shape for an image of this layout.
     pub(super) fn of(layout: &Layout) -> Self {
         match (layout.uneven, layout.thin) {
             (true, _) => Self::Uneven,
@@ -51,7 +52,7 @@ impl Shape {
 
 impl Writer {
     /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
-    /// `frame_bytes`, where its shape does not say otherwise.
+    /// `frame_bytes`, unless its shape is uneven.
     pub(super) fn new(codec: CodecId, frame_bytes: u32, shape: Shape) -> Self {
         Self {
             codec,
@@ -60,14 +61,14 @@ impl Writer {
         }
     }
 
-    /// True of a thin image.
+    /// True for a thin image.
     pub(super) fn is_thin(&self) -> bool {
         self.shape == Shape::Thin
     }
 
-    /// Writes the whole skippable frame; its bytes, or `None` when its 32-bit length has no room
-    /// for so many entries. With the start of an authentication code it is that of an encrypted
-    /// image, whose frames are of one size.
+    /// Writes the whole skippable frame and returns its size in bytes. `None` if its 32-bit length
+    /// cannot hold all entries. With the start of an authentication code, it writes the frame of an
+    /// encrypted image, whose frames are of one size.
     pub(super) fn finish(
         &self,
         table: &Table,
@@ -81,7 +82,7 @@ impl Writer {
             (Some(_), Shape::Even) => (VERSION_LOCKED, ENTRY_BYTES),
             (None, Shape::Even) => (VERSION, ENTRY_BYTES),
             (None, Shape::Uneven) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
-            // The authentication code covers no sizes; `pack` refuses it.
+            // The authentication code does not cover sizes; `pack` refuses this combination.
             (Some(_), Shape::Uneven) => return Ok(None),
         };
         let entries = table.count() * entry_bytes as u64;
@@ -131,13 +132,13 @@ impl Writer {
     }
 }
 
-/// Size and mark of a frame, as they stand in the table.
+/// Size and zero mark of a frame, as in the table.
 fn word_of(entry: &Entry) -> u32 {
     let zero = if entry.is_zero() { ZERO_BIT } else { 0 };
     entry.stored_bytes | zero
 }
 
-/// An entry, as it stands in the table.
+/// An entry, as in the table.
 fn entry_of(word: u32, check: u64) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     bytes[..4].copy_from_slice(&word.to_le_bytes());
@@ -145,8 +146,8 @@ fn entry_of(word: u32, check: u64) -> [u8; ENTRY_BYTES] {
     bytes
 }
 
-/// Adds to the authentication code of an encrypted image's index what does not stand in its
-/// entries; `frame_bytes` are those of its largest frame.
+/// Adds to the authentication code of an encrypted image's index the data that are not in its
+/// entries; `frame_bytes` is the size of its largest frame.
 fn cover_shape(
     hasher: &mut blake3::Hasher,
     codec: u8,
@@ -162,7 +163,7 @@ fn cover_shape(
     hasher.update(&shape);
 }
 
-/// Adds all of an index, as it was read, to its authentication code.
+/// Adds all of an index that was read to its authentication code.
 pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
     let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
     let (frames, raw_bytes) = (index.frames(), index.raw_bytes());
@@ -188,12 +189,12 @@ pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
     }
 }
 
-/// Finding at the place where an index frame would end.
+/// Result of the search for an index frame.
 #[derive(Debug)]
 pub(super) enum Found {
     /// No index frame.
     Nothing,
-    /// One that does not agree with its own checksum or fields; says what.
+    /// An index frame whose checksum or fields are not valid, with the reason.
     Damaged(&'static str),
     /// The image's index.
     Index(Box<Index>),
@@ -202,7 +203,7 @@ pub(super) enum Found {
 /// Looks for an index frame that ends at byte `end` of the file.
 ///
 /// # Errors
-/// [`FormatError`]: the index is intact but speaks of frames that cannot be.
+/// [`FormatError`]: the index is intact but describes impossible frames.
 pub(super) fn read(
     bytes: &Bytes<'_>,
     end: u64,
@@ -220,7 +221,7 @@ pub(super) fn read(
     find(bytes, end, &expected, variant)
 }
 
-/// Reads the index that ends `bytes`, whose frames stand in another file, of `file_bytes`.
+/// Reads the index at the end of `bytes`, whose frames are in another file, of `file_bytes`.
 ///
 /// # Errors
 /// As [`read`].
@@ -240,8 +241,8 @@ pub(super) fn read_beside(
     find(bytes, bytes.size, &expected, variant)
 }
 
-/// Reads the index of an encrypted image, which ends the file, and its authentication code; its
-/// frames begin at byte `first`.
+/// Reads the index at the end of an encrypted image, and its authentication code; its frames begin
+/// at byte `first`.
 ///
 /// # Errors
 /// As [`read`].
@@ -264,18 +265,18 @@ pub(super) fn read_locked(
     Ok((found, code.unwrap_or_default()))
 }
 
-/// The image that an index has to be of.
+/// Properties that an index must match.
 struct Expected {
-    /// Of an encrypted image the codec says it.
+    /// `None` for an encrypted image, where the codec determines it.
     format: Option<Format>,
     version: u8,
-    /// Between entries and tail.
+    /// Bytes of the authentication code, between entries and tail.
     code_bytes: u64,
     /// Offset of the first frame.
     first: u64,
-    /// Size of the file that the frames stand in.
+    /// Size of the file that holds the frames.
     file_bytes: u64,
-    /// True where that is another one than the index stands in.
+    /// True if the index is in another file than the frames.
     is_beside: bool,
 }
 
@@ -421,7 +422,7 @@ fn find(
             each(&mut builder, i, word, check, raw_bytes)
         })?;
     } else {
-        // The number of the next frame; of a thin image, entries are fewer than frames.
+        // The number of the next frame; a thin image has fewer entries than frames.
         let mut number = 0_u64;
         bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
             let (word, check) = (le32(entry), le64(&entry[4..]));
@@ -455,8 +456,8 @@ fn find(
     Ok(Found::Index(Box::new(index)))
 }
 
-/// Checks that a thin image begins as one that is to be refused by other programs; the place of its
-/// first frame.
+/// Checks that a thin image begins with a header that other programs refuse; returns the offset of
+/// its first frame.
 fn check_thin_head(
     bytes: &Bytes<'_>,
     codec: CodecId,
@@ -490,15 +491,15 @@ pub(super) const TAG: [u8; 8] = *b"sidecore";
 const END_TAG: [u8; 4] = *b"SIDX";
 /// All frames but the last are of one size.
 const VERSION: u8 = 1;
-/// That of an encrypted image.
+/// Version of an encrypted image.
 const VERSION_LOCKED: u8 = 2;
 const CODE_BYTES: usize = 32;
-/// Entries say the size of their frame's contents.
+/// Entries hold the size of their frame's contents.
 const VERSION_UNEVEN: u8 = 3;
 const ENTRY_BYTES_UNEVEN: usize = 16;
 /// A thin image, encrypted or not: an entry without compressed bytes is a run of holes.
 const VERSION_THIN: u8 = 4;
-/// As much of a file as an offset of the system's can name.
+/// The largest file offset of the operating system.
 const THIN_BYTES_MAX: u64 = i64::MAX as u64;
 const THIN_HEAD_BYTES_MAX: usize = 16;
 const ZSTD: u8 = 0;

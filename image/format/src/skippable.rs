@@ -7,12 +7,12 @@ pub(super) const MAGIC: u32 = 0x184D_2A5C;
 /// Magic and length, before the content.
 pub(super) const SKIPPABLE_BYTES: u64 = 8;
 
-/// The little-endian `u32` that `bytes` begin with.
+/// The little-endian `u32` at the start of `bytes`.
 pub(super) fn le32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The little-endian `u64` that `bytes` begin with.
+/// The little-endian `u64` at the start of `bytes`.
 pub(super) fn le64(bytes: &[u8]) -> u64 {
     u64::from(le32(bytes)) | u64::from(le32(&bytes[4..])) << 32
 }

@@ -1,24 +1,24 @@
-//! A device as exports (FUSE, loop, ublk, NBD) see it: a flat run of bytes, which some devices
-//! take writes to ([`BlockWrites`]).
+//! A device as exports (FUSE, loop, ublk, NBD) see it: a flat run of bytes; some devices also
+//! accept writes ([`BlockWrites`]).
 //!
-//! Why here: exports must not know images, overlays, caches or engines, and can be tested against
+//! Why here: exports must not know images, overlays, caches or engines, and can be tested with
 //! [`MemorySource`].
-//! Must stay true: every method may be called from any thread at any time; bytes that are delivered
-//! are right, or an error is delivered instead, never wrong bytes.
+//! Must stay true: every method may be called from any thread at any time; delivered bytes are
+//! right, or an error is delivered instead, never wrong bytes.
 
 use std::time::Duration;
 
-/// Why a read could not be served. The device has already logged the cause once; clients get EIO or
-/// EINVAL.
+/// Reasons why a read could not be served. The device has already logged the cause once; clients
+/// get EIO or EINVAL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The read reaches past the end of the device.
     #[error("read of {len} bytes at offset {offset} ends past the device's {size_bytes} bytes")]
     OutOfRange {
-        /// First byte asked for.
+        /// First byte requested.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// The device's size.
         size_bytes: u64,
@@ -40,7 +40,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The error number that a client of a block interface gets: `EINVAL` for a bad range, else
+    /// The error number for a client of a block interface: `EINVAL` for a bad range, otherwise
     /// `EIO`.
     #[must_use]
     pub fn errno(&self) -> i32 {
@@ -51,7 +51,8 @@ impl ReadError {
     }
 }
 
-/// Why a write was not done. What it would have replaced is as before, or partly replaced by it.
+/// Reasons why a write was not done. The bytes that it would have replaced are unchanged, or partly
+/// replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -65,13 +66,13 @@ pub enum WriteError {
         /// The device's size.
         size_bytes: u64,
     },
-    /// The file system that takes the writes is full; later ones may fit.
+    /// The file system that stores the writes is full; later ones may fit.
     #[error("no room for the write: {reason}")]
     NoSpace {
         /// The operating system's error.
         reason: String,
     },
-    /// The write, or the read of what it replaces a part of, failed.
+    /// The write failed, or the read of the rest of a partly replaced unit.
     #[error("cannot write: {reason}")]
     Io {
         /// The operating system's error, or the damage that was found.
@@ -80,7 +81,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// The error number that a client of a block interface gets.
+    /// The error number for a client of a block interface.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -91,9 +92,9 @@ impl WriteError {
     }
 }
 
-/// The writing half of a device. All methods block until the write can be read back by everybody;
-/// only [`Self::flush`] makes it survive a crash. Any thread may call them at any time; of two
-/// writes at once to the same bytes either may win.
+/// The writing half of a device. All methods block until the write is visible to all readers; only
+/// [`Self::flush`] makes it durable. Any thread may call them at any time; of two concurrent writes
+/// to the same bytes either may win.
 pub trait BlockWrites: Send + Sync {
     /// Replaces the bytes from `offset`.
     ///
@@ -101,29 +102,29 @@ pub trait BlockWrites: Send + Sync {
     /// [`WriteError`].
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError>;
 
-    /// Has `len` bytes from `offset` read as zeros, without storing any.
+    /// Makes `len` bytes from `offset` read as zeros, without storing any.
     ///
     /// # Errors
     /// [`WriteError`].
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError>;
 
-    /// Forgets `len` bytes from `offset`: they read as zeros, or as before, afterwards.
+    /// Discards `len` bytes from `offset`: they read as zeros, or as before, afterwards.
     ///
     /// # Errors
     /// [`WriteError`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError>;
 
-    /// Makes durable whatever was written before the call. Blocks on the disk.
+    /// Makes all earlier writes durable. Blocks on the disk.
     ///
     /// # Errors
-    /// [`WriteError`]; what was written may then be lost.
+    /// [`WriteError`]; earlier writes may then be lost.
     fn flush(&self) -> Result<(), WriteError>;
 
-    /// Unit that the device writes in bytes, a power of two: smaller writes read it first.
+    /// Unit in which the device writes, in bytes, a power of two: smaller writes read it first.
     fn grain_bytes(&self) -> u32;
 }
 
-/// A stretch of a device that is all data or all zeros (NBD block status, `lseek` holes).
+/// A range of a device that is all data or all zeros (NBD block status, `lseek` holes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Length in bytes, at least 1.
@@ -132,8 +133,8 @@ pub struct Extent {
     pub zero: bool,
 }
 
-/// Called once with the bytes of a read, in order, as one or more pieces that add up to the length
-/// asked for; or with the error. Runs on the thread that called [`BlockSource::read_with`].
+/// Called once with the bytes of a read, in order, as one or more pieces that add up to the
+/// requested length; or with the error. Runs on the thread that called [`BlockSource::read_with`].
 pub type Deliver<'a> = dyn FnMut(Result<&[&[u8]], &ReadError>) + 'a;
 
 /// A run of bytes that exports serve.
@@ -149,38 +150,38 @@ pub trait BlockSource: Send + Sync {
     /// reads. At least 64 KiB.
     fn read_with_max_bytes(&self) -> usize;
 
-    /// Fills `dst` from `offset`. Blocks until all bytes are there.
+    /// Fills `dst` from `offset`. Blocks until all bytes are available.
     ///
     /// # Errors
-    /// See [`ReadError`]; the contents of `dst` are then unspecified and must not be handed out.
+    /// See [`ReadError`]; the contents of `dst` are then unspecified and must not be delivered.
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError>;
 
-    /// Reads without a copy: calls `deliver` exactly once, on this thread, as soon as the wanted
-    /// bytes are there, and may then go on (finishing a frame for the cache, starting read-ahead)
+    /// Reads without a copy: calls `deliver` exactly once, on this thread, as soon as the requested
+    /// bytes are available. It may then continue (finish a frame for the cache, start read-ahead)
     /// before it returns. The pieces borrow the source's cache and are valid only inside `deliver`.
     fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>);
 
-    /// The stretch that begins at `offset`: a lower bound on its length, never 0 unless `offset` is
+    /// The range that begins at `offset`: a lower bound of its length, never 0 unless `offset` is
     /// at or past the end.
     fn extent(&self, offset: u64) -> Extent;
 
-    /// The writing half, where there is one.
+    /// The writing half, if there is one.
     fn writes(&self) -> Option<&dyn BlockWrites> {
         None
     }
 
-    /// A descriptor of a file whose bytes *are* the device (raw images), for kernel passthrough.
+    /// A file descriptor whose bytes *are* the device (raw images), for kernel passthrough.
     fn passthrough(&self) -> Option<&std::fs::File> {
         None
     }
 
-    /// True where a read may take as long as a network's round trip: the exports then have more
-    /// threads, most of which wait.
+    /// True if a read may take as long as a network round trip: the exports then use more threads,
+    /// most of which wait.
     fn waits_for_a_network(&self) -> bool {
         false
     }
 
-    /// Gives memory back that has not been used for `idle`. Called now and then by exports; cheap.
+    /// Frees memory that has not been used for `idle`. Called periodically by exports; cheap.
     fn release_idle(&self, idle: Duration) {
         let _ = idle;
     }
@@ -189,7 +190,7 @@ pub trait BlockSource: Send + Sync {
 /// Checks a range against a device's size.
 ///
 /// # Errors
-/// [`ReadError::OutOfRange`] when any byte of it lies outside.
+/// [`ReadError::OutOfRange`] if any byte of it lies outside.
 pub fn check_range(offset: u64, len: usize, size_bytes: u64) -> Result<(), ReadError> {
     match offset.checked_add(len as u64) {
         Some(end) if end <= size_bytes => Ok(()),
@@ -201,7 +202,7 @@ pub fn check_range(offset: u64, len: usize, size_bytes: u64) -> Result<(), ReadE
     }
 }
 
-/// A source that serves bytes from memory: the stand-in for a device in the tests and fuzzing of
+/// A source that serves bytes from memory: it replaces a device in the tests and fuzzing of
 /// exports.
 #[derive(Debug, Default, Clone)]
 pub struct MemorySource {

@@ -1,16 +1,16 @@
-//! Frames of an image that is being written, and its tables on their way out.
+//! Frames of an image that is being written, and the output of its tables.
 //!
 //! Why here: a zstd image ends with two tables of the same frames, ours and zstd's. Both are made
-//! of one list, in which frames that are alike are counted, not repeated (a sparse disk is mostly
-//! one frame of zeros), and leave in pieces of [`PIECE_BYTES`]: no table stands in memory a second
-//! time.
-//! Must stay true: [`Table::frames`] gives every frame that was pushed, in order.
+//! from one list, in which equal frames are counted, not repeated (a sparse disk is mostly one
+//! frame of zeros). They are written in pieces of [`PIECE_BYTES`], so that no table is held in
+//! memory a second time.
+//! Must stay true: [`Table::frames`] returns every frame that was pushed, in order.
 
 use super::FormatError;
 use std::io;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Frames that follow one another and are alike: what tables say of each.
+/// Consecutive equal frames: the data of their table entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     /// XXH3-64 of the compressed bytes.
@@ -19,14 +19,14 @@ pub(super) struct Entry {
     pub stored_bytes: u32,
     /// The last four compressed bytes.
     pub stored_end: u32,
-    /// Contents in bytes; with [`ZERO_BIT`] where they are all zeros.
+    /// Contents in bytes; with [`ZERO_BIT`] if they are all zeros.
     raw: u32,
     /// Number of the frames.
     repeats: u32,
 }
 
 impl Entry {
-    /// One frame, of `raw_bytes`, all zeros where `zero` says so.
+    /// One frame of `raw_bytes`; with `zero`, all of them are zeros.
     pub(super) fn new(
         check: u64,
         stored_bytes: u32,
@@ -48,12 +48,12 @@ impl Entry {
         self.raw & !ZERO_BIT
     }
 
-    /// A run of `frames` that are zeros and not stored.
+    /// A run of `frames` of zeros that are not stored.
     fn holes(frames: u64) -> Self {
         Self::new(frames, 0, 0, 0, true)
     }
 
-    /// Number of the frames of a run that is not stored; `None` of one that is.
+    /// Number of frames in a run that is not stored; `None` for a stored one.
     pub(super) fn hole_frames(&self) -> Option<u64> {
         (self.stored_bytes == 0).then_some(self.check)
     }
@@ -111,7 +111,7 @@ impl Table {
         (self.runs.iter()).flat_map(|run| std::iter::repeat_n(run, run.repeats as usize))
     }
 
-    /// Their number, that of the entries of a table.
+    /// Number of entries of a table.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -127,7 +127,7 @@ impl Table {
     }
 }
 
-/// The end of an image on its way out, a piece at a time.
+/// The end of an image that is being written, a piece at a time.
 pub(super) struct Tail<'o> {
     out: &'o mut dyn io::Write,
     piece: Vec<u8>,
@@ -165,7 +165,7 @@ impl<'o> Tail<'o> {
         Ok(self.hasher.digest())
     }
 
-    /// Writes what is still here.
+    /// Writes the remaining bytes.
     pub(super) fn end(mut self) -> Result<(), FormatError> {
         self.send()
     }

@@ -1,4 +1,4 @@
-//! One conformance suite over all formats, every variant included; then what is special to one.
+//! One conformance suite over all formats, every variant included; then tests of single formats.
 
 mod audit;
 mod beside;
@@ -75,7 +75,7 @@ fn zeros_are_known_where_the_format_has_room() {
         let zero_frames = match seed.name {
             "zstd" | "lz4" | "encrypted zstd" | "encrypted lz4" => 1,
             "thin zstd" | "thin lz4" | "encrypted thin zstd" => 1,
-            // Of 700 and 1,000 bytes more than one lies in the zeros, and none of these is frame 1.
+            // With frames of 700 and 1,000 bytes more than one lies in the zeros, but not frame 1.
             "zstd, uneven" | "lz4, uneven" => 2,
             _ => 0,
         };
@@ -91,8 +91,8 @@ fn an_image_cut_short_anywhere_never_gives_wrong_bytes() {
         let mut reader = Reader::default();
         for cut in 0..seed.image.len() {
             let walk = seed.check(&mut reader, &seed.image[..cut]);
-            // What is left of the first magic number, or of an encrypted image's fixed head, tells
-            // a raw image from a compressed one.
+            // The rest of the first magic number, or of an encrypted image's fixed header,
+            // distinguishes a raw image from a compressed one.
             let index_is_last = matches!(seed.format, Format::Zstd | Format::Lz4);
             let known_by = match seed.name.starts_with("encrypted") {
                 true => 20,
@@ -181,7 +181,7 @@ fn mutants_never_give_wrong_bytes() {
         good += walk.good_frames;
         assert_eq!(walk.displaced, 0, "round {round} of seed {seed}");
     }
-    // The test would prove nothing if all mutants were refused at the door. (Seed 2026.)
+    // The test would prove nothing if all mutants were refused at opening. (Seed 2026.)
     assert!(
         opened > 2000 && good > 2000,
         "{opened} opened, {good} good frames"
@@ -312,7 +312,8 @@ fn the_seek_table_is_the_standard_one() {
     let entries = u32::from_le_bytes([footer[0], footer[1], footer[2], footer[3]]) as usize;
     let table = image.len() - 9 - entries * 12;
     assert_eq!(image[table - 8..table - 4], 0x184D_2A5E_u32.to_le_bytes());
-    // Every frame of the file is entered, ours too, so that sizes add up to where the table begins.
+    // Every frame of the file has an entry, ours too, so that sizes add up to the start of the
+    // table.
     let (mut at, mut raw_at) = (0, 0);
     for entry in image[table..].chunks(12).take(entries) {
         let field =

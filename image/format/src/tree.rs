@@ -1,15 +1,15 @@
 //! The hash tree of an image: BLAKE3 of every frame under one root, and signatures of the root, in
 //! a skippable frame that other tools skip.
 //!
-//! Why here: checksums find accidents; anyone can compute them anew for other contents. Who knows
-//! the root, or trusts a key that has signed it, knows every byte of the device: a frame that does
-//! not belong is refused before anything of it is inflated.
-//! Must stay true: a root is computed from the leaves that were read, never believed; leaves count
-//! only once it is the one that was asked for; a leaf binds a frame's place in the device, its size
-//! and its being zeros, so that frames can be neither exchanged nor left out. Map:
-//! `docs/formats/tree.md`.
+//! Why here: checksums detect accidents; anyone can recompute them for other contents. The root, or
+//! a trusted key that has signed it, vouches for every byte of the device: a frame that does not
+//! belong to the image is refused before any of it is decompressed.
+//! Must stay true: a root is computed from the leaves that were read, never taken from the file.
+//! Leaves count only once that root is the required one. A leaf binds a frame's place in the
+//! device, its size and its zero mark, so that frames can be neither exchanged nor left out.
+//! Map: `docs/formats/tree.md`.
 //!
-//! The list of leaves is one level; BLAKE3 itself is a binary tree over its kilobytes, so that a
+//! The list of leaves is one level. BLAKE3 itself is a binary tree over its kilobytes, so that a
 //! part of the list could be verified without the rest.
 
 use super::read_at::Bytes;
@@ -22,7 +22,7 @@ use std::ops::Range;
 /// A BLAKE3 hash.
 pub type Hash = [u8; 32];
 
-/// A signature of a root, and the key that is said to have made it (Ed25519, RFC 8032).
+/// A signature of a root, and the signing key (Ed25519, RFC 8032).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
     /// The public key.
@@ -31,25 +31,25 @@ pub struct Signature {
     pub signature: [u8; 64],
 }
 
-/// Says if a root, of which the image carries these signatures, is the right one; else why not.
+/// Accepts or refuses a root for which the image carries these signatures; the error is the reason.
 pub type Judge<'j> = dyn FnMut(&Hash, &[Signature]) -> Result<(), String> + 'j;
 
-/// Leaves that were read, and the root that they give.
+/// Leaves that were read, and the root computed from them.
 pub(super) type Leaves = (Box<[Hash]>, Hash);
 
-/// Signs a root; without any signature it is one that people pin.
+/// Signs a root; without any signature the root itself must be pinned by users.
 pub type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
 
-/// Hash of one frame: of its compressed bytes, its number, its size, and of whether it is declared
-/// all zeros. Of a frame that is, the compressed bytes do not count: it is never read.
+/// Hash of one frame: of its compressed bytes, its number, its size, and its zero mark. The
+/// compressed bytes of a frame that is declared zeros are not hashed: it is never read.
 #[must_use]
 pub fn leaf(number: u64, raw_bytes: u32, zero: bool, stored: &[u8]) -> Hash {
     let mut hasher = Hasher::new_keyed(LEAF_KEY);
     if !zero {
         hasher.update(stored);
     }
-    // Behind the bytes, which so stay aligned with the hash's blocks; of a fixed length, so that
-    // no two frames give the same input.
+    // Appended after the bytes, which so stay aligned with the hash's blocks; of a fixed length, so
+    // that no two frames give the same input.
     let mut end = [0; 13];
     end[..8].copy_from_slice(&number.to_le_bytes());
     end[8..12].copy_from_slice(&raw_bytes.to_le_bytes());
@@ -58,17 +58,17 @@ pub fn leaf(number: u64, raw_bytes: u32, zero: bool, stored: &[u8]) -> Hash {
     *hasher.finalize().as_bytes()
 }
 
-/// The bytes that a signature of `root` is made over.
+/// The bytes that are signed for `root`.
 #[must_use]
 pub fn signed_message(root: &Hash) -> Vec<u8> {
     [&b"sidecore image root 1\0"[..], root].concat()
 }
 
-/// Sizes that a root covers besides the leaves.
+/// Sizes that a root covers in addition to the leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     frame_bytes: u32,
-    /// Those that have leaves: of a thin image, the ones that are stored.
+    /// Frames with leaves: for a thin image, the stored ones.
     frames: u64,
     raw_bytes: u64,
 }
@@ -90,8 +90,8 @@ impl Shape {
         bytes
     }
 
-    /// The hash of an image's shape, to which its leaves are added; of a thin one with its `holes`,
-    /// each run by its first frame and the one behind it.
+    /// The hash of an image's shape, to which its leaves are added. For a thin image it includes
+    /// the `holes`: the first frame of each run and the one after its last.
     fn hasher(&self, holes: Option<&mut dyn ExactSizeIterator<Item = Range<u64>>>) -> Hasher {
         let Some(holes) = holes else {
             let mut hasher = Hasher::new_keyed(ROOT_KEY);
@@ -109,14 +109,14 @@ impl Shape {
     }
 }
 
-/// Gathers the leaves of an image that is being written.
+/// Collects the leaves of an image that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     leaves: Vec<Hash>,
     raw_bytes: u64,
-    /// Of the largest frame, as the index says it.
+    /// Size of the largest frame, as in the index.
     frame_bytes: u32,
-    /// Runs of holes, of a thin image.
+    /// Runs of holes of a thin image.
     holes: Option<Vec<Range<u64>>>,
     hole_frames: u64,
 }
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Adds a run of holes. Frames are counted here: leaves are those of the others.
+    /// Adds a run of holes. Frames are counted here, since only the other frames have leaves.
     pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64, frame_bytes: u32) {
         let first = self.leaves.len() as u64 + self.hole_frames;
         self.hole_frames += frames;
@@ -149,8 +149,8 @@ impl Writer {
         self.frame_bytes = self.frame_bytes.max(raw_bytes);
     }
 
-    /// Writes the whole skippable frame, with what `sign` makes of the root; the root and the
-    /// frame's bytes. None where its 32-bit length has no room for so many leaves.
+    /// Writes the whole skippable frame, with the signatures that `sign` makes of the root; returns
+    /// the root and the frame's bytes. `None` if its 32-bit length cannot hold all leaves.
     pub(super) fn finish(
         &self,
         sign: &mut dyn FnMut(&Hash) -> Vec<Signature>,
@@ -197,23 +197,24 @@ impl Writer {
     }
 }
 
-/// The tree of an open image: its place, and what it says of itself, which nobody need believe.
+/// The tree of an open image: its place, and its own unverified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// The root that it claims.
     pub root: Hash,
-    /// Signatures that it carries, checked by nobody yet.
+    /// Signatures that it carries, not verified yet.
     pub signatures: Vec<Signature>,
     shape: Shape,
     is_thin: bool,
     leaves_at: u64,
 }
 
-/// Looks for a tree whose frame ends at byte `end` of the file. What only resembles one, a frame's
-/// last bytes or a damaged tree, is none: who needs it is told that there is none.
+/// Looks for a tree whose frame ends at byte `end` of the file. Bytes that only resemble a tree (a
+/// frame's last bytes, or a damaged tree) count as none; a caller that needs one then reports that
+/// there is none.
 ///
 /// # Errors
-/// [`FormatError`]: there is one, and it is newer than this program.
+/// [`FormatError`]: there is a tree, of a version newer than this program.
 pub(super) fn read(
     bytes: &Bytes<'_>,
     end: u64,
@@ -282,8 +283,8 @@ pub(super) fn read(
 }
 
 impl Tree {
-    /// Reads the leaves of the image that `index` describes; they and the root that they give.
-    /// None where the tree is one of another image.
+    /// Reads the leaves of the image that `index` describes; returns them and their root. `None` if
+    /// the tree is of another image.
     ///
     /// # Errors
     /// [`FormatError::Io`].
@@ -310,7 +311,7 @@ impl Tree {
 const TAG: [u8; 8] = *b"sidetree";
 const END_TAG: [u8; 4] = *b"TREE";
 const VERSION: u8 = 1;
-/// That of a thin image: the root covers its holes, which have no leaves.
+/// Version of a thin image: the root covers its holes, which have no leaves.
 const VERSION_THIN: u8 = 2;
 const BLAKE3: u8 = 0;
 const HEAD_BYTES: u64 = 64;

@@ -1,10 +1,10 @@
-//! Who vouches for an image: a root hash that somebody was told, or keys whose signatures count.
+//! Trust in an image: a known root hash, or keys whose signatures are accepted.
 //!
-//! Why here: the hash tree ([`crate::tree`]) knows hashes, not keys; every command that
-//! opens an image asks the same question before the first byte. Keys are Ed25519 (RFC 8032) in the
-//! files that `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` write (RFC 8410).
-//! Must stay true: with anything asked for, an image is either vouched for or refused; a private
-//! key is read once, and never written or shown.
+//! Why here: the hash tree ([`crate::tree`]) knows hashes, not keys. Every command that opens an
+//! image makes the same check before the first byte. Keys are Ed25519 (RFC 8032) in the files that
+//! `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` write (RFC 8410).
+//! Must stay true: if a root or a key is required, an image is either vouched for or refused. A
+//! private key is read once, and never written or shown.
 
 use crate::tree::{Hash, Signature, Signer, signed_message};
 use crate::{FormatError, Index, ReadAt};
@@ -12,7 +12,7 @@ use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use std::path::{Path, PathBuf};
 
-/// Why a key or a hash cannot be used.
+/// Reasons why a key or a hash cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustError {
@@ -21,10 +21,10 @@ pub enum TrustError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file holds something else.
+    /// The file does not hold such a key.
     #[error(
         "{} holds no {what} Ed25519 key in PEM; `openssl genpkey -algorithm ed25519 -out KEY` \
          makes a private one, `openssl pkey -in KEY -pubout` says the public one", path.display()
@@ -35,12 +35,12 @@ pub enum TrustError {
         /// `private` or `public`.
         what: &'static str,
     },
-    /// The hash is none.
+    /// Not a valid hash.
     #[error("`{0}` is no root hash: it takes the 64 hexadecimal digits that `pack` has said")]
     Hash(String),
 }
 
-/// Root and keys that vouch for an image. Without anything in it, every image will do.
+/// Root and keys that vouch for an image. If empty, every image is accepted.
 #[derive(Debug, Clone, Default)]
 pub struct Trust {
     root: Option<Hash>,
@@ -48,7 +48,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Images with this root, as 64 hexadecimal digits.
+    /// Accepts images with this root, as 64 hexadecimal digits.
     ///
     /// # Errors
     /// [`TrustError::Hash`].
@@ -58,8 +58,8 @@ impl Trust {
         Ok(())
     }
 
-    /// Images that the owner of the public key in this file has signed; of several keys one will
-    /// do. Blocks on the file.
+    /// Accepts images signed by the owner of the public key in this file; of several keys one
+    /// suffices. Blocks on the file.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -73,17 +73,17 @@ impl Trust {
         Ok(())
     }
 
-    /// True where any image will do.
+    /// True if every image is accepted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.is_none() && self.keys.is_empty()
     }
 
-    /// Has an image's index check every frame by its hash tree, if the tree is vouched for; does
-    /// nothing where nothing is asked for. Blocks on the source.
+    /// Makes an image's index check every frame by its hash tree, if the tree is vouched for; does
+    /// nothing if no root or key is required. Blocks on the source.
     ///
     /// # Errors
-    /// [`FormatError::Untrusted`]: nothing of the image is to be used.
+    /// [`FormatError::Untrusted`]: the image must not be used.
     pub fn apply(&self, index: &mut Index, source: &dyn ReadAt) -> Result<(), FormatError> {
         if self.is_empty() {
             return Ok(());
@@ -107,7 +107,8 @@ impl Trust {
                 .keys
                 .iter()
                 .find(|key| *key.as_bytes() == signature.key);
-            // The strict one takes no key of small order, by which anything can seem to be signed.
+            // Strict verification refuses keys of small order, for which anything can seem to be
+            // signed.
             key.is_some_and(|key| {
                 let signature = ed25519_dalek::Signature::from_bytes(&signature.signature);
                 key.verify_strict(&message, &signature).is_ok()

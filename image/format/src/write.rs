@@ -1,9 +1,9 @@
 //! Writers of image formats: the bytes around the frames, without I/O.
 //!
-//! Why here: `pack` moves bytes and knows no format; writers know formats and move no
-//! bytes, so that they can be tested on plain memory. The order is: the bytes of
-//! [`ImageWriter::start`], every frame's compressed bytes (reported by [`ImageWriter::push`]), then
-//! what [`ImageWriter::finish`] writes.
+//! Why here: `pack` moves bytes and knows no format; writers know formats and move no bytes, so
+//! that they can be tested in memory. The order is: the bytes of [`ImageWriter::start`], every
+//! frame's compressed bytes (reported by [`ImageWriter::push`]), then the output of
+//! [`ImageWriter::finish`].
 
 use super::FormatError;
 use super::lock::Locker;
@@ -17,17 +17,17 @@ use std::io;
 pub struct Layout {
     /// Bytes of the device per frame: a power of two, [`super::FRAME_BYTES_RANGE`].
     pub frame_bytes: u32,
-    /// Size of the device, where it is known before the source has been read.
+    /// Size of the device, if it is known before the source has been read.
     pub raw_bytes: Option<u64>,
-    /// True when the front of the output can still be written when all frames are out.
+    /// True when the beginning of the output can still be written after all frames.
     pub seekable: bool,
-    /// True where frames differ in size; `frame_bytes` is then their average.
+    /// True if frames differ in size; `frame_bytes` is then their average.
     pub uneven: bool,
-    /// True where runs of zeros are named and not stored ([`ImageWriter::push_holes`]).
+    /// True if runs of zeros are listed and not stored ([`ImageWriter::push_holes`]).
     pub thin: bool,
 }
 
-/// One frame, deflated.
+/// One frame, compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
     /// Compressed bytes.
@@ -41,13 +41,13 @@ pub struct Packed {
     /// The last four compressed bytes, little-endian: in a zstd frame, the checksum of the
     /// contents.
     pub stored_end: u32,
-    /// Its leaf in the image's hash tree, where it is to have one.
+    /// Its leaf in the image's hash tree, if the image will have one.
     pub leaf: Option<Hash>,
 }
 
 impl Packed {
-    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was deflated, on an
-    /// engine.
+    /// Describes `stored`, the compressed bytes of `raw`. Runs where the frame was compressed, on
+    /// an engine.
     #[must_use]
     pub fn of(stored: &[u8], raw: &[u8]) -> Self {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
@@ -61,7 +61,7 @@ impl Packed {
         }
     }
 
-    /// The same contents, whose bytes in the image are now `stored`.
+    /// The same contents, with the bytes `stored` in the image.
     #[must_use]
     pub fn with_stored(self, stored: &[u8]) -> Self {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
@@ -99,20 +99,20 @@ impl Packed {
 /// The end of an image, once its tail is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// Replaces the bytes at the front of the file. Only when the layout was seekable.
+    /// Replaces the bytes at the beginning of the file. Only if the layout is seekable.
     pub front: Option<Vec<u8>>,
-    /// The root of the hash tree, where there is one.
+    /// The root of the hash tree, if there is one.
     pub root: Option<Hash>,
 }
 
-/// A hash tree that is being written, and who signs its root.
+/// A hash tree that is being written, and the signer of its root.
 pub(super) struct Seal {
     tree: tree::Writer,
     signer: Signer,
 }
 
 impl Seal {
-    /// Of an image of this layout.
+    /// For an image of this layout.
     pub(super) fn new(signer: Signer, is_thin: bool) -> Self {
         Self {
             tree: tree::Writer::new(is_thin),
@@ -123,7 +123,7 @@ impl Seal {
     /// Adds the leaf of the next frame.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] where the frame has none.
+    /// [`FormatError::CannotWrite`] if the frame has no leaf.
     pub(super) fn push(&mut self, frame: &Packed, format: &'static str) -> Result<(), FormatError> {
         let leaf = frame.leaf.ok_or_else(|| FormatError::CannotWrite {
             format,
@@ -140,10 +140,10 @@ impl Seal {
         self.tree.push_holes(frames, raw_bytes, frame_bytes);
     }
 
-    /// Writes the tree; its root, and its bytes.
+    /// Writes the tree; returns its root, and its bytes.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] where there are too many frames; [`FormatError::Write`].
+    /// [`FormatError::CannotWrite`] if there are too many frames; [`FormatError::Write`].
     pub(super) fn finish(
         &mut self,
         format: &'static str,
@@ -159,43 +159,44 @@ impl Seal {
     }
 }
 
-/// Writes the heads and tables of one image.
+/// Writes the headers and tables of one image.
 pub trait ImageWriter: Send {
     /// The codec of its frames.
     fn codec(&self) -> CodecId;
 
-    /// True when the last frame's contents have to be filled up with zeros to the frame size.
+    /// True when the last frame's contents are padded with zeros to the frame size.
     fn pads_last_frame(&self) -> bool {
         false
     }
 
-    /// Has the image carry a hash tree of the leaves of its frames, whose root `signer` signs;
-    /// false where the format has no room for one. Called before the first frame.
+    /// Adds a hash tree of the frames' leaves to the image; `signer` signs its root. False if the
+    /// format has no place for one. Called before the first frame.
     fn seal(&mut self, _signer: Signer) -> bool {
         false
     }
 
-    /// Has the image be an encrypted one, whose frames come sealed; false where the format has no
-    /// place for that. Called before [`Self::start`].
+    /// Makes the image an encrypted one, whose frames are passed encrypted; false if the format has
+    /// no place for that. Called before [`Self::start`].
     fn lock(&mut self, _lock: Locker) -> bool {
         false
     }
 
-    /// The bytes in front of the first frame. Called once, first.
+    /// The bytes before the first frame. Called once, first.
     fn start(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// The next frame's compressed bytes have been written.
+    /// Reports that the next frame's compressed bytes have been written.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] when the format cannot count so many.
+    /// [`FormatError::CannotWrite`] if the format cannot count that many frames.
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError>;
 
-    /// The next `frames`, with `raw_bytes` of zeros, are not stored. Of a thin image alone.
+    /// Reports that the next `frames`, with `raw_bytes` of zeros, are not stored. Only for a thin
+    /// image.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] where the format has no room for such.
+    /// [`FormatError::CannotWrite`] if the format does not support holes.
     fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
         let _ = raw_bytes;
         Err(FormatError::CannotWrite {
@@ -209,8 +210,8 @@ pub trait ImageWriter: Send {
     /// Writes the bytes that follow the last frame to `tail`, in pieces. Called once, last.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] when the table has no room for so many frames;
-    /// [`FormatError::Write`] with what `tail` says.
+    /// [`FormatError::CannotWrite`] if the table cannot hold all frames; [`FormatError::Write`]
+    /// with the error of `tail`.
     fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError>;
 }
 

@@ -1,13 +1,13 @@
-//! A link of a given round trip and rate in front of a server: for measuring how images are read
-//! over one, on a machine whose kernel has no netem.
+//! Simulates a link with a given round trip and rate in front of a server, to measure remote reads
+//! on a machine whose kernel has no netem.
 //!
 //! `slow_link LISTEN SERVER ROUND_TRIP_MS MBIT_PER_S` forwards TCP connections. Bytes of each
-//! direction arrive half a round trip after they were sent; a connection's first bytes another
-//! whole one later, as its handshake would take; all bytes to the client share the rate. It says
-//! `ready`, and for each line on its standard input the bytes that went to the client since the
-//! last one; it ends with that input.
+//! direction arrive half a round trip after they were sent. A connection's first bytes arrive one
+//! more round trip later, which stands for the handshake. All bytes to the client share the rate.
+//! The program prints `ready`. For each line on its standard input it prints the bytes sent to the
+//! client since the last line; it ends at the end of that input.
 //!
-//! It leaves out: a connection's slow start, and loss.
+//! Not simulated: slow start and loss.
 
 #![allow(clippy::print_stdout)] // Its results.
 
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 struct Link {
     half_trip: Duration,
     bytes_per_s: f64,
-    /// When the way to the client is free again.
+    /// Time at which the link to the client is free again.
     free: Mutex<Instant>,
     sent_bytes: AtomicU64,
 }
 
-/// Chunks on their way, each with its time of arrival; an empty one is the end.
+/// Chunks in flight, each with its time of arrival; an empty chunk marks the end.
 #[derive(Default)]
 struct Pipe {
     chunks: Mutex<VecDeque<(Instant, Vec<u8>)>>,
@@ -66,10 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Forwards one connection, both ways, each by a thread that reads and one that writes.
+/// Forwards one connection in both directions; each has a thread that reads and one that writes.
 fn join(link: &Arc<Link>, client: TcpStream, server: TcpStream) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    // The handshake: nothing gets through before.
+    // The handshake: no bytes pass before it.
     let open = Instant::now() + 2 * link.half_trip;
     for to_client in [false, true] {
         let (from, to) = if to_client {
@@ -111,8 +111,8 @@ fn join(link: &Arc<Link>, client: TcpStream, server: TcpStream) {
 }
 
 impl Link {
-    /// Lets `bytes` through to the client; when the last of them arrives. Waits while more than a
-    /// short queue is before them.
+    /// Sends `bytes` to the client and returns the time at which the last of them arrives. Waits
+    /// while more than a short queue is ahead of them.
     fn pass(&self, bytes: usize) -> Instant {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -146,5 +146,5 @@ impl Pipe {
     }
 }
 
-/// Queue of a switch on the way, as time at the rate of the link.
+/// Queue of a switch in the link, as time at the link's rate.
 const QUEUE: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! `trace_bytes IMAGE TRACE`: compressed bytes of the frames that a trace names, zeros left out.
+//! `trace_bytes IMAGE TRACE`: compressed bytes of the frames in a trace, frames of zeros left out.
 
 #![allow(clippy::print_stdout)] // Its result.
 

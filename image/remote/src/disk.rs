@@ -1,20 +1,19 @@
-//! Frames kept on disk: content-addressed, shared by processes, bounded.
+//! Disk cache of frames: content-addressed, shared by processes, of bounded size.
 //!
-//! A frame is one file, named by the checksum of its compressed bytes and their number where the
-//! image has such a checksum (so that images share what they have in common), and otherwise by the
-//! image and the frame's place in it. A checksum of the contents ends the file.
+//! Each frame is one file. If the image has checksums of compressed frames, the file's name is that
+//! checksum and the compressed length, so that images share common frames. Otherwise the name is
+//! made of the image and the frame's place in it. The file ends with a checksum of its contents.
 //!
-//! Must stay true: what [`Disk::get`] gives has passed its checksum, whatever a crash, another
-//! process or the disk did to the file; a file has its name only when it is whole (written under
-//! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
-//! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
-//! of it for each process that writes.
-//! The folder must be this user's or root's and closed to the writing of others, else it is not
-//! used and that is said: who may write there chooses what is read. It is used through its
-//! descriptor, and no link in it is followed.
-//! The checksums are no defence against whoever makes images on purpose that share them: one cache
-//! is for images of makers that are trusted alike.
-//! Called from: any thread.
+//! Must stay true: the bytes that [`Disk::get`] returns have passed their checksum, whatever a
+//! crash, another process or the disk did to the file. A file gets its name only when it is
+//! complete (written under a temporary name, then renamed). No fault of the cache fails a read,
+//! since the bytes can be fetched over the network; a fault is logged once. The files take at most
+//! the limit, plus one part in [`SLACK`] of it for each process that writes.
+//! The folder must belong to this user or root, and other users must not be able to write to it.
+//! Otherwise it is not used, with a warning: a user that can write there could choose the bytes
+//! that are read. It is accessed through its descriptor, and no symbolic link in it is followed.
+//! The checksums do not protect against an author who makes colliding images on purpose: share one
+//! cache only among images whose authors are equally trusted.
 
 use crate::origin::Identity;
 use parking_lot::Mutex;
@@ -31,25 +30,25 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// A cache directory, for the frames of one image.
 pub(crate) struct Disk {
     folder: Folder,
-    /// Files that are not whole yet.
+    /// Files that are not complete yet.
     temporaries: Folder,
     limit_bytes: u64,
-    /// Of the image's name, size and validator.
+    /// Hash of the image's name, size and validator.
     image: u64,
     /// Bytes written since the files were last counted.
     written: AtomicU64,
-    /// Held by the thread that counts.
+    /// Held by the thread that counts the files.
     counting: Mutex<()>,
-    /// True once somebody was told that frames are not kept.
+    /// True once the user was warned that frames are not cached.
     told: AtomicBool,
 }
 
 impl Disk {
-    /// Opens or makes the cache in `directory`, for the image `name`; none, which is said, where
-    /// other users may change what lies there.
+    /// Opens or creates the cache in `directory`, for the image `name`; `None`, with a warning, if
+    /// other users may change its files.
     ///
     /// # Errors
-    /// The directory cannot be made or written in.
+    /// The directory cannot be created or written to.
     pub(crate) fn open(
         directory: &Path,
         limit_bytes: u64,
@@ -58,7 +57,7 @@ impl Disk {
     ) -> io::Result<Option<Self>> {
         let (folder, temporaries) = match Self::folders(directory) {
             Ok(folders) => folders,
-            // Root's, say: there, but closed to this user.
+            // For example root's folder: it exists, but this user has no access.
             Err(FolderError::Call { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied && directory.is_dir() =>
             {
@@ -80,19 +79,20 @@ impl Disk {
             temporaries,
             limit_bytes,
             image: xxh3_64(text.as_bytes()),
-            // Who came before may have left it full.
+            // An earlier process may have left it full, so the first write counts the files.
             written: AtomicU64::new(u64::MAX / 2),
             counting: Mutex::new(()),
             told: AtomicBool::new(false),
         };
-        // Now, and not at the first frame: whoever starts a server still listens.
+        // Tested now and not at the first frame: the user that starts a server still reads its
+        // output.
         if let Err(error) = disk.probe() {
             disk.tell(&error);
         }
         Ok(Some(disk))
     }
 
-    /// The folder, and that of files that are not whole yet; all parts are made and checked.
+    /// The folder, and the one for incomplete files; all path components are created and checked.
     fn folders(directory: &Path) -> Result<(Folder, Folder), FolderError> {
         let folder = Folder::create_own(directory, 0o700)?;
         for part in 0..PARTS {
@@ -102,7 +102,7 @@ impl Disk {
         Ok((folder, temporaries))
     }
 
-    /// The frame's compressed bytes, if they are here and sound.
+    /// The frame's compressed bytes, if they are cached and their checksum matches.
     pub(crate) fn get(&self, frame: &Frame) -> Option<Vec<u8>> {
         let (part, name) = self.place(frame);
         let part = self.folder.beneath(Path::new(&part)).ok()?;
@@ -112,17 +112,17 @@ impl Disk {
         let whole = file.read_exact(&mut buffer).is_ok();
         let check = xxh3_64(buffer.get(..bytes)?).to_le_bytes();
         if !whole || buffer[bytes..] != check || !is_sound(frame, &buffer[..bytes]) {
-            // Torn by a crash, or damaged: the next one who has the bytes writes it again.
+            // Torn by a crash, or damaged: the next fetch of the frame writes it again.
             let _ = part.remove_file(&name);
             return None;
         }
-        // The time of its last use; refused, it is only thrown out sooner.
+        // The time of its last use; if the call is refused, the file is only evicted sooner.
         let _ = file.set_modified(SystemTime::now());
         buffer.truncate(bytes);
         Some(buffer)
     }
 
-    /// Keeps a frame's compressed bytes.
+    /// Caches a frame's compressed bytes.
     pub(crate) fn put(&self, frame: &Frame, bytes: &[u8]) {
         if !is_sound(frame, bytes) {
             return;
@@ -146,7 +146,7 @@ impl Disk {
         written
     }
 
-    /// Says that frames are not kept, once: every frame would say the same.
+    /// Warns once that frames are not cached; otherwise every frame would repeat the warning.
     fn tell(&self, error: &io::Error) {
         if self.told.swap(true, Ordering::Relaxed) {
             return;
@@ -182,9 +182,9 @@ impl Disk {
         (part_name(name % PARTS), file.into())
     }
 
-    /// Counts the files, and throws out those that were used longest ago if they are too many.
+    /// Counts the files, and evicts the least recently used ones if the limit is exceeded.
     fn count(&self) {
-        // Another thread is at it, or another process: one is enough.
+        // Another thread or process is counting already: one is enough.
         let Some(_counting) = self.counting.try_lock() else {
             return;
         };
@@ -230,7 +230,7 @@ impl Disk {
     }
 }
 
-/// True unless the frame's own checksum says otherwise.
+/// False if the bytes do not match the frame's own checksum.
 pub(crate) fn is_sound(frame: &Frame, bytes: &[u8]) -> bool {
     match frame.check {
         FrameCheck::Stored(check) => xxh3_64(bytes) == check,
@@ -258,14 +258,14 @@ fn part_name(part: u64) -> OsString {
 }
 
 const CHECK_BYTES: usize = 8;
-/// A full disk takes no page more.
+/// A full disk accepts no further page.
 const PROBE_BYTES: usize = 4096;
 const TEMPORARY: &str = "tmp";
-/// Directories of files, so that none gets too long.
+/// Number of folders over which files are spread, so that none gets too long.
 const PARTS: u64 = 256;
-/// One part in so many of the limit is written between two counts, and thrown out at once.
+/// One part in this many of the limit is written between two counts, and evicted at once.
 const SLACK: u64 = 16;
-/// Age at which a temporary file belongs to nobody.
+/// Age at which a temporary file counts as abandoned.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 
 fn warn_of(directory: &Path, error: &io::Error) {
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(one.get(&frame(0, b"plain", false)).unwrap(), b"plain");
         assert_eq!(one.get(&frame(8, b"plain", false)), None);
         assert_eq!(other.get(&frame(0, b"plain", false)), None);
-        // Bytes that are not the frame's are not kept.
+        // Bytes that do not match the frame's checksum are not cached.
         one.put(&frame(0, b"right", true), b"wrong");
         assert_eq!(one.get(&frame(0, b"right", true)), None);
     }
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(disk.get(&frame(0, b"kept", true)).unwrap(), b"kept");
     }
 
-    /// As another user would leave it for us: in a folder that everybody may write to.
+    /// Like a folder planted by another user, inside a folder that everybody may write to.
     #[test]
     fn a_directory_that_others_may_change_is_not_used() {
         let place = tempfile::tempdir().unwrap();

@@ -1,23 +1,23 @@
-//! Why a request failed, and if trying again can help.
+//! Failed requests, and the distinction between transient and permanent faults.
 //!
-//! Must stay true: whatever may pass is tried again, within [`crate::Retry`]; what a server says
-//! for good (no such object, no right to it) is not, so that a wrong URL is refused at once.
+//! Must stay true: transient faults are retried, within [`crate::Retry`]. Permanent answers of a
+//! server (no such object, no permission) are not, so that a wrong URL is refused at once.
 
 use std::io;
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
-    /// It may be gone at the next attempt.
+    /// A transient fault: the next attempt may succeed.
     #[error("{0}")]
     Passing(String),
-    /// It will not.
+    /// A permanent fault.
     #[error("{0}")]
     Final(String),
 }
 
 impl Fault {
-    /// The fault in a status that is no success.
+    /// The fault for a status that is not a success.
     pub(crate) fn of_status(status: u16, doing: &str) -> Self {
         let text = |hint: &str| format!("the server answered {status} to {doing}{hint}");
         match status {
@@ -29,7 +29,7 @@ impl Fault {
         }
     }
 
-    /// True where another attempt may help.
+    /// True if another attempt may help.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Passing(_))
     }
@@ -43,7 +43,7 @@ impl From<Fault> for io::Error {
 
 impl From<reqwest::Error> for Fault {
     fn from(error: reqwest::Error) -> Self {
-        // A URL may hold a signature; the cause of the cause says what happened.
+        // A URL may hold a signature; the innermost cause describes the fault.
         let error = error.without_url();
         let mut text = error.to_string();
         let mut is_mistrusted = false;
@@ -68,9 +68,9 @@ impl From<reqwest::Error> for Fault {
     }
 }
 
-/// True where the server's certificate was refused: another attempt meets the same one.
+/// True if the server's certificate was refused: another attempt would fail in the same way.
 fn is_of_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
-    // Connections carry it within an error of the operating system's kind.
+    // Connections wrap it in an error of the operating system's kind.
     let inner = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref)

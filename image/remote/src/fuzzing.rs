@@ -1,8 +1,8 @@
-//! Fuzz target of servers' answers: heads, bodies, redirects, refusals, challenges, documents and
-//! logins; and the URLs that users give.
+//! Fuzz target for servers' answers (headers, bodies, redirects, refusals, challenges, documents
+//! and logins) and for the URLs that users give.
 //!
-//! Status lines and chunks are the HTTP library's to read; `tests/hostile.rs` plays servers that
-//! damage those.
+//! The HTTP library parses status lines and chunks; `tests/hostile.rs` runs servers that damage
+//! those.
 
 use crate::Location;
 use crate::origin::oci::documents::{Manifest, token};
@@ -12,11 +12,11 @@ use reqwest::Url;
 use reqwest::header::{ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use std::time::{Duration, Instant};
 
-/// Plays a server: the first byte is what is asked, then lines of a head up to an empty one, then
-/// the body.
+/// Plays a server: the first byte selects the request, then come header lines up to an empty one,
+/// then the body.
 ///
 /// # Panics
-/// Panics if a forbidden answer is accepted.
+/// If a forbidden answer is accepted.
 pub fn fuzz_answer(data: &[u8]) {
     let Some((&asked, rest)) = data.split_first() else {
         return;
@@ -106,7 +106,7 @@ fn a_redirect(asked: u8, headers: &HeaderMap) {
     }
 }
 
-/// A challenge, and the login that goes where it leads; the body is the file of logins.
+/// A challenge, and the login sent to the service that it names; the body is the file of logins.
 fn a_challenge(asked: u8, headers: &HeaderMap, body: &[u8]) {
     let logins = Logins::read(body);
     let challenge = headers.get(WWW_AUTHENTICATE);
@@ -163,7 +163,7 @@ fn documents(headers: &HeaderMap, body: &[u8]) {
             assert!(is_digest(&layer.sha256), "{}", layer.sha256);
         }
     }
-    // Nothing has the digest of something else.
+    // No contents have the digest of other contents.
     let other = format!("sha256:{}", "0".repeat(64));
     assert!(Manifest::read(body, &other, None).is_err());
     if let Ok(token) = token(body) {
@@ -188,7 +188,7 @@ fn a_location(body: &[u8]) {
     }
 }
 
-/// Answers that are taken, and some that are refused.
+/// Answers that are accepted, and some that are refused.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let digest = "0".repeat(64);
@@ -241,7 +241,7 @@ const REGISTRIES: [&str; 4] = [
     "http://localhost:5000/v2/a",
     "https://registry.git.lan/v2/a",
 ];
-/// As the HTTP library has it.
+/// The limit of the HTTP library.
 const HEADERS_MAX: usize = 100;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! Images that lie elsewhere, read by ranges as their frames are wanted: HTTP, S3, registries.
+//! Remote images, read by ranges as their frames are needed: HTTP, S3, registries.
 //!
 //! Top-down, the way a read travels:
 //!
 //! - [`Location`]: the URLs that commands take in place of a file's name.
-//! - [`RemoteImage`]: an image that was opened; a [`Far`] source for `sidecore-block`.
-//! - `tables`: its heads and tables, for parsers.
-//! - `fetch`: frames on their way: queues, threads, memory.
-//! - `disk`: frames kept in a directory, shared by processes.
+//! - [`RemoteImage`]: an opened image; a [`Far`] source for `sidecore-block`.
+//! - `tables`: its headers and tables, for parsers.
+//! - `fetch`: frames in flight: queues, threads, memory.
+//! - `disk`: disk cache of frames, shared by processes.
 //! - `origin`: requests, their credentials, and the checks that every reply must pass.
-//! - `link`, [`Retry`]: what is known of the network; when a request is made again.
-//! - [`TraceWriter`], [`read_trace`]: which frames a reader touches, in order.
+//! - `link`, [`Retry`]: estimates of the network; when a request is repeated.
+//! - [`TraceWriter`], [`read_trace`]: the frames that a reader touches, in order.
 //!
-//! Must stay true: bytes that are handed out are the image's, as far as its own checks, the
-//! server's sizes and validators tell, or an error is; no request is retried for ever.
+//! Must stay true: returned bytes are the image's, as far as its own checks, the server's sizes and
+//! validators tell; otherwise an error is returned. No request is retried for ever.
 
 mod disk;
 mod fault;
@@ -51,16 +51,16 @@ use tables::{Beyond, Tables};
 /// Options of [`RemoteImage::open`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Upper bound of the memory for compressed frames on their way or waiting to be used.
+    /// Upper bound of the memory for compressed frames that are in flight or not used yet.
     pub memory_bytes: u64,
-    /// Directory in which frames are kept, and the upper bound of what they take there.
+    /// Directory of the disk cache, and its maximum size in bytes.
     pub cache: Option<(PathBuf, u64)>,
-    /// When requests are made again.
+    /// Limits of retries.
     pub retry: Retry,
-    /// Bytes behind the head that are asked for at once, and not waited for: where the image holds
-    /// a tree, its metadata. 0 for those who only look at the image's tables.
+    /// Bytes after the head that are prefetched at once: if the image holds a tree, its metadata. 0
+    /// for callers that only read the image's tables.
     pub beyond_bytes: u64,
-    /// True where redirects to other servers are followed.
+    /// True if redirects to other servers are followed.
     pub may_leave: bool,
 }
 
@@ -76,16 +76,16 @@ impl Default for Options {
     }
 }
 
-/// Why an image far away cannot be opened.
+/// Reasons why a remote image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// The server, or the way there.
+    /// The server or the network failed.
     #[error("cannot read {location}: {reason}")]
     Source {
         /// The image.
         location: String,
-        /// The finding.
+        /// The reason.
         reason: String,
     },
     /// The cache directory.
@@ -98,18 +98,18 @@ pub enum RemoteError {
     },
 }
 
-/// An image that lies elsewhere, opened.
+/// An opened remote image.
 pub struct RemoteImage {
     tables: Tables,
     fetcher: Fetcher,
-    /// Frames that are asked for with the first of them.
+    /// Frames that are fetched together with the first of them.
     together: Mutex<Vec<Frame>>,
 }
 
 impl RemoteImage {
-    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time,
-    /// and one for what is behind the first where that is wanted; before them those for a manifest
-    /// and a token, where it lies in a registry. Blocks.
+    /// Opens the image at `location` with two concurrent requests, for its first and its last
+    /// bytes, and one for the bytes after the head if wanted. For a registry, requests for a
+    /// manifest and a token precede them. Blocks.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -134,15 +134,15 @@ impl RemoteImage {
             let panicked = |_| Err(Fault::Final("a request panicked".into()));
             match head {
                 Ok(head) => (head.join().unwrap_or_else(panicked), tail),
-                // No thread for it: then one after the other.
+                // No thread could be started: one request after the other.
                 Err(_) => (ask_head(), tail),
             }
         });
         let head = head.map_err(failed)?;
         let tail = match tail {
             Ok(tail) => tail,
-            // Some stores do not know ranges that count from the end, or fail where the image is
-            // shorter: the size is known now, and what is patient asks by it.
+            // Some stores do not support ranges that count from the end, or fail if the image is
+            // shorter. The size is known now, so the retries use it.
             Err(_) => {
                 let size = head.identity.size_bytes;
                 let ask = Ask::Range(size.saturating_sub(TAIL_BYTES)..size);
@@ -163,7 +163,7 @@ impl RemoteImage {
         }
         let mut identity = head.identity.clone();
         if let Some(sha256) = origin.sha256() {
-            // What caches on the way call it changes; its digest does not.
+            // Caches on the way may change the validator; the digest stays the same.
             identity.validator = Some(sha256.to_owned());
         }
         let disk = options.cache.map(|(directory, limit_bytes)| {
@@ -189,14 +189,14 @@ impl RemoteImage {
         }))
     }
 
-    /// Totals since the image was opened, the two requests for its ends left out.
+    /// Totals since the image was opened, without the two requests for its ends.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.fetcher.counts()
     }
 
-    /// SHA-256 of the whole image in hexadecimal digits, where a registry names it. Reading frames
-    /// does not check it: only who has all bytes can.
+    /// SHA-256 of the whole image in hexadecimal digits, if a registry gives it. Reading frames
+    /// does not check it: that needs all bytes of the image.
     #[must_use]
     pub fn sha256(&self) -> Option<&str> {
         self.fetcher.origin().sha256()
@@ -223,8 +223,8 @@ impl RemoteImage {
         Ok(Some(found == expected))
     }
 
-    /// Asks for `frames` of `index` in their order, on a thread of its own, until all were asked
-    /// for or the image is dropped. Frames that are read meanwhile are not asked for twice.
+    /// Fetches `frames` of `index` in their order, on a thread of its own, until all were requested
+    /// or the image is dropped. Frames that are read meanwhile are not requested twice.
     pub fn prefetch(self: &Arc<Self>, index: &Index, frames: &[u64]) {
         let frames: Vec<Frame> = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
@@ -234,7 +234,7 @@ impl RemoteImage {
         self.fetcher.remember_used(true);
         let image = Arc::downgrade(self);
         let ask = move || {
-            // In parts, so that the image can be dropped meanwhile.
+            // In parts, so that the image can be dropped in between.
             for part in frames.chunks(PREFETCH_FRAMES) {
                 let Some(image) = Weak::upgrade(&image) else {
                     return;
@@ -252,8 +252,8 @@ impl RemoteImage {
         }
     }
 
-    /// Has `frames` of `index`, in order, asked for all at once as soon as one of them is read that
-    /// is not here yet: whoever reads one of them will come to others, each a round trip later.
+    /// Prefetches all `frames` of `index`, in order, as soon as one of them that is not cached is
+    /// read: the reader of one will read the others, each a round trip later.
     pub fn bring_together(&self, index: &Index, frames: &[u64]) {
         let frames = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
@@ -262,7 +262,7 @@ impl RemoteImage {
         *self.together.lock() = frames.collect();
     }
 
-    /// Frames that are to be asked for with one of `wanted`; once.
+    /// Frames to fetch together with one of `wanted`; returned once.
     fn together_with(&self, wanted: &[Frame]) -> Vec<Frame> {
         if wanted.is_empty() {
             return Vec::new();
@@ -275,7 +275,7 @@ impl RemoteImage {
         }
     }
 
-    /// True where frames are kept on disk.
+    /// True if there is a disk cache.
     #[must_use]
     pub fn keeps_frames(&self) -> bool {
         self.fetcher.keeps()
@@ -331,7 +331,7 @@ impl Far for RemoteImage {
     }
 }
 
-/// Asks for what is behind the head, on a thread of its own, once.
+/// Requests the bytes after the head, on a thread of its own, once.
 fn ask_beyond(origin: &Arc<Origin>, bytes: u64) -> Option<Arc<Beyond>> {
     if bytes == 0 {
         return None;
@@ -363,10 +363,10 @@ fn patiently<T>(retry: &Retry, seed: u64, make: impl Fn() -> Result<T, Fault>) -
     }
 }
 
-/// Bytes of the image's beginning that are read when it is opened: what says which format it is,
-/// and the first frames, which hold the superblock.
+/// Bytes of the image's beginning that are read when it is opened: they identify the format and
+/// hold the first frames with the superblock.
 const HEAD_BYTES: u64 = 128 << 10;
 /// Bytes of its end: tables of some ten thousand frames.
 const TAIL_BYTES: u64 = 384 << 10;
-/// Frames that are prefetched between two looks if the image is still there.
+/// Frames that are prefetched between two checks whether the image was dropped.
 const PREFETCH_FRAMES: usize = 4096;

@@ -1,13 +1,13 @@
-//! Round trip and bandwidth of the link to a source, learnt from the requests that were made.
+//! Estimates the round trip and bandwidth of the link to a source from the requests made.
 //!
-//! Why here: pure, so that it can be tested without a clock; times come in as arguments.
-//! Must stay true: the window never falls below [`WINDOW_BYTES_MIN`] nor rises above what the
-//! caller allows, whatever the measurements say.
+//! Why here: pure, so that it can be tested without a clock; times are arguments.
+//! Must stay true: the window never falls below [`WINDOW_BYTES_MIN`] nor rises above the caller's
+//! limit, whatever the measurements are.
 //!
-//! The window is twice the product of the best round trip and the best rate of late: a rate that
-//! was held back by the window itself then doubles with each round, and a link that is full keeps
-//! one product of waiting requests besides the one that is under way. "Of late" is the last
-//! [`SLICES`] slices of time, as BBR has it for both.
+//! The window is twice the product of the shortest recent round trip and the highest recent rate.
+//! If the window itself limits the rate, the window doubles with each round. If the link is full,
+//! one product of requests is queued in addition to the one in flight. "Recent" means the last
+//! [`SLICES`] slices of time, as in BBR.
 
 use std::time::Duration;
 
@@ -16,38 +16,39 @@ use std::time::Duration;
 pub(crate) struct Link {
     /// Shortest time to a reply's first byte, by slice.
     round_trips: [Option<Duration>; SLICES],
-    /// Bytes that came, by slice.
+    /// Bytes received, by slice.
     bytes: [u64; SLICES],
-    /// The number of the slice under way.
+    /// The number of the current slice.
     slice: u64,
 }
 
 impl Link {
-    /// A reply's head came, `waited` after its request was sent. `now` counts from any fixed start.
+    /// Records a reply's head, received `waited` after its request was sent. `now` counts from any
+    /// fixed start.
     pub(crate) fn answered(&mut self, now: Duration, waited: Duration) {
         let slot = self.turn_to(now);
         let best = self.round_trips[slot].map_or(waited, |best| best.min(waited));
         self.round_trips[slot] = Some(best);
     }
 
-    /// Bytes of a body came.
+    /// Records received bytes of a body.
     pub(crate) fn received(&mut self, now: Duration, bytes: u64) {
         let slot = self.turn_to(now);
         self.bytes[slot] += bytes;
     }
 
-    /// The shortest round trip of late.
+    /// The shortest recent round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.round_trips.iter().flatten().min().copied()
     }
 
-    /// The highest rate of late, in bytes per second.
+    /// The highest recent rate, in bytes per second.
     pub(crate) fn bytes_per_s(&self) -> u64 {
         let most = self.bytes.iter().max().copied().unwrap_or(0);
         most.saturating_mul(1000) / SLICE.as_millis() as u64
     }
 
-    /// Bytes to have under way, at most `most`.
+    /// Bytes to keep in flight, at most `most`.
     pub(crate) fn window_bytes(&self, most: u64) -> u64 {
         let round_trip = self.round_trip().unwrap_or_default().as_micros();
         let product = u128::from(self.bytes_per_s()) * round_trip / 1_000_000;
@@ -55,14 +56,15 @@ impl Link {
         window.max(WINDOW_BYTES_MIN).min(most)
     }
 
-    /// Goes on to the slice that `now` lies in, forgetting those that it replaces; its place.
+    /// Advances to the slice that contains `now`, dropping the slices that it replaces; returns its
+    /// slot.
     fn turn_to(&mut self, now: Duration) -> usize {
         let slice = (now.as_millis() / SLICE.as_millis()) as u64;
-        // Times of several threads may come a little out of order.
+        // Times of several threads may be slightly out of order.
         for passed in (self.slice + 1..=slice).take(SLICES) {
             let slot = (passed % SLICES as u64) as usize;
-            // After a pause what was known is still the best guess: a slice is forgotten only
-            // when another takes its place, and a whole turn keeps the last one.
+            // After a pause the old values are still the best estimate. A slice is dropped only
+            // when another takes its place, and a full turn keeps the last one.
             self.round_trips[slot] = None;
             self.bytes[slot] = 0;
         }
@@ -73,7 +75,7 @@ impl Link {
         (self.slice % SLICES as u64) as usize
     }
 
-    /// Everything is older than the whole memory: starts over, as at the beginning.
+    /// Everything is older than the whole history: start over.
     fn restart(&mut self, slice: u64) {
         *self = Self {
             slice,
@@ -82,11 +84,11 @@ impl Link {
     }
 }
 
-/// Slices that are remembered.
+/// Number of slices in the history.
 const SLICES: usize = 32;
-/// A slice of time. Shorter ones would take a burst out of a buffer for the link's rate.
+/// Length of a slice. Shorter slices would mistake a burst out of a buffer for the link's rate.
 const SLICE: Duration = Duration::from_millis(200);
-/// Window before anything is known.
+/// Window before any measurement.
 pub(crate) const WINDOW_BYTES_MIN: u64 = 16 << 20;
 
 #[cfg(test)]
@@ -108,7 +110,7 @@ mod tests {
         assert!((49_000_000..=51_000_000).contains(&window), "{window}");
         assert_eq!(link.window_bytes(20 << 20), 20 << 20);
         assert_eq!(link.round_trip(), Some(200 * MS));
-        // Nothing is believed for ever.
+        // Measurements are forgotten in the end.
         link.answered(3_600_000 * MS, 1 * MS);
         assert_eq!(link.window_bytes(1 << 30), WINDOW_BYTES_MIN);
         assert_eq!(link.round_trip(), Some(1 * MS));

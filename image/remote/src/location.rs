@@ -1,14 +1,14 @@
 //! Places of images: the URLs that commands take in place of a file's name.
 //!
-//! Must stay true: what is printed, logged or kept of a location holds no secret: a query string
+//! Must stay true: no printed, logged or stored form of a location holds a secret; a query string
 //! may be a signature, and is left out.
 
 use std::fmt;
 
-/// An image's place, as its URL names it.
+/// The place of an image, as given by its URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// `http://` or `https://`, as it is.
+    /// `http://` or `https://`, unchanged.
     Http(String),
     /// `s3://BUCKET/KEY`.
     S3 {
@@ -19,7 +19,7 @@ pub enum Location {
     },
     /// `oci://REGISTRY/REPOSITORY:TAG` or `...@sha256:DIGEST`.
     Oci {
-        /// Host, with the port where it has one.
+        /// Host, with the port if there is one.
         registry: String,
         /// The repository's path.
         repository: String,
@@ -28,7 +28,7 @@ pub enum Location {
     },
 }
 
-/// Why a URL names no image.
+/// Reason why a URL does not name an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {reason}; take {form}")]
 pub struct LocationError {
@@ -38,11 +38,10 @@ pub struct LocationError {
 }
 
 impl Location {
-    /// Reads a URL; `None` where `text` begins with no scheme that is known here, and so names a
-    /// file.
+    /// Parses a URL; `None` if `text` begins with no known scheme, and so names a file.
     ///
     /// # Errors
-    /// [`LocationError`]: the scheme is known, and the rest is not as it asks.
+    /// [`LocationError`]: the scheme is known, and the rest is not valid for it.
     pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
         let (scheme, rest) = text.split_once("://")?;
         let refuse = |reason, form| {
@@ -99,8 +98,8 @@ impl Location {
 }
 
 impl Location {
-    /// Place of the index beside the object: its name with `.sidx` behind it. `None` in a registry,
-    /// where a blob has no neighbours.
+    /// Location of the sidecar index: the object's name with `.sidx` appended. `None` in a
+    /// registry, where blobs have no names next to each other.
     #[must_use]
     pub fn beside(&self) -> Option<Self> {
         match self {
@@ -147,7 +146,7 @@ fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
 
-/// The rest of a URL behind its scheme, without a name and a password before the host.
+/// The rest of a URL after its scheme, without user name and password.
 fn without_user(rest: &str) -> &str {
     let host_end = rest.find('/').unwrap_or(rest.len());
     match rest[..host_end].rfind('@') {

@@ -1,24 +1,24 @@
-//! When a failed request is made again: exponential back-off with jitter.
+//! Retries of failed requests: exponential backoff with jitter.
 //!
 //! Must stay true: a request is made [`Retry::attempts`] times at most; pauses are drawn uniformly
-//! from half the bound to the bound, so that clients which failed together do not come back
-//! together.
+//! from half the bound to the bound, so that clients that failed at the same time do not retry at
+//! the same time.
 //! Pure.
 
 use sidecore_random::Random;
 use std::time::Duration;
 
-/// Limits of trying again.
+/// Limits of retries.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// Attempts in all, at least 1.
+    /// Maximum number of attempts, at least 1.
     pub attempts: u32,
-    /// Bound of the first pause; each next one is twice as long.
+    /// Bound of the first pause; it doubles with each further pause.
     pub pause_first: Duration,
-    /// No pause is longer.
+    /// Upper bound of every pause.
     pub pause_max: Duration,
-    /// Time that a server may be silent: until it is connected, until a reply's head comes, between
-    /// two parts of its body. The whole body may take this and a second for each 16 KiB.
+    /// Time limit without bytes from the server: for connecting, for a reply's head, and between
+    /// two parts of its body. The whole body may take this and one second for each 16 KiB.
     pub attempt_max: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pause after attempt `attempt` (from 0) has failed; `None` when that was the last one.
+    /// The pause after attempt `attempt` (from 0) has failed; `None` after the last one.
     pub(crate) fn pause(&self, attempt: u32, random: &mut Random) -> Option<Duration> {
         if attempt + 1 >= self.attempts {
             return None;

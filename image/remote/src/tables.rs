@@ -1,9 +1,9 @@
-//! An image's heads and tables, read by parsers in small pieces and fetched in large ones.
+//! An image's headers and tables, read by parsers in small pieces and fetched in large ones.
 //!
-//! Why here: a parser looks at a file's first and last bytes and then walks through a table; each
-//! look would cost a round trip. Head and tail come with the first two requests, with them what
-//! lies behind the head where that is wanted ([`Beyond`]); pieces of a table many at a time: all of
-//! it where the parser says how long it is, else twice as many with each.
+//! Why here: a parser reads a file's first and last bytes and then walks through a table; each read
+//! would cost a round trip. Head and tail are fetched by the first two requests, together with the
+//! bytes after the head if wanted ([`Beyond`]). Pieces of a table are fetched many at a time: the
+//! whole table if the parser gives its length, otherwise twice as many with each request.
 //! Must stay true: bytes come from the same image as frames do; a bounded number of them is held.
 
 use crate::disk::is_sound;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of the image that are here.
+/// Bytes of the image that were fetched.
 pub(crate) struct Tables {
     size_bytes: u64,
     /// Head and tail.
@@ -27,8 +27,8 @@ pub(crate) struct Tables {
     recent: Mutex<Recent>,
 }
 
-/// Bytes behind the head, which are on their way when the image is opened: the metadata of a tree
-/// stand there, and a reader of its first file need not ask for each of them in turn.
+/// Bytes after the head, in flight when the image is opened. A tree's metadata lie there, so a
+/// reader of its first file need not fetch each piece of them in turn.
 pub(crate) struct Beyond {
     range: Range<u64>,
     state: Mutex<State>,
@@ -37,12 +37,12 @@ pub(crate) struct Beyond {
 
 enum State {
     Asked,
-    /// They came before it was known which image is opened.
+    /// Received before the opened image was known.
     Unjudged(Reply),
-    /// They are expected to be of this image, by digest or not.
+    /// In flight; expected to be of this image, identified by digest if true.
     Expected(Identity, bool),
     Here(Stored),
-    /// They are not here and will not be.
+    /// Not received, and no longer expected.
     Gone,
 }
 
@@ -55,7 +55,7 @@ impl Beyond {
         }
     }
 
-    /// Says which image was opened; with `by_digest`, whatever its validator is.
+    /// Sets the image that was opened; with `by_digest`, the validator is ignored.
     pub(crate) fn expect(&self, identity: Identity, by_digest: bool) {
         let mut state = self.state.lock();
         *state = match std::mem::replace(&mut *state, State::Gone) {
@@ -65,7 +65,7 @@ impl Beyond {
         };
     }
 
-    /// Takes the reply, or that there is none.
+    /// Takes the reply, or `None` after a failure.
     pub(crate) fn settle(&self, reply: Option<Reply>) {
         let mut state = self.state.lock();
         *state = match (reply, &*state) {
@@ -78,7 +78,7 @@ impl Beyond {
         self.came.notify_all();
     }
 
-    /// Of an image that was not opened there are no bytes.
+    /// Drops the bytes of a reply if they are of another image.
     fn judge(&self, reply: Reply, identity: &Identity, by_digest: bool) -> State {
         let same = reply.identity.size_bytes == identity.size_bytes
             && (by_digest || reply.identity.validator == identity.validator);
@@ -88,7 +88,7 @@ impl Beyond {
         }
     }
 
-    /// True where the bytes of a frame are here or on their way.
+    /// True if the bytes of a frame are here or in flight.
     fn covers(&self, frame: &Frame) -> bool {
         let end = frame.offset + u64::from(frame.stored_bytes);
         self.range.start <= frame.offset
@@ -96,7 +96,8 @@ impl Beyond {
             && !matches!(*self.state.lock(), State::Gone)
     }
 
-    /// The piece, waited for as long as asking again would hardly be faster.
+    /// Returns the piece; waits for it at most `wait_max`, a time in which another request would
+    /// hardly be faster.
     fn piece(&self, wait_max: Duration) -> Option<(u64, Stored)> {
         let mut state = self.state.lock();
         if matches!(*state, State::Asked | State::Expected(..)) && !wait_max.is_zero() {
@@ -109,10 +110,10 @@ impl Beyond {
     }
 }
 
-/// A frame that came when the image was opened.
+/// A frame that was received when the image was opened.
 pub(crate) struct Found {
     pub(crate) stored: Stored,
-    /// True where it lies in the head or the tail, which every opening brings.
+    /// True if it lies in the head or the tail, which every opening fetches.
     pub(crate) is_end: bool,
 }
 
@@ -120,9 +121,9 @@ pub(crate) struct Found {
 #[derive(Default)]
 struct Recent {
     pieces: Vec<(u64, Stored)>,
-    /// The byte after the last piece that was fetched.
+    /// The byte after the last fetched piece.
     end: u64,
-    /// Bytes that were fetched last.
+    /// Number of bytes that were fetched last.
     ahead_bytes: u64,
     /// The table that is about to be read.
     table: Range<u64>,
@@ -146,9 +147,8 @@ impl Tables {
         self.size_bytes
     }
 
-    /// The bytes of a frame that lies in the image's head or tail, or in what lies behind the head.
-    /// Waits for that a while where it is on its way. A frame that is damaged there is asked for
-    /// again as others are.
+    /// The bytes of a frame that lies in the image's head or tail, or after the head. Waits a while
+    /// if they are in flight. A frame that is damaged there is fetched again like any other.
     pub(crate) fn of_ends(&self, frame: &Frame) -> Option<Found> {
         let of = |piece: &(u64, Stored), is_end| {
             let bytes = part(piece, frame.offset).get(..frame.stored_bytes as usize)?;
@@ -165,7 +165,7 @@ impl Tables {
         ends.find_map(|piece| of(piece, true)).or_else(beyond)
     }
 
-    /// True where [`Self::of_ends`] has the frame, or probably will.
+    /// True if [`Self::of_ends`] has the frame, or probably will.
     pub(crate) fn covers(&self, frame: &Frame) -> bool {
         let end = frame.offset + u64::from(frame.stored_bytes);
         let has = |(start, bytes): &(u64, Stored)| {
@@ -174,7 +174,7 @@ impl Tables {
         self.ends.iter().any(has) || self.beyond.as_ref().is_some_and(|it| it.covers(frame))
     }
 
-    /// Takes note that a parser will read this table, so that it comes at once.
+    /// Records that a parser will read this table, so that it is fetched at once.
     pub(crate) fn will_read(&self, table: Range<u64>) {
         self.recent.lock().table = table;
     }
@@ -197,7 +197,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Copies what is here of the bytes from `at`; how many.
+    /// Copies the available bytes from `at`; returns their number.
     fn copy(&self, buf: &mut [u8], at: u64) -> usize {
         let beyond = self.beyond.as_ref();
         let beyond = beyond.and_then(|beyond| beyond.piece(Duration::ZERO));
@@ -213,19 +213,19 @@ impl Tables {
         0
     }
 
-    /// Fetches bytes from `at` on, at least as many as are needed next.
+    /// Fetches bytes from `at` on, at least those that are needed next.
     fn fetch(&self, fetcher: &Fetcher, at: u64, needed: u64) -> io::Result<()> {
         let ahead = {
             let recent = self.recent.lock();
             let most = (fetcher.memory_bytes() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
-            // The tail is here: a table is fetched as far as that.
+            // The tail is already here: a table is fetched only up to it.
             let table_end = recent.table.end.min(self.ends[1].0.max(at));
             let ahead = match recent.end == at {
                 _ if recent.table.start <= at && at < table_end => (table_end - at).min(most),
                 true => recent.ahead_bytes.saturating_mul(2).min(most),
                 false => AHEAD_BYTES_MIN,
             };
-            // A reader of much asks again and again, so that no more is held than this.
+            // A large read calls this repeatedly, so that no more than this is held.
             ahead.max(needed.min(most))
         };
         let bytes = ahead.min(self.size_bytes - at);
@@ -265,7 +265,7 @@ fn part((start, bytes): &(u64, Stored), at: u64) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Time after which what is behind the head is not waited for any more.
+/// Time after which the bytes after the head are no longer waited for.
 const BEYOND_WAIT_MAX: Duration = Duration::from_secs(2);
 const PIECE_BYTES: u64 = 512 << 10;
 const AHEAD_BYTES_MIN: u64 = 256 << 10;

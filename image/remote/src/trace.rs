@@ -1,10 +1,12 @@
-//! Traces: which parts of an image were read, in the order in which each was read first.
+//! Traces: the parts of an image that were read, in the order of their first read.
 //!
-//! Why here: who starts a machine from an image far away reads the same parts each time; asked for
-//! beforehand and in this order, they are there when they are wanted.
-//! A trace is text: `sidecore-trace 1`, the size of the contents, then lines `OFFSET LENGTH`, bytes
-//! of contents. So it also serves another image of nearly the same contents, in other frames.
-//! Must stay true: a part is written once; a trace is read whatever it holds, within a bound.
+//! Why here: a machine that boots from a remote image reads the same parts each time. Prefetched in
+//! the recorded order, they are local when they are needed.
+//! A trace is text: `sidecore-trace 1`, the size of the contents, then lines `OFFSET LENGTH` in
+//! bytes of contents. It can therefore be used for another image of nearly the same contents with
+//! other frames.
+//! Must stay true: a part is written once. A trace with any contents can be read, within a size
+//! limit.
 
 use parking_lot::Mutex;
 use sidecore_block::device::TraceSink;
@@ -24,7 +26,8 @@ struct State {
     file: File,
     /// A bit for each frame that was read, in words of 64 frames.
     seen: HashMap<u64, u64>,
-    /// First offsets of the frames, and the device's end; where all are alike, one step is enough.
+    /// Frames begin at `offsets` if they are uneven, otherwise at multiples of this length; the
+    /// last one ends at `raw_bytes`.
     frame_bytes: u64,
     offsets: Option<Vec<u64>>,
     raw_bytes: u64,
@@ -35,7 +38,7 @@ impl TraceWriter {
     /// Begins a trace of the image with `index` in a new file.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn create(path: &Path, index: &Index) -> io::Result<Self> {
         let mut file = File::create(path)?;
         writeln!(file, "{HEAD}\n{}", index.raw_bytes())?;
@@ -98,11 +101,11 @@ impl State {
     }
 }
 
-/// Reads the trace at `path`: the frames of the image with `index` that it names, in its order,
-/// each once. What lies past the image's end is left out.
+/// Reads the trace at `path`: the frames of the image with `index` that it lists, in its order,
+/// each once. Parts after the image's end are left out.
 ///
 /// # Errors
-/// The file cannot be read, or is no trace.
+/// The file cannot be read, or is not a trace.
 pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
     let bad = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut lines = BufReader::new(File::open(path)?).lines();
@@ -112,7 +115,7 @@ pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
             "it does not begin with `{HEAD}`: it is no trace"
         )));
     }
-    // The size is for people.
+    // The size is for human readers.
     lines.next().transpose()?;
     let mut seen = HashSet::new();
     let mut frames = Vec::new();
@@ -166,7 +169,7 @@ mod tests {
             read_trace(&path, &index).unwrap(),
             [5, 6, 10, 0, 1, 2, 3, 4, 7]
         );
-        // Of a shorter image what is left.
+        // For a shorter image, the parts inside it remain.
         let shorter = Index::read_raw(&&image[..70_000]).unwrap();
         assert_eq!(read_trace(&path, &shorter).unwrap(), [0, 1]);
         for bad in ["", "sidecore-trace 2\n1\n", "sidecore-trace 1\n1\n5 x\n"] {

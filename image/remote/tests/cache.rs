@@ -1,4 +1,4 @@
-//! Frames on disk: fetched once, shared by processes and images, right after any damage.
+//! Frames on disk: fetched once, shared by processes and images, correct after any damage.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -34,7 +34,8 @@ fn read_all(url: &str, options: Options, raw: &[u8]) {
     assert!(found == raw);
 }
 
-/// Frames are written after those who wait got them: waits until a count of files is reached.
+/// Frames are written to disk after the waiting readers got them: waits until there are `count`
+/// files.
 fn wait_for_files(directory: &Path, count: usize) {
     let begun = Instant::now();
     while files(directory).len() < count {
@@ -47,8 +48,8 @@ fn wait_for_files(directory: &Path, count: usize) {
     }
 }
 
-/// Frames that are kept once all were read: those in the head and the tail come with each opening,
-/// and zeros are not asked for.
+/// Number of frames that are cached once all were read: those in the head and the tail are fetched
+/// with each opening, and zeros are not fetched.
 fn inner_frames(index: &Index) -> usize {
     let ends = (128 << 10)..(index.stored_bytes() - (384 << 10));
     let inner = (0..index.frames()).filter(|&i| {
@@ -108,7 +109,7 @@ fn frames_that_were_prefetched_cost_a_reader_no_request() {
             false => options(),
         };
         let remote = open(&server.url(), options);
-        // From the end to the beginning: an order that no read-ahead would guess.
+        // From the end to the beginning: an order that no read-ahead expects.
         let frames: Vec<u64> = (0..index.frames()).rev().collect();
         let wanted: u64 = frames
             .iter()
@@ -131,7 +132,7 @@ fn frames_that_were_prefetched_cost_a_reader_no_request() {
             device.read_into(at as u64, &mut found).unwrap();
             assert!(found == raw[at..][..1 << 20]);
         }
-        // The last request may still have been under way.
+        // The last request may still have been in flight.
         assert!(
             server.requests() - requests <= 3,
             "{}",
@@ -144,8 +145,8 @@ fn frames_that_were_prefetched_cost_a_reader_no_request() {
     }
 }
 
-/// A version with 3,000 bytes more in the middle: nearly all of its frames are in the cache of the
-/// version before, if their boundaries follow the contents; half of them otherwise.
+/// A version with 3,000 bytes inserted in the middle: nearly all of its frames are in the cache of
+/// the previous version if frame boundaries follow the contents; half of them otherwise.
 #[test]
 fn an_update_fetches_the_frames_that_changed() {
     let (first, _) = packed(6 << 20, Format::Zstd, 64 << 10);
@@ -170,7 +171,8 @@ fn an_update_fetches_the_frames_that_changed() {
         *fetched = remote.counts().fetched_bytes;
     }
     let [even, cut] = fetched;
-    // An even frame behind the insertion is new; of the others a few beside it are.
+    // Fixed cuts: every frame after the insertion is new. Content-defined cuts: a few frames around
+    // it.
     assert!(even > 1 << 20, "{even} bytes");
     assert!(cut < 200 << 10 && cut > 0, "{cut} bytes");
 }

@@ -1,5 +1,4 @@
-//! Servers that mean no good, or know HTTP badly: right bytes or one line, in bounded time and
-//! memory.
+//! Malicious or broken servers: right bytes or an error of one line, in bounded time and memory.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Answers the request for a range on a connection, which is closed behind it.
+/// Answers the request for a range on a connection, which is closed afterwards.
 type Answer = dyn Fn(Range<u64>, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
 
 /// A server each of whose connections takes one request.
@@ -110,7 +109,7 @@ fn part(image: &[u8], range: &Range<u64>) -> Vec<u8> {
     image[range.start as usize..range.end as usize].to_vec()
 }
 
-/// A server of this image that leaves out validators, and may send its bodies in chunks.
+/// A server of this image that sends no validators, and may send its bodies in chunks.
 fn of_image(image: &[u8], chunked: bool) -> Rude {
     let (size, image) = (image.len() as u64, image.to_vec());
     Rude::start(
@@ -182,7 +181,7 @@ fn a_server_that_drips_is_given_up() {
     let patience = Options {
         retry: Retry {
             attempts: 2,
-            // Longer than it is ever silent.
+            // Longer than any of its pauses.
             attempt_max: Duration::from_secs(1),
             ..eager()
         },
@@ -190,7 +189,7 @@ fn a_server_that_drips_is_given_up() {
     };
     let error = server.open(patience).err().unwrap();
     assert!(error.contains("too slowly"), "{error}");
-    // All of it would take two minutes.
+    // The whole body would take two minutes.
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
@@ -266,8 +265,8 @@ fn ranges_that_mean_nothing_are_refused() {
     }
 }
 
-/// An image that claims to be as large as can be said: its tables are looked for at its end, and
-/// nothing is allocated by what it claims.
+/// An image that claims the largest possible size: its tables are searched at its end, and nothing
+/// is allocated in proportion to its claim.
 #[test]
 fn a_size_beyond_all_bounds_takes_no_memory() {
     let size = u64::MAX - 1;
@@ -283,7 +282,7 @@ fn a_size_beyond_all_bounds_takes_no_memory() {
     );
     let remote = server.open(options()).unwrap();
     let image = sidecore_block::image::Image::Far(remote as _);
-    // It looks like no format, and so is one without tables.
+    // It matches no format, and so counts as one without tables.
     let index = image.index(false).unwrap();
     assert_eq!(
         (index.raw_bytes(), index.memory_bytes() < 1 << 20),
@@ -291,8 +290,8 @@ fn a_size_beyond_all_bounds_takes_no_memory() {
     );
 }
 
-/// Whatever a server's answers become on the way (status lines, heads, chunks, lengths), opening an
-/// image ends soon, with the image or with one line.
+/// However a server's answers are damaged (status lines, headers, chunks, lengths), opening an
+/// image ends soon, with the image or with an error of one line.
 #[test]
 fn damaged_answers_end_in_the_image_or_in_one_line() {
     let (_, image) = packed(300_000, Format::Zstd, 64 << 10);

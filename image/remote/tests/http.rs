@@ -1,4 +1,4 @@
-//! Images over HTTP: right bytes or an error, few requests, nothing twice.
+//! Images over HTTP: right bytes or an error, few requests, nothing fetched twice.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -39,7 +39,7 @@ fn every_format_reads_as_its_contents() {
     }
 }
 
-/// A whole image is verified and unpacked with its neighbours joined: about a request a MiB.
+/// A whole image is verified and unpacked with adjacent frames joined: about one request per MiB.
 #[test]
 fn a_walk_over_an_image_makes_few_requests_and_fetches_nothing_twice() {
     let (raw, image) = packed(24 << 20, Format::Zstd, 64 << 10);
@@ -63,12 +63,12 @@ fn a_walk_over_an_image_makes_few_requests_and_fetches_nothing_twice() {
         }
         let (requests, sent) = (server.requests() - requests, server.sent_bytes() - sent);
         assert!(requests < 10 + 2 * (stored >> 20), "{requests} requests");
-        // The two ends are fetched before anything is known of frames.
+        // The two ends are fetched before the frames are known.
         assert!(sent < stored + (700 << 10), "{sent} of {stored}");
     }
 }
 
-/// The first read of an image takes a request, its neighbours in the same frame none.
+/// The first read of an image takes a request, its neighbours in the same frame take none.
 #[test]
 fn a_frame_is_fetched_once_however_many_read_it() {
     let (raw, image) = packed(8 << 20, Format::Zstd, 64 << 10);
@@ -116,7 +116,7 @@ fn a_sequential_reader_is_read_ahead_of() {
     );
 }
 
-/// Ten thousand faults of all kinds, at random: what a read delivers is right, or it is an error.
+/// Ten thousand random faults of all kinds: a read returns right bytes or an error.
 #[test]
 fn ten_thousand_faults_never_give_a_wrong_byte() {
     let (raw, image) = packed(6 << 20, Format::Zstd, 16 << 10);
@@ -151,7 +151,7 @@ fn ten_thousand_faults_never_give_a_wrong_byte() {
                 });
             }
         });
-        // A fault passes: what failed is there once the server is well again.
+        // Faults are transient: reads that failed succeed once the server works again.
         server.set_faults(0);
         let mut all = vec![0; raw.len()];
         device.read_into(0, &mut all).unwrap();
@@ -215,7 +215,7 @@ fn what_is_no_image_of_a_server_is_refused_with_the_reason() {
     assert!(refused("/status/403").contains("credentials"));
     let requests = server.requests();
     assert!(refused("/status/503").contains("503"));
-    // Tried again; a 404 is not.
+    // A transient fault is retried; a 404 is not.
     assert!(server.requests() - requests >= 4);
     assert_eq!(refused("/status/307"), "", "a redirect leads to the image");
     let nobody = Location::parse("http://127.0.0.1:1/image")
@@ -231,8 +231,8 @@ fn what_is_no_image_of_a_server_is_refused_with_the_reason() {
     );
 }
 
-/// Tables longer than the tail that comes first: a few requests more, not one for each piece that
-/// the parser looks at.
+/// Tables longer than the tail that is fetched first: a few more requests, not one for each piece
+/// that the parser reads.
 #[test]
 fn a_long_table_comes_in_few_requests() {
     let (raw, image) = packed(56 << 20, Format::Zstd, 4 << 10);
@@ -244,7 +244,8 @@ fn a_long_table_comes_in_few_requests() {
     assert!(found == raw[30 << 20..][..10_000]);
 }
 
-/// The bytes behind the head come while the image is opened, and their frames are not asked for.
+/// The bytes after the head are fetched while the image is opened, and their frames are not fetched
+/// again.
 #[test]
 fn what_is_behind_the_head_comes_with_it() {
     let (raw, image) = packed(8 << 20, Format::Zstd, 64 << 10);
@@ -256,11 +257,11 @@ fn what_is_behind_the_head_comes_with_it() {
     let device_of_url = |url: &str| device(&open(url, options()));
     let device = device_of_url(&server.url());
     let mut found = vec![0; 1 << 20];
-    // Packed to a half: the first MiB lies behind the head's 128 KiB.
+    // Compressed to a half: the first MiB lies after the head's 128 KiB.
     device.read_into(300 << 10, &mut found).unwrap();
     assert!(found == raw[300 << 10..][..1 << 20]);
     assert_eq!(server.requests(), 3);
-    // Of an image that is shorter there is nothing behind.
+    // A shorter image has no bytes after the head.
     let (raw, image) = packed(100 << 10, Format::Zstd, 64 << 10);
     let server = Server::start(image);
     let device = device_of_url(&server.url());
@@ -269,7 +270,7 @@ fn what_is_behind_the_head_comes_with_it() {
     assert!(found == raw);
 }
 
-/// Frames that belong together cost nothing until one of them is read, and then few requests.
+/// Grouped frames cost nothing until one of them is read, and then few requests.
 #[test]
 fn frames_that_belong_together_come_with_the_first_of_them() {
     let (raw, image) = packed(8 << 20, Format::Zstd, 64 << 10);
@@ -286,11 +287,11 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
             device.read_into(frame << 16, &mut found).unwrap();
             assert!(found == raw[frame as usize * (64 << 10)..][..512]);
         };
-        // One that came with the head, and one that is none of them.
+        // One frame that was fetched with the head, and one that was not.
         read(0);
         read(100);
         assert_eq!(server.requests(), 3);
-        // Each far from the one before: nobody reads ahead for this reader.
+        // Each read is far from the one before, so that no read-ahead starts.
         for step in 0..40 {
             read(step * 17 % 40);
         }
@@ -301,8 +302,8 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
     assert!(alone >= 24, "{together} requests, {alone} without");
 }
 
-/// A parser that walks through a long table has it fetched in larger and larger pieces; no larger
-/// than the memory that was given allows.
+/// A parser that walks through a long table has it fetched in growing pieces, bounded by the given
+/// memory.
 #[test]
 fn tables_are_fetched_ahead_within_the_memory() {
     let server = Server::start(vec![7; 24 << 20]);

@@ -1,7 +1,7 @@
-//! Where the login of `docker login` goes, and where it does not: registries that name a token
-//! service elsewhere, in the clear or behind a redirect.
+//! Destinations of a login of `docker login`: registries that name a token service elsewhere,
+//! unencrypted or after a redirect.
 //!
-//! The tests are in a binary of their own: they set a variable, which others would read.
+//! The tests have a binary of their own: they set a variable that other tests would read.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -29,8 +29,8 @@ fn silent(address: &str) -> (String, Arc<AtomicU64>) {
     (host, count)
 }
 
-/// A registry that names a token service, and what it was sent. Its own one is at `/token`; that at
-/// `/leads` redirects to `elsewhere`.
+/// A registry that names a token service, and a record of the requests. Its own service is at
+/// `/token`; the one at `/leads` redirects to `elsewhere`.
 fn registry(
     elsewhere: String,
     realm: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -77,7 +77,7 @@ fn refused(server: &Server) -> String {
 /// `a user:a password`.
 const LOGIN: &str = "YSB1c2VyOmEgcGFzc3dvcmQ=";
 
-/// A variable names the file of logins for all tests here, which run one after another.
+/// Sets the variable that names the file of logins for all tests here, which run one after another.
 #[allow(unsafe_code)] // Variables of this process.
 fn log_in(host: &str) -> (tempfile::TempDir, std::sync::MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());

@@ -1,4 +1,4 @@
-//! Images in an S3 store and in a registry, each played by a stub that checks what it is asked.
+//! Images in an S3 store and in a registry, each played by a stub that checks its requests.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -21,7 +21,8 @@ fn sha256(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// Checks a request as a store does: everything is taken from the request but the secret.
+/// Checks a request's signature as a store does: everything but the secret is taken from the
+/// request.
 fn signature_is_right(request: &Request, secret: &str) -> Option<bool> {
     let authorization = request.header("authorization")?;
     let fields = authorization.strip_prefix("AWS4-HMAC-SHA256 ")?;
@@ -54,7 +55,7 @@ fn signature_is_right(request: &Request, secret: &str) -> Option<bool> {
     Some(all && field("Signature")? == hex(&key))
 }
 
-/// The one test here that sets variables; `stores.rs` has no other that reads them.
+/// The only test here that sets variables; no other test in `stores.rs` reads them.
 #[test]
 #[allow(unsafe_code)] // Variables of this process.
 fn an_object_of_a_store_is_read_with_signed_requests() {
@@ -95,7 +96,7 @@ fn an_object_of_a_store_is_read_with_signed_requests() {
 
 static ENVIRONMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// A registry that wants a token, sends blobs from another place, and has an index of manifests.
+/// A registry that requires a token, sends blobs from another host, and has an index of manifests.
 struct Registry {
     server: Server,
     elsewhere: Server,
@@ -107,7 +108,7 @@ impl Registry {
         let elsewhere = Server::with_guard(
             image.to_vec(),
             Box::new(|request| {
-                // A token must not go where a redirect leads.
+                // A token must not be sent to the target of a redirect.
                 let leaked = request.header("authorization").is_some();
                 leaked.then(|| (500, Vec::new(), Vec::new()))
             }),
@@ -194,7 +195,7 @@ fn a_layer_of_a_registry_is_read_through_its_token_and_redirect() {
     device.read_into(0, &mut found).unwrap();
     assert!(found == raw);
     assert_eq!(registry.tokens.load(Ordering::SeqCst), 1, "tokens are kept");
-    // Where a redirect led to is asked directly from then on.
+    // From then on the target of a redirect is requested directly.
     let asked = registry.server.requests();
     assert!(asked <= 10, "{asked} requests to the registry itself");
     assert!(registry.elsewhere.requests() >= 4);

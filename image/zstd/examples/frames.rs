@@ -1,8 +1,8 @@
 //! Decodes a file's frames with this crate and with libzstd in turns, and prints both rates.
 //!
 //! `frames FILE [FRAME_BYTES [LEVEL [BLOCK_BYTES]]]`: the file is cut into pieces (64 KiB), each
-//! compressed by libzstd into a frame (level 15, blocks of 32 KiB), all of them decoded by one and
-//! by the other, on one core, without checksums of the contents.
+//! compressed by libzstd into a frame (level 15, blocks of 32 KiB). Both decoders decode all
+//! frames, on one core, without checksums of the contents.
 
 use sidecore_zstd::Decoder;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter};
 
 const ROUNDS: usize = 9;
-/// Frames that one decodes before the other does.
+/// Frames that one decoder decodes before it is the other's turn.
 const PORTION: usize = 16;
 
 #[allow(clippy::print_stdout)]
@@ -56,8 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err("other bytes came out".into());
         }
     }
-    // Of each portion the quickest of the rounds, so that whoever else works on the machine counts
-    // little; portions are short, and the two take turns.
+    // The fastest round of each portion counts, so that other load on the machine matters little;
+    // portions are short, and the two decoders alternate.
     let mut seconds = [0.0; 2];
     for portion in frames.chunks(PORTION) {
         let mut best = [f64::INFINITY; 2];

@@ -1,20 +1,20 @@
 //! Bits of a stream that is read from its end to its start, and of a table description.
 //!
-//! Why here: Huffman's and the sequences' streams are written forwards and read backwards (RFC
-//! 8878, section 4.1); both have a fast loop that reads whole words and a careful one that reads
-//! here.
-//! Must stay true: no read outside the slice, whatever the position, but for [`word_at`], whose
-//! caller knows the position. Pure.
+//! Why here: the Huffman and sequence streams are written forwards and read backwards (RFC 8878,
+//! section 4.1). Both have a fast loop that reads whole words and a careful one that uses this
+//! module.
+//! Must stay true: no read outside the slice, whatever the position, except for [`word_at`], whose
+//! caller guarantees the position. Pure.
 
-// `word_at` reads where its caller promises that bytes are; nothing else here is unsafe.
+// `word_at` reads where its caller guarantees readable bytes; nothing else here is unsafe.
 #![allow(unsafe_code)]
 
 use crate::Error;
 
-/// Bits at least that a word of [`Backward::word`] has, where the stream still has them.
+/// Minimum number of bits in a word of [`Backward::word`], while the stream has them.
 pub(crate) const WORD_BITS: u32 = 57;
 
-/// The position from which on a whole word can be loaded; see [`Backward::at`].
+/// The lowest position at which a whole word can be loaded; see [`Backward::at`].
 pub(crate) const WHOLE_WORD: isize = 56;
 
 /// A stream that is read from its last bit down to its first.
@@ -26,7 +26,7 @@ pub(crate) struct Backward<'a> {
 }
 
 impl<'a> Backward<'a> {
-    /// Starts below the mark, the highest bit that is set in the last byte.
+    /// Starts below the end mark, the highest bit that is set in the last byte.
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
         let last = *bytes.last()?;
         let mark = last.checked_ilog2()?;
@@ -34,7 +34,7 @@ impl<'a> Backward<'a> {
         Some(Self { bytes, at })
     }
 
-    /// The next bits, the first of them on top; zeros where there are none left.
+    /// The next bits, the first of them on top, padded with zeros at the end of the stream.
     pub(crate) fn word(&self) -> u64 {
         if self.at < 0 {
             return 0;
@@ -54,8 +54,8 @@ impl<'a> Backward<'a> {
         word << shift
     }
 
-    /// Takes `count` bits, at most 57; zeros stand in for bits that are not there, and
-    /// [`Self::is_overrun`] tells.
+    /// Takes `count` bits, at most 57. Missing bits read as zeros, and [`Self::is_overrun`] reports
+    /// them.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
         debug_assert!(count <= WORD_BITS);
         let value = (self.word() >> 1) >> (63 - count);
@@ -63,19 +63,18 @@ impl<'a> Backward<'a> {
         value
     }
 
-    /// True when every bit has been taken, and no more.
+    /// True when exactly all bits have been taken.
     pub(crate) const fn is_done(&self) -> bool {
         self.at == -1
     }
 
-    /// True when more bits were taken than there are.
+    /// True when more bits were taken than the stream has.
     pub(crate) const fn is_overrun(&self) -> bool {
         self.at < -1
     }
 }
 
-/// The 8 bytes at `base + at`, the first of them lowest, for the loops that have no room for a
-/// check.
+/// The 8 bytes at `base + at`, the first of them lowest, for the loops that cannot afford a check.
 ///
 /// # Safety
 /// They are readable.
@@ -85,7 +84,7 @@ pub(crate) unsafe fn word_at(base: *const u8, at: isize) -> u64 {
     u64::from_le(unsafe { base.wrapping_offset(at).cast::<u64>().read_unaligned() })
 }
 
-/// Bits of a table description, read forwards; zeros behind the end.
+/// Bits of a table description, read forwards; zeros after the end.
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     bytes: &'a [u8],
@@ -115,10 +114,10 @@ impl<'a> Forward<'a> {
         self.at += count as usize;
     }
 
-    /// Bytes that were begun.
+    /// Number of bytes of which at least a bit was taken.
     ///
     /// # Errors
-    /// [`Error::Table`] when more were taken than there are.
+    /// [`Error::Table`] if more bits were taken than there are.
     pub(crate) fn bytes_taken(&self) -> Result<usize, Error> {
         let taken = self.at.div_ceil(8);
         if taken > self.bytes.len() {

@@ -1,6 +1,6 @@
-//! From frames to their contents: block by block, two at a time where nobody waits for the first.
+//! Decompresses frames block by block, two at a time if no reader waits for the first.
 //!
-//! Must stay true: whatever positions a caller gives, nothing outside the slices of this call is
+//! Must stay true: whatever positions a caller passes, nothing outside the slices of this call is
 //! touched: the frame's start is checked against the output each time. Any thread; a decoder is
 //! used by one at a time.
 
@@ -12,11 +12,11 @@ use crate::literals::{self, Room, Section};
 use crate::sequences::{self, Chain, LIST_MAX, Lanes, Lists};
 use xxhash_rust::xxh64::xxh64;
 
-/// A target this near is met by one block; see [`Decoder::advance`].
+/// A target this near is reached by one block; see [`Decoder::advance`].
 const ONE_BLOCK_BYTES: usize = 32 << 10;
 
-/// Decodes zstd frames. Holds what that needs, about 0.6 MiB of which a frame of 64 KiB touches a
-/// fifth; made once, used for many frames.
+/// Decodes zstd frames. Holds about 0.6 MiB of state, of which a frame of 64 KiB touches a fifth;
+/// made once, used for many frames.
 pub struct Decoder {
     lanes: Lanes,
     lists: Lists,
@@ -34,10 +34,10 @@ struct Inside {
     start: usize,
 }
 
-/// The state of decoding some frames: how far it has come.
+/// Progress of decoding some frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Bytes of the compressed ones that have been used.
+    /// Compressed bytes that have been consumed.
     pub read: usize,
     /// Bytes of the contents that are final.
     pub written: usize,
@@ -59,7 +59,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Allocates all that it will ever need.
+    /// Allocates all memory that it will ever need.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -73,13 +73,13 @@ impl Decoder {
         }
     }
 
-    /// Says whether frames' own checksums are compared with their contents; at first they are.
-    /// Leave it out where the compressed bytes have been checked already.
+    /// Sets if frames' own checksums are compared with their contents; the default is true. Disable
+    /// it if the compressed bytes have been checked already.
     pub fn set_checks_contents(&mut self, checks: bool) {
         self.checks_contents = checks;
     }
 
-    /// Forgets the frame in progress; what comes next begins one.
+    /// Drops the frame in progress; the next bytes begin a new one.
     pub fn reset(&mut self) {
         self.inside = None;
     }
@@ -96,16 +96,16 @@ impl Decoder {
         Ok(progress.written)
     }
 
-    /// Goes on from `progress` until at least `target` bytes of `out` are final, or to the end of
-    /// `input` if `target` is all of `out`. `input` begins with a frame, and has whole frames, one
-    /// after the other, skippable ones among them; together their contents have at most
-    /// `out.len()` bytes. Calls that go on with the same frames give the same `input` and `out`.
+    /// Continues from `progress` until at least `target` bytes of `out` are final, or to the end of
+    /// `input` if `target` is all of `out`. `input` begins with a frame and consists of whole
+    /// frames, one after the other, skippable ones included. Together their contents have at most
+    /// `out.len()` bytes. Calls that continue the same frames must pass the same `input` and `out`.
     ///
     /// Decodes two blocks at once unless the target is less than 32 KiB away, where the caller
-    /// would wait for a block that it did not ask for.
+    /// would wait for a block that it does not need.
     ///
     /// # Errors
-    /// [`Error`]; bytes of `out` that were final before still are, and the decoder wants a
+    /// [`Error`]; bytes of `out` that were final before still are, and the decoder needs a
     /// [`Self::reset`].
     pub fn advance(
         &mut self,
@@ -154,7 +154,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes one block or two, and closes the frame behind its last one.
+    /// Decodes one block or two, and finishes the frame after its last one.
     fn step(
         &mut self,
         input: &[u8],
@@ -247,7 +247,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Checks what stands behind the last block.
+    /// Checks the data after the last block.
     fn end(&mut self, input: &[u8], out: &[u8], progress: &mut Progress) -> Result<(), Error> {
         let Some(Inside { header, start }) = self.inside.take() else {
             return Ok(());
@@ -301,7 +301,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The block at `at`, if it is a compressed one. A damaged one is left to whoever comes to it.
+/// The block at `at`, if it is a compressed one. A damaged block is left to its own decoding step.
 fn compressed(input: &[u8], at: usize, block_max: usize) -> Option<(Block<'_>, &[u8])> {
     let block = frame::block(input, at, block_max).ok()?;
     match block.kind {
@@ -310,7 +310,7 @@ fn compressed(input: &[u8], at: usize, block_max: usize) -> Option<(Block<'_>, &
     }
 }
 
-/// Appends the literals behind the last sequence.
+/// Appends the literals after the last sequence.
 fn close(
     chain: &Chain<'_>,
     literals: Literals<'_>,

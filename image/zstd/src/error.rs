@@ -1,19 +1,19 @@
 //! Faults of a frame.
 //!
-//! Must stay true: each message stands by itself; callers show it beside the frame's number.
+//! Must stay true: each message is complete in itself; callers show it next to the frame's number.
 
 /// Why a frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason())]
 #[non_exhaustive]
 pub enum Error {
-    /// The frame goes on behind the end of the compressed bytes.
+    /// The frame continues after the end of the compressed bytes.
     Truncated,
     /// Neither a frame nor a skippable frame begins here.
     Magic,
     /// A bit that RFC 8878 reserves is set, or a block has the reserved type.
     Reserved,
-    /// The frame needs a dictionary; there is none here.
+    /// The frame needs a dictionary; dictionaries are not supported.
     Dictionary,
     /// The window is larger than 2 GiB.
     Window,
@@ -21,19 +21,19 @@ pub enum Error {
     Block,
     /// A literals section contradicts itself.
     Literals,
-    /// A Huffman tree that is none, or one that an earlier block should have had.
+    /// A Huffman tree that is not valid, or a repeat without an earlier tree.
     Tree,
-    /// An FSE table that is none, or one that an earlier block should have had.
+    /// An FSE table that is not valid, or a repeat without an earlier table.
     Table,
-    /// The sequences do not end where their section ends, or take literals that are not there.
+    /// The sequences do not end where their section ends, or take more literals than there are.
     Sequences,
     /// A match begins before the frame.
     Offset,
-    /// The contents are longer than the room for them.
+    /// The contents are longer than the output.
     Full,
-    /// The contents are not as long as the frame's header says.
+    /// The contents do not have the length in the frame's header.
     ContentSize,
-    /// The contents have another checksum than the frame says.
+    /// The contents do not match the frame's checksum.
     Checksum,
 }
 

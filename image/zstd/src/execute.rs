@@ -1,14 +1,15 @@
-//! Carries out sequences: literals and matches into the output.
+//! Executes sequences: copies literals and matches to the output.
 //!
-//! Why here: copies of fixed width, of which only the wanted part counts, need no branch for the
-//! usual lengths, and which earlier offset is meant is chosen without one.
-//! Must stay true: **the margin**. The fast loop carries a sequence out only if [`OUTPUT_MARGIN`]
-//! bytes of the output lie behind its end, and writes no further; literals have
-//! [`literals::MARGIN`](crate::literals::MARGIN) readable bytes behind them. That a block's
-//! sequences take no more literals than there are is checked before ([`Output::carry_out`]).
-//! Bytes behind `written` are scratch. Any thread. Source: RFC 8878, sections 3.1.1.4 and 3.1.1.5.
+//! Why here: copies of fixed width, of which only the needed part counts, need no branch for the
+//! usual lengths; the choice among earlier offsets has no branch either.
+//! Must stay true: **the margin**. The fast loop executes a sequence only if [`OUTPUT_MARGIN`]
+//! bytes of the output lie after its end, and writes no further; literals have
+//! [`literals::MARGIN`](crate::literals::MARGIN) readable bytes after them. [`Output::carry_out`]
+//! checks in advance that a block's sequences take no more literals than there are. Bytes after
+//! `written` are scratch. Any thread.
+//! Source: RFC 8878, sections 3.1.1.4 and 3.1.1.5.
 
-// Copies of fixed width that may run past what was asked for, within the margins checked here.
+// Copies of fixed width that may run past the requested length, within the margins checked here.
 #![allow(unsafe_code)]
 
 use crate::Error;
@@ -16,11 +17,11 @@ use crate::literals;
 use crate::sequences::{self, Sequence};
 use std::hint::{black_box, select_unpredictable};
 
-/// Bytes behind a sequence's end that its copies may overwrite.
+/// Bytes after a sequence's end that its copies may overwrite.
 const OUTPUT_MARGIN: usize = 64;
-/// Literals that are copied without a look at how many there are.
+/// Literals that are copied without a check of their number.
 const SHORT_LITERALS: usize = 32;
-/// Bytes of a match that are copied likewise.
+/// Bytes of a match that are copied without such a check.
 const SHORT_MATCH: usize = 32;
 /// Bytes that one copy moves.
 const WIDTH: usize = 16;
@@ -55,7 +56,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Appends one byte many times.
+    /// Appends one byte `count` times.
     pub(crate) fn fill(&mut self, byte: u8, count: usize) -> Result<(), Error> {
         self.room(count)?.fill(byte);
         self.written += count;
@@ -67,7 +68,8 @@ impl Output<'_> {
         rest.get_mut(..count).ok_or(Error::Full)
     }
 
-    /// Carries out sequences. `room` is what the block may still give; it is counted down.
+    /// Executes sequences. `room` is the number of bytes that the block may still produce; it is
+    /// decreased.
     pub(crate) fn carry_out(
         &mut self,
         sequences: &[Sequence],
@@ -75,7 +77,7 @@ impl Output<'_> {
         recent: &mut [u32; 3],
         room: &mut usize,
     ) -> Result<(), Error> {
-        // Neither runs over: 2^14 sequences of less than 2^18.
+        // Neither sum overflows: 2^14 sequences of less than 2^18.
         let (taken, matched) = sequences::sums(sequences);
         if taken > literals.count - literals.taken {
             return Err(Error::Sequences);
@@ -99,7 +101,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Carries out sequences that end before the margin at the output's end.
+    /// Executes sequences that end before the margin at the output's end.
     ///
     /// # Safety
     /// They do; `literals` has as many literals left as they take, and [`literals::MARGIN`] bytes
@@ -161,7 +163,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Carries out one sequence without a byte too many; its literals and its room are there.
+    /// Executes one sequence without writing past its end; its literals and its room are checked.
     fn careful(
         &mut self,
         sequence: Sequence,
@@ -210,8 +212,8 @@ impl Output<'_> {
     }
 }
 
-/// The number of sequences at the end that come too close to the output's end, which is `behind`
-/// bytes behind them all.
+/// The number of sequences at the end that come too close to the output's end, which lies `behind`
+/// bytes after all of them.
 fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
     let mut count = 0;
     for sequence in sequences.iter().rev() {
@@ -228,7 +230,7 @@ fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
 struct Hot {
     /// The frame's first byte.
     base: *mut u8,
-    /// Bytes behind `base` that are final.
+    /// Bytes after `base` that are final.
     at: isize,
     /// The next literal.
     from: *const u8,
@@ -249,7 +251,7 @@ impl Hot {
             let match_at = at + count as isize;
             // SAFETY: the literals are there with their margin, and so is the output's room.
             unsafe { copy_exact::<SHORT_LITERALS>(from, base.offset(at)) };
-            // Section 3.1.1.5: without literals, the values 1 to 3 mean the next in order.
+            // Section 3.1.1.5: without literals, the values 1 to 3 mean the next offset in order.
             let choice = value.wrapping_sub(1).wrapping_add(u32::from(count == 0));
             let old = select_unpredictable(choice == 1, second, first);
             let old = select_unpredictable(choice == 2, third, old);
@@ -257,8 +259,9 @@ impl Hot {
             third = select_unpredictable(choice >= 2, second, third);
             second = select_unpredictable(choice >= 1, first, second);
             if choice == 3 {
-                // Either a new offset, 1, or the last one less 1. Kept in here: how the value alone
-                // compares is hard to predict.
+                // Either a new offset, 1, or the last offset minus 1. The black box keeps this
+                // comparison inside the branch: a branch on the value alone would be hard to
+                // predict.
                 offset = black_box(if value > 3 { 1 } else { first.wrapping_sub(1) });
                 if offset == 0 {
                     return Err(Error::Offset);
@@ -320,7 +323,7 @@ unsafe fn copy_exact<const N: usize>(from: *const u8, to: *mut u8) {
     }
 }
 
-/// Copies bytes `copied` to `count`, N at a time, and at most N - 1 more. If the places overlap,
+/// Copies bytes `copied` to `count`, N at a time, and at most N - 1 more. If the ranges overlap,
 /// `from` is at least N before `to`.
 ///
 /// # Safety
@@ -332,8 +335,8 @@ unsafe fn copy_behind<const N: usize>(
     mut copied: usize,
     count: usize,
 ) {
-    // Usually once or twice: a step that the compiler does not know keeps it from unrolling this,
-    // which costs the loop around it registers.
+    // Usually one or two steps: a step that the compiler does not know keeps it from unrolling
+    // this, which would cost the surrounding loop registers.
     let step = black_box(N);
     while copied < count {
         // SAFETY: begins below `count`, and ends within the margins.
@@ -350,7 +353,7 @@ unsafe fn copy_behind<const N: usize>(
 #[inline(never)]
 unsafe fn repeat(to: *mut u8, offset: usize, count: usize) {
     let (mut at, mut distance) = (0, offset);
-    // Of each copy as many bytes are right as the distance has, and then twice as many repeat.
+    // Each copy has as many right bytes as the distance; the distance then doubles.
     while distance < WIDTH {
         // SAFETY: at is below 16 + 15 here; the margin is behind it.
         unsafe { copy(to.add(at).sub(distance), to.add(at)) };

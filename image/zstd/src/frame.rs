@@ -1,11 +1,13 @@
 //! Headers of frames and of blocks.
 //!
-//! Why here: the decoder reads them, and so does whoever looks for frames without decoding them.
-//! Must stay true: bounded work, no allocation. Pure. Source: RFC 8878, sections 3.1.1 and 3.1.2.
+//! Why here: the decoder reads them, and so do callers that search for frames without decoding
+//! them.
+//! Must stay true: bounded work, no allocation. Pure.
+//! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use crate::Error;
 
-/// A block's largest contents in bytes, and its largest body.
+/// Maximum length of a block's contents, and of its body, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 128 << 10;
 
 /// Bytes of the longest header of a frame, magic included.
@@ -26,7 +28,7 @@ pub const fn is_magic(magic: u32) -> bool {
     magic == MAGIC || magic & !0xF == SKIPPABLE
 }
 
-/// The kind of frame that begins at a place of the compressed bytes.
+/// The kind of frame at a position in the compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// A frame with blocks.
@@ -40,7 +42,7 @@ pub enum Start {
 pub struct Header {
     /// Length of the header itself, magic included: the first block's header follows.
     pub bytes: usize,
-    /// Length of the contents, where it is said.
+    /// Length of the contents, if the header gives it.
     pub content_bytes: Option<u64>,
     /// The largest contents that a block may have.
     pub block_bytes_max: usize,
@@ -51,7 +53,7 @@ pub struct Header {
 /// Reads the header at the start of `bytes`; [`HEADER_BYTES_MAX`] of them are enough.
 ///
 /// # Errors
-/// [`Error`]: no frame begins there, or none that can be decoded.
+/// [`Error`]: no frame begins there, or one that cannot be decoded.
 pub fn start(bytes: &[u8]) -> Result<Start, Error> {
     let (magic, rest) = bytes.split_first_chunk::<4>().ok_or(Error::Truncated)?;
     let magic = u32::from_le_bytes(*magic);
@@ -66,7 +68,7 @@ pub fn start(bytes: &[u8]) -> Result<Start, Error> {
     header(rest).map(Start::Frame)
 }
 
-/// Reads what follows the magic.
+/// Reads the fields after the magic.
 fn header(bytes: &[u8]) -> Result<Header, Error> {
     let (&descriptor, mut rest) = bytes.split_first().ok_or(Error::Truncated)?;
     if descriptor & 0x08 != 0 {
@@ -148,7 +150,7 @@ impl BlockHeader {
         })
     }
 
-    /// True where it says itself that nothing comes out of it.
+    /// True if the header alone shows that the block has no contents.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.size == 0
@@ -160,14 +162,14 @@ impl BlockHeader {
 pub(crate) struct Block<'a> {
     pub(crate) is_last: bool,
     pub(crate) kind: BlockKind<'a>,
-    /// The place of the next block, or of what follows the frame's blocks.
+    /// Position of the next block, or of the data after the frame's blocks.
     pub(crate) end: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BlockKind<'a> {
     Raw(&'a [u8]),
-    /// One byte, so many times.
+    /// One byte, repeated this many times.
     Run(u8, usize),
     Compressed(&'a [u8]),
 }

@@ -1,30 +1,31 @@
-//! FSE tables: their descriptions, and the states of the decoders made of them.
+//! FSE tables: their descriptions, and the decoding states built from them.
 //!
 //! Must stay true: every entry that [`spread`] makes leads to a state of the same table, whatever
-//! bits follow; the fast loop of the sequences relies on it. Pure. Source: RFC 8878, section 4.1.
+//! bits follow; the fast loop of the sequences relies on it. Pure.
+//! Source: RFC 8878, section 4.1.
 
 use crate::Error;
 use crate::bits::Forward;
 
-/// Symbols at most, of any alphabet.
+/// Maximum number of symbols, of any alphabet.
 pub(crate) const SYMBOLS_MAX: usize = 256;
 
-/// States at most.
+/// Maximum number of states.
 const STATES_MAX: usize = 512;
 /// Symbols that [`spread`] writes at once.
 const ROW_WIDTH: usize = 8;
 
-/// Shares of the symbols in a table; -1 stands for "less than one".
+/// Shares of the symbols in a table; -1 means "less than one".
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
     pub(crate) log: u32,
     pub(crate) of: [i16; SYMBOLS_MAX],
-    /// Symbols that `of` tells of.
+    /// Number of symbols in `of`.
     pub(crate) symbols: usize,
 }
 
-/// Reads a table's description at the start of `bytes`; returns how many bytes it took. The table
-/// has at most `symbols_max` symbols and 2^`log_max` states.
+/// Reads a table's description at the start of `bytes`; returns the number of bytes that it takes.
+/// The table has at most `symbols_max` symbols and 2^`log_max` states.
 pub(crate) fn read_shares(
     bytes: &[u8],
     symbols_max: usize,
@@ -41,7 +42,7 @@ pub(crate) fn read_shares(
         of: [0; SYMBOLS_MAX],
         symbols: 0,
     };
-    // One more than the states that are left to be given away.
+    // One more than the states that are still to be assigned.
     let mut left = (1_i32 << log) + 1;
     while left > 1 {
         if shares.symbols >= symbols_max {
@@ -93,8 +94,8 @@ pub(crate) fn read_shares(
 pub(crate) fn spread(shares: &Shares, mut put: impl FnMut(usize, u8, u32, u32)) {
     let size = 1_usize << shares.log;
     let mask = size - 1;
-    // The symbols one after the other, each as often as its share says; eight at a time, so that
-    // the usual shares need no loop.
+    // The symbols one after the other, each repeated by its share; eight at a time, so that the
+    // usual shares need no loop.
     let mut row = [0_u8; STATES_MAX + ROW_WIDTH];
     let mut next = [0_u16; SYMBOLS_MAX];
     let mut symbols = [0_u8; STATES_MAX];
@@ -134,7 +135,7 @@ pub(crate) fn spread(shares: &Shares, mut put: impl FnMut(usize, u8, u32, u32)) 
         let count = &mut next[usize::from(symbol)];
         let own = u32::from(*count);
         *count += 1;
-        // At least 1, for it is a symbol with a share.
+        // At least 1, since the symbol has a share.
         let bits = shares.log - (own | 1).ilog2();
         put(state, symbol, bits, (own << bits).wrapping_sub(size as u32));
     }

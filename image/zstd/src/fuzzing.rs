@@ -1,18 +1,18 @@
 //! The entry of a fuzzer: one input, decoded in two ways.
 //!
-//! Must stay true: a finding plays again from its bytes alone.
+//! Must stay true: a finding can be reproduced from its bytes alone.
 
 use crate::{Decoder, Error, Progress};
 
-/// Contents at most.
+/// Maximum length of the contents.
 const ROOM_MAX: usize = 256 << 10;
 
-/// Decodes frames behind the room for their contents (three bytes, little-endian) and a pace: at
-/// once, two blocks at a time, and step by step. Both must have the same bytes, or refuse. Returns
-/// whether the frames were taken.
+/// Decodes frames in two ways: at once (two blocks at a time), and step by step. The first bytes of
+/// `data` are the output's size (three bytes, little-endian) and the step size. Both ways must give
+/// the same bytes, or refuse. Returns true if the frames were accepted.
 ///
 /// # Panics
-/// If they differ.
+/// If the results differ.
 pub fn compare(data: &[u8]) -> bool {
     let Some((&[low, middle, high, pace], input)) = data.split_first_chunk::<4>() else {
         return false;

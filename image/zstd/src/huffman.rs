@@ -1,15 +1,16 @@
-//! Huffman trees of literals, and the streams that they code.
+//! Huffman trees of literals, and the streams coded by them.
 //!
 //! Why here: four streams are decoded at once, each five symbols per loaded word, so that four
-//! chains of look-ups run side by side. A symbol's code length stands in the low bits of its entry
-//! and shifts the word as it is.
+//! chains of table lookups run in parallel. The low bits of an entry hold the symbol's code length,
+//! so that it shifts the word without masking.
 //! Must stay true: **a turn of the fast loop** loads 8 bytes of each stream, with at least 57 bits
 //! to come, and writes five symbols for each; `turns` is counted so that all of them fit. The rest
-//! goes through [`Backward`], which cannot leave its slice. No stream writes outside its
-//! segment. Any thread. Source: RFC 8878, sections 4.2 and 3.1.1.3.1.6.
+//! goes through [`Backward`], which cannot leave its slice. No stream writes outside its segment.
+//! Any thread.
+//! Source: RFC 8878, sections 4.2 and 3.1.1.3.1.6.
 
-// A decoding kernel: words are loaded and symbols stored without a check each, in turns that were
-// counted before.
+// A decoding kernel: words are loaded and symbols stored without individual checks, in turns that
+// were counted in advance.
 #![allow(unsafe_code)]
 
 use crate::Error;
@@ -18,29 +19,29 @@ use crate::fse;
 
 /// The longest code that libzstd accepts; RFC 8878 allows 11.
 const LOG_MAX: u32 = 12;
-/// The longest code of which five fit a word.
+/// The longest code length at which five codes fit in a word.
 const LOG_FAST: u32 = 11;
 /// Symbols of each stream in a turn.
 const TURN_SYMBOLS: usize = 5;
 const TURN_BITS: isize = (TURN_SYMBOLS as u32 * LOG_FAST) as isize;
-/// Weights that are written down; the last one follows from them.
+/// Maximum number of explicit weights; the last one follows from them.
 const WEIGHTS_MAX: usize = 255;
 const WEIGHT_LOG_MAX: u32 = 6;
 /// States of the table of the weights, at most.
 const WEIGHT_STATES: usize = 1 << WEIGHT_LOG_MAX;
-/// Weights that a loaded word has bits for, an even number of them.
+/// Weights per loaded word, an even number.
 const WEIGHTS_A_WORD: usize = (WORD_BITS / WEIGHT_LOG_MAX / 2 * 2) as usize;
 
-/// Weights of the symbols, zeros behind the last.
+/// Weights of the symbols, zeros after the last.
 type Weights = [u8; WEIGHTS_MAX + 1];
 /// Room for the weights 0 to [`LOG_MAX`], a power of two.
 const WEIGHTS: usize = 16;
-/// Symbols are counted by quarters of them.
+/// Symbols are counted in quarters.
 const QUARTERS: usize = 4;
 /// The number of symbols of each weight, quarter by quarter.
 type Ranks = [[u16; WEIGHTS]; QUARTERS];
 
-/// A tree as a table: what the next `log` bits begin with.
+/// A tree as a table, indexed by the next `log` bits.
 pub(crate) struct Tree {
     /// Code length in the low byte, symbol in the high one.
     entries: Box<[u16; 1 << LOG_MAX]>,
@@ -58,12 +59,13 @@ impl Tree {
         self.log != 0
     }
 
-    /// Forgets the tree.
+    /// Drops the tree.
     pub(crate) const fn clear(&mut self) {
         self.log = 0;
     }
 
-    /// Reads a tree's description at the start of `bytes`; returns how many bytes it took.
+    /// Reads a tree's description at the start of `bytes`; returns the number of bytes that it
+    /// takes.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         self.log = 0;
         let mut weights: Weights = [0; WEIGHTS_MAX + 1];
@@ -87,7 +89,7 @@ impl Tree {
         }
         let last = rest.ilog2() + 1;
         weights[count] = last as u8;
-        // Counted above as one of those without a code.
+        // It was counted above as a symbol without a code.
         ranks[count / quarter][0] -= 1;
         ranks[count / quarter][last as usize] += 1;
         let longest = number(&ranks, 1);
@@ -99,7 +101,7 @@ impl Tree {
         Ok(taken)
     }
 
-    /// Codes go up with the weight, and with the symbol among equal weights.
+    /// Codes ascend with the weight, and with the symbol among equal weights.
     fn fill(&mut self, weights: &Weights, quarter: usize, ranks: &Ranks, log: u32) {
         // Sorted by weight, so that the symbols of one weight are one loop with one width.
         let mut starts = [0_u16; WEIGHTS + 1];
@@ -147,7 +149,7 @@ impl Tree {
         self.finish(stream, out)
     }
 
-    /// Decodes four streams behind their table of lengths into `out`.
+    /// Decodes four streams after their table of lengths into `out`.
     pub(crate) fn four_streams(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let (lengths, mut rest) = bytes.split_first_chunk::<6>().ok_or(Error::Literals)?;
         let mut streams = [Backward { bytes: &[], at: -1 }; 4];
@@ -179,7 +181,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Decodes `out.len()` symbols, at whose end the stream must end.
+    /// Decodes `out.len()` symbols, after which the stream must end.
     fn finish(&self, mut stream: Backward<'_>, out: &mut [u8]) -> Result<(), Error> {
         let shift = 64 - self.log;
         let per_word = if self.log <= LOG_FAST {
@@ -227,7 +229,7 @@ impl Tree {
 }
 
 /// Calls `each(quarter, symbol, weight)` for `quarter` symbols of each quarter, one of every
-/// quarter in turn: what counts in one of them does not wait for the one before.
+/// quarter in turn: updates in one quarter do not wait for those in another.
 #[inline(always)]
 fn for_quarters(quarter: usize, weights: &Weights, mut each: impl FnMut(usize, usize, usize)) {
     for index in 0..quarter {
@@ -238,7 +240,7 @@ fn for_quarters(quarter: usize, weights: &Weights, mut each: impl FnMut(usize, u
     }
 }
 
-/// Puts each entry to its `N` places.
+/// Writes each entry to its `N` places.
 fn put<const N: usize>(places: &mut [u16], entries: impl Iterator<Item = u16>) {
     let (places, _) = places.as_chunks_mut::<N>();
     for (places, entry) in places.iter_mut().zip(entries) {
@@ -322,8 +324,8 @@ unsafe fn turns(
     done
 }
 
-/// Reads the weights that are written down, all but the last; returns how many, and the bytes that
-/// the description took.
+/// Reads the explicit weights, all but the last; returns their number, and the bytes that the
+/// description takes.
 fn read_weights(bytes: &[u8], weights: &mut Weights) -> Result<(usize, usize), Error> {
     let (&head, rest) = bytes.split_first().ok_or(Error::Tree)?;
     if head >= 128 {
@@ -340,7 +342,8 @@ fn read_weights(bytes: &[u8], weights: &mut Weights) -> Result<(usize, usize), E
     Ok((count, 1 + packed.len()))
 }
 
-/// Two FSE states take turns, until the bits of one run out; the other has a last symbol.
+/// Two FSE states alternate until one of them runs out of bits; the other then gives the last
+/// symbol.
 fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Error> {
     let (shares, taken) = fse::read_shares(packed, fse::SYMBOLS_MAX, WEIGHT_LOG_MAX)?;
     // Symbol, bits and base, from the low end.
@@ -359,7 +362,8 @@ fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Er
         return Err(Error::Tree);
     }
     let mut count = 0;
-    // As many as a word has bits for; which of the two is next stays, for they are even.
+    // As many as a word has bits for; the number is even, so the order of the two states stays the
+    // same.
     while stream.at >= WHOLE_WORD {
         let Some(places) = weights[..WEIGHTS_MAX - 1].get_mut(count..count + WEIGHTS_A_WORD) else {
             break;
@@ -375,7 +379,7 @@ fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Er
         }
         count += WEIGHTS_A_WORD;
     }
-    // Two may come in a round, and the table has room for one more than may be written down.
+    // A round may give two weights; the table has room for one more than the maximum.
     while count < WEIGHTS_MAX - 1 {
         let (symbol, bits, base) = look_up(own);
         weights[count] = symbol;

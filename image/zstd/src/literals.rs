@@ -1,16 +1,16 @@
 //! The literals section of a block.
 //!
-//! Must stay true: behind literals of ours lie [`MARGIN`] readable bytes, and literals that are
-//! left in the frame have as many behind them; the fast loop copies past their end. Pure. Source:
-//! RFC 8878, section 3.1.1.3.1.
+//! Must stay true: [`MARGIN`] readable bytes lie after literals of ours, and the same number after
+//! literals that stay in the frame; the fast loop copies past their end. Pure.
+//! Source: RFC 8878, section 3.1.1.3.1.
 
 use crate::Error;
 use crate::frame::BLOCK_BYTES_MAX;
 use crate::huffman::Tree;
 
-/// Bytes behind the literals that may be read, whatever they are.
+/// Bytes after the literals that may be read, with any values.
 pub(crate) const MARGIN: usize = 32;
-/// Fewer are never coded in four streams.
+/// Minimum number of literals for four streams.
 const FOUR_STREAMS_MIN: usize = 6;
 
 /// A literals section whose header has been read.
@@ -35,8 +35,8 @@ enum Kind<'a> {
     },
 }
 
-/// Reads the header of the section at the start of `block`. At most `count_max` literals may follow
-/// from it.
+/// Reads the header of the section at the start of `block`. It may give at most `count_max`
+/// literals.
 pub(crate) fn section(block: &[u8], count_max: usize) -> Result<Section<'_>, Error> {
     let &first = block.first().ok_or(Error::Literals)?;
     let format = (first >> 2) & 3;
@@ -107,7 +107,7 @@ impl Room {
 }
 
 impl<'a> Section<'a> {
-    /// Decodes the literals: returns them with at least [`MARGIN`] bytes behind them.
+    /// Decodes the literals: returns them with at least [`MARGIN`] bytes after them.
     pub(crate) fn decode<'r>(&self, tree: &mut Tree, room: &'r mut Room) -> Result<&'r [u8], Error>
     where
         'a: 'r,

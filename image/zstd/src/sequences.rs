@@ -1,18 +1,18 @@
 //! The sequences section of a block: its tables, and the sequences decoded to a list.
 //!
-//! Why here: a sequence costs three table look-ups and up to six fields of bits, one after the
-//! other; what bounds a decoder is that chain, and the branches on fields of no bits. Here all six
-//! fields come out of one word without a branch, and the chains of two blocks run side by side
-//! ([`decode_two`]): the processor has work while either waits. What the sequences say is carried
-//! out later ([`crate::execute`]).
+//! Why here: a sequence costs three table lookups and up to six bit fields, one after the other.
+//! That chain bounds the speed of a decoder, and so do branches on fields of zero bits. Here all
+//! six fields are taken from one word without a branch, and the chains of two blocks run in
+//! parallel ([`decode_two`]): the processor has work while either waits. The sequences are executed
+//! later ([`crate::execute`]).
 //! Must stay true: **an entry's next state plus its bits is below the table's size**
 //! ([`fse::spread`]), and a table that is too small for its lane's array does not exist, so the
-//! fast loop's look-ups stay inside; it loads 8 bytes only from position [`WHOLE_WORD`] up, and
-//! writes within the `count` that was asked for. Any thread. Source: RFC 8878, sections 3.1.1.3.2
-//! and 4.1.
+//! fast loop's lookups stay inside. It loads 8 bytes only from position [`WHOLE_WORD`] up, and
+//! writes within the given `count`. Any thread.
+//! Source: RFC 8878, sections 3.1.1.3.2 and 4.1.
 
-// A decoding kernel: words are loaded and entries looked up without a check each, in turns that
-// were counted before.
+// A decoding kernel: words are loaded and entries looked up without individual checks, in turns
+// that were counted in advance.
 #![allow(unsafe_code)]
 
 use crate::Error;
@@ -20,7 +20,7 @@ use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
 use crate::fse::{self, Shares};
 use std::sync::LazyLock;
 
-/// Sequences of a list: more than a block of 128 KiB usually has.
+/// Maximum number of sequences in a list: more than a block of 128 KiB usually has.
 pub(crate) const LIST_MAX: usize = 16 << 10;
 
 /// Literal lengths, offsets, match lengths: in the order of their modes in the header.
@@ -33,9 +33,9 @@ const LOG_MAX: [u32; KINDS] = [9, 8, 9];
 const SYMBOLS: [usize; KINDS] = [36, 32, 53];
 const STATES: usize = 512;
 
-/// A state: from the low end, 8 bits for the number of bits that are added to the value, 8 for the
+/// A state. From the low end: 8 bits for the number of bits that are added to the value, 8 for the
 /// number of bits that are added to the next state, 16 for the next state, 32 for the value. The
-/// lower two of several entries can be added up at once.
+/// two lowest fields of several entries can be summed at once.
 type Entry = u64;
 
 /// A lane's three tables.
@@ -44,7 +44,7 @@ struct Tables {
     logs: [u32; KINDS],
 }
 
-/// Tables of two blocks, and which of the two has the tables that a later block may repeat.
+/// Tables of two blocks, and the index of the lane whose tables a later block may repeat.
 pub(crate) struct Lanes {
     tables: Box<[Tables; 2]>,
     current: Option<[usize; KINDS]>,
@@ -61,7 +61,7 @@ impl Lanes {
         Self { tables, current }
     }
 
-    /// Forgets the tables: another frame begins.
+    /// Drops the tables: another frame begins.
     pub(crate) const fn clear(&mut self) {
         self.current = None;
     }
@@ -151,7 +151,7 @@ impl Tables {
         Ok(())
     }
 
-    /// `shares` has at most the symbols and states that the kind may have.
+    /// Sets a table; `shares` must be within the symbols and states of the kind.
     fn set(&mut self, kind: usize, shares: &Shares) {
         self.logs[kind] = shares.log;
         let (entries, values) = (&mut self.entries[kind], &VALUES[kind]);
@@ -162,7 +162,7 @@ impl Tables {
     }
 }
 
-/// Reads how many sequences there are; returns what follows, too.
+/// Reads the number of sequences; returns the rest of the section, too.
 fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
     Ok(match *section {
         [first @ 0..=127, ref rest @ ..] => (usize::from(first), rest),
@@ -176,11 +176,11 @@ fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
     })
 }
 
-/// A block's sequences, as far as they have been decoded.
+/// A block's sequences, decoded in part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chain<'a> {
     bits: Backward<'a>,
-    /// Of the next sequence.
+    /// States of the next sequence.
     states: [usize; KINDS],
     /// Sequences to come.
     pub(crate) left: usize,
@@ -193,13 +193,14 @@ impl Chain<'_> {
     }
 }
 
-/// A sequence as it is coded: how many literals come first, the bytes of the match that follows,
-/// the match's offset, where 1 to 3 name earlier ones and others are 3 more than an offset; the
-/// last word is not used. Plain words, so that new lists are pages that nobody has touched, and
-/// four of them, so that lists are added up whole.
+/// A sequence as coded: the number of literals that come first, the bytes of the match that
+/// follows, and the match's offset, where 1 to 3 name earlier offsets and other values are 3 more
+/// than an offset. The last word is not used. Plain words, so that new lists are untouched pages;
+/// four of them, so that sums add whole sequences at once.
 pub(crate) type Sequence = [u32; 4];
 
-/// All literals and all bytes of matches of some sequences, which must not run over.
+/// Sums of the literals and of the match bytes of some sequences; the caller ensures that they do
+/// not overflow.
 pub(crate) fn sums(sequences: &[Sequence]) -> (usize, usize) {
     let mut sums = [0_u32; 4];
     for sequence in sequences {
@@ -261,11 +262,12 @@ fn one_lane(
     let tables = &lanes.tables[lane];
     let mut index = range.start;
     while index < range.end {
-        // What stays behind this range must not be decoded with it.
+        // Sequences after this range must not be decoded with it.
         let behind = chain.left - (range.end - index);
         chain.left -= behind;
         let is_last_range = behind == 0;
-        // A last sequence reads no states; elsewhere the careful step does one that it need not.
+        // A last sequence reads no states; elsewhere the careful step handles one more than
+        // necessary.
         let places = &mut lists.0[lane * LIST_MAX + index..(lane + 1) * LIST_MAX];
         let chains = std::slice::from_mut(chain);
         index += turns_of::<1>(std::slice::from_ref(tables), chains, places);
@@ -280,7 +282,7 @@ fn one_lane(
     Ok(())
 }
 
-/// Decodes one sequence, whatever it needs and wherever the stream ends.
+/// Decodes one sequence of any length, at any position of the stream.
 fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequence, Error> {
     let entry = |kind: usize| tables.entries[kind][chain.states[kind] % STATES];
     let entries: [Entry; KINDS] = [entry(LITERAL), entry(OFFSET), entry(MATCH)];
@@ -302,9 +304,9 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequ
     Ok([literals as u32, matched as u32, offset as u32, 0])
 }
 
-/// Decodes sequences of N blocks side by side while all of them have whole words to read and one
-/// more sequence after that; returns how many of each. Lane by lane, they come to `places` and
-/// [`LIST_MAX`] places further on.
+/// Decodes sequences of N blocks in parallel while all of them have whole words to read and one
+/// more sequence after that; returns how many of each. Lane 0 is written to `places`, each further
+/// lane [`LIST_MAX`] places later.
 fn turns_of<const N: usize>(
     tables: &[Tables],
     chains: &mut [Chain<'_>],
@@ -328,7 +330,7 @@ fn turns_of<const N: usize>(
     unsafe { turns::<N, Plain>(tables, chains, places, count) }
 }
 
-/// Cuts the low bits off a word.
+/// Extracts the low bits of a word.
 trait Cut {
     /// The low `count` bits of `word`; `count` is taken modulo 256, and below 64 then.
     fn low(word: u64, count: u64) -> u64;
@@ -343,7 +345,7 @@ impl Cut for Plain {
     }
 }
 
-/// By BMI2's instruction, which looks at eight bits of the count by itself.
+/// With BMI2's instruction, which uses only the low eight bits of the count.
 #[cfg(target_arch = "x86_64")]
 struct Bmi2;
 
@@ -382,7 +384,7 @@ unsafe fn turns<const N: usize, C: Cut>(
     mut places: *mut Sequence,
     count: usize,
 ) -> usize {
-    // A position's word ends with the position's byte.
+    // The word at a position ends with the position's byte.
     let bases = (chains.each_ref()).map(|chain| chain.bits.bytes.as_ptr().wrapping_sub(7));
     let mut at = chains.each_ref().map(|chain| chain.bits.at);
     let mut states = chains.each_ref().map(|chain| chain.states);
@@ -403,7 +405,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                     found[k][kind] = unsafe { *entries.get_unchecked(states[k][kind]) };
                 }
                 let sum = (found[k][0].wrapping_add(found[k][1])).wrapping_add(found[k][2]);
-                // At most 31 + 16 + 16 and 9 + 8 + 9: neither runs over.
+                // At most 31 + 16 + 16 and 9 + 8 + 9: neither sum overflows.
                 widths[k] = (sum & 0xFF) + ((sum >> 8) & 0xFF);
             }
             if widths.iter().any(|&width| width > u64::from(WORD_BITS)) {
@@ -414,7 +416,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // stream: it only goes down.
                 let word = unsafe { word_at(bases[k], at[k] >> 3) } << (!at[k] & 7);
                 at[k] -= widths[k] as isize;
-                // The sequence's bits at the low end. With none at all every field has no bits.
+                // The sequence's bits at the low end. With no bits at all every field is empty.
                 let mut bits = word >> (widths[k].wrapping_neg() & 63);
                 let mut take = |count: u64| {
                     let value = C::low(bits, count);
@@ -464,7 +466,7 @@ const fn values() -> [[Entry; SYMBOLS_ROUND]; KINDS] {
         values[OFFSET][code] = (1 << code) << 32 | code as u64;
         code += 1;
     }
-    // Section 3.1.1.3.2.1.1: the first codes stand for themselves; the bits of the others.
+    // Section 3.1.1.3.2.1.1: the first codes are their own values; the bits of the others.
     const LITERAL_BITS: [u64; 20] = [
         1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
     ];
@@ -476,7 +478,7 @@ const fn values() -> [[Entry; SYMBOLS_ROUND]; KINDS] {
     values
 }
 
-/// `first` codes that stand for `base` and up, then one for each of `bits`.
+/// `first` codes for `base` and up, then one for each of `bits`.
 const fn fill(values: &mut [Entry; SYMBOLS_ROUND], first: usize, base: u64, bits: &[u64]) {
     let (mut code, mut value) = (0, base);
     while code < first + bits.len() {

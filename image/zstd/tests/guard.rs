@@ -1,5 +1,5 @@
-//! Both slices at the very end, and at the very start, of memory whose neighbours cannot be
-//! touched: a byte read or written outside ends the test by a fault.
+//! Both slices at the very end, and at the very start, of memory between inaccessible pages: a byte
+//! read or written outside ends the test by a fault.
 
 #[path = "common/guarded.rs"]
 mod guarded;
@@ -47,7 +47,7 @@ fn nothing_outside_the_slices_is_touched() {
         context
             .compress2(&mut frame, &raw[..])
             .expect("it compresses");
-        // Sound ones first, then damaged ones, and rooms that are too small.
+        // Valid frames first, then damaged ones, and outputs that are too small.
         for damage in 0..4 {
             let mut room = raw.len();
             if damage > 0 {

@@ -1,7 +1,8 @@
-//! The decoder beside libzstd: the same bytes from the same frames, and the same frames refused.
+//! Compares the decoder with libzstd: the same bytes from the same frames, and the same frames
+//! refused.
 //!
 //! Contents of several kinds, all levels, sizes from none to several blocks, blocks of all lengths;
-//! then frames with changed bytes, cut short, and put together of others.
+//! then frames with changed bytes, cut short, and spliced from others.
 //! `SIDECORE_ZSTD_MUTATED_FRAMES` sets how many changed frames (20,000).
 
 use sidecore_random::Random;
@@ -19,9 +20,9 @@ enum Contents {
     Records,
     /// Runs of one byte and of short patterns: matches that overlap.
     Runs,
-    /// Noise and repeats of it from far away.
+    /// Noise, and repeats of it at large distances.
     Far,
-    /// Few symbols, badly distributed: literals in a Huffman tree, few matches.
+    /// Few symbols, unevenly distributed: literals in a Huffman tree, few matches.
     Skewed,
 }
 
@@ -75,7 +76,7 @@ fn contents(kind: Contents, bytes: usize, random: &mut Random) -> Vec<u8> {
     out
 }
 
-/// The way of making a frame.
+/// The method of making a frame.
 #[derive(Debug, Clone, Copy)]
 struct Making {
     level: i32,
@@ -99,7 +100,7 @@ fn compress(raw: &[u8], making: Making) -> Vec<u8> {
     frame
 }
 
-/// Compares both decoders on one input; returns whether it was taken.
+/// Compares both decoders on one input; returns true if it was accepted.
 struct Both {
     ours: Decoder,
     theirs: DCtx<'static>,
@@ -138,9 +139,9 @@ impl Both {
                 "only libzstd refuses, {}: {bytes} bytes from {input:02x?}",
                 zstd_safe::get_error_name(code)
             ),
-            // RFC 8878, section 4.2.2: a stream that is not used up is damaged. libzstd looks at
-            // that only where its fast loop does not run. Section 3.1.1.2.4: no block is longer
-            // than the window; at that it looks only while it streams.
+            // RFC 8878, section 4.2.2: a stream that is not used up is damaged. libzstd checks that
+            // only where its fast loop does not run. Section 3.1.1.2.4: no block is longer than the
+            // window; libzstd checks that only while streaming.
             (Err(Error::Literals | Error::Block), Ok(_)) => false,
             (Err(error), Ok(bytes)) => {
                 panic!("only we refuse, {error}: they have {bytes} bytes from {input:02x?}")
@@ -170,7 +171,7 @@ fn frames_of_every_level_size_and_kind_give_what_went_in() {
                 let frame = compress(&raw, making);
                 assert!(both.decode(&frame, raw.len()), "{kind:?} {size} {making:?}");
                 assert!(both.our_out == raw, "{kind:?} {size} {making:?}");
-                // With room to spare, too.
+                // Also with an output that is too large.
                 assert!(both.decode(&frame, raw.len() + 200));
                 assert!(raw.is_empty() || !both.decode(&frame, raw.len() - 1));
             }
@@ -198,7 +199,7 @@ fn long_frames_and_lists_that_are_full_decode() {
             assert!(both.our_out == raw, "{kind:?} {level}");
         }
     }
-    // Matches of three bytes only, more of them than a list holds.
+    // Matches of three bytes only, more of them than fit in a list.
     let mut raw = Vec::new();
     let words: Vec<[u8; 3]> = (0..200)
         .map(|_| random.bits().to_le_bytes())
@@ -250,7 +251,7 @@ fn several_frames_and_skippable_ones_are_one_contents() {
     assert!(!both.decode(&input, raw.len()));
 }
 
-/// The bytes that a reader waits for are final, however many it asks for.
+/// The bytes that a reader waits for are final, whatever their number.
 #[test]
 fn targets_are_met_block_by_block() {
     let mut random = Random::new(4);
@@ -286,11 +287,11 @@ fn targets_are_met_block_by_block() {
         .advance(&frame, &mut out, &mut progress, 1)
         .expect("the frame is sound");
     assert_eq!(progress.written, 16_384);
-    // Another output than before is refused or written, but never left.
+    // Another output than before is refused or written within its bounds.
     let _ = decoder.advance(&frame, &mut out[..100], &mut progress, 100);
 }
 
-/// Bytes changed, taken out, put in and exchanged between frames.
+/// Changes, removes, inserts and swaps bytes between frames.
 fn mutate(frame: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
     for _ in 0..1 + random.below(3) {
         if frame.is_empty() {
@@ -332,7 +333,8 @@ fn changed_frames_give_the_same_or_are_refused_by_both() {
                 Making {
                     level: 1 + random.below(22) as i32,
                     block_bytes: 1024 << random.below(4),
-                    // Mostly without: a checksum would refuse what is to be compared.
+                    // Mostly without: a checksum would refuse the differences that are to be
+                    // compared.
                     has_checksum: random.below(8) == 0,
                     has_size: random.below(2) == 0,
                 },
@@ -346,7 +348,7 @@ fn changed_frames_give_the_same_or_are_refused_by_both() {
         mutate(&mut frame, &frames, &mut random);
         taken += usize::from(both.decode(&frame, 16_384));
     }
-    // Otherwise nothing has been compared.
+    // Otherwise hardly any frame was compared.
     assert!(taken > count / 50, "{taken} of {count} were taken");
     assert!(taken < count, "some must have been refused");
 }

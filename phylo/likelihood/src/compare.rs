@@ -43,8 +43,8 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     let (taxa, own) = (Taxa::of(a)?, Taxa::of(b)?);
     taxa.check(b)?;
     let first = Splits::of(a, &taxa);
-    // By the second tree's own numbers each of its splits is a run, by the first's only those that
-    // the first may have.
+    // In the second tree's own numbering each of its splits is a run; in the first's numbering,
+    // only a split that the first may have is one.
     let second = Splits::of(b, &own);
     let there: HashMap<Span, Span> = splits::spans(b, &own)
         .into_iter()
@@ -73,7 +73,7 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
             squares.push(difference * difference);
         }
         squares.extend(rest.values().map(|length| length * length));
-        // A map has no order; a sum should have one.
+        // A map has no fixed order; the sum must have one.
         squares.sort_by(f64::total_cmp);
         squares.iter().sum::<f64>().sqrt()
     });
@@ -100,7 +100,7 @@ impl Splits {
         let nodes = tree.nodes().iter().zip(splits::spans(tree, taxa));
         for (node, split) in nodes.skip(1).rev() {
             made.has_lengths &= node.length.is_some();
-            // A branch above everything splits nothing.
+            // A branch above all taxa splits nothing.
             if split.len > 0 {
                 *made.lengths.entry(split).or_insert(0.0) += node.length.unwrap_or(0.0);
             }

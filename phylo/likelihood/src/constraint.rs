@@ -33,7 +33,7 @@ pub struct Constraint {
     splits: Vec<Split>,
 }
 
-/// For each taxon which side it must be on.
+/// For each taxon its required side.
 type Split = Vec<Side>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -92,7 +92,7 @@ impl Constraint {
         })
     }
 
-    /// True where a tree has all the splits.
+    /// True if a tree has all the splits.
     ///
     /// # Panics
     /// When it has another number of taxa.
@@ -105,7 +105,7 @@ impl Constraint {
         })
     }
 
-    /// For each branch of a tree of the taxa `there` whether `tip` may go into it.
+    /// For each branch of a tree of the taxa `there`: true if `tip` may be inserted into it.
     pub(crate) fn edges_for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
         let root = HalfId(there[0] as u32);
         let mut allowed = vec![true; tree.edges().count()];
@@ -115,13 +115,15 @@ impl Constraint {
         allowed
     }
 
-    /// For each branch whether the subtree behind `half` may go into it; branches of the subtree
-    /// itself stay false.
+    /// For each branch: true if the subtree behind `half` may be inserted into it; branches of the
+    /// subtree itself stay false.
     pub fn edges_for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool> {
         let mut rest = tree.clone();
         let below = tree.back(half);
         let taxa = tips(tree, below);
         let pruned = rest.prune(half);
+        // The root is a tip outside the subtree, so that the walk covers exactly the rest of the
+        // tree.
         let root = tips(&rest, pruned.ends[0])
             .first()
             .map_or(HalfId(0), |&tip| HalfId(tip as u32));
@@ -139,9 +141,10 @@ impl Constraint {
             let side = match [has(Side::One), has(Side::Other)] {
                 [true, false] => Side::One,
                 [false, true] => Side::Other,
-                // The split is within the subtree, or has nothing to do with it.
+                // The split lies within the subtree, or does not concern it.
                 _ => continue,
             };
+            // The subtree has taxa of one side only, so it must stay on that side of the split.
             restrict(&rest, root, split, side, &mut allowed);
         }
         allowed
@@ -175,9 +178,9 @@ fn tips(tree: &Tree, half: HalfId) -> Vec<usize> {
 /// Numbers of taxa of each side beyond each branch, seen from a root.
 struct Counts {
     below: Vec<[u32; 2]>,
-    /// For each branch the half-edge that looks down it.
+    /// For each branch its half-edge that points away from the root.
     down: Vec<HalfId>,
-    /// True where the tree has the branch.
+    /// True if the tree has the branch.
     walked: Vec<bool>,
     all: [u32; 2],
 }
@@ -196,6 +199,7 @@ impl Counts {
             Side::Other => [0, 1],
             Side::Free => [0, 0],
         };
+        // Parents first in `order`; the counts are summed in reverse, children first.
         let mut order = Vec::new();
         let mut path = vec![root];
         while let Some(half) = path.pop() {
@@ -223,14 +227,14 @@ impl Counts {
         counts
     }
 
-    /// True where all of one side are below the branch, and none of the other.
+    /// True if all of one side are below the branch, and none of the other side.
     fn separates(&self, edge: EdgeId) -> bool {
         let below = self.below[edge.index()];
         below == [self.all[0], 0] || below == [0, self.all[1]]
     }
 }
 
-/// Takes away the branches that something of one `side` of a split may not go into.
+/// Removes the branches into which taxa of one `side` of a split may not be inserted.
 fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut [bool]) {
     let own = match side {
         Side::One => 0,
@@ -238,6 +242,7 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
         Side::Free => return,
     };
     let counts = Counts::new(tree, root, split);
+    // With one side absent from the rest, every branch is compatible.
     if counts.all.contains(&0) {
         return;
     }
@@ -252,6 +257,7 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
             path.push(if own_is_below { tree.back(down) } else { down });
         }
     }
+    // Everything on the own side of a separating branch is allowed, too.
     while let Some(half) = path.pop() {
         if tree.is_tip(half) {
             continue;
@@ -268,7 +274,7 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
         .for_each(|(allowed, right)| *allowed &= right);
 }
 
-/// A tree that obeys, each taxon put into a branch drawn evenly among those that are allowed.
+/// A tree that obeys; each taxon is inserted into a branch drawn uniformly from the allowed ones.
 pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) -> Tree {
     let mut order: Vec<usize> = (0..taxa).collect();
     for k in (1..taxa).rev() {

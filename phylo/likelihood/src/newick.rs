@@ -25,9 +25,9 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Newick, character {at}: {what}")]
 pub struct NewickError {
-    /// Where, from 1.
+    /// Byte number, from 1.
     pub at: usize,
-    /// What.
+    /// The reason.
     pub what: &'static str,
 }
 
@@ -44,7 +44,7 @@ pub struct Node {
     pub parent: Option<usize>,
     /// The nodes below, in the text's order.
     pub children: Vec<usize>,
-    /// The label; empty where there is none.
+    /// The label; empty if there is none.
     pub label: String,
     /// The length of the branch above, finite.
     pub length: Option<f64>,
@@ -109,8 +109,8 @@ impl Newick {
     }
 
     /// Parses all trees of a file, Newick or NEXUS (a `TREES` block, with its `TRANSLATE` table),
-    /// in the file's order; none where it has none. `[&R]` and `[&U]` are comments: rooted or not,
-    /// a tree is what its text says.
+    /// in the file's order; empty if it has none. `[&R]` and `[&U]` are comments: only the text's
+    /// shape decides if a tree is rooted.
     ///
     /// # Errors
     /// [`NewickError`].
@@ -135,8 +135,8 @@ impl Newick {
         self.nodes[node].label = label;
     }
 
-    /// Number of branches that have no length, and of all, without the root: the two at a root of
-    /// two are one, and without a length where neither has one.
+    /// Number of branches without a length, and of all, without the root. The two branches at a
+    /// root of degree 2 count as one, which has no length if neither has one.
     #[must_use]
     pub fn branches_without_length(&self) -> [usize; 2] {
         let lacks = |node: &usize| self.nodes[*node].length.is_none();
@@ -172,13 +172,14 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// Passes over blanks and comments.
+    /// Skips blanks and comments.
     fn blanks(&mut self) -> Result<(), NewickError> {
         loop {
             match self.peek() {
                 Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
                 Some(b'[') => {
                     let start = self.at;
+                    // Comments do not nest.
                     while self.peek().is_some_and(|byte| byte != b']') {
                         self.at += 1;
                     }
@@ -196,6 +197,7 @@ impl Parser<'_> {
     fn tree(&mut self) -> Result<Newick, NewickError> {
         let mut nodes = vec![Node::default()];
         let mut here = 0;
+        // A loop with an explicit position: a recursion on a deep tree would overflow the stack.
         loop {
             self.blanks()?;
             if self.peek() == Some(b'(') {
@@ -204,7 +206,7 @@ impl Parser<'_> {
                 continue;
             }
             self.finish(&mut nodes[here])?;
-            // Up, as far as parentheses close.
+            // Upwards while parentheses close.
             loop {
                 self.blanks()?;
                 let parent = nodes[here].parent;
@@ -234,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A label and a length, if they are there.
+    /// Reads a label and a length, if present.
     fn finish(&mut self, node: &mut Node) -> Result<(), NewickError> {
         self.blanks()?;
         node.label = self.label()?;
@@ -245,6 +247,7 @@ impl Parser<'_> {
         self.at += 1;
         self.blanks()?;
         let start = self.at;
+        // The whole word is read, so that the error names its beginning.
         while self
             .peek()
             .is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
@@ -272,6 +275,7 @@ impl Parser<'_> {
                         self.at = start;
                         return Err(self.error("a quoted label is not closed"));
                     }
+                    // Two quotes within a quoted label are one.
                     Some(b'\'') if self.text.get(self.at + 1) == Some(&b'\'') => {
                         label.push(b'\'');
                         self.at += 2;
@@ -312,7 +316,7 @@ fn child(nodes: &mut Vec<Node>, parent: usize) -> usize {
 
 impl std::fmt::Display for Newick {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A node, and how many of its children are written.
+        // A node, and the number of its children that are written.
         let mut path = vec![(0, 0)];
         while let Some((node, done)) = path.pop() {
             let Node {
@@ -339,7 +343,7 @@ impl std::fmt::Display for Newick {
     }
 }
 
-/// Writes a label, in quotes where it must be.
+/// Writes a label, in quotes if necessary.
 pub(crate) fn write_label(f: &mut dyn Write, label: &str) -> std::fmt::Result {
     let special = |c: char| c.is_whitespace() || "()[]':;,".contains(c);
     if label.contains(special) {

@@ -1,7 +1,8 @@
 //! Draws from random numbers: lengths and choices.
 //!
 //! Why here: one seed, one result, on every machine: exponentials do not come from the system's
-//! library of mathematics. Must stay true: what is drawn from a seed never changes.
+//! mathematics library.
+//! Must stay true: the draws from a seed never change.
 
 pub use sidecore_random::Random;
 

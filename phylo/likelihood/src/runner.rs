@@ -1,9 +1,10 @@
 //! Runners of the chunks of a loop over patterns.
 //!
-//! Why here: the likelihood does not know whether its chunks run one after the other or on several
-//! engines. A chunk writes only to itself, and what the chunks found is added afterwards in a fixed
-//! tree ([`sum_in_tree`]); so the result is the same to the last bit, however they were run.
-//! Chunks may be other processes' ([`split`]): a likelihood then holds only its share of them.
+//! Why here: the likelihood does not know if its chunks run one after the other or on several
+//! engines. A chunk writes only to itself, and the chunks' results are added afterwards in a fixed
+//! tree ([`sum_in_tree`]); so the result is the same to the last bit on any number of engines.
+//! Chunks may belong to other processes ([`split`]): a likelihood then holds only its share of
+//! them.
 
 pub mod split;
 
@@ -29,7 +30,7 @@ pub enum Work {
 
 impl Work {
     /// The class in which a scheduler measures loops of this kind that take about `ns`: one for
-    /// each doubling, since what pays for a whole traversal does not pay for one node.
+    /// each doubling, since the best decision for a whole traversal is not that for one node.
     fn class(self, ns: u64) -> ClassId {
         let first = match self {
             Self::Traverse => CLASS_TRAVERSE,
@@ -42,11 +43,11 @@ impl Work {
     }
 }
 
-/// The class in which the policy is asked about a loop of `chunks` chunks that one core does in
-/// about `ns` nanoseconds; nothing where it is not worth asking.
+/// The class for asking the policy about a loop of `chunks` chunks that takes one core about `ns`
+/// nanoseconds; `None` where asking costs more than it gains.
 ///
-/// The papers' test, `t_engine + t_code + 2 t_comm < t_host`, where its outcome is plain before
-/// anyone is asked; between that and certain gain the policy measures.
+/// The papers' test, `t_engine + t_code + 2 t_comm < t_host`, decides here where its outcome is
+/// plain; in between, the policy measures.
 pub fn off_load_class(work: Work, ns: u64, chunks: usize) -> Option<ClassId> {
     (ns >= OFFLOAD_NS_MIN && chunks >= 2).then(|| work.class(ns))
 }
@@ -80,12 +81,12 @@ pub trait Runner: Sync {
         self.run(work, chunks, unit)
     }
 
-    /// The share of all chunks that this process has: all of them unless a search is split.
+    /// This process's share of all chunks: all of them unless a search is split.
     fn share(&self) -> Share {
         Share::WHOLE
     }
 
-    /// Brings the terms of all processes' chunks together; see [`split::Peers::gather`].
+    /// Gathers the terms of all processes' chunks; see [`split::Peers::gather`].
     fn gather(&self, own: &[f64], all: &mut [f64]) {
         all.copy_from_slice(own);
     }
@@ -94,9 +95,9 @@ pub trait Runner: Sync {
 /// A pool for likelihoods: one engine after the other on `cpus` (all that this thread may use where
 /// that is empty).
 ///
-/// A search's loops of some ten microseconds follow one another after 5 to 50 microseconds; so an
-/// engine that has helped spins as long as that before it sleeps, since waking it costs its caller
-/// five microseconds and comes after fifteen.
+/// A search's loops of some ten microseconds follow one another after 5 to 50 microseconds. So an
+/// engine that has helped spins that long before it sleeps: a wake-up costs its caller five
+/// microseconds and takes fifteen.
 #[must_use]
 pub fn pool_config(engines: usize, cpus: &[usize], policy: Box<dyn Policy>) -> PoolConfig {
     PoolConfig {
@@ -124,8 +125,8 @@ impl Runner for Serial {
     }
 }
 
-/// On a pool's engines, as many as its policy gives; what is too short for a packet, or cannot be
-/// split, runs where it is.
+/// On a pool's engines, as many as its policy gives; a loop that is too short for a packet, or
+/// cannot be split, runs on the caller's thread.
 impl Runner for Pool {
     fn run<T: Send>(
         &self,
@@ -219,5 +220,5 @@ const CLASS_SUPPORT: u16 = CLASS_CUTS + DOUBLINGS_MAX + 1;
 /// Loops of a millisecond and more are one class.
 const DOUBLINGS_MAX: u16 = 7;
 /// A loop shorter than this is not worth a packet: asking the policy, claiming an engine and
-/// waiting for it takes half a microsecond where its thread spins, and five where it sleeps.
+/// waiting for it takes half a microsecond if its thread spins, and five if it sleeps.
 const OFFLOAD_NS_MIN: u64 = 8_000;

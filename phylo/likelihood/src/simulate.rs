@@ -1,4 +1,4 @@
-//! Alignments that evolved along a tree: for tests, and for users who test their methods.
+//! Simulates alignments along a tree: for tests, and for users that test their methods.
 //!
 //! Must stay true: one seed, one alignment, on every machine: random numbers are ours, exponentials
 //! come from `libm`, and everything else is exact or rounded as IEEE 754 says.
@@ -28,7 +28,8 @@ use crate::msa::{Alignment, MsaError};
 use crate::random::{Random, index};
 use crate::tree::{HalfId, Tree};
 
-/// Evolves `sites` sites along a tree, from a state drawn at the node beside the first taxon.
+/// Evolves `sites` sites along a tree, from a state drawn at the inner node next to the first
+/// taxon.
 ///
 /// # Errors
 /// [`MsaError`] when the names do not make an alignment: duplicates, fewer than 4.
@@ -49,7 +50,7 @@ pub fn simulate(
     for (edge, block) in tree.edges().zip(matrices.chunks_mut(matrix)) {
         process.transitions(tree.length(edge), block);
     }
-    // Parents before children: for each branch which half-edge it leads to, from where.
+    // Parents before children: for each branch the half-edge that it leads to, and its parent's.
     let root = tree.back(HalfId(0));
     let mut walk = vec![(root, HalfId(0))];
     let mut path = vec![root];
@@ -66,10 +67,12 @@ pub fn simulate(
     let (alphabet, width) = (model.alphabet(), model.alphabet().width());
     let mut rows = vec![vec![0; sites * width]; tree.taxa()];
     let mut states = vec![0; 2 * tree.taxa() - 2];
+    // Invariable sites are one more kind, after the rates.
     let mut kinds = process.weights.clone();
     kinds.push(process.invariant);
     let mut row = vec![0.0; n];
     for site in 0..sites {
+        // A site has one rate on all branches.
         let kind = index(&mut random, &kinds);
         let frequencies = match kind == process.rates.len() {
             true => &process.frequencies[..],
@@ -78,6 +81,7 @@ pub fn simulate(
         states[tree.node(root).index()] = index(&mut random, frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];
+            // An invariable site keeps its state.
             let next = if kind == process.rates.len() {
                 state
             } else {

@@ -1,4 +1,4 @@
-//! Splits: what a branch does to the taxa.
+//! Splits: the bipartition of the taxa by a branch.
 //!
 //! Why here: distances, support and convergence all count splits.
 //! Must stay true: a split is kept as the side that does not have taxon 0, so two splits are equal
@@ -29,13 +29,13 @@ pub enum CompareError {
         /// The tip.
         label: String,
     },
-    /// A tip stands twice.
+    /// A tip occurs twice.
     #[error("a tree has the tip `{label}` twice")]
     Twice {
         /// The tip.
         label: String,
     },
-    /// Too few to differ.
+    /// Too few taxa for any difference.
     #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
     TooSmall {
         /// The number.
@@ -48,7 +48,7 @@ pub enum CompareError {
 pub struct Taxa(HashMap<String, usize>);
 
 impl Taxa {
-    /// Those of a tree, numbered as they stand in it.
+    /// The splits of a tree, numbered in its order.
     ///
     /// # Errors
     /// [`CompareError::Twice`], [`CompareError::TooSmall`].
@@ -79,7 +79,7 @@ impl Taxa {
         self.0.len()
     }
 
-    /// True where a tree has these tips and no other.
+    /// True if a tree has exactly these tips.
     ///
     /// # Errors
     /// [`CompareError::Tips`], [`CompareError::Twice`].
@@ -125,20 +125,20 @@ impl Split {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// True where a taxon is on that side.
+    /// True if a taxon is on that side.
     #[must_use]
     pub fn has(&self, taxon: usize) -> bool {
         self.0[taxon / 64] >> (taxon % 64) & 1 == 1
     }
 
-    /// True of a split that every tree has: the branch leads to a tip, or stands above everything.
+    /// True of a split that every tree has: the branch leads to a tip, or is above all taxa.
     #[must_use]
     pub fn is_trivial(&self, taxa: usize) -> bool {
         let len = self.len();
         len <= 1 || len + 1 >= taxa
     }
 
-    /// True where a tree can have both.
+    /// True if a tree can have both.
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         // Neither side has taxon 0, so that their complements always share a taxon.
@@ -155,13 +155,13 @@ impl Split {
 /// For each node of a tree the split that the branch above it makes; the root's has no taxon.
 ///
 /// # Panics
-/// When the tree has a tip that is none of `taxa`: see [`Taxa::check`].
+/// When the tree has a tip that is not in `taxa`: see [`Taxa::check`].
 #[must_use]
 pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
     let words = taxa.len().div_ceil(64);
     let nodes = tree.nodes();
     let mut below = vec![vec![0_u64; words]; nodes.len()];
-    // Children stand after their parents.
+    // Children come after their parents.
     for node in (0..nodes.len()).rev() {
         if nodes[node].children.is_empty() {
             let taxon = taxa.number(&nodes[node].label);
@@ -177,12 +177,12 @@ pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
     splits.collect()
 }
 
-/// The side of a branch that does not have taxon 0, by three numbers: the least and the largest
-/// number of a taxon on it, and how many taxa it has.
+/// The side of a branch without taxon 0, by three numbers: the least and the largest number of a
+/// taxon on it, and the number of its taxa.
 ///
 /// In the tree that numbered the taxa each such side is a run of numbers. So a split of another
-/// tree is one of that tree's where it is a run, too, and the ends are the same: equality of splits
-/// in the memory and time of the nodes, not of their squares.
+/// tree is also one of that tree if it is a run, too, and the ends are the same. Equality of splits
+/// then takes memory and time proportional to the nodes, not to their squares.
 /// Source: Day, "Optimal algorithms for comparing trees with labeled leaves", Journal of
 /// Classification 2 (1985), 7-28.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -209,12 +209,12 @@ impl Span {
         self.len += other.len;
     }
 
-    /// True where every number between the ends is on it.
+    /// True if every number between the ends is on it.
     pub fn is_run(self) -> bool {
         self.len > 0 && self.last - self.first + 1 == self.len
     }
 
-    /// True where a taxon is on it; of runs only.
+    /// True if a taxon is on it; of runs only.
     pub fn has(self, taxon: u32) -> bool {
         (self.first..=self.last).contains(&taxon)
     }
@@ -229,12 +229,12 @@ impl Span {
 /// For each node of a tree the span of the branch above it, in the numbers of `taxa`.
 ///
 /// # Panics
-/// When the tree has a tip that is none of `taxa`: see [`Taxa::check`].
+/// When the tree has a tip that is not in `taxa`: see [`Taxa::check`].
 pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
     let nodes = tree.nodes();
     let mut below = vec![Span::EMPTY; nodes.len()];
     let mut above_first = None;
-    // Children stand after their parents.
+    // Children come after their parents.
     for node in (0..nodes.len()).rev() {
         if nodes[node].children.is_empty() {
             let taxon = u32::try_from(taxa.number(&nodes[node].label)).unwrap_or(u32::MAX);
@@ -252,8 +252,8 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
             below[parent].add(own);
         }
     }
-    // A branch above taxon 0 has it below: the other side is that of its parent's branch and what
-    // is below its siblings.
+    // A branch above taxon 0 has it below: its other side is that of its parent's branch plus the
+    // taxa below its siblings.
     let mut path = Vec::new();
     while let Some(node) = above_first {
         path.push(node);

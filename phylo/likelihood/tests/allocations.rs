@@ -95,8 +95,8 @@ impl<R: Runner> Steps<R> {
         own.evaluate().unwrap();
     }
 
-    /// Allocations of so many steps, always the same: a topology may need more room than all before
-    /// it.
+    /// Allocations of `steps` steps from one seed: the same steps each time, for a new topology may
+    /// need more room than all before it.
     fn count(&mut self, steps: usize) -> u64 {
         self.random = Random::new(9);
         let before = CALLS.load(Relaxed);
@@ -128,5 +128,5 @@ fn a_searchs_steps_allocate_nothing() {
     );
 }
 
-/// Laps over the same steps, one of which must allocate nothing.
+/// Laps over the same steps; one of them must allocate nothing.
 const LAPS_MAX: usize = 50;

@@ -98,7 +98,7 @@ fn lengths_are_shared_as_the_peer_shares_them() {
     assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
 }
 
-/// What is unlinked is as if each partition had been alone, and is restored with a tree.
+/// Unlinked parameters are as if each partition had been alone, and are restored with a tree.
 #[test]
 fn unlinked_lengths_are_each_partitions_best() {
     let mut all = parted(Lengths::Unlinked);
@@ -224,7 +224,7 @@ fn phased_genotypes_are_read() {
     let [a, b] = [jc.evaluate().unwrap(), fitted.evaluate().unwrap()];
     // The second one's rates all begin at 1.
     assert!((a - b).abs() < 1e-9 * a.abs(), "{a} {b}");
-    // A fit cannot be worse than where it begins.
+    // A fit cannot be worse than its start.
     let better = fitted.optimise_models(0.1).unwrap();
     assert!(better > b + 1.0, "{better}");
 }

@@ -57,7 +57,7 @@ impl Case {
             tree.to_newick(alignment.names()),
         )
         .unwrap();
-        // What the others read has ten digits; so has what we evaluate.
+        // The others read ten digits; so do we.
         let text = std::fs::read_to_string(folder.path().join("a.nwk")).unwrap();
         let tree = Tree::from_newick(&Newick::parse(&text).unwrap(), alignment.names()).unwrap();
         Self {
@@ -83,7 +83,7 @@ impl Case {
         (0..).zip(models).map(part).collect()
     }
 
-    /// What IQ-TREE finds for these partitions and models; `how` says how they share lengths.
+    /// IQ-TREE's result for these partitions and models; `how` selects how they share lengths.
     fn iqtree_codons(&self, how: &str, models: [&str; 3], more: &[&str]) -> f64 {
         let sites = self.alignment.sites();
         let mut text = "#nexus\nbegin sets;\n".to_owned();

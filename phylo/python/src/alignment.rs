@@ -20,6 +20,7 @@ impl Alignment {
     #[new]
     fn new(names: Vec<String>, characters: &Bound<'_, PyAny>) -> PyResult<Self> {
         let numpy = characters.py().import("numpy")?;
+        // Bytes can be viewed only in contiguous memory.
         let mut array = numpy.call_method1("ascontiguousarray", (characters,))?;
         if array
             .getattr("dtype")?
@@ -47,6 +48,7 @@ impl Alignment {
             )));
         }
         let bytes: Vec<u8> = array.call_method0("tobytes")?.extract()?;
+        // `chunks` would panic for rows without characters.
         let rows = match sites {
             0 => vec![Vec::new(); taxa],
             _ => bytes.chunks(sites).map(<[u8]>::to_vec).collect(),

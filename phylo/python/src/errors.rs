@@ -20,7 +20,7 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
     let mut cause = error.source();
     while let Some(error) = cause {
         let own = error.to_string();
-        // Some errors say their cause's text themselves.
+        // Some errors contain their cause's text already.
         if !text.contains(&own) {
             text = format!("{text}: {own}");
         }
@@ -29,7 +29,7 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
     PhyloError::new_err(printable(&text).into_owned())
 }
 
-/// As [`refuse`], with what was being done before it.
+/// As [`refuse`], with the operation that failed before it.
 pub(crate) fn refuse_with<E: Error>(what: impl Display) -> impl FnOnce(E) -> PyErr {
     move |error| {
         let text = format!("{what}: {error}");

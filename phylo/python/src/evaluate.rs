@@ -7,7 +7,7 @@ use crate::parts;
 use pyo3::prelude::*;
 use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options, Part};
 
-/// A tree's likelihood, and what was fitted.
+/// A tree's likelihood, and the fitted parameters.
 #[pyclass(frozen, module = "sidecore_phylo")]
 pub(crate) struct Evaluation {
     /// The log-likelihood.
@@ -48,7 +48,7 @@ enum Fit {
     All,
 }
 
-/// Evaluates a tree; `opt` is what is fitted before: "none", "branches" or "all".
+/// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all".
 #[pyfunction]
 #[pyo3(signature = (alignment, tree, model, *, opt="all", epsilon=1e-3, engines=None))]
 pub(crate) fn evaluate(

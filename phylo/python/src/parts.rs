@@ -91,7 +91,7 @@ pub(crate) fn tree(text: &str, names: &[String]) -> PyResult<Tree> {
     Tree::from_newick(&newick, names).map_err(refuse_with("tree"))
 }
 
-/// The cores that this process may use, and engines: as many unless asked for.
+/// The cores that this process may use, and engines: the same number unless given.
 pub(crate) fn pool(engines: Option<usize>, policy: &str) -> PyResult<(Vec<usize>, Pool)> {
     let policy = sidecore_sched::by_name(policy).map_err(refuse)?;
     let cpus = cpu::allowed().map_err(refuse)?;

@@ -110,7 +110,7 @@ pub(crate) enum StartTrees {
     Given(Vec<String>),
 }
 
-/// Counts what is done.
+/// Counts finished pieces.
 struct Counter<'c>([&'c AtomicU32; 2]);
 
 impl Keeper for Counter<'_> {
@@ -178,6 +178,7 @@ pub(crate) fn search(
         chain: if rapid { CHAIN } else { 1 },
         convergence: convergence::Options::default(),
     };
+    // Python may be called only from this thread: the other one counts, and `tick` reports.
     let counts = [AtomicU32::new(0), AtomicU32::new(0)];
     let work = |stop: &AtomicBool| {
         let job = Searches {
@@ -280,5 +281,5 @@ fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, 
     })
 }
 
-/// Nothing is kept: there is no file to go on from.
+/// Nothing is stored: there is no file to continue from.
 const NEVER: Duration = Duration::MAX;

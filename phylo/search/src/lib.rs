@@ -1,18 +1,18 @@
 //! Maximum-likelihood phylogenies: searches, bootstraps and whole analyses.
 //!
-//! Top-down, the way an analysis goes:
+//! Top-down, in the order of an analysis:
 //!
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
 //!   processes.
 //! - [`search`]: the tree of the highest likelihood.
-//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: how sure a tree is.
-//! - [`selection`]: the model that an alignment asks for; [`ancestors`]: states of inner nodes.
-//! - [`topology`]: which of several trees an alignment excludes.
-//! - [`consensus`]: one tree of many; [`rooting`]: where a tree's root may be.
+//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: branch support.
+//! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
+//! - [`topology`]: tests of several trees against one another.
+//! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
 //! - [`packed`]: compressed files, before any parser.
 //! - [`fuzzing`]: entry points for fuzzers.
 //!
-//! Alignments, models, trees and likelihoods are `sidecore-likelihood`'s and passed on here.
+//! Alignments, models, trees and likelihoods are re-exported from `sidecore-likelihood`.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines. Source: Blagojevic and
 //! others, "RAxML-Cell: Parallel phylogenetic tree inference on the Cell Broadband Engine" (2007).

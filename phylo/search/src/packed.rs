@@ -1,8 +1,8 @@
-//! Compressed files: gzip (bgzip's blocks too) and zstd, told by their first bytes.
+//! Decompresses files: gzip (bgzip's blocks too) and zstd, recognised by their first bytes.
 //!
-//! Alignments and trees are often kept compressed; [`unpack`] stands before their parsers and hands
-//! plain files through as they are. The name of a file says nothing here.
-//! Must stay true: any bytes are taken, and the output is bounded: a few kilobytes may unpack to
+//! Alignments and trees are often kept compressed; [`unpack`] runs before their parsers and returns
+//! plain files unchanged. A file's name is not looked at.
+//! Must stay true: any bytes are accepted, and the output is bounded: a few kilobytes may unpack to
 //! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd).
 //!
 //! ```
@@ -20,7 +20,7 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackedError {
-    /// It unpacks to more than is wanted.
+    /// It unpacks to more than the limit.
     #[error(
         "the {format} file unpacks to more than {} MiB: if that is right, unpack it yourself and \
          give the plain file, or allow more (--memory)",
@@ -43,7 +43,7 @@ pub enum PackedError {
     Cut {
         /// gzip or zstd.
         format: &'static str,
-        /// Bytes that are there.
+        /// Bytes of the file.
         at: usize,
     },
     /// It is damaged, or made in a way that is not supported.
@@ -53,12 +53,12 @@ pub enum PackedError {
         format: &'static str,
         /// About where, from 0.
         at: usize,
-        /// What the decompressor says.
+        /// The decompressor's message.
         what: String,
     },
 }
 
-/// Unpacks a gzip or zstd file; other bytes are handed back.
+/// Unpacks a gzip or zstd file; other bytes are returned unchanged.
 ///
 /// Memory: the output, at most `max` bytes, and zstd's window of at most 128 MiB.
 ///
@@ -79,6 +79,7 @@ pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
 fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     let mut out = Output::new("gzip", max);
     let mut rest = bytes;
+    // bgzip writes one member a block, so members continue until the data end.
     while rest.starts_with(&GZIP) {
         let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
         loop {
@@ -95,12 +96,13 @@ fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
                 rest = &rest[inflate.total_in() as usize..];
                 break;
             }
+            // No progress: the data end within a member.
             if count == 0 && inflate.total_in() == read {
                 return Err(out.cut(bytes));
             }
         }
     }
-    // Zeros fill up blocks of tapes; gzip passes over them, too.
+    // Tape blocks are padded with zeros; gzip ignores them, too.
     match rest.iter().all(|&byte| byte == 0) {
         true => Ok(out.all),
         false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
@@ -116,7 +118,7 @@ fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
         let mut output = OutBuffer::around(&mut out.block[..]);
         let hint = context.decompress_stream(&mut output, &mut input);
         let count = output.pos();
-        // After a frame the decoder wants 0 bytes more; the next frame follows at once.
+        // At a frame's end the decoder asks for 0 bytes more; the next frame follows at once.
         let hint =
             hint.map_err(|code| out.damaged(input.pos(), zstd_safe::get_error_name(code)))?;
         out.take(count)?;
@@ -147,7 +149,7 @@ impl Output {
         }
     }
 
-    /// Takes over the block's first bytes.
+    /// Appends the block's first bytes.
     fn take(&mut self, count: usize) -> Result<(), PackedError> {
         if self.all.len() + count > self.max {
             return Err(PackedError::TooLarge {
@@ -179,7 +181,7 @@ impl Output {
 pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// Formats that are told, and not read.
+/// Formats that are recognised, for the error, and not read.
 const OTHERS: [(&[u8], &str); 6] = [
     (b"\xFD7zXZ\0", "xz"),
     (b"BZh", "bzip2"),
@@ -188,7 +190,7 @@ const OTHERS: [(&[u8], &str); 6] = [
     (b"7z\xBC\xAF\x27\x1C", "7z"),
     (b"\x1F\x9D", "compress"),
 ];
-/// zlib's way to ask for a gzip header: 16 and the logarithm of the window.
+/// zlib's parameter for a gzip header: 16 plus the logarithm of the window.
 const GZIP_WINDOW_BITS: u8 = 16 + 15;
 const BLOCK_BYTES: usize = 128 << 10;
 
@@ -258,7 +260,7 @@ mod tests {
             for at in 0..packed.len() {
                 let mut damaged = packed.clone();
                 damaged[at] ^= 0x55;
-                // Taken or refused, never a panic.
+                // Accepted or refused, never a panic.
                 if let Err(error) = unpack(damaged, 100) {
                     assert!(!error.to_string().contains('\n'), "{error}");
                 }

@@ -1,10 +1,11 @@
-//! Compressed frames of an image far away, brought before an engine is asked to inflate them.
+//! Prefetch of the compressed frames of a remote image, before an engine is requested.
 //!
-//! Why here: a frame takes a round trip of a network to come. An engine that waited for it would
-//! inflate nothing else meanwhile, and a reader of several frames would wait for one after another.
-//! Must stay true: of a file nothing is brought, at no cost; frames that are in the cache, or known
-//! to be zeros, are not asked for. A frame that left the cache between this and its look-up is
-//! inflated from the source directly: slower, never wrong.
+//! Why here: a frame takes a network round trip to arrive. An engine that waited for it would
+//! decompress nothing else meanwhile, and a reader of several frames would wait for one after
+//! another.
+//! Must stay true: nothing is fetched for a local file, at no cost. Frames that are cached, or
+//! known to be zeros, are not requested. A frame that is evicted between this step and its look-up
+//! is decompressed from the source directly: slower, never wrong.
 
 use super::{Device, TraceSink};
 use crate::image::Stored;
@@ -12,12 +13,12 @@ use crate::source::ReadError;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Frames that were brought for one read; none of a file.
+/// Frames fetched for one read; empty for a local file.
 #[derive(Default)]
 pub(super) struct Brought(Vec<(u64, Stored)>);
 
 impl Brought {
-    /// The compressed bytes of `frame`, where they were brought.
+    /// The compressed bytes of `frame`, if they were fetched.
     pub(super) fn of(&self, frame: u64) -> Option<&[u8]> {
         let at = self.0.binary_search_by_key(&frame, |(frame, _)| *frame);
         at.ok().map(|at| &*self.0[at].1)
@@ -25,18 +26,18 @@ impl Brought {
 }
 
 impl Device {
-    /// Brings what is missing of `frames`, and asks for those that hold the bytes `ahead`. Returns
-    /// at once where the image is a file.
+    /// Fetches those of `frames` that are not cached, and prefetches the frames of the bytes
+    /// `ahead`. Returns at once for a local file.
     ///
     /// # Errors
-    /// [`ReadError::Io`]: a frame cannot be had.
+    /// [`ReadError::Io`]: a frame cannot be fetched.
     pub(super) fn bring(
         &self,
         frames: Range<u64>,
         ahead: &Range<u64>,
     ) -> Result<Brought, ReadError> {
         if let Some(trace) = self.trace.get() {
-            // Holes are nothing that anybody asks for.
+            // Holes are never requested.
             let mut run: Option<Range<u64>> = None;
             for frame in self.index.stored_in(frames.clone()) {
                 match &mut run {
@@ -55,11 +56,14 @@ impl Device {
         let Some(far) = self.image.far() else {
             return Ok(Brought::default());
         };
+        // Zero frames and cached ones need no request. The cache lock is released before the
+        // network is used.
         let missing: Vec<u64> = {
             let cache = self.cache.lock();
             let wanted = |&frame: &u64| !self.index.is_zero(frame) && !cache.contains(frame);
             self.index.stored_in(frames).filter(wanted).collect()
         };
+        // Whole frames: the last byte's frame is included.
         let behind = match ahead.is_empty() {
             true => 0..0,
             false => self.index.frame_at(ahead.start)..self.index.frame_at(ahead.end - 1) + 1,
@@ -75,7 +79,7 @@ impl Device {
             let error = ReadError::Io {
                 reason: error.to_string(),
             };
-            // Once for each place: a reader that tries again and again must not fill the log.
+            // Once for each place: a reader that retries must not fill the log.
             if let Some(&first) = missing.first() {
                 self.log_damage(first, &error);
             }
@@ -84,7 +88,7 @@ impl Device {
         Ok(Brought(missing.into_iter().zip(stored).collect()))
     }
 
-    /// Bytes of contents to have under way ahead of a sequential reader.
+    /// Bytes of contents to have in flight ahead of a sequential reader.
     pub(super) fn read_ahead_window(&self) -> super::readahead::Window {
         match self.image.far() {
             None => super::readahead::Window::Doubling(self.read_ahead_bytes),
@@ -103,13 +107,13 @@ impl Device {
         }
     }
 
-    /// Tells `sink` which frames are read from now on. At most one sink in a device's life; a
-    /// second is refused, and dropped.
+    /// Reports to `sink` the frames that are read from now on. At most one sink in a device's life;
+    /// a second is refused, and dropped.
     pub fn trace_into(&self, sink: Arc<dyn TraceSink>) -> bool {
         self.trace.set(sink).is_ok()
     }
 }
 
-/// Contents that are asked for ahead of one reader at most: images that hold almost nothing but
-/// zeros inflate to much.
+/// Most contents requested ahead of one reader: images that hold almost only zeros decompress to
+/// far more than their size.
 const FAR_WINDOW_BYTES_MAX: u64 = 1 << 30;

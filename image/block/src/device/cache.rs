@@ -1,21 +1,20 @@
-//! The book-keeping of the cache of inflated frames: which frame is in which slot.
+//! Book-keeping of the cache of decompressed frames: which frame is in which slot.
 //!
-//! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks it is
-//! given), so that it can be driven from a seed. [`super::Device`] keeps it under one mutex and the
-//! bytes in locks of their own.
-//! Must stay true: a slot that is pinned or filling is never given to another frame; a frame is
-//! found in at most one slot; the number of slots never changes; nobody has to wait for a pin to be
-//! given back: who finds no slot is told so ([`Lookup::Full`]) and reads past the cache.
+//! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks that
+//! callers pass in), so that a seeded test can drive it. [`super::Device`] keeps it under one mutex
+//! and the bytes in locks of their own.
+//! Must stay true: a slot that is pinned or filling is never given to another frame. A frame is
+//! found in at most one slot. The number of slots never changes. No reader waits for a pin to be
+//! released: a reader that finds no slot gets [`Lookup::Full`] and reads past the cache.
 //!
-//! Replacement is a clock with one reference bit. Frames that came in by read-ahead or from a
-//! sequential reader start without the bit, so that a scan cannot push out what is read again. A
-//! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that
-//! a stream goes round in a few slots which stay in the processor's caches.
+//! Replacement is the clock algorithm with one reference bit. Frames that came in by read-ahead or
+//! from a sequential reader start without the bit, so that a scan cannot evict frames that are read
+//! repeatedly. A frame that a sequential reader has read to its end is *spent*: its slot is taken
+//! first, so that a stream cycles through a few slots, which stay in the processor's caches.
 //!
-//! Not all slots are *open* from the beginning: the clock goes round in those that are, and each
-//! time it comes round it asks for more (as it does at its first use). Whoever grants the
-//! request ([`Cache::open_slots`]) has touched the new slots' memory before, so that no reader
-//! waits for it.
+//! Not all slots are *open* from the beginning. The clock's hand goes round the open slots; at its
+//! first use and after each full turn, the cache asks for more. The caller of [`Cache::open_slots`]
+//! has touched the new slots' memory before, so that no reader waits for page faults.
 
 use std::collections::HashMap;
 
@@ -28,12 +27,12 @@ pub(crate) struct SlotId(pub u32);
 enum State {
     /// Nothing.
     Empty,
-    /// A frame that someone is inflating.
+    /// A frame that another reader is decompressing.
     Filling,
     /// A frame of which this many bytes are valid, from its beginning.
     Ready(u32),
-    /// As `Ready`, for those who had it pinned when somebody needed more of the frame, which has
-    /// another slot since. Nobody finds this one any more.
+    /// As `Ready`, for readers that had it pinned when another reader needed more of the frame.
+    /// That frame has another slot since; look-ups do not find this one any more.
     Superseded(u32),
 }
 
@@ -56,17 +55,17 @@ struct Slot {
 pub(crate) enum Lookup {
     /// The wanted bytes are in this slot, which is now pinned.
     Hit(SlotId),
-    /// Someone is inflating the frame into this slot, which is now pinned: wait for its bytes, then
-    /// ask [`Cache::is_ready`].
+    /// Another reader is decompressing the frame into this slot, which is now pinned: wait for its
+    /// bytes, then ask [`Cache::is_ready`].
     Filling(SlotId),
-    /// The caller must inflate the frame into this slot, which is now pinned and filling.
+    /// The caller must decompress the frame into this slot, which is now pinned and filling.
     Claimed {
         /// The slot.
         slot: SlotId,
         /// True when the beginning of the frame was there before: it is being read again.
         again: bool,
     },
-    /// Every slot is pinned: inflate somewhere else. Not a reason to wait: the caller itself may
+    /// Every slot is pinned: decompress somewhere else. Not a reason to wait: the caller itself may
     /// hold pins.
     Full,
 }
@@ -76,11 +75,11 @@ pub(crate) enum Lookup {
 pub struct CacheCounts {
     /// Lookups that found the bytes.
     pub hits: u64,
-    /// Lookups that found someone inflating them.
+    /// Lookups that found another reader decompressing them.
     pub joins: u64,
-    /// Lookups that had to inflate.
+    /// Lookups that had to decompress.
     pub misses: u64,
-    /// Frames that were pushed out.
+    /// Frames that were evicted.
     pub evictions: u64,
 }
 
@@ -92,10 +91,10 @@ pub(crate) struct Cache {
     /// Slots to be taken first, the last one first; each at most once.
     spent: Vec<u32>,
     hand: usize,
-    /// The slots that may be taken: the first so many.
+    /// Number of slots that may be taken, counted from the first.
     open: usize,
-    /// True when the cache came into use, or the clock came round, since a request for growth was
-    /// last taken for.
+    /// True when the cache came into use, or the clock's hand completed a turn, since the last
+    /// request for growth was taken.
     wants_growth: bool,
     tick: u64,
     counts: CacheCounts,
@@ -135,14 +134,14 @@ impl Cache {
     }
 
     /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
-    /// `keep` is whether the frame is likely to be read again.
+    /// `keep` is true if the frame is likely to be read again.
     pub(crate) fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
         let found = self.by_frame.get(&frame).copied();
         if let Some(slot) = found {
             let entry = &mut self.slots[slot as usize];
             entry.used = self.tick;
             match entry.state {
-                // A scan leaves the bit as it is: it must not take away what others earned.
+                // A scan leaves the bit unchanged: it must not clear the bits of frames in use.
                 State::Ready(valid) if valid >= want => {
                     entry.pins += 1;
                     entry.referenced |= keep;
@@ -155,7 +154,7 @@ impl Cache {
                     return Lookup::Filling(SlotId(slot));
                 }
                 State::Ready(_) if entry.pins == 0 => {
-                    // Only a beginning is there: inflate again, in place.
+                    // Only a beginning is cached: decompress again, in place.
                     entry.state = State::Filling;
                     entry.pins = 1;
                     entry.released = false;
@@ -165,8 +164,8 @@ impl Cache {
                         again: true,
                     };
                 }
-                // Only a beginning is there, and others read it. Waiting until they are done could
-                // take for ever: there may always be one. The frame gets another slot.
+                // Only a beginning is cached, and others read it. There may always be another
+                // reader, so waiting for them could take for ever. The frame gets another slot.
                 State::Ready(_) | State::Superseded(_) | State::Empty => {}
             }
         }
@@ -186,7 +185,7 @@ impl Cache {
             state: State::Filling,
             pins: 1,
             referenced: keep,
-            // Whether it is in the list does not change.
+            // The slot stays in the spent list if it is there.
             spent: entry.spent,
             released: false,
             used: self.tick,
@@ -212,14 +211,15 @@ impl Cache {
         entry.state = State::Ready(valid);
     }
 
-    /// The filler would stop after the first `valid` bytes. True when nobody else has joined: the
-    /// slot is then ready with these, and whoever needs more is told to inflate it again. False
-    /// when somebody has, who counts on the whole frame: the filler must go on. Keeps the pin.
+    /// The filler would stop after the first `valid` bytes. True when no other reader has joined:
+    /// the slot is then ready with these bytes, and a reader that needs more decompresses the frame
+    /// again. False when another reader has joined and relies on the whole frame: the filler must
+    /// continue. Keeps the pin.
     #[must_use]
     pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
-        // The filler's own pin. Whoever joins after this sees how far it got.
+        // The filler's own pin. A reader that joins later sees how many bytes are valid.
         let alone = entry.pins == 1;
         if alone {
             entry.state = State::Ready(valid);
@@ -227,7 +227,7 @@ impl Cache {
         alone
     }
 
-    /// The filler failed: the slot holds nothing. Keeps the pin.
+    /// The filler failed: the slot is empty. Keeps the pin.
     pub(crate) fn failed(&mut self, slot: SlotId) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
@@ -246,12 +246,12 @@ impl Cache {
         entry.frame == frame && valid >= want
     }
 
-    /// Gives a pin back. `spent` is whether a sequential reader is done with the frame.
+    /// Releases a pin. `spent` is true if a sequential reader is done with the frame.
     pub(crate) fn unpin(&mut self, slot: SlotId, spent: bool) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
-        // Nobody can find it any more.
+        // No look-up can find it any more.
         let useless = entry.pins == 0 && matches!(entry.state, State::Superseded(_));
         if (useless || spent && !entry.referenced) && !entry.spent {
             entry.spent = true;
@@ -259,7 +259,7 @@ impl Cache {
         }
     }
 
-    /// Takes a look-up back, as if it had not been made; what a claim pushed out stays out.
+    /// Undoes a look-up; a frame that a claim evicted stays evicted.
     pub(crate) fn undo(&mut self, lookup: &Lookup) {
         match *lookup {
             Lookup::Hit(slot) | Lookup::Filling(slot) => self.unpin(slot, false),
@@ -271,7 +271,7 @@ impl Cache {
         }
     }
 
-    /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
+    /// Sets the time to `tick`, in a unit of the caller's choice, never less than before.
     pub(crate) fn set_tick(&mut self, tick: u64) {
         self.tick = self.tick.max(tick);
     }
@@ -313,8 +313,7 @@ impl Cache {
         self.open
     }
 
-    /// True when the cache could do with more open slots; says so once for each time it came to
-    /// need them.
+    /// True when the cache needs more open slots; true only once for each such need.
     #[must_use]
     pub(crate) fn take_growth_request(&mut self) -> bool {
         std::mem::take(&mut self.wants_growth)
@@ -325,18 +324,18 @@ impl Cache {
         self.open = self.open.max(count.min(self.slots.len()));
     }
 
-    /// Empties an unpinned slot; whether it held a frame.
+    /// Empties an unpinned slot; true if it held a frame.
     fn forget(&mut self, slot: u32) -> bool {
         let entry = &mut self.slots[slot as usize];
         let held = std::mem::replace(&mut entry.state, State::Empty);
         if matches!(held, State::Ready(_)) {
-            // A superseded slot's frame is found elsewhere, and must go on being found there.
+            // A superseded slot's frame has another slot, and must still be found there.
             self.by_frame.remove(&entry.frame);
         }
         held != State::Empty
     }
 
-    /// Keeps a ready slot for those who have it pinned, and for nobody else.
+    /// Keeps a ready slot for the readers that have it pinned, and hides it from look-ups.
     fn supersede(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         if let State::Ready(valid) = entry.state {
@@ -350,7 +349,8 @@ impl Cache {
     fn find_victim(&mut self) -> Option<u32> {
         while let Some(slot) = self.spent.pop() {
             let entry = &mut self.slots[slot as usize];
-            // It may have found other readers, or been taken by the clock, since it came here.
+            // Since it was added to the list, it may have got other readers, or been taken by the
+            // clock.
             if std::mem::take(&mut entry.spent)
                 && entry.pins == 0
                 && entry.state != State::Filling
@@ -368,14 +368,14 @@ impl Cache {
             if entry.pins > 0 || entry.state == State::Filling {
                 continue;
             }
-            // An empty slot's bit says nothing about the frame that will come.
+            // An empty slot's bit does not concern the frame that it will hold.
             if entry.state != State::Empty && entry.referenced {
                 entry.referenced = false;
                 continue;
             }
             return Some(index as u32);
         }
-        // Cold memory beats no memory.
+        // Untouched memory is better than none.
         let closed = (self.open < self.slots.len()).then_some(self.open as u32);
         self.open += usize::from(closed.is_some());
         closed

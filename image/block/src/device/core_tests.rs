@@ -27,9 +27,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against a model that remembers who pinned what: no slot serves two frames, a hit has the
-    /// bytes that its filler left, pinned slots are never taken, and only when all are is anybody
-    /// turned away.
+    /// Compared with a model that remembers each reader's pins: no slot serves two frames, a hit
+    /// has the bytes that its filler left, and pinned slots are never taken. A reader gets no slot
+    /// only when all are pinned.
     #[test]
     fn the_cache_never_mixes_frames(steps in steps()) {
         let mut cache = Cache::with_open(4, 1 + steps.len() % 4);
@@ -111,8 +111,8 @@ proptest! {
     }
 }
 
-/// A frame of which only the beginning is there, read by others all the time: who needs more of it
-/// gets another slot, and the old one is free once they are done.
+/// Only the beginning of a frame is cached, and others read it all the time. A reader that needs
+/// more of the frame gets another slot; the old slot is free once its readers are done.
 #[test]
 fn a_pinned_beginning_does_not_keep_the_whole_frame_away() {
     let mut cache = Cache::new(2);
@@ -125,7 +125,7 @@ fn a_pinned_beginning_does_not_keep_the_whole_frame_away() {
     assert_eq!(cache.look_up(7, 10, true), Lookup::Hit(first));
     let (second, again) = claim(&mut cache, 100);
     assert!(again && second != first);
-    // Its readers keep what they have.
+    // Its readers keep their bytes.
     assert!(cache.is_ready(first, 7, 10));
     assert_eq!(cache.look_up(7, 100, true), Lookup::Filling(second));
     assert!(!cache.leave(second, 10), "somebody counts on the whole");
@@ -216,7 +216,7 @@ fn a_stream_after_a_long_one_starts_with_a_wide_window() {
         widest
     };
     assert_eq!(read(0, 128), most, "it has earned all there is");
-    // The first one might go on: it has its share for a while.
+    // The first one might continue: it has its share for a while.
     assert_eq!(read(1 << 30, 4), most / 2, "the next one starts with it");
     let mut widths = (2..30).map(|file: u64| read(file << 30, 4));
     assert!(widths.by_ref().take(8).any(|width| width <= 8 * step));

@@ -1,12 +1,12 @@
-//! The cache's memory, touched before a reader needs it.
+//! Grows the cache's memory: touches it before a reader needs it.
 //!
-//! Why here: the cache does not take its memory before it is used, and a first touch is dear: on a
+//! Why here: the cache does not take its memory before it is used, and a first touch is slow: on a
 //! virtual machine 0.2 to 5.4 ms for a huge page, 0.03 ms for the sixteen small pages of a slot of
-//! 64 KiB. One read in a hundred of a new device paid for it. So the cache opens with few slots,
-//! goes round in them, and this thread touches more and opens them when the cache asks.
+//! 64 KiB. One read in a hundred of a new device paid for it. So the cache opens with few slots and
+//! cycles through them, and this thread touches more and opens them when the cache asks.
 //! Must stay true: a request never waits; the thread ends with its device; slots are opened only
 //! after their memory was touched (or the kernel is too old to touch it without a write).
-//! Any thread may ask; one thread per device grants.
+//! Any thread may request growth; one thread per device does it.
 //! Source: madvise(2), MADV_POPULATE_WRITE.
 
 use super::Device;
@@ -35,7 +35,7 @@ impl Growth {
         self.send(Order::Grow);
     }
 
-    /// The device is going.
+    /// Ends the thread: the device is being dropped.
     pub(super) fn end(&self) {
         self.send(Order::End);
     }
@@ -62,7 +62,7 @@ impl Growth {
         true
     }
 
-    /// Starts the thread that grants the requests of `device`.
+    /// Starts the thread that serves the requests of `device`.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -83,8 +83,8 @@ impl Growth {
 }
 
 impl Device {
-    /// Touches the open slots behind the first `touched`, or where all are touched, opens half as
-    /// many again. Returns how many are touched now.
+    /// Touches the open slots behind the first `touched`. If all are touched, opens half as many
+    /// again. Returns the number of touched slots.
     fn grow(&self, touched: usize) -> usize {
         let open = self.cache.lock().open();
         let until = match open > touched {
@@ -95,8 +95,8 @@ impl Device {
         let mut done = touched;
         for slots in steps {
             for slot in slots {
-                // A slot that is locked is being filled, and so touched. A refusal means an old
-                // kernel or no memory: then the reader who takes the slot sees to it.
+                // A locked slot is being filled, and so touched. A refusal means an old kernel or
+                // no memory: the reader that takes the slot then faults its pages in.
                 if let Some(bytes) = slot.try_read() {
                     let _ = bytes.populate();
                 }

@@ -1,18 +1,19 @@
-//! The kernel that runs on an engine: brings a frame's compressed bytes, checks them, inflates.
+//! The kernel that runs on an engine: gets a frame's compressed bytes, checks and decompresses
+//! them.
 //!
-//! The output is written where it is wanted (a slot or the caller's buffer), so the local store
-//! holds what the codec needs, its tables and state, and stays in the core's second-level cache.
+//! The output is written where it is wanted (a slot or the caller's buffer). So the local store
+//! holds only the codec's tables and state, and stays in the core's second-level cache.
 //!
 //! **Where the compressed bytes come from.** An image that fits its share of the memory is mapped,
 //! and stays mapped: the engine's `get` is then a borrow after a prefetch. A larger one is read
-//! with `pread` into a buffer of the engine's. Mapping it would mean to let go of pages all the
-//! time: on random reads of a 380 MB image a copy of 25 KB cost 6 us, the page faults for them 9
-//! us, and letting the pages go 4 to 6 us a frame, which one read in hundreds paid for all, 2 ms at
+//! with `pread` into a buffer of the engine's. Mapping it would mean unmapping pages all the time.
+//! Measured on random reads of a 380 MB image: a copy of 25 KB took 6 us, the page faults for them
+//! 9 us, and unmapping 4 to 6 us a frame. One read in hundreds paid for all the unmapping, 2 ms at
 //! a time.
 //!
 //! Must stay true: nothing is delivered from a frame whose check has not passed. With a checksum of
-//! the compressed bytes the wanted bytes may leave as soon as they are out; otherwise only the
-//! whole frame will do.
+//! the compressed bytes the wanted bytes are delivered as soon as they are decompressed; without
+//! one the whole frame has to be decompressed and checked first.
 
 use super::Device;
 use super::stages::Stage;
@@ -24,16 +25,16 @@ use sidecore_sys::{FileMap, prefetch};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Instant;
-// Chooses AVX2 at run time, which halves what the check costs.
+// Chooses AVX2 at run time, which halves the cost of the check.
 use twox_hash::XxHash3_64;
 use xxhash_rust::xxh64::xxh64;
 
 /// Choice for the rest of a frame once the wanted bytes are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Inflate it to its end.
+    /// Decompress it to its end.
     Finish,
-    /// Leave it; what is there stays valid.
+    /// Stop; the valid bytes stay valid.
     Leave,
 }
 
@@ -49,9 +50,9 @@ pub(crate) struct InflateState {
     inflaters: [Option<Box<dyn Inflater>>; CODECS],
     /// Compressed bytes of a frame that were read from the file; as long as the longest so far.
     stored: Vec<u8>,
-    /// Of an encrypted one, decrypted.
+    /// The compressed bytes of an encrypted frame, decrypted.
     opened: Vec<u8>,
-    /// One inflated frame that has no place in the cache; see [`Out::Spare`].
+    /// One decompressed frame that has no place in the cache; see [`Out::Spare`].
     spare: Vec<u8>,
 }
 
@@ -63,15 +64,15 @@ impl InflateState {
     }
 }
 
-/// Inflates one frame. See the module's head.
+/// Decompresses one frame. See the module's head.
 pub(crate) struct InflateFrame;
 
-/// Destination of an inflated frame.
+/// Destination of a decompressed frame.
 #[derive(Debug)]
 pub(crate) enum Out<'j> {
     /// Memory of the caller's: at least the frame's raw size.
     Here(&'j mut [u8]),
-    /// A frame that the engine keeps for readers who found no slot; seen only by `on_wanted`.
+    /// The engine's spare frame, for readers that found no slot; seen only by `on_wanted`.
     Spare,
 }
 
@@ -81,9 +82,9 @@ pub(crate) struct InflateArgs<'j> {
     pub device: &'j Device,
     /// Which frame.
     pub index: u64,
-    /// Its compressed bytes, where they were brought before.
+    /// Its compressed bytes, if they were fetched before.
     pub stored: Option<&'j [u8]>,
-    /// Destination of the inflated bytes.
+    /// Destination of the decompressed bytes.
     pub out: Out<'j>,
     /// Length in bytes of the prefix waited for, at least 1.
     pub want: usize,
@@ -108,9 +109,8 @@ impl Kernel for InflateFrame {
 }
 
 impl Device {
-    /// Inflates a frame on this engine, from the bytes that were brought where there are such; see
-    /// [`InflateArgs`]. Returns how many bytes of it are
-    /// valid.
+    /// Decompresses a frame on this engine, from the fetched bytes if there are any; see
+    /// [`InflateArgs`]. Returns how many bytes of it are valid.
     pub(super) fn inflate(
         &self,
         core: &mut Core,
@@ -145,8 +145,8 @@ impl Device {
 enum Source {
     /// The mapped image, without a copy.
     Map,
-    /// `pread`: where there is no map, or once it has met a page that could not be had (then each
-    /// frame is told apart).
+    /// `pread`: where there is no map, or after the map met a page that could not be read (errors
+    /// are then known for each frame).
     File,
 }
 
@@ -195,7 +195,7 @@ impl Work<'_> {
     fn run(&mut self, state: &mut InflateState) -> Result<usize, ReadError> {
         if let Some(map) = self.device.map.as_ref().filter(|map| !map.damaged()) {
             let result = self.attempt(state, Source::Map);
-            // What was delivered had passed its check before; it cannot be delivered twice.
+            // Delivered bytes had passed their check; they cannot be delivered twice.
             if !map.damaged() || self.delivered {
                 return result;
             }
@@ -209,14 +209,14 @@ impl Work<'_> {
         let frame = device.index.frame(index);
         let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
-        // Nothing to check and nothing to inflate: a copy through `stored` would be for nothing.
+        // Nothing to check and nothing to decompress: a copy through `stored` would be wasted.
         if plain && frame.check == FrameCheck::None && source == Source::File {
             return self.read_plain(&frame);
         }
         let mut buffer = std::mem::take(&mut state.stored);
         let mut opened = std::mem::take(&mut state.opened);
         let stored = match self.stored {
-            // The index is that of this image, but who brought the bytes is not ours.
+            // The index is checked to be this image's; the remote source's bytes are not.
             Some(stored) if stored.len() != frame.stored_bytes as usize => {
                 Err(damaged(index, "another number of bytes was brought"))
             }
@@ -224,7 +224,8 @@ impl Work<'_> {
             None => device.get(&frame, source, &mut buffer),
         };
         let result = stored.and_then(|stored| {
-            // What can be decrypted is right; the checksum is for those who have no key.
+            // Authentication covers the frame where there is a key; the checksum is for readers
+            // without a key.
             let key = device.index.key();
             if let FrameCheck::Stored(expected) = frame.check
                 && key.is_none()
@@ -256,7 +257,7 @@ impl Work<'_> {
             device
                 .stages()
                 .record(Stage::Get, nanos_between(self.begun, got));
-            // A checksum of the inflated bytes can only be had at the end, so all of it first.
+            // A checksum of the decompressed bytes needs all of them, so the whole frame first.
             let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
             let inflater = state.inflater(frame.codec);
             // The codec need not check again what this check covers.
@@ -275,8 +276,8 @@ impl Work<'_> {
             {
                 return Err(damaged(index, "its contents do not match their checksum"));
             }
-            // Asked after the last access and before anything leaves: pages that went away read as
-            // zeros, and zeros may even inflate to something.
+            // Checked after the last access and before any delivery: lost pages read as zeros, and
+            // zeros may even be valid compressed data.
             let map = device.map.as_ref().filter(|_| source == Source::Map);
             if map.is_some_and(FileMap::damaged) {
                 return Err(damaged(index, "the image lost pages while it was read"));
@@ -285,7 +286,7 @@ impl Work<'_> {
                 .stages()
                 .record(Stage::Inflate, nanos_between(got, Instant::now()));
             self.delivered = true;
-            // The codec's state is where it stopped: finishing costs only the rest.
+            // The codec's state is kept: finishing costs only the rest.
             if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
                 return inflater
                     .advance(stored, out, raw_bytes)
@@ -298,7 +299,7 @@ impl Work<'_> {
         result
     }
 
-    /// A frame that is not compressed and has no check: from the file to where it is wanted.
+    /// Copies a frame that is not compressed and has no check from the file to its destination.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
         let out = &mut self.out[..frame.raw_bytes as usize];
         match self.stored {
@@ -315,7 +316,7 @@ impl Work<'_> {
 }
 
 impl Device {
-    /// Brings a frame's compressed bytes to this engine.
+    /// Gets a frame's compressed bytes from the map or the file.
     fn get<'s>(
         &'s self,
         frame: &Frame,
@@ -329,13 +330,13 @@ impl Device {
             let stored = stored.ok_or_else(|| ReadError::Io {
                 reason: format!("bytes {start} and {bytes} more lie past the image's end"),
             })?;
-            // The checksum comes first and would meet each line cold.
+            // The checksum reads the lines first and would miss the cache on each.
             prefetch::for_read(stored, PREFETCH_BYTES);
             return Ok(stored);
         }
         if buffer.len() < bytes {
-            // To the longest at once, so that it never grows again, and frame sizes in an image
-            // cannot make it grow frame by frame.
+            // Resized to the longest frame at once, so that an image's frame sizes cannot make it
+            // grow frame by frame.
             buffer.resize(self.index.stored_bytes_max() as usize, 0);
         }
         let stored = &mut buffer[..bytes];
@@ -355,7 +356,7 @@ impl Device {
         use rustix::fs::{Advice, fadvise};
         let len = NonZeroU64::new(range.end.saturating_sub(range.start));
         if let Some(file) = self.image.file() {
-            // A hint: what it cannot do, the read itself will.
+            // A hint: if it fails, the read itself does the work.
             let _ = fadvise(file, range.start, len, Advice::WillNeed);
         }
     }

@@ -1,26 +1,28 @@
-//! The device: a read comes in, frames are inflated by engines, bytes go out.
+//! The block device over an image: reads come in, engines decompress frames, bytes go out.
 //!
-//! [`Device`] ties the pure parts together and owns all that is not pure: the mapped image, the
-//! slots' bytes, the locks.
+//! [`Device`] connects the pure parts and owns all that is not pure: the mapped image, the slots'
+//! bytes, the locks.
 //!
 //! - `cache` (pure): which frame is in which slot.
-//! - `growth`: the slots' memory is touched before a reader needs it.
-//! - `readahead` (pure): who reads sequentially, and how far to go ahead.
-//! - `brought`: frames of an image far away, brought before an engine is asked for.
+//! - `growth`: touches the slots' memory before a reader needs it.
+//! - `readahead` (pure): detects sequential readers and sizes their read-ahead.
+//! - `brought`: frames of a remote image, fetched before an engine is requested.
 //! - `inflate`: the kernel that runs on an engine.
-//! - [`stages`]: where the time of a block goes, for the papers' table.
+//! - [`stages`]: time of each stage of a block's read, for the papers' table.
 //!
-//! **The grain follows the load.** A read of one frame runs on the engine of the caller's own core.
-//! A read of several is a loop that the scheduler splits by what is idle: one reader gets all
-//! engines, many readers one each. Read-ahead is background work of whatever is left over.
+//! **Parallelism follows the load.** A read of one frame runs on the engine of the caller's own
+//! core. A read of several frames is a loop that the scheduler splits over the idle engines: one
+//! reader gets all engines, many readers get one each. Read-ahead is background work of the engines
+//! that are left over.
 //!
-//! **One inflates, others wait.** A slot being filled is write-locked before the cache says so;
-//! who finds it filling takes the read lock, and thus waits for exactly that frame. Who fills it
-//! waits for an engine and nothing else, and who has an engine waits for nothing, so there is no
-//! circle. Nobody waits for a slot: a reader that finds none inflates past the cache.
+//! **One reader decompresses, others wait.** A slot being filled is write-locked before the cache
+//! says so. A reader that finds it filling takes the read lock, and thus waits for exactly that
+//! frame. The reader that fills it waits only for an engine, and a reader that has an engine waits
+//! for nothing, so no cycle of waits is possible. No reader waits for a slot: a reader that finds
+//! none decompresses past the cache.
 //!
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
-//! inflated bytes' as a whole); memory stays within `memory_bytes`.
+//! decompressed bytes' as a whole); memory stays within `memory_bytes`.
 
 mod brought;
 mod cache;
@@ -55,13 +57,13 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// The class under which the scheduler keeps what inflating frames costs.
+/// The class under which the scheduler measures the cost of decompressing frames.
 pub const INFLATE_CLASS: ClassId = ClassId(1);
 
 /// The most that [`Device::read_with`] serves in one piece.
 const READ_WITH_BYTES_MAX: usize = 1 << 20;
 
-/// The most frames that one such read may touch; more go through a buffer.
+/// Most frames of one such read; larger reads go through a buffer.
 const PIECES_MAX: usize = 260;
 
 /// Frames and runs of holes that [`Device::extent`] looks through in one call.
@@ -70,20 +72,20 @@ const EXTENT_FRAMES_MAX: u64 = 65_536;
 /// Damaged frames that are remembered so that each is logged once.
 const LOGGED_FRAMES_MAX: usize = 1024;
 
-/// Memory of an engine besides its slot: the local store in a page of 2 MiB, the codecs' tables,
-/// the stack.
+/// Memory of an engine in addition to its slot: the local store in a page of 2 MiB, the codecs'
+/// tables, the stack.
 const ENGINE_BYTES: u64 = 5 << 19;
 
-/// Memory of the process besides: its heap, and the stacks and buffers of the threads that serve.
+/// Other memory of the process: its heap, and the stacks and buffers of the serving threads.
 const PROCESS_BYTES: u64 = 4 << 20;
 
 /// Options of [`Device::open`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
     /// The most memory in bytes that the device and its process hold: index, cache, engines, heap
-    /// and stacks, and the image where it is mapped (its pages belong to the page cache all the
-    /// same). The program's own pages, which all its processes share, do not count. A read of
-    /// several frames that finds too few slots holds its own length besides, until it is delivered.
+    /// and stacks, and the image where it is mapped (although its pages belong to the page cache).
+    /// The program's own pages, which all its processes share, do not count. A read of several
+    /// frames that finds too few slots additionally holds its own length, until it is delivered.
     pub memory_bytes: u64,
     /// Read-ahead of a sequential reader in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
@@ -102,7 +104,7 @@ impl Default for DeviceConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The file is no image that can be read.
+    /// The file is no readable image.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The system refused memory or a map.
@@ -118,15 +120,15 @@ pub enum DeviceError {
          more, or take fewer --engines"
     )]
     Memory {
-        /// The least that would do.
+        /// The least that suffices.
         needed_bytes: u64,
-        /// Of which for the index.
+        /// The part of it for the index.
         index_bytes: u64,
-        /// Engines, which take some, too.
+        /// Number of engines, each of which takes memory, too.
         engines: u64,
-        /// Of which so many frames.
+        /// The smallest number of frames in the cache.
         slots_min: u64,
-        /// Of this size.
+        /// Size of each of these frames.
         frame_bytes: u64,
         /// The limit given.
         memory_bytes: u64,
@@ -137,7 +139,7 @@ pub enum DeviceError {
 pub struct Device {
     index: Index,
     image: Image,
-    /// The image, where all of it may stay mapped in; see `inflate`.
+    /// The image, if all of it may stay mapped; see `inflate`.
     map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
@@ -155,14 +157,13 @@ pub struct Device {
 
 /// Listener to a device's first reads of frames; see [`Device::trace_into`].
 pub trait TraceSink: Send + Sync {
-    /// These frames are read now. Called by any thread that reads, before the bytes are there; must
+    /// These frames are being read. Called by any reading thread, before the bytes are there; must
     /// return at once.
     fn touched(&self, frames: std::ops::Range<u64>);
 }
 
 impl Device {
-    /// Opens `image`, a file or something far away, on the engines of `pool`. Blocks while the
-    /// tables are read.
+    /// Opens `image`, local or remote, on the engines of `pool`. Blocks while the tables are read.
     ///
     /// # Errors
     /// [`DeviceError`].
@@ -199,8 +200,8 @@ impl Device {
         read_ahead_bytes: u64,
     ) -> Result<Arc<Self>, DeviceError> {
         let frame_bytes = index.frame_bytes() as usize;
-        // Not touched now: a device that is never read should not take its cache's memory. Nor by
-        // those who read: see `growth`.
+        // Not touched now: a device that is never read should not take its cache's memory. Readers
+        // do not touch it either: see `growth`.
         let options = RegionOptions {
             huge: cache_pages(frame_bytes * budget.slots as usize),
             lock: false,
@@ -210,7 +211,7 @@ impl Device {
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
-        // All or nothing: a map of a part would have to be let go of and renewed while reading.
+        // All or nothing: a map of a part would have to be moved while reading.
         let image = image.into();
         let map = match (image.file(), usize::try_from(index.stored_bytes())) {
             (Some(file), Ok(bytes)) if budget.maps => Some(FileMap::new(file, 0, bytes)?),
@@ -218,7 +219,7 @@ impl Device {
         };
         // A stream that reads ahead over the whole cache pushes out what it is about to read.
         let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
-        // What the largest reads and the read-ahead of a few streams need at once.
+        // The need of the largest reads and of the read-ahead of a few streams at once.
         let ahead_slots = read_ahead_bytes as usize / frame_bytes;
         let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
         let device = Arc::new(Self {
@@ -238,12 +239,12 @@ impl Device {
             background: OnceLock::new(),
             trace: OnceLock::new(),
         });
-        // Weak: the pool may hold posted work longer than anybody holds the device.
+        // Weak: the pool may hold posted work longer than any caller holds the device.
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
         let _ = device.background.set(ahead);
         if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
             tracing::warn!("the cache takes its memory while it is read: no thread: {error}");
-            // Nobody would ever open them otherwise.
+            // No other thread would open them.
             device.cache.lock().open_slots(device.slots.len());
         }
         Ok(device)
@@ -285,8 +286,8 @@ impl Device {
         self.slots.len()
     }
 
-    /// Forgets every cached frame that nobody is reading and gives its memory back; for benches
-    /// that tell cold from warm.
+    /// Evicts every cached frame that no reader has pinned and gives its memory back; for benches
+    /// that compare cold with warm caches.
     pub fn drop_cache(&self) {
         self.release(Duration::ZERO, usize::MAX);
         if let Some(map) = &self.map {
@@ -294,7 +295,7 @@ impl Device {
         }
     }
 
-    /// The stretch of data or hole that begins at `offset` of a raw image.
+    /// The extent of data or hole that begins at `offset` of a raw image.
     fn file_extent(&self, offset: u64) -> Extent {
         use rustix::fs::{SeekFrom, seek};
         let end = self.index.raw_bytes();
@@ -304,7 +305,7 @@ impl Device {
                 zero: false,
             };
         };
-        // Where the file system knows no holes, all is data.
+        // If the file system does not report holes, all is data.
         let data = match seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data.min(end),
             Err(rustix::io::Errno::NXIO) => end,
@@ -331,19 +332,19 @@ impl Device {
         let mut cache = self.cache.lock();
         cache.set_tick(self.seconds());
         cache.release_idle(idle.as_secs(), limit, |slot| {
-            // Unpinned and not filling: nobody holds this lock, nor can anyone take a pin
+            // Unpinned and not filling: no reader holds this lock, nor can one take a pin
             // meanwhile.
             if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
-                // A refusal only means that the memory stays ours.
+                // A refusal only means that the process keeps the memory.
                 let _ = bytes.release_pages();
             }
         });
     }
 
-    /// Logs what is wrong with a frame, once.
+    /// Logs a frame's damage, once.
     fn log_damage(&self, frame: u64, error: &ReadError) {
         let mut logged = self.logged.lock();
-        // A reader that tries again and again must not fill the log, nor the set the memory.
+        // A reader that retries must fill neither the log nor the memory of this set.
         if logged.len() < LOGGED_FRAMES_MAX && logged.insert(frame) {
             tracing::error!("{error}; reads that touch it get an I/O error");
         }
@@ -394,7 +395,7 @@ impl BlockSource for Device {
         let zero = self.index.is_zero(first);
         let frames = self.index.frames();
         // A run of holes is one step. Bounded, since a client may ask for the extents of an image
-        // of many frames; whoever wants to know more asks again from where this ends.
+        // of many frames; a client that needs more asks again from the end.
         let mut end = first;
         for _ in 0..EXTENT_FRAMES_MAX {
             if end >= frames || self.index.is_zero(end) != zero {
@@ -425,7 +426,7 @@ impl BlockSource for Device {
 /// Division of `memory_bytes`.
 struct Budget {
     slots: u64,
-    /// The fewest with which every engine can serve a largest read.
+    /// The fewest slots with which every engine can serve a largest read.
     slots_min: u64,
     /// True when the whole image may be mapped in at once.
     maps: bool,
@@ -438,8 +439,7 @@ impl Budget {
         // Enough that every engine can serve one largest read and read ahead of it.
         let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
-        // Compressed bytes on their way to an engine, and a frame that has no slot: one buffer
-        // each.
+        // For each engine a buffer for compressed bytes and one for a frame without a slot.
         let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max()) + frame_bytes;
         let fixed_bytes = PROCESS_BYTES + index_bytes + engines * engine_bytes + frame_bytes;
         let needed_bytes = fixed_bytes + slots_min * frame_bytes;
@@ -457,7 +457,7 @@ impl Budget {
         let maps = index.stored_bytes() <= free_bytes / MAP_SHARE;
         let map_bytes = if maps { index.stored_bytes() } else { 0 };
         let frames_bytes = (free_bytes - map_bytes).min(
-            // A cache larger than what is stored of the device is of no use.
+            // A cache larger than the device's stored frames is of no use.
             (index.stored_frames().saturating_add(slots_min)).saturating_mul(frame_bytes),
         );
         Ok(Self {
@@ -468,8 +468,8 @@ impl Budget {
     }
 }
 
-/// Pages for a cache of so many bytes: small ones where this machine was found to gain nothing from
-/// larger ones; never reserved ones, which could not be given back slot by slot.
+/// Page size for a cache of `bytes`: small pages where this machine was measured to gain nothing
+/// from larger ones. Reserved huge pages are never used: they could not be given back slot by slot.
 fn cache_pages(bytes: usize) -> HugePages {
     let learned = PageAdvice::of_this_machine();
     match learned.map(|learned| learned.advise(bytes).page_bytes <= region::page_bytes()) {
@@ -481,7 +481,7 @@ fn cache_pages(bytes: usize) -> HugePages {
 /// Streams for whose read-ahead the cache has room from the beginning.
 const OPEN_STREAMS: usize = 4;
 
-/// One part in so many of the memory may be the mapped image.
+/// The mapped image takes at most one part in this many of the memory.
 const MAP_SHARE: u64 = 4;
 
 /// Read-ahead as background work; the token is the frame.

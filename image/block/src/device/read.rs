@@ -1,19 +1,21 @@
-//! A read's way through the device.
+//! The read path of the device.
 //!
 //! Three paths, all of which end in [`Device::inflate`] on some engine:
-//! - one frame, without a copy: delivered as soon as the wanted bytes are out, from the slot;
-//! - several frames, without a copy: claimed together, inflated as one loop, delivered together;
-//! - into the caller's buffer: whole frames are inflated straight into it, past the cache (the
-//!   kernel's page cache keeps them: the export is FUSE or ublk), edges go through the cache.
+//! - one frame, without a copy: delivered from the slot as soon as the wanted bytes are
+//!   decompressed;
+//! - several frames, without a copy: claimed together, decompressed as one loop, delivered
+//!   together;
+//! - into the caller's buffer: whole frames are decompressed straight into it, past the cache (the
+//!   kernel's page cache keeps them: the export is FUSE or ublk); edges go through the cache.
 //!
-//! **Nobody waits for a slot.** A reader that finds every slot pinned inflates past the cache:
-//! whole frames into a buffer of the read's own, a part of a frame in the engine's spare frame.
-//! Pins are given back by readers, one of which may be the reader itself, so waiting for them would
-//! need an order among readers that nothing enforces.
+//! **No reader waits for a slot.** A reader that finds every slot pinned decompresses past the
+//! cache: whole frames into a buffer of the read's own, a part of a frame into the engine's spare
+//! frame. Readers release pins, and the waiting reader may itself be one of them. Waiting for pins
+//! would need an order among readers that nothing enforces.
 //!
-//! Must stay true: whoever holds a [`Claim`] waits for nothing but an engine until it is filled,
-//! and who holds an engine waits for nothing of the device's: all waits end at somebody who
-//! inflates. `deliver` is called exactly once, whatever happens.
+//! Must stay true: the owner of a [`Claim`] waits only for an engine until the claim is filled, and
+//! the holder of an engine waits for nothing of the device's. So each chain of waits ends at a
+//! thread that decompresses. `deliver` is called exactly once, whatever happens.
 
 use super::brought::Brought;
 use super::cache::{Lookup, SlotId};
@@ -30,31 +32,31 @@ use sidecore_sys::SlotBuf;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Fills of a frame by others that a reader joins in vain before it inflates the frame
-/// by itself and for itself.
+/// Failed fills by others that a reader joins before it decompresses the frame itself, past the
+/// cache.
 const JOINS_MAX: usize = 4;
 
-/// Read-ahead stops posting when so much background work waits per engine.
+/// Read-ahead is posted only up to this many waiting items per engine.
 const AHEAD_BACKLOG_PER_ENGINE: usize = 32;
 
 /// A pinned slot.
 struct Pin<'d> {
     device: &'d Device,
     slot: SlotId,
-    /// True when this reader is done with the frame and will not come back to it.
+    /// True when this reader is done with the frame and will not return to it.
     spent: bool,
 }
 
 /// A pinned slot that this reader must fill; failed, if it is dropped before.
 struct Claim<'d> {
-    /// Dropped before `pin`, so that nobody finds the slot free and its lock taken.
+    /// Dropped before `pin`, so that no look-up finds the slot free and its lock taken.
     bytes: Option<RwLockWriteGuard<'d, SlotBuf>>,
     pin: Pin<'d>,
     frame: u64,
     again: bool,
-    /// The cache was told already that only the frame's beginning will come; see [`Cache::leave`].
+    /// The cache already knows that only the frame's beginning will come; see [`Cache::leave`].
     left: bool,
-    /// Result of inflating: bytes that are valid from the frame's beginning.
+    /// Result of decompressing: bytes that are valid from the frame's beginning.
     result: Option<Result<usize, ReadError>>,
 }
 
@@ -74,7 +76,7 @@ enum Taken<'d> {
     Claimed(Claim<'d>),
 }
 
-/// A whole frame that is inflated straight into the caller's buffer.
+/// A whole frame that is decompressed straight into the caller's buffer.
 struct Direct<'b> {
     frame: u64,
     out: &'b mut [u8],
@@ -85,7 +87,7 @@ impl<'d> Pin<'d> {
     fn lock(&self) -> RwLockReadGuard<'d, SlotBuf> {
         let slot = &self.device.slots[self.slot.0 as usize];
         if task::is_task() {
-            // Whoever fills the slot may be a task of this very thread, parked: it must go on.
+            // The filler of the slot may be a task of this very thread, parked: it must continue.
             return task::wait_for(|| slot.try_read());
         }
         slot.read()
@@ -108,8 +110,8 @@ impl Drop for Pin<'_> {
 impl<'d> Claim<'d> {
     /// The claim of a slot that the cache has just given to `frame`.
     ///
-    /// To be called before the cache is unlocked: nobody can then find the slot filling and take
-    /// its lock first. It was unpinned, so no reader holds that lock.
+    /// To be called before the cache is unlocked: no other reader can then find the slot filling
+    /// and take its lock first. The slot was unpinned, so no reader holds that lock.
     fn new(device: &'d Device, slot: SlotId, frame: u64, again: bool, spent: bool) -> Self {
         Self {
             bytes: Some(device.slots[slot.0 as usize].write()),
@@ -125,7 +127,7 @@ impl<'d> Claim<'d> {
         }
     }
 
-    /// Tells the cache how it went and lets readers in.
+    /// Reports the outcome to the cache and admits readers.
     fn publish(&mut self) {
         if !self.left {
             let mut cache = self.pin.device.cache.lock();
@@ -156,8 +158,8 @@ impl Device {
         if len == 0 {
             return deliver(Ok(&[]));
         }
-        // Before the read, which may take long: a second request of the same stream must find the
-        // stream known.
+        // Before the read, which may take long: the stream must be known when its next request
+        // arrives.
         let (sequential, ahead) = self.observe(offset, len);
         let first = self.index.frame_at(offset);
         let last = self.index.frame_at(offset + len as u64 - 1);
@@ -171,8 +173,8 @@ impl Device {
             self.read_one(first, &brought, range, !sequential, begun, deliver);
         } else if last - first < PIECES_MAX as u64 {
             let frames = first..last + 1;
-            // Its pins and claims are gone when it returns, so that the buffered read, which takes
-            // slots itself, can never wait for this very reader.
+            // All its pins and claims are released when it returns; the buffered read takes slots
+            // itself and must not wait for this very reader.
             let keep = !sequential;
             let bytes = offset..offset + len as u64;
             if !self.read_many(frames, &brought, bytes, keep, begun, deliver) {
@@ -181,7 +183,7 @@ impl Device {
         } else {
             self.read_buffered(&brought, offset, len, deliver);
         }
-        // After the delivery: the reader has its bytes, and the engine it used is idle again.
+        // After the delivery: the reader has its bytes, and its engine is idle again.
         self.post_ahead(ahead);
     }
 
@@ -193,12 +195,12 @@ impl Device {
         }
         let first = self.index.frame_at(offset);
         let last = self.index.frame_at(offset + dst.len() as u64 - 1);
-        // All at once: the edges and the middle would take a round trip each.
+        // All at once: separate fetches of the edges and the middle would take a round trip each.
         let brought = self.bring(first..last + 1, &(0..0))?;
         self.inflate_into(&brought, offset, dst)
     }
 
-    /// As [`Self::read_into_buffer`], of a range inside the device whose frames were brought.
+    /// As [`Self::read_into_buffer`], of a range inside the device whose frames were fetched.
     fn inflate_into(
         &self,
         brought: &Brought,
@@ -213,8 +215,9 @@ impl Device {
             let frame = self.index.frame(first);
             let within = (at - frame.raw_offset) as usize;
             let here = (frame.raw_bytes as usize - within).min(rest.len());
-            // An edge's other part is likely to be wanted by the neighbouring read; a whole frame
-            // will be kept by the kernel's page cache, and twice would be once too often.
+            // The neighbouring read probably needs the other part of an edge frame, so edges are
+            // cached. Whole frames are kept by the kernel's page cache; the device need not keep
+            // them too.
             if here < frame.raw_bytes as usize {
                 let (part, others) = std::mem::take(&mut rest).split_at_mut(here);
                 self.copy_one(first, brought, within, part, begun)?;
@@ -229,14 +232,14 @@ impl Device {
         Ok(())
     }
 
-    /// Background: inflates a frame into the cache, unless it is there.
+    /// Background: decompresses a frame into the cache, unless it is there.
     pub(super) fn fill_ahead(&self, core: &mut Core, frame: u64) {
         if frame >= self.index.frames() || self.index.is_zero(frame) {
             return;
         }
         let want = self.index.frame(frame).raw_bytes as usize;
-        // Not to be kept by the clock (`keep`): a reader that never comes for it must not cost one
-        // that comes back to its own. A full cache is no reason to go on: nothing would hold it.
+        // Without `keep`: if no reader comes for the frame, it must not displace frames in use.
+        // With a full cache the work is dropped, for the result could not be kept.
         if let Some(Taken::Claimed(mut claim)) = self.try_take(frame, want, false, false) {
             self.fill(core, &mut claim, &Brought::default(), Instant::now());
             if let Some(Err(error)) = &claim.result {
@@ -245,9 +248,9 @@ impl Device {
         }
     }
 
-    /// True when the read is part of a stream, and which bytes to inflate ahead of it.
+    /// Returns true when the read is part of a stream, and the bytes to decompress ahead of it.
     fn observe(&self, offset: u64, len: usize) -> (bool, Range<u64>) {
-        // Off, for a file and for whatever is far away.
+        // Off, for local and remote images alike.
         if self.read_ahead_bytes == 0 {
             return (false, 0..0);
         }
@@ -257,9 +260,9 @@ impl Device {
         (advice.sequential, advice.ahead)
     }
 
-    /// Gives whatever engines are left something to inflate ahead of a sequential reader.
+    /// Posts read-ahead for a sequential reader to the engines that are left over.
     fn post_ahead(&self, ahead: Range<u64>) {
-        // Of an image far away the bytes are on their way; an engine would only wait for them.
+        // Frames of a remote image are already in flight; an engine would only wait for them.
         if self.image.far().is_some() {
             return;
         }
@@ -275,7 +278,7 @@ impl Device {
         let last = stored.last().unwrap_or(first);
         let (start, end) = (self.index.frame(first), self.index.frame(last));
         let end = end.offset + u64::from(end.stored_bytes);
-        // The disk can begin even where no engine is free to.
+        // The disk read can begin even if no engine is free.
         self.advise_willneed(start.offset..end);
         // Others are reading, or every engine is busy: they keep the engines at work, and this
         // reader comes to these frames soon.
@@ -283,7 +286,7 @@ impl Device {
             return;
         }
         for frame in self.index.stored_in(first..last + 1) {
-            // Read-ahead that waits long is done after the reader has been there.
+            // Read-ahead that waits too long would be done after the reader has passed.
             let full = self.pool.backlog() >= AHEAD_BACKLOG_PER_ENGINE * self.pool.engines();
             if full || !self.pool.post(background, frame) {
                 return;
@@ -296,7 +299,7 @@ impl Device {
         let mut cache = self.cache.lock();
         let found = cache.look_up(frame, want as u32, keep);
         if cache.take_growth_request() {
-            // Only rings a thread's bell: touching memory here would be this reader's wait.
+            // Only wakes the growth thread: touching memory here would delay this reader.
             self.growth.request();
         }
         let pin = |slot| Pin {
@@ -327,19 +330,19 @@ impl Device {
         if self.index.is_zero(frame) {
             return deliver(Ok(&[&self.zeros[range]]));
         }
-        // A stream comes in pieces; only the one that ends the frame is done with it.
+        // A stream reads a frame in pieces; only the piece that ends it is done with it.
         let spent = !keep && range.end == self.index.frame(frame).raw_bytes as usize;
         for _ in 0..JOINS_MAX {
             match self.try_take(frame, range.end, keep, spent) {
                 None => break,
                 Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
                 Some(Taken::Joined(pin)) => {
-                    // Waits for whoever fills the frame, who holds this lock for writing.
+                    // Waits for the filler of the frame, which holds this lock for writing.
                     let bytes = pin.lock();
                     if pin.is_ready(frame, range.end) {
                         return deliver(Ok(&[&bytes[range]]));
                     }
-                    // It failed: look again, the frame may be sound by now.
+                    // The filler failed: look up again, another fill may succeed.
                 }
                 Some(Taken::Claimed(claim)) => {
                     return self.fill_one(claim, brought, range, keep, begun, deliver);
@@ -349,7 +352,7 @@ impl Device {
         self.read_aside(frame, brought, range, begun, deliver);
     }
 
-    /// Inflates a frame in the engine's spare frame, past the cache, and delivers from there.
+    /// Decompresses a frame in the engine's spare frame, past the cache, and delivers from there.
     fn read_aside(
         &self,
         frame: u64,
@@ -364,7 +367,7 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            // Nobody else can see the spare frame, so its rest is of no use to anybody.
+            // No other reader can see the spare frame, so the rest of the frame is not needed.
             After::Leave
         };
         let result = self.pool.call(|core| {
@@ -387,10 +390,10 @@ impl Device {
         }
     }
 
-    /// Inflates a claimed frame and delivers as soon as the wanted bytes are there. What then
-    /// happens with the rest: it is finished for the cache if the reader is sequential, came back
-    /// to this frame, or is not alone with it; a random reader's frame is left as it is, because
-    /// the next read is elsewhere and waits for this engine.
+    /// Decompresses a claimed frame and delivers as soon as the wanted bytes are there. The rest is
+    /// finished for the cache if the reader is sequential, has returned to this frame, or is not
+    /// the only one. A random reader's frame is left there, because the next read is elsewhere and
+    /// waits for this engine.
     fn fill_one(
         &self,
         mut claim: Claim<'_>,
@@ -407,11 +410,12 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            // Of a far image the bytes are here now; they may not be when its rest is wanted.
+            // The compressed bytes of a remote image are here now; they may be gone when the rest
+            // is wanted.
             if !keep || again || self.image.far().is_some() {
                 return After::Finish;
             }
-            // One step: a reader that joins from here on sees how much there is, and one that has
+            // One atomic step: a reader that joins later sees how much is valid, and one that
             // joined before gets the whole frame.
             claim.left = self.cache.lock().leave(slot, wanted.len() as u32);
             if claim.left {
@@ -434,7 +438,7 @@ impl Device {
             });
             claim.result = Some(result);
         }
-        // Now, not at the end of scope: readers that joined should not wait for our log.
+        // Now, not at the end of the scope: readers that joined should not wait for our logging.
         claim.publish();
         if let Some(Err(error)) = &claim.result {
             self.log_damage(frame, error);
@@ -444,9 +448,9 @@ impl Device {
         }
     }
 
-    /// Several frames, delivered together from their slots. False, and nothing delivered or held,
-    /// when slots ran out or another reader failed on a frame that this one had joined: the read
-    /// has to go past the cache then.
+    /// Several frames, delivered together from their slots. False, with nothing delivered or held,
+    /// when slots ran out or a frame that was joined failed: the read then has to go past the
+    /// cache.
     fn read_many(
         &self,
         frames: Range<u64>,
@@ -472,8 +476,8 @@ impl Device {
             .for_each(INFLATE_CLASS, &mut claims, |core, claim| {
                 self.fill(core, claim, brought, claimed)
             });
-        // All of them before the first lock below: two readers, each of which joined a frame of the
-        // other's, would wait for one another.
+        // All claims are filled before the first lock below: otherwise two readers that each joined
+        // a frame of the other's would wait for one another.
         for claim in &mut claims {
             claim.publish();
         }
@@ -500,8 +504,8 @@ impl Device {
             let guard = pin.lock();
             let whole = self.index.frame(frame).raw_bytes as usize;
             if matches!(piece, Piece::Joined(_)) && !pin.is_ready(frame, whole) {
-                // The one who was inflating it failed. Our pins go before we start over: they may
-                // be all the slots there are.
+                // The reader that was decompressing it failed. Our pins are released before we
+                // start over: they may be all the slots there are.
                 return false;
             }
             guards.push(Some(guard));
@@ -537,7 +541,7 @@ impl Device {
             let want = self.index.frame(frame).raw_bytes;
             let lookup = cache.look_up(frame, want, keep);
             if lookup == Lookup::Full {
-                // The cache is still locked, so nobody has seen these claims and joined them.
+                // The cache is still locked, so no reader has seen these claims and joined them.
                 found.iter().for_each(|lookup| cache.undo(lookup));
                 return false;
             }
@@ -553,7 +557,7 @@ impl Device {
                 raw_bytes,
                 ..
             } = self.index.frame(frame);
-            // The last frame may go on past the read: the stream will be back for it.
+            // The last frame may extend past the read: the stream will return to it.
             let spent = !keep && raw_offset + u64::from(raw_bytes) <= end;
             let pin = |slot| Pin {
                 device: self,
@@ -577,7 +581,7 @@ impl Device {
         true
     }
 
-    /// Inflates the whole of a claimed frame; the claim keeps the result.
+    /// Decompresses the whole of a claimed frame; the claim keeps the result.
     fn fill(&self, core: &mut Core, claim: &mut Claim<'_>, brought: &Brought, claimed: Instant) {
         let whole = self.index.frame(claim.frame).raw_bytes as usize;
         if let Some(bytes) = claim.bytes.as_mut() {
@@ -589,8 +593,8 @@ impl Device {
     }
 
     /// A read that is served through a buffer of its own: more frames than fit one delivery, more
-    /// than there are slots, or a frame that another reader failed to inflate. The caller holds no
-    /// pins.
+    /// than there are slots, or a frame that another reader failed to decompress. The caller holds
+    /// no pins.
     fn read_buffered(&self, brought: &Brought, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         let mut buffer = vec![0; len];
         match self.inflate_into(brought, offset, &mut buffer) {
@@ -648,8 +652,8 @@ impl Device {
             if self.index.is_zero(frame) {
                 out.fill(0);
             } else if self.cache.lock().contains(frame) {
-                // A copy is cheaper than inflating. Not taken now: a pin held across the loop below
-                // would be one more that others run short of.
+                // A copy is cheaper than decompressing. Not pinned now: a pin held across the loop
+                // below would be missing to other readers.
                 cached.push((frame, out));
             } else {
                 direct.push(Direct {
@@ -674,7 +678,7 @@ impl Device {
             });
         for direct in direct {
             let result = match direct.result {
-                // No frame is empty: its turn never came.
+                // No frame is empty: this one was never started.
                 Ok(0) => Err(unfilled(direct.frame, &filled)),
                 other => other,
             };
@@ -683,7 +687,7 @@ impl Device {
                 return Err(error);
             }
         }
-        // It may have been pushed out meanwhile; then this inflates it after all.
+        // It may have been evicted meanwhile; then this decompresses it after all.
         for (frame, out) in cached {
             self.copy_one(frame, brought, 0, out, begun)?;
         }
@@ -691,7 +695,7 @@ impl Device {
     }
 }
 
-/// Why a frame was never begun: another of the same loop panicked.
+/// The error of a frame that was never started: another frame of the same loop panicked.
 fn unfilled(frame: u64, loop_result: &Result<(), sidecore_offload::OffloadError>) -> ReadError {
     let reason = match loop_result {
         Ok(()) => "it was not inflated".to_owned(),

@@ -1,18 +1,18 @@
-//! Finds sequential readers, and says how far to read ahead of them.
+//! Detects sequential readers, and decides how far to read ahead of them.
 //!
-//! Why here: pure, so that it can be tested from a seed. Several clients, and several connections
-//! of one client, may read at once, each in a stream of its own. A stream begins with reads that
-//! follow one another exactly; once it is established, its reads may overtake one another by
+//! Why here: pure, so that a seeded test can drive it. Several clients, and several connections of
+//! one client, may read at once, each in a stream of its own. A stream begins with exactly
+//! consecutive reads; once it is established, its reads may overtake one another by
 //! [`SLACK_BYTES`].
-//! Must stay true: a random reader never causes read-ahead; what is asked for ahead of a stream
-//! never exceeds the window limit (so that read-ahead cannot pull in a whole image or push out the
-//! cache); nothing is asked for twice in one stream.
+//! Must stay true: a random reader never causes read-ahead; the bytes requested ahead of a stream
+//! never exceed the window limit (so that read-ahead can neither load a whole image nor flush the
+//! cache); nothing is requested twice in one stream.
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
 use std::ops::Range;
 
-/// Streams that are told apart at once; the one used longest ago makes room.
+/// Streams that are tracked at once; the least recently used one makes room.
 pub(crate) const STREAMS_MAX: usize = 16;
 
 /// Reads of an established stream may be out of order by this many bytes.
@@ -21,7 +21,7 @@ pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 /// Exact continuations that establish a stream.
 const RUN_MIN: u32 = 2;
 
-/// Reads, of all streams, after which a stream that had none of them is taken to have ended.
+/// A stream without a read among this many reads of all streams is taken to have ended.
 const BUSY_READS: u64 = 256;
 
 /// The first window.
@@ -33,13 +33,13 @@ struct Stream {
     start: u64,
     /// The byte after the furthest one read.
     next: u64,
-    /// Bytes up to here were asked for ahead of time.
+    /// Bytes up to here were requested ahead of time.
     ahead: u64,
     /// Reads that continued this stream exactly.
     run: u32,
     /// Bytes that were read in it.
     read: u64,
-    /// Bytes that it may have asked for ahead of it from its start, on others' account.
+    /// Bytes that it may read ahead from its start, earned by earlier streams.
     credit: u64,
     /// When it was last used; 0 for never.
     used: u64,
@@ -57,22 +57,22 @@ impl Stream {
     }
 }
 
-/// Limit of what is asked for ahead of one stream, in bytes; 0 turns read-ahead off.
+/// Limit of the bytes requested ahead of one stream; 0 turns read-ahead off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
     /// Doubles with each read up to this: for files of this machine, where a wrong guess is cheap.
     Doubling(u64),
-    /// As much as the stream has read, up to this: for images far away, where whatever is brought
-    /// in vain takes the link from others, and where a long stream needs the link's whole product
-    /// of bandwidth and delay under way. After a long stream the next one starts with half of what
-    /// that one had read, and so on: a copy goes through a disk in long pieces, several at once,
-    /// while the files of a tree use up what is left of it soon.
+    /// As much as the stream has read, up to this: for remote images. There, frames fetched in vain
+    /// take the link from other readers, and a long stream needs the link's whole bandwidth-delay
+    /// product in flight. After a long stream the next one starts with half of the bytes that it
+    /// had read, and so on: a copy goes through a disk in long pieces, several at once, while the
+    /// files of a tree soon use up the rest of that credit.
     Earned(u64),
 }
 
 impl Window {
-    /// One part in so many of a window is asked for at a time. Half of a window that fills a link
-    /// would leave it idle until the reader has come half-way.
+    /// Divisor: this fraction of a window is requested at a time. Half of a window that fills a
+    /// link would leave the link idle until the reader has come half-way.
     fn part(self) -> u64 {
         match self {
             Self::Doubling(_) => 2,
@@ -96,7 +96,7 @@ impl Window {
 pub(crate) struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
-    /// Bytes that the longest stream of late has read, halved with each new one.
+    /// Bytes read by the longest recent stream, halved with each new one.
     credit: u64,
 }
 
@@ -105,13 +105,13 @@ pub(crate) struct ReadAhead {
 pub(crate) struct Advice {
     /// True when the read belongs to an established stream.
     pub sequential: bool,
-    /// Bytes to inflate ahead of time; empty for random readers.
+    /// Bytes to decompress ahead of time; empty for random readers.
     pub ahead: Range<u64>,
 }
 
 impl ReadAhead {
-    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and says how
-    /// much of `window` to ask for now.
+    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and returns how
+    /// much of `window` to request now.
     pub(crate) fn observe(
         &mut self,
         offset: u64,
@@ -124,6 +124,7 @@ impl ReadAhead {
         let end = offset.saturating_add(len).min(size_bytes);
         let mut streams = self.streams.iter();
         let Some(at) = streams.position(|stream| stream.continues(offset)) else {
+            // Halved for each new stream: random reads use the credit up.
             self.credit /= 2;
             if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
                 *oldest = Stream {
@@ -144,6 +145,7 @@ impl ReadAhead {
         let stream = &mut self.streams[at];
         stream.used = clock;
         stream.read = stream.read.saturating_add(len);
+        // Reads within the slack keep the stream alive, but only exact continuations establish it.
         if offset == stream.next {
             stream.run = stream.run.saturating_add(1);
         }
@@ -157,13 +159,14 @@ impl ReadAhead {
         self.credit = self.credit.max(stream.read);
         let (part, own) = (window.part(), window.of(stream));
         let window = match window {
+            // Remote streams share one link, so their windows are divided among the busy ones.
             Window::Doubling(_) => own,
             Window::Earned(_) => self.shared(at, own),
         };
         let stream = &mut self.streams[at];
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
-        // Ask for a part of a window at a time rather than read by read: fewer wake-ups.
+        // Request a part of a window at a time rather than read by read: fewer wake-ups.
         if until - from < (window / part).max(1) && until != size_bytes {
             return Advice {
                 sequential: true,
@@ -177,15 +180,15 @@ impl ReadAhead {
         }
     }
 
-    /// The part of `own` that is for the stream at `at`, of those that read at the same time.
+    /// The share of `own` for the stream at `at`, among the streams that read at the same time.
     fn shared(&self, at: usize, own: u64) -> u64 {
         let stream = &self.streams[at];
         let others = (self.streams.iter())
             .filter(|it| it.start != stream.start && it.is_busy(self.clock))
             .map(|it| it.start);
-        // The link's product of bandwidth and delay is one for all of them.
+        // All of them share one bandwidth-delay product.
         let part = own / (others.clone().count() as u64 + 1);
-        // What another stream has read lately need not come again: it went through there.
+        // Frames that another stream has read lately need not be fetched again.
         let begun = others.filter(|&start| start >= stream.next).min();
         begun.map_or(part, |start| part.min(start - stream.next))
     }

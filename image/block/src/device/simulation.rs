@@ -1,8 +1,8 @@
 //! Many readers, few slots: whatever they hold and want, each read ends, with the right bytes.
 //!
-//! Why here: a cache is sized so that slots seldom run out; these devices have one to a few, so
-//! that they always do. A reader that waits for ever is found by progress, not by the clock: the
-//! number of reads is fixed, so sooner or later nobody else moves.
+//! Why here: a cache is sized so that slots seldom run out; these devices have one to a few slots,
+//! so that they always do. A reader that waits for ever is found by progress, not by the clock: the
+//! number of reads is fixed, so sooner or later no other reader makes progress.
 
 use super::tests::{FRAME_BYTES, Packed, packed, pool, read_into, read_with};
 use super::*;
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
-/// A device with so many slots, whatever its frames and engines ask for.
+/// A device with `slots` slots, however many its frames and engines call for.
 fn open_with_slots(image: &File, pool: Arc<Pool>, slots: u64, maps: bool) -> Arc<Device> {
     let file = image.try_clone().unwrap();
     let index = Index::open(&file).unwrap();
@@ -72,15 +72,15 @@ impl Reader<'_> {
     }
 }
 
-/// Reads done in all, and who has ended.
+/// Count of all finished reads, and which readers have ended.
 #[derive(Clone)]
 struct Progress {
     reads: Arc<AtomicU64>,
     ended: Sender<()>,
 }
 
-/// Waits for `readers` that run elsewhere. Fails when all of them stand still: that is a matter of
-/// who waits for whom, and only a little of the machine's speed.
+/// Waits for `readers` that run in other threads. Fails when none of them makes progress: a
+/// deadlock, which depends only a little on the machine's speed.
 fn watch(case: &str, readers: usize, run: impl FnOnce(Progress)) {
     let (ended, endings) = channel();
     let reads = Arc::new(AtomicU64::new(0));

@@ -5,7 +5,7 @@
 //! | CLOOP driver -> ULD daemon | request to this device (measured by the export) |
 //! | set-up in ULD daemon | `set_up`: range, cache, claim of a slot |
 //! | ULD daemon -> SPE | `hand_over`: waiting for an engine, or waking one |
-//! | set-up in SPE | `get`: bringing the compressed bytes, checking them |
+//! | set-up in SPE | `get`: getting the compressed bytes, checking them |
 //! | decompression | `inflate` |
 //!
 //! Must stay true: recording is a few relaxed additions; reading the clock is the caller's cost
@@ -20,9 +20,9 @@ pub enum Stage {
     SetUp,
     /// From the claimed slot to the kernel running on an engine.
     HandOver,
-    /// Bringing the compressed bytes to the engine and checking them.
+    /// Getting the compressed bytes to the engine and checking them.
     Get,
-    /// Inflating, until the wanted bytes are there.
+    /// Decompressing, until the wanted bytes are there.
     Inflate,
 }
 
@@ -80,7 +80,7 @@ impl Stages {
         times.sum_ns.load(Ordering::Relaxed) as f64 / count.max(1) as f64
     }
 
-    /// The time in ns below which `share` (0 to 1) of the blocks stayed, to within 20 %; 0 where
+    /// The time in ns that `share` (0 to 1) of the blocks did not exceed, to within 20 %; 0 where
     /// nothing was recorded.
     #[must_use]
     pub fn quantile_ns(&self, stage: Stage, share: f64) -> f64 {
@@ -93,6 +93,7 @@ impl Stages {
                 return if total == 0 {
                     0.0
                 } else {
+                    // Bounds of buckets are half powers of two; this is the middle of one.
                     2_f64.powf((index as f64 + 0.5) / 2.0)
                 };
             }

@@ -61,7 +61,7 @@ pub(crate) struct Packed {
 pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
     let directory = tempfile::tempdir().unwrap();
     let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
-    // cloop cannot say how long its last block is.
+    // cloop does not store the length of its last block.
     let raw = contents(bytes.next_multiple_of(FRAME_BYTES as usize), 0x5eed);
     std::fs::write(&source, &raw).unwrap();
     let options = Options {
@@ -208,7 +208,7 @@ fn a_cache_of_the_least_size_still_serves_everyone() {
     assert!((device.cache_slots() * FRAME_BYTES as usize) < packed.raw.len());
 }
 
-/// The device knows nothing of tasks; readers that are tasks of one or two threads wait for one
+/// The device does not depend on tasks; readers that are tasks of one or two threads wait for one
 /// another's frames, in a cache that is too small for all.
 #[test]
 fn readers_that_are_tasks_of_few_threads_never_wait_for_themselves() {
@@ -242,8 +242,7 @@ fn a_sequential_reader_finds_frames_inflated_ahead() {
     for (index, chunk) in packed.raw.chunks(FRAME_BYTES as usize).enumerate() {
         let got = read_with(&device, (index * FRAME_BYTES as usize) as u64, chunk.len()).unwrap();
         assert!(got == chunk);
-        // A reader that does something with what it read, for as long as the engines need to do
-        // what was left to them.
+        // A reader that processes its bytes for as long as the engines need to finish their work.
         let begun = std::time::Instant::now();
         while device.pool().backlog() > 0 || device.pool().engines_idle() < 2 {
             assert!(
@@ -332,8 +331,8 @@ fn damage_fails_the_reads_that_touch_it_and_no_others() {
     }
 }
 
-/// The check covers the whole frame: nothing of one that is damaged only at its end is delivered,
-/// not even the bytes before the damage.
+/// The check covers the whole frame: a frame that is damaged only at its end delivers no bytes, not
+/// even those before the damage.
 #[test]
 fn damage_at_a_frames_end_keeps_its_beginning_back() {
     for format in [Format::Zstd, Format::Lz4] {
@@ -356,13 +355,13 @@ fn damage_at_a_frames_end_keeps_its_beginning_back() {
                 assert_eq!(refused.errno(), libc::EIO, "{format:?}: {refused}");
             }
             packed.image.write_all_at(&byte, last).unwrap();
-            // Nothing of it was kept.
+            // None of its bytes were cached.
             assert!(read_with(&device, start, 4096).unwrap() == expected);
         }
     }
 }
 
-/// The file is cut short under an open device: an error for what is gone, the rest still reads.
+/// The file is truncated under an open device: an error for the missing part, the rest still reads.
 #[test]
 fn an_image_cut_short_while_open_fails_without_dying() {
     for (format, which) in FORMATS

@@ -1,9 +1,9 @@
 //! An image and the layers above it, as one device.
 //!
-//! Why here: a read takes each grain from the uppermost layer that has it, and from the image where
-//! none has; a write goes to the top layer alone.
-//! Must stay true: what is delivered matched its checksum (or the image's own checks); a grain that
-//! is overwritten while it is read is read again, never mixed; a write of a part of a grain
+//! Why here: a read takes each grain from the uppermost layer that has it, and otherwise from the
+//! image; a write goes to the top layer alone.
+//! Must stay true: delivered bytes matched their checksum (or the image's own checks). A grain that
+//! is overwritten while it is read is read again, never mixed. A write of a part of a grain
 //! excludes other writes of that grain.
 //! Called from: any thread.
 
@@ -36,7 +36,7 @@ pub struct Overlay {
     logged: Mutex<HashSet<u64>>,
 }
 
-/// A stretch of a device that layers have.
+/// An extent of a device that layers have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
     /// First byte.
@@ -45,13 +45,13 @@ pub struct Changed {
     pub len: u64,
 }
 
-/// Where each grain of a window lies.
+/// The places of the grains of a window.
 struct Window {
     entries: [Entry; WINDOW_GRAINS],
     layers: [u8; WINDOW_GRAINS],
 }
 
-/// Why a window is not read: a grain of it was written meanwhile, or for good.
+/// The reason why a window is not read: a grain of it was written meanwhile, or an error.
 enum Miss {
     Again,
     Failed(ReadError),
@@ -86,8 +86,8 @@ impl Overlay {
         self.layers.len()
     }
 
-    /// Makes all writes durable and leaves the file so that it opens at once. Call it when nobody
-    /// writes any more.
+    /// Makes all writes durable and leaves the file so that it opens at once. Call it after the
+    /// last write.
     ///
     /// # Errors
     /// [`OverlayError`]; on a full disk the writes are durable all the same.
@@ -102,8 +102,8 @@ impl Overlay {
         }
     }
 
-    /// The first stretch at or behind byte `offset` that one of the upper `depth` layers has; none
-    /// where there is no more.
+    /// The first extent at or after byte `offset` that one of the upper `depth` layers has; `None`
+    /// if there are no more.
     ///
     /// # Errors
     /// [`OverlayError::Damaged`], or the system's.
@@ -113,6 +113,7 @@ impl Overlay {
         let layers = &self.layers[..depth.min(self.layers.len())];
         let mut first = None;
         while grain < grains {
+            // The run is as long as the shortest run of the layers above the one that has data.
             let mut absent = grains - grain;
             let mut has = 0;
             for layer in layers {
@@ -125,6 +126,7 @@ impl Overlay {
                 }
             }
             match (has, first) {
+                // A gap after changes ends the extent; a gap before them is skipped.
                 (0, Some(_)) => break,
                 (0, None) => grain += absent,
                 (run, _) => {
@@ -133,6 +135,8 @@ impl Overlay {
                 }
             }
         }
+        // Cut to whole bytes of the device: the first and last grain may reach beyond the request
+        // or the end.
         Ok(first.map(|first: u64| {
             let start = (first * self.grain_bytes).max(offset);
             let end = (grain * self.grain_bytes).min(self.size_bytes);
@@ -161,6 +165,7 @@ impl Overlay {
                 layers[at] = number as u8;
                 found += 1;
             })?;
+            // Lower layers matter only for grains that are absent above.
             if found == count {
                 break;
             }
@@ -168,8 +173,8 @@ impl Overlay {
         Ok(window)
     }
 
-    /// Reads `dst`, window by window. With `held`, the caller holds the range, so that no grain of
-    /// it can change.
+    /// Reads `dst`, window by window. With `held`, the caller holds the range, so that none of its
+    /// grains can change.
     fn read(&self, offset: u64, dst: &mut [u8], held: bool) -> Result<(), ReadError> {
         let mut at = offset;
         let mut rest = dst;
@@ -192,7 +197,7 @@ impl Overlay {
                 Err(Miss::Again) => {}
             }
         }
-        // Somebody writes these grains again and again: he waits for once.
+        // A writer changes these grains again and again: this time the read locks it out.
         let _held = (!held).then(|| self.ranges.hold(self.grains_of(offset, dst.len())));
         match self.try_window(offset, dst) {
             Ok(()) => Ok(()),
@@ -228,8 +233,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Reads grains of one layer that lie in neighbouring slots: `part`, which begins at byte
-    /// `start`, is all of them but for what is cut off at either end.
+    /// Reads grains of one layer that lie in neighbouring slots. `part` begins at byte `start` and
+    /// may cut the first and the last grain.
     fn read_data(
         &self,
         layer: &Layer,
@@ -243,6 +248,7 @@ impl Overlay {
         if whole == part.len() {
             return self.read_checked(layer, first, entries, part);
         }
+        // Checksums cover whole grains, so grains that are read in part go through a buffer.
         with_scratch(whole, |scratch| {
             self.read_checked(layer, first, entries, scratch)?;
             let skip = (start - first * self.grain_bytes) as usize;
@@ -262,6 +268,7 @@ impl Overlay {
             return Ok(());
         };
         let (grain_bytes, slot_bytes) = (self.grain_bytes as usize, layer.slot_bytes());
+        // Slots without encryption are as long as grains, so they are read straight into `out`.
         if slot_bytes == grain_bytes {
             layer.read_slots(*slot, out)?;
             for ((bytes, entry), grain) in out.chunks_mut(grain_bytes).zip(entries).zip(first..) {
@@ -310,9 +317,11 @@ impl Overlay {
     fn write_part(&self, offset: u64, part: Part<'_>) -> Result<(), WriteError> {
         let grain = offset / self.grain_bytes;
         let start = grain * self.grain_bytes;
+        // The last grain may extend beyond the device.
         let there = (self.size_bytes - start).min(self.grain_bytes) as usize;
         let skip = (offset - start) as usize;
         let mut bytes = vec![0; self.grain_bytes as usize];
+        // A whole grain is replaced without reading it.
         if skip > 0 || part.len() < there {
             let read = self.read(start, &mut bytes[..there], true);
             read.map_err(|error| WriteError::Io {
@@ -357,6 +366,7 @@ impl Window {
             let joins = match (first, next) {
                 (Entry::Absent, Entry::Absent) | (Entry::Zero, Entry::Zero) => true,
                 (Entry::Data { slot, .. }, Entry::Data { slot: next, .. }) => {
+                    // Neighbouring slots of one layer are one read.
                     next == slot + run as u64 && self.layers[from] == self.layers[from + run]
                 }
                 _ => false,
@@ -408,7 +418,7 @@ impl BlockSource for Overlay {
             return deliver(Err(&error));
         }
         let grains = self.grains_of(offset, len);
-        // What no layer has goes out from the image's own cache.
+        // A window that no layer has changed is delivered from the image's own cache.
         let untouched = grains.end - grains.start <= WINDOW_GRAINS as u64
             && self.look_up(grains.clone()).is_ok_and(|window| {
                 let entries = &window.entries[..(grains.end - grains.start) as usize];
@@ -433,12 +443,13 @@ impl BlockSource for Overlay {
         let grain = offset / self.grain_bytes;
         let mut end = self.size_bytes.div_ceil(self.grain_bytes);
         for layer in &self.layers {
-            // A damaged map counts as data, whose reads then say so.
+            // A damaged map counts as data, whose reads then report the error.
             let (entry, run) = layer
                 .run(grain, end)
                 .unwrap_or((Entry::Data { slot: 0, check: 0 }, 1));
             let run_end = grain + run.max(1);
             if entry == Entry::Absent {
+                // A lower layer counts only as far as all layers above it are absent.
                 end = end.min(run_end);
                 continue;
             }
@@ -447,6 +458,7 @@ impl BlockSource for Overlay {
                 zero: entry == Entry::Zero,
             };
         }
+        // All layers are absent: the base decides, up to the first grain that a layer has.
         let below = self.base.extent(offset);
         let end = (end * self.grain_bytes).min(self.size_bytes);
         Extent {
@@ -474,6 +486,7 @@ impl BlockWrites for Overlay {
         if bytes.is_empty() {
             return Ok(());
         }
+        // The range is held, since partial grains are read, changed and written back.
         let _held = self.ranges.hold(self.grains_of(offset, bytes.len()));
         let grain_bytes = self.grain_bytes as usize;
         let head = (offset.next_multiple_of(self.grain_bytes) - offset).min(bytes.len() as u64);
@@ -512,6 +525,8 @@ impl BlockWrites for Overlay {
             return Ok(());
         }
         let (start, stop) = (whole.start * self.grain_bytes, whole.end * self.grain_bytes);
+        // Partial grains are read, modified and written; whole grains between them only change the
+        // map.
         if offset < start {
             self.write_part(offset, Part::Zeros((start - offset) as usize))?;
         }
@@ -582,7 +597,7 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    // Taken out meanwhile: what is delivered may lead to another read on this thread.
+    // Taken out meanwhile: a delivery may lead to another read on this thread.
     let mut buffer = BUFFER.take();
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -592,11 +607,11 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     result
 }
 
-/// Grains that one look at the map takes.
+/// Grains of one map look-up.
 const WINDOW_GRAINS: usize = 256;
 /// Bytes of sealed slots that are read at once.
 const SEALED_READ_BYTES: usize = 256 << 10;
-/// Reads of a window without keeping writers out.
+/// Attempts to read a window without locking writers out.
 const TRIES_MAX: usize = 4;
 /// Damaged grains that are logged, each once.
 const LOGGED_MAX: usize = 1024;

@@ -1,8 +1,8 @@
 //! Bytes of an overlay's file: superblocks, groups of the log, entries (`docs/formats/overlay.md`).
 //!
-//! Why here: the layout is in one file, without I/O, and takes any bytes.
-//! Must stay true: what is decoded is bounded before anything is allocated by it; whatever does not
-//! match its checksum is none.
+//! Why here: the layout is in one file, without I/O, and accepts any bytes.
+//! Must stay true: decoded numbers are bounded before memory is allocated by them; bytes that do
+//! not match their checksum count as absent.
 
 use super::OverlayError;
 use super::seal::{LayerLock, Part, Seal};
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Smallest and largest unit of copy-on-write in bytes.
 pub const GRAIN_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 10;
 
-/// Unit of copy-on-write unless another is asked for, in bytes.
+/// Default unit of copy-on-write in bytes.
 pub const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
 
 /// A random name of an overlay.
@@ -37,7 +37,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// Reads 16 bytes; `None` where they mean nothing.
+    /// Reads 16 bytes; `None` where they are not valid.
     pub(super) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
         let (place, check) = (u64_at(bytes, 0), u64_at(bytes, 8));
         match (place >> KIND_SHIFT, place & NUMBER_MASK) {
@@ -125,7 +125,7 @@ pub(super) fn encode_group(sequence: u64, log: Log<'_>, changes: &[Change]) -> V
 }
 
 /// Reads the group at the head of `log`: its number and its changes; `None` where there is no whole
-/// one.
+/// group.
 pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Change>)> {
     let head: &[u8; CHANGE_BYTES] = bytes.first_chunk()?;
     if u32_at(head, 0) != GROUP_MAGIC {
@@ -144,17 +144,18 @@ pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Chang
     Some((u64_at(head, 8), changes))
 }
 
-/// True where a group with a number above `sequence` lies anywhere in `bytes`: it was written after
-/// all before it were durable.
+/// True if a group with a number above `sequence` lies anywhere in `bytes`: it was written after
+/// all earlier groups were durable.
 pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool {
     let magic = GROUP_MAGIC.to_le_bytes();
-    // What looks like a group is hashed as far as it says; a log that was written here has no
-    // groups inside of groups, and all of them together are no longer than it.
+    // A candidate group is hashed to its stated length. In a log that was written here groups do
+    // not nest, so all of them together are no longer than it.
     let mut left = HASHED_BYTES_MAX;
     (0..bytes.len().saturating_sub(CHANGE_BYTES))
         .step_by(8)
         .filter(|&at| bytes[at..at + 4] == magic)
-        // Numbers of one filling of the log lie close together; older fillings' are smaller.
+        // Numbers within one filling of the log are close together; those of older fillings are
+        // smaller.
         .filter(|&at| u64_at(&bytes[at..], 8).wrapping_sub(sequence + 1) < LOG_BYTES)
         .any(|at| {
             let claimed = group_bytes(u32_at(&bytes[at..], 4) as usize);
@@ -183,7 +184,7 @@ impl Log<'_> {
 pub(super) enum Parent {
     /// The base image itself.
     Base,
-    /// Another overlay, which takes no more writes.
+    /// Another overlay, which is frozen.
     Overlay {
         /// Its name.
         id: Id,
@@ -192,7 +193,7 @@ pub(super) enum Parent {
     },
 }
 
-/// The map as it was at one moment, and where it lies.
+/// A snapshot of the map, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Snapshot {
     /// First of the slots that hold it.
@@ -216,13 +217,13 @@ pub(super) struct Superblock {
     pub generation: u64,
     /// Size of the device in bytes.
     pub size_bytes: u64,
-    /// True once another overlay stands on this one: it takes no more writes.
+    /// True once another overlay has this one as its parent: it is frozen.
     pub frozen: bool,
     /// Half of the log that is in use.
     pub half: u8,
     /// Number of the first group in that half.
     pub sequence: u64,
-    /// Slots that the snapshot's bits tell of.
+    /// Slots that the snapshot's bits cover.
     pub slots: u64,
     /// The map, unless nothing was ever written to it.
     pub snapshot: Option<Snapshot>,
@@ -230,9 +231,9 @@ pub(super) struct Superblock {
     pub parent: Parent,
     /// Identity of the image at the bottom.
     pub base: [u8; 32],
-    /// Name of that image, for people.
+    /// Name of that image, for messages.
     pub base_name: String,
-    /// Of an overlay on an encrypted image.
+    /// The lock of an overlay on an encrypted image.
     pub lock: Option<LayerLock>,
 }
 
@@ -252,7 +253,7 @@ impl Superblock {
         self.grains().div_ceil(self.leaf_entries())
     }
 
-    /// Checks the sizes, for a file that is made and for one that is read.
+    /// Checks the sizes, for a new file and for one that is read.
     ///
     /// # Errors
     /// [`OverlayError::Grain`], [`OverlayError::TooLarge`].
@@ -272,10 +273,11 @@ impl Superblock {
         Ok(())
     }
 
-    /// Its 4,096 bytes, with the code of `seal`. Names are cut to what fits.
+    /// Its 4,096 bytes, with the authentication code of `seal`. Names that are too long are cut.
     pub(super) fn encode(&self, seal: &Seal) -> Vec<u8> {
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        // Fields at the fixed offsets of docs/formats/overlay.md.
         put(0, OVERLAY_MAGIC);
         let version = match self.lock {
             None => VERSION,
@@ -309,6 +311,7 @@ impl Superblock {
             put(CIPHER_AT, &[lock.cipher.number()]);
             put(LAYER_SALT_AT, &lock.salt);
         }
+        // The authentication code covers the fields; the checksum covers the code, too.
         if let Some(code) = seal.superblock_code(&bytes[..CODE_AT]) {
             bytes[CODE_AT..CHECK_AT].copy_from_slice(code.as_bytes());
         }
@@ -330,6 +333,7 @@ impl Superblock {
             let len = u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]) as usize;
             let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
             let text = std::str::from_utf8(text).ok()?;
+            // Names reach paths and messages: no overlong ones, and no NUL byte.
             (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
         };
         let parent = match bytes[58] {
@@ -363,12 +367,14 @@ impl Superblock {
             half: bytes[57],
             sequence: u64_at(bytes, 64),
             slots: u64_at(bytes, 72),
+            // A length of 0 means that there is no snapshot yet.
             snapshot: (snapshot.bytes > 0).then_some(snapshot),
             parent,
             base: bytes[112..144].try_into().ok()?,
             base_name: text(BASE_NAME_AT, 162)?,
             lock,
         };
+        // Bounds that keep later arithmetic from overflowing, and memory bounded.
         let sound = bytes[56] <= 1
             && superblock.half <= 1
             && superblock.sequence < u64::MAX / 2
@@ -379,7 +385,7 @@ impl Superblock {
 }
 
 impl Superblock {
-    /// True where a superblock that was read has the code that `seal` gives it, or neither has one.
+    /// True if the superblock has the code that `seal` computes, or neither has one.
     pub(super) fn is_authentic(&self, seal: &Seal) -> bool {
         let bytes = self.encode(seal);
         match (&self.lock, seal.superblock_code(&bytes[..CODE_AT])) {
@@ -391,7 +397,7 @@ impl Superblock {
     }
 }
 
-/// A name, cut at a character where it is too long.
+/// A name, cut at a character if it is too long.
 fn cut(name: &str) -> &str {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {
@@ -431,7 +437,7 @@ const HASHED_BYTES_MAX: usize = 32 * LOG_BYTES as usize;
 /// Slots that a file may have.
 const SLOTS_MAX: u64 = 1 << 44;
 const VERSION: u32 = 1;
-/// That of an overlay on an encrypted image.
+/// The version of an overlay on an encrypted image.
 const VERSION_SEALED: u32 = 2;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"ogrp");
 const PARENT_AT: usize = 176;

@@ -1,8 +1,8 @@
 //! Overlays that are damaged or hostile: what the fuzz target and the replay call.
 //!
 //! Why here: the reader is private. An input is a short form of a file (its superblock, the
-//! beginning of its log and its slots), with checksums made right where its first byte says so:
-//! otherwise a fuzzer would never come past them.
+//! beginning of its log and its slots). If its first byte asks for it, the checksums are corrected:
+//! otherwise a fuzzer would never get past them.
 //! Must stay true: whatever opens can be read and written, and gives what was written, or an error,
 //! when it is opened again.
 //! Called from: tests, the target in `lab/fuzz/`. Not part of the interface.

@@ -1,17 +1,16 @@
-//! Identity of a base image: by what an overlay knows it again.
+//! Identity of a base image, by which an overlay recognises it.
 //!
 //! Why here: an overlay on the wrong base reads as a mixture of two disks. The whole contents
-//! cannot be hashed whenever an image is opened; its index can, and holds a checksum of every frame
-//! in the formats that Sidecore writes.
-//! Must stay true: the same image has the same identity wherever it lies and whoever vouches for
-//! it.
+//! cannot be hashed whenever an image is opened; the index can, and it holds a checksum of every
+//! frame in the formats that Sidecore writes.
+//! Must stay true: the same image has the same identity, independent of its path and of signatures.
 
 use crate::format::lock::FrameKey;
 use crate::format::{FrameCheck, Index, ReadAt};
 use std::io;
 use std::sync::Arc;
 
-/// What an overlay knows of its base.
+/// The base's data as an overlay records them.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// Size of the device in bytes.
@@ -19,14 +18,13 @@ pub struct Identity {
     /// BLAKE3 of the image's index and, where frames have no checksums there, of the image's first
     /// and last bytes.
     pub hash: [u8; 32],
-    /// Key of an encrypted image: what is written to an overlay on it is encrypted, too.
+    /// Key of an encrypted image: overlays on it are encrypted, too.
     pub key: Option<Arc<FrameKey>>,
 }
 
 impl Identity {
-    /// The identity of the image whose index was read from `source`, with its key where it is an
-    /// encrypted one that was unlocked. Blocks on the source where its
-    /// frames have no checksums.
+    /// The identity of the image whose index was read from `source`, with its key if it is
+    /// encrypted and unlocked. Blocks on the source where its frames have no checksums.
     ///
     /// # Errors
     /// The source's.
@@ -47,7 +45,7 @@ impl Identity {
             let mut number = 0;
             while number < frames {
                 let holes = index.hole_run(number);
-                // Of a run of holes: no bytes, and how many frames it has.
+                // A run of holes: no bytes, and the number of its frames.
                 let (lens, check, step) = match holes {
                     0 => {
                         let frame = index.frame(number);
@@ -66,6 +64,8 @@ impl Identity {
                 add(&mut hasher, check, number == frames);
             }
         } else {
+            // Without checksums in the index, samples of the contents stand in: the first and the
+            // last bytes.
             let size = source.size_bytes()?;
             let mut bytes = vec![0; SAMPLE_BYTES.min(size) as usize];
             for at in [0, size - bytes.len() as u64] {
@@ -83,5 +83,5 @@ impl Identity {
 
 const CONTEXT: &str = "sidecore overlay: identity of a base image (v1)";
 const WORDS_AT_ONCE: usize = 4096;
-/// Bytes of an image without checksums that are looked at, at either end.
+/// Bytes hashed at either end of an image without checksums.
 const SAMPLE_BYTES: u64 = 64 << 10;

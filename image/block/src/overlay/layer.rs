@@ -1,6 +1,6 @@
 //! One layer: an overlay's file, read and written.
 //!
-//! Why here: all that a crash may interrupt is in this file, in the order in which it is done.
+//! Why here: everything that a crash may interrupt is in this file, in the order of its steps.
 //! - A write puts its bytes into free slots, then changes the map in memory; the change waits in
 //!   `pending`.
 //! - A flush appends the pending changes to the log as one group and syncs once; then the slots
@@ -9,7 +9,7 @@
 //!   all leaves and the bits of slots in use to free slots, syncs, and points the superblocks to
 //!   them; the log begins again in its other half.
 //!
-//! Must stay true: a change that was taken has room in the log (`admit`); a slot is free only once
+//! Must stay true: an accepted change has room in the log (`admit`); a slot is free only once
 //! nothing durable points to it. Order of locks: `log`, then `state`.
 //! Called from: any thread; blocks on the disk.
 
@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A layer that was opened.
+/// An open layer.
 pub(super) struct Layer {
     store: Box<dyn Store>,
     seal: Arc<Seal>,
@@ -42,7 +42,7 @@ pub(super) struct Layer {
     state: Mutex<State>,
 }
 
-/// State of the file; held by whoever writes the log.
+/// State of the file; locked by the thread that writes the log.
 struct Log {
     superblock: Superblock,
     /// Number of the next group.
@@ -52,17 +52,17 @@ struct Log {
 struct State {
     map: Map,
     slots: Slots,
-    /// Changes that no group holds yet, in order.
+    /// Changes that are in no group yet, in order.
     pending: Vec<Change>,
-    /// Changes that writers will add.
+    /// Changes that writers have reserved room for.
     reserved: usize,
-    /// Slots whose bytes are being written and that no change names yet.
+    /// Slots whose bytes are being written and that no change refers to yet.
     in_flight: Vec<Range<u64>>,
     /// Slots that are free once the pending changes are durable.
     freed: Vec<u64>,
-    /// Of those, the ones whose room goes back to the file system.
+    /// True if room of those slots goes back to the file system.
     discarded: bool,
-    /// Changes so far, and how many of them are durable.
+    /// Number of changes so far, and of the durable ones.
     changes: u64,
     durable: u64,
     log_used: u64,
@@ -71,8 +71,8 @@ struct State {
 }
 
 impl Layer {
-    /// Opens a layer, whose image has `key` where it is encrypted; with `writable`, makes its file
-    /// ready to be written. `map_bytes` of the map are kept in memory.
+    /// Opens a layer; `key` is its image's, if that is encrypted. With `writable`, prepares its
+    /// file for writing. `map_bytes` of the map are kept in memory.
     ///
     /// # Errors
     /// [`OverlayError`].
@@ -87,9 +87,12 @@ impl Layer {
             if loaded.superblock.frozen {
                 return Err(OverlayError::Frozen);
             }
+            // The file is prepared for writing before any change of it is accepted.
             prepare(&*store, &loaded)?;
         }
         let superblock = loaded.superblock;
+        // A sealed layer starts a new log with a new salt: codes of a copy of the file must never
+        // match.
         let begins_anew = writable && superblock.lock.is_some();
         let layer = Self {
             store,
@@ -98,6 +101,8 @@ impl Layer {
             seal: loaded.seal,
             grains: superblock.grains(),
             leaf_entries: superblock.leaf_entries(),
+            // Leaves that differ from the file cannot be evicted; a quarter of the map's memory
+            // stays for reads.
             dirty_max: map_bytes / superblock.grain_bytes as usize * 3 / 4,
             log: Mutex::new(Log {
                 superblock,
@@ -124,8 +129,8 @@ impl Layer {
         Ok(layer)
     }
 
-    /// Begins the log again with another salt: a copy of the file that others write, and groups
-    /// that were dropped, are no part of this one.
+    /// Begins the log again with another salt: groups of a copy of the file, or dropped groups,
+    /// must not count as part of this one.
     fn begin_anew(&self) -> Result<(), OverlayError> {
         let mut log = self.log.lock();
         log.superblock.salt = u64::from_le_bytes(random()?);
@@ -138,7 +143,7 @@ impl Layer {
         self.sync()
     }
 
-    /// Bytes of a slot: a grain and, where it is sealed, what belongs to that.
+    /// Bytes of a slot: a grain and, if it is sealed, nonce and tag.
     pub(super) fn slot_bytes(&self) -> usize {
         self.slot_bytes as usize
     }
@@ -174,6 +179,7 @@ impl Layer {
                 let at = (start - first) as usize;
                 let len = entries.len().max(run as usize);
                 for (index, slot) in found[at..at + len].iter_mut().enumerate() {
+                    // A run is passed as a single entry.
                     let entry = entries[index.min(entries.len() - 1)];
                     if *slot == Entry::Absent && entry != Entry::Absent {
                         *slot = entry;
@@ -206,6 +212,7 @@ impl Layer {
                     true => len += run,
                     false => len += count as u64,
                 }
+                // Bounded, since every leaf may have to be read from the file.
                 count == entries.len() && looks < RUN_LEAVES_MAX
             })?;
         Ok((kind.unwrap_or(Entry::Absent), len))
@@ -223,12 +230,13 @@ impl Layer {
     /// Writes whole grains from `first`. The caller holds their range.
     ///
     /// # Errors
-    /// [`OverlayError::NoSpace`]: what was there before is there still, for all grains or for those
-    /// behind the ones that were written; or others.
+    /// [`OverlayError::NoSpace`]: the old contents stay, of all grains or of those after the
+    /// written ones; or another error.
     pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), OverlayError> {
         let mut grain = first;
         for part in bytes.chunks(self.grain_bytes * PART_GRAINS_MAX) {
             let wanted = (part.len() / self.grain_bytes) as u64;
+            // `write_run` takes the lock again; the reservation stays.
             drop(self.admit(wanted as usize)?);
             let mut done = 0;
             while done < wanted {
@@ -247,10 +255,12 @@ impl Layer {
         Ok(())
     }
 
-    /// Writes as many of these grains as lie in one run of slots; how many.
+    /// Writes as many of these grains as lie in one run of slots; returns their number.
     fn write_run(&self, first: u64, bytes: &[u8]) -> Result<u64, OverlayError> {
         let wanted = self.run_max((bytes.len() / self.grain_bytes) as u64);
         let (slot, count) = {
+            // In flight from here on: a snapshot taken meanwhile must not treat these slots as
+            // free.
             let mut state = self.state.lock();
             let (slot, count) = state.slots.take(wanted);
             state.in_flight.push(slot..slot + count);
@@ -270,6 +280,8 @@ impl Layer {
         let mut put = 0;
         let mut result = written.map_err(OverlayError::write);
         if result.is_ok() {
+            // The map changes only after the bytes are written, so that readers never see an
+            // unwritten slot.
             for change in &changes {
                 result = state.put(&*self.store, *change);
                 if result.is_err() {
@@ -281,13 +293,14 @@ impl Layer {
         if result.is_ok() {
             state.reserved -= put;
         }
+        // Slots that no change names were written for nothing and are free again.
         for slot in slot + put as u64..slot + count {
             state.slots.give_back(slot);
         }
         result.map(|()| count)
     }
 
-    /// Grains that are sealed at once: their bytes are in memory twice.
+    /// Limit of the grains that are sealed at once: their bytes are in memory twice.
     fn run_max(&self, wanted: u64) -> u64 {
         match self.seal.trailer_bytes() {
             0 => wanted,
@@ -295,8 +308,8 @@ impl Layer {
         }
     }
 
-    /// The bytes of the slots from `slot` for the grains from `first`, and the changes that name
-    /// them.
+    /// The bytes of the slots from `slot` for the grains from `first`, and the changes that refer
+    /// to them.
     fn seal<'b>(
         &self,
         first: u64,
@@ -312,6 +325,7 @@ impl Layer {
                 check,
             });
         };
+        // Without encryption the caller's bytes are stored unchanged, so they are not copied.
         if let Seal::Open = *self.seal {
             for (grain, at) in grains.zip(0..) {
                 change(at, xxhash_rust::xxh3::xxh3_64(grain));
@@ -328,7 +342,7 @@ impl Layer {
         Ok(Cow::Owned(slots))
     }
 
-    /// Makes grains read as zeros. The caller holds their range.
+    /// Makes grains zeros. The caller holds their range.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -365,6 +379,7 @@ impl Layer {
                 state.reserved += count;
                 return Ok(state);
             }
+            // Snapshot and flush take the lock themselves.
             drop(state);
             match full {
                 true => self.snapshot()?,
@@ -379,6 +394,8 @@ impl Layer {
     /// [`OverlayError::NoSpace`]: nothing is lost, and a later flush may succeed; others.
     pub(super) fn flush(&self) -> Result<(), OverlayError> {
         let wanted = self.state.lock().changes;
+        // The log is locked before the state: groups reach the file in the order of their sequence
+        // numbers.
         let mut log = self.log.lock();
         let (changes, freed, discarded, upto) = {
             let mut state = self.state.lock();
@@ -409,11 +426,13 @@ impl Layer {
         if let Err(error) = self.store.write_at(&group, at) {
             let error = OverlayError::write(error);
             let mut state = self.state.lock();
+            // A full disk leaves the old bytes as they were; after other errors the log's contents
+            // are unknown.
             if !matches!(error, OverlayError::NoSpace(_)) {
                 state.broken = Some(error.to_string());
                 return Err(error);
             }
-            // Nothing counts of a group that is not whole: it is written again later.
+            // An incomplete group has no effect: it is written again later.
             state.log_used -= group.len() as u64;
             let newer = std::mem::replace(&mut state.pending, changes);
             state.pending.extend(newer);
@@ -421,11 +440,13 @@ impl Layer {
             state.discarded |= discarded;
             return Err(error);
         }
+        // One sync makes the group and the data of its changes durable together.
         self.sync()?;
         log.sequence += 1;
         if discarded {
             self.punch(&freed);
         }
+        // Replaced slots are free only now: before the sync, a crash would have brought them back.
         let mut state = self.state.lock();
         for slot in freed {
             state.slots.give_back(slot);
@@ -434,7 +455,7 @@ impl Layer {
         Ok(())
     }
 
-    /// After a sync that failed nobody knows what the disk holds: nothing more is written.
+    /// After a failed sync the contents of the disk are unknown: nothing more is written.
     fn sync(&self) -> Result<(), OverlayError> {
         self.store.sync().map_err(|error| {
             let error = OverlayError::write(error);
@@ -443,8 +464,8 @@ impl Layer {
         })
     }
 
-    /// Gives long runs of slots, which nothing points to any more and nobody has taken again, back
-    /// to the file system.
+    /// Gives long runs of slots back to the file system: slots that nothing points to any more and
+    /// that have not been allocated again.
     fn punch(&self, freed: &[u64]) {
         let mut slots = freed.to_vec();
         slots.sort_unstable();
@@ -455,23 +476,24 @@ impl Layer {
                 _ => runs.push(slot..slot + 1),
             }
         }
+        // A call for each short run would cost more than the space is worth.
         runs.retain(|run| (run.end - run.start) as usize >= PUNCH_SLOTS_MIN);
         for run in &runs {
             let (offset, len) = (
                 run.start * self.slot_bytes,
                 (run.end - run.start) * self.slot_bytes,
             );
+            // A failure is not an error: the slots stay usable, only the space is not returned.
             if let Err(error) = self.store.punch(SLOTS_AT + offset, len) {
                 tracing::debug!("no room was given back: {error}");
             }
         }
     }
 
-    /// Writes the map anew and begins the log again. All changes made before are
-    /// durable then.
+    /// Writes a snapshot of the map and begins the log again. All earlier changes are durable then.
     ///
     /// # Errors
-    /// [`OverlayError::NoSpace`]: all is as before; others.
+    /// [`OverlayError::NoSpace`]: nothing has changed; others.
     pub(super) fn snapshot(&self) -> Result<(), OverlayError> {
         let mut log = self.log.lock();
         let mut state = self.state.lock();
@@ -479,6 +501,7 @@ impl Layer {
             return Err(OverlayError::Broken(reason.clone()));
         }
         let mut written = Written::default();
+        // Kept to restore: a failed snapshot must change nothing.
         let before = state.slots.clone();
         let made = self.write_snapshot(&log.superblock, &mut state, &mut written);
         let (snapshot, mut slots) = match made {
@@ -494,17 +517,20 @@ impl Layer {
         };
         let mut superblock = log.superblock.clone();
         superblock.generation += 1;
+        // The log begins again in its other half; groups of the old half have lower sequence
+        // numbers.
         superblock.half ^= 1;
         superblock.sequence = log.sequence;
         superblock.slots = slots.count();
         superblock.snapshot = Some(snapshot);
         if let Err(error) = write_superblocks(&*self.store, &superblock, &self.seal) {
-            // Which of the two is on the disk is not known.
+            // It is unknown which of the two is on the disk.
             state.broken = Some(error.to_string());
             return Err(error);
         }
         log.superblock = superblock;
         state.map.keep(&written);
+        // Slots of writes in progress are in no map yet and would be free in the snapshot's copy.
         for range in &state.in_flight {
             range.clone().for_each(|slot| {
                 slots.claim(slot);
@@ -520,8 +546,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Writes leaves, pointers and bits; makes them durable, with all data so far. Gives the place
-    /// of the snapshot, and the slots in use once it counts.
+    /// Writes leaves, pointers and bits; makes them durable, with all data so far. Returns the
+    /// place of the snapshot, and the slots in use once it is valid.
     fn write_snapshot(
         &self,
         old: &Superblock,
@@ -530,10 +556,12 @@ impl Layer {
     ) -> Result<(Snapshot, Slots), OverlayError> {
         let State { map, slots, .. } = state;
         let root = map.write(&*self.store, &mut || slots.take(1).0, written)?;
-        // The bits tell of the slots that they themselves take; so a few more are reckoned with.
+        // The bits also cover the slots that they themselves take; so the bound has some slack.
         let bound = root.len() as u64 + slots.count() / 8 + SNAPSHOT_SLACK_BYTES;
         let run = bound.div_ceil(self.slot_bytes);
         let slot = slots.take_run(run);
+        // The old snapshot stays valid until the superblock changes: its slots are free only in the
+        // new one.
         let mut after = slots.clone();
         let old_run = old.snapshot.map_or(0..0, |it| {
             it.slot..it.slot + run_of(it.bytes, self.slot_bytes)
@@ -551,7 +579,7 @@ impl Layer {
             after.give_back(slot);
         }
         let bytes_total = root.len() as u64 + after.count().div_ceil(64) * 8;
-        // What was reckoned too much.
+        // Slots of the bound that were not needed.
         for spare in slot + run_of(bytes_total, self.slot_bytes)..slot + run {
             after.give_back(spare);
         }
@@ -570,21 +598,22 @@ impl Layer {
         self.store
             .write_at(&bytes, offset)
             .map_err(OverlayError::write)?;
+        // A snapshot must be durable before a superblock names it.
         self.store
             .sync()
             .map_err(|error| OverlayError::Broken(error.to_string()))?;
         Ok((snapshot, after))
     }
 
-    /// True when there is something that a snapshot would spare the next opener.
+    /// True when a snapshot would save work at the next opening.
     pub(super) fn is_changed(&self) -> bool {
         let state = self.state.lock();
         state.log_used > 0 || !state.pending.is_empty()
     }
 
-    /// True if these are the bytes of a grain's slot in this layer, whose entry was found before;
-    /// the grain stands at their beginning then. `None` where the grain was written since, so that
-    /// its slot may hold another's bytes.
+    /// True if these are the bytes of a grain's slot in this layer, for an entry that was looked up
+    /// before; the grain then lies at their beginning. `None` where the grain was written since, so
+    /// that its slot may hold another grain's bytes.
     ///
     /// # Errors
     /// [`OverlayError`].
@@ -604,11 +633,11 @@ impl Layer {
 }
 
 impl State {
-    /// Makes one change in memory, for which room was reserved.
+    /// Applies one change in memory, for which room was reserved.
     fn put(&mut self, store: &dyn Store, change: Change) -> Result<(), OverlayError> {
         self.map.apply(store, change, &mut self.freed)?;
         self.changes += 1;
-        // Runs of zeros that follow one another are one change.
+        // Adjacent runs of zeros are one change.
         if let (
             Change::Zero { grain, count },
             Some(Change::Zero {
@@ -626,10 +655,10 @@ impl State {
     }
 }
 
-/// Makes a file that was read ready to be written.
+/// Prepares a loaded file for writing.
 fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
-    // Flushes must find room on a full disk; and blocks that were written once: where a file system
-    // has to note that a block is in use now, each sync of the log costs it a commit of its own.
+    // Flushes must find room on a full disk. The blocks must also have been written once: if the
+    // file system has to record a block as used, each sync of the log costs a commit of its own.
     let mut at = store.size_bytes().map_err(OverlayError::read)?;
     let zeros = vec![0; 1 << 20];
     while at < SLOTS_AT {
@@ -638,13 +667,13 @@ fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
         written.map_err(OverlayError::write)?;
         at += len;
     }
-    // Holes that a copy may have made.
+    // A copy of the file may have made holes.
     store.reserve(0, SLOTS_AT).map_err(OverlayError::write)?;
     if !loaded.paired {
         write_superblocks(store, &loaded.superblock, &loaded.seal)?;
     }
     if loaded.torn {
-        // Or a group that never counted could become whole later.
+        // Otherwise a dropped group could become whole later.
         let half = LOG_AT + u64::from(loaded.superblock.half) * LOG_BYTES;
         let at = half + loaded.log_used;
         let len = (super::format::CHANGE_BYTES as u64).min(LOG_BYTES - loaded.log_used) as usize;
@@ -655,7 +684,8 @@ fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
     store.sync().map_err(OverlayError::write)
 }
 
-/// Writes both superblocks. The first is durable before the second is touched, so one is whole.
+/// Writes both superblocks. The first is durable before the second is written, so one is always
+/// whole.
 pub(super) fn write_superblocks(
     store: &dyn Store,
     superblock: &Superblock,
@@ -673,15 +703,15 @@ fn run_of(bytes: u64, slot_bytes: u64) -> u64 {
     bytes.div_ceil(slot_bytes)
 }
 
-/// Changes in memory that no group holds: a flush is made where more would be. 3 MiB.
+/// Changes in memory that are in no group: more cause a flush. 3 MiB.
 pub(super) const PENDING_MAX: usize = 128 << 10;
-/// Grains that are written between two looks at the room in the log.
+/// Grains that are written between two checks of the room in the log.
 const PART_GRAINS_MAX: usize = 1024;
 /// Bytes that are sealed at once.
 const SEALED_RUN_BYTES: usize = 1 << 20;
 /// Slots in a row whose room goes back to the file system when they are discarded.
 const PUNCH_SLOTS_MIN: usize = 16;
-/// Leaves that one run is followed through.
+/// Leaves that one run is followed through, at most.
 const RUN_LEAVES_MAX: usize = 4096;
 /// Bits of the slots that a snapshot itself takes.
 const SNAPSHOT_SLACK_BYTES: u64 = 16 << 10;

@@ -1,9 +1,9 @@
-//! A layer from its file: superblock, snapshot, and what the log holds since.
+//! Loads a layer from its file: superblock, snapshot, and the log since.
 //!
-//! Why here: this is the reader of outside bytes, and what a crash leaves is judged here.
-//! Must stay true: any bytes are taken; of a group that a crash has torn nothing is used; a group
-//! after which another was written was durable, so one that is damaged is an error and not the end
-//! of the log.
+//! Why here: this is the reader of untrusted bytes, and it decides what a crash has left.
+//! Must stay true: any bytes are accepted as input. A group that a crash has torn is dropped whole.
+//! A group that is followed by another was durable, so damage in it is an error and not the end of
+//! the log.
 
 use super::OverlayError;
 use super::format::{
@@ -20,7 +20,7 @@ use crate::format::lock::FrameKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a layer's file held.
+/// Contents of a layer's file.
 pub(super) struct Loaded {
     pub(super) superblock: Superblock,
     pub(super) seal: Arc<Seal>,
@@ -30,15 +30,15 @@ pub(super) struct Loaded {
     pub(super) log_used: u64,
     /// Number of the next group.
     pub(super) sequence: u64,
-    /// True where bytes behind those groups were dropped.
+    /// True if bytes after those groups were dropped.
     pub(super) torn: bool,
-    /// True where both superblocks are the same.
+    /// True if both superblocks are the same.
     pub(super) paired: bool,
     /// Leaves that the log's runs of zeros span.
     pub(super) zeroed_leaves: u64,
 }
 
-/// Reads the newer of the two sound superblocks, and says if the other is the same.
+/// Reads the newer of the two valid superblocks; also returns whether the other is the same.
 ///
 /// # Errors
 /// [`OverlayError::NotOverlay`], [`OverlayError::Damaged`], the system's.
@@ -47,6 +47,7 @@ pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), Overla
     let mut claims = false;
     for at in [0, SUPERBLOCK_BYTES as u64] {
         let bytes = read_padded(store, at, SUPERBLOCK_BYTES)?;
+        // Bytes that begin like an overlay but are not valid are damage, not another kind of file.
         claims |= is_overlay(&bytes);
         found.extend(Superblock::decode(&bytes));
     }
@@ -62,8 +63,8 @@ pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), Overla
     }
 }
 
-/// Reads a layer, whose image has `key` where it is encrypted; keeps `map_bytes` of the map's
-/// leaves in memory.
+/// Reads a layer; `key` is its image's, if that is encrypted. Keeps `map_bytes` of the map's leaves
+/// in memory.
 ///
 /// # Errors
 /// As [`superblock`]; [`OverlayError::NotSealed`], [`OverlayError::Forged`],
@@ -95,13 +96,14 @@ pub(super) fn load(
         superblock,
         seal,
     };
+    // The snapshot first: the log holds only the changes after it.
     loaded.snapshot(store)?;
     loaded.replay(store)?;
     Ok(loaded)
 }
 
-/// The seal of a layer whose image has this key, where it is encrypted; the superblock is one that
-/// was written with it.
+/// The seal of a layer; `key` is its image's, if that is encrypted. The superblock must have been
+/// written with it.
 ///
 /// # Errors
 /// [`OverlayError::NotSealed`], [`OverlayError::Forged`], [`OverlayError::WrongBase`].
@@ -111,7 +113,7 @@ pub(super) fn seal_of(
 ) -> Result<Seal, OverlayError> {
     match (&superblock.lock, key) {
         (None, None) => Ok(Seal::Open),
-        // Anybody can have written it, to have it taken for what the key's owner wrote.
+        // Anyone may have written it, to have it accepted as a file of the key's owner.
         (None, Some(_)) => Err(OverlayError::NotSealed),
         (Some(_), None) => Err(OverlayError::WrongBase {
             name: superblock.base_name.clone(),
@@ -131,7 +133,7 @@ impl Loaded {
         u64::from(self.superblock.grain_bytes) + self.seal.trailer_bytes() as u64
     }
 
-    /// Whole slots that the file has room for.
+    /// Whole slots that fit the file's size.
     fn slots_in_file(&self, store: &dyn Store) -> Result<u64, OverlayError> {
         let bytes = store.size_bytes().map_err(OverlayError::read)?;
         Ok(bytes.saturating_sub(SLOTS_AT) / self.slot_bytes())
@@ -146,6 +148,7 @@ impl Loaded {
             at: 0,
         };
         let slot_bytes = self.slot_bytes();
+        // Sizes are computed from the superblock and compared with the file before memory is taken.
         let root_bytes = self.superblock.leaves() * ENTRY_BYTES as u64;
         let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
         let run = snapshot.bytes.div_ceil(slot_bytes);
@@ -159,7 +162,7 @@ impl Loaded {
         {
             return Err(damaged);
         }
-        // In pieces, of which only what is no zeros is kept: the file may be nothing but a hole.
+        // In pieces, of which only nonzero ones are kept: the file may be one large hole.
         let mut check = self.seal.snapshot_check();
         let mut slots = Slots::new(self.superblock.slots);
         let mut is_sound = true;
@@ -173,6 +176,7 @@ impl Loaded {
             check.update(piece);
             is_sound &= slots.load(at / 8, piece);
         })?;
+        // Compared at the end: pieces loaded so far are dropped with the error.
         if check.finish() != snapshot.check || !is_sound {
             return Err(damaged);
         }
@@ -191,6 +195,7 @@ impl Loaded {
         let mut groups = Vec::new();
         let mut end = 0;
         while let Some((number, changes)) = decode_group(&log[end..], how) {
+            // A group with another number is from an earlier use of this half.
             if number != self.sequence + groups.len() as u64 {
                 break;
             }
@@ -198,6 +203,7 @@ impl Loaded {
             groups.push(changes);
         }
         let next = self.sequence + groups.len() as u64;
+        // A crash can tear only the last group: an intact later one means that this one is damaged.
         if has_later_group(&log[end..], next, how) {
             return Err(OverlayError::Damaged {
                 what: "a group of its log",
@@ -207,7 +213,7 @@ impl Loaded {
         let in_file = self.slots_in_file(store)?;
         let last = groups.len();
         for (index, changes) in groups.into_iter().enumerate() {
-            // Only the last one may be without its data: the next is written when those are
+            // Only the last group may lack its data: the next one is written when those are
             // durable.
             if index + 1 == last && !self.has_arrived(store, &changes, in_file)? {
                 tracing::warn!(
@@ -235,7 +241,7 @@ impl Loaded {
         changes: &[Change],
         in_file: u64,
     ) -> Result<bool, OverlayError> {
-        // What a later change of the group replaces may be overwritten by now.
+        // Data of a change that the same group replaces later may be overwritten by now.
         let mut last: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for change in changes {
             match *change {
@@ -253,6 +259,8 @@ impl Loaded {
         }
         let slot_bytes = self.slot_bytes();
         let mut bytes = vec![0; slot_bytes as usize];
+        // A slot past the file's end, or one that does not verify, means that the crash lost the
+        // data.
         for (grain, (slot, check)) in last {
             if slot >= in_file {
                 return Ok(false);
@@ -287,7 +295,7 @@ impl Loaded {
                     grain < grains && slot < in_file && self.slots.claim(slot)
                 }
                 Change::Zero { grain, count } => {
-                    // A writer begins a new log long before.
+                    // A writer begins a new log long before this.
                     self.zeroed_leaves += count.min(grains) / self.superblock.leaf_entries() + 1;
                     self.zeroed_leaves <= 2 * ZEROED_LEAVES_MAX
                         && grain.checked_add(count).is_some_and(|end| end <= grains)
@@ -299,7 +307,7 @@ impl Loaded {
             self.apply_change(store, *change, &mut freed)?;
         }
         for slot in freed {
-            // A slot of two grains, say.
+            // False for a slot of two grains, for example.
             if !self.slots.give_back(slot) {
                 return Err(damaged());
             }
@@ -307,8 +315,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Makes one change, a run of zeros leaf by leaf: leaves that name one slot again and again
-    /// would free more than there is.
+    /// Applies one change, a run of zeros leaf by leaf: leaves that refer to one slot repeatedly
+    /// would free more slots than there are.
     fn apply_change(
         &mut self,
         store: &dyn Store,
@@ -316,7 +324,7 @@ impl Loaded {
         freed: &mut Vec<u64>,
     ) -> Result<(), OverlayError> {
         let leaf_entries = self.superblock.leaf_entries();
-        // A writer begins a new log before as many leaves differ from the file.
+        // A writer begins a new log before this many leaves differ from the file.
         let dirty_max = LOG_LEAF_BYTES_MAX / self.superblock.grain_bytes as usize + DIRTY_SLACK;
         let mut left = Some(change);
         while let Some(change) = left.take() {
@@ -359,7 +367,7 @@ pub(super) fn read_padded(
     Ok(bytes)
 }
 
-/// Calls `each` with the bytes from `offset`, in order and in pieces, and with where each begins.
+/// Calls `each` with the bytes from `offset`, in order and in pieces, and with each piece's offset.
 fn each_piece(
     store: &dyn Store,
     offset: u64,
@@ -382,16 +390,16 @@ fn each_piece(
 
 /// A snapshot is read in pieces of whole chunks of pointers.
 const PIECE_BYTES: usize = 16 * CHUNK * ENTRY_BYTES;
-/// Slots whose bits are read at most: 16 TiB of grains of 4 KiB.
+/// Most slots whose bits are read: 16 TiB of grains of 4 KiB.
 const SLOTS_READ_MAX: u64 = 1 << 32;
-/// Leaves that differ from the file, in bytes of the file, which a log may leave behind: a writer
+/// Bound of the leaves that a log leaves different from the file, in bytes of the file: a writer
 /// begins a new log at three quarters of that.
 const LOG_LEAF_BYTES_MAX: usize = MAP_BYTES;
 /// Leaves of the map in memory, of the layer that is written.
 pub(super) const MAP_BYTES: usize = 32 << 20;
-/// As many more for what several writers had begun, and for tests with smaller maps.
+/// Slack for the changes of several writers in progress, and for tests with smaller maps.
 const DIRTY_SLACK: usize = 256;
-/// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.
+/// Leaves that runs of zeros may span before the log begins again: bounds the time of reading it.
 pub(super) const ZEROED_LEAVES_MAX: u64 = 16 << 20;
-/// Leaves in memory at least.
+/// Least number of leaves in memory.
 const LEAVES_MIN: usize = 16;

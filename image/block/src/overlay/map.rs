@@ -1,9 +1,9 @@
-//! The map of one layer: which grains it has, and where their bytes lie.
+//! The map of one layer: its grains, and the slots of their bytes.
 //!
-//! Why here: a device of a terabyte has 268 million grains of 4 KiB; their entries lie in leaves of
-//! one slot each, of which a bounded number is in memory. The pointers to leaves are in memory all
-//! the time, those of stretches that are all alike as one ([`Pointers`]).
-//! Must stay true: a leaf that differs from the file is never let go of; a leaf that is read is
+//! Why here: a device of a terabyte has 268 million grains of 4 KiB. Their entries lie in leaves of
+//! one slot each, and a bounded number of leaves is in memory. The pointers to leaves are always in
+//! memory; runs of equal pointers are kept as one ([`Pointers`]).
+//! Must stay true: a leaf that differs from the file is never evicted; a leaf that is read is
 //! checked against its pointer.
 //! One thread at a time uses it (the layer's lock).
 
@@ -26,8 +26,8 @@ pub(super) struct Map {
     grains: u64,
     root: Pointers,
     leaves: HashMap<u64, Leaf>,
-    /// Numbers of leaves in memory, in the order in which they may go. A leaf that differs from the
-    /// file leaves the queue when its turn comes, and is put back when it is written.
+    /// Numbers of leaves in memory, in the order of eviction. A leaf that differs from the file
+    /// leaves the queue when its turn comes, and is put back when it is written.
     queue: std::collections::VecDeque<u64>,
     leaves_max: usize,
     dirty: usize,
@@ -45,7 +45,7 @@ struct Leaf {
 }
 
 impl Map {
-    /// A map of nothing, which keeps at most `leaves_max` leaves in memory besides those that
+    /// An empty map, which keeps at most `leaves_max` leaves in memory in addition to those that
     /// differ from the file.
     pub(super) fn new(seal: Arc<Seal>, grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
         let leaf_entries = u64::from(grain_bytes) / ENTRY_BYTES as u64;
@@ -64,7 +64,7 @@ impl Map {
         }
     }
 
-    /// Takes pointers of a snapshot, those from number `first`; false where they mean nothing.
+    /// Takes pointers of a snapshot, those from number `first`; false where they are not valid.
     pub(super) fn load_root(&mut self, first: u64, bytes: &[u8]) -> bool {
         self.root.load(first, bytes)
     }
@@ -91,6 +91,7 @@ impl Map {
             let number = grain / self.leaf_entries;
             let leaf_end = ((number + 1) * self.leaf_entries).min(end);
             let go_on = match (self.leaves.get(&number), self.root.get(number)) {
+                // No leaf exists: one entry describes the whole run, so large holes cost little.
                 (None, one @ (Entry::Absent | Entry::Zero)) => {
                     each(grain, &[one], leaf_end - grain)
                 }
@@ -124,10 +125,10 @@ impl Map {
         }
     }
 
-    /// Makes one change; the slots whose bytes are out of date by it go to `freed`.
+    /// Applies one change; slots that it makes obsolete go to `freed`.
     ///
     /// # Errors
-    /// As [`Self::walk`]; a part of a change of several grains may then be made.
+    /// As [`Self::walk`]; a change of several grains may then be applied partly.
     pub(super) fn apply(
         &mut self,
         store: &dyn Store,
@@ -142,12 +143,14 @@ impl Map {
                 }
             }
             Change::Zero { grain, count } => {
+                // On replay `count` comes from the file, so the sum may overflow.
                 let end = grain.saturating_add(count).min(self.grains);
                 let mut grain = grain;
                 while grain < end {
                     let number = grain / self.leaf_entries;
                     let leaf_start = number * self.leaf_entries;
                     let leaf_end = (leaf_start + self.leaf_entries).min(self.grains);
+                    // A whole leaf becomes one pointer instead of entries.
                     if grain == leaf_start && end >= leaf_end {
                         self.clear_leaf(store, number, freed)?;
                         grain = leaf_end;
@@ -174,7 +177,7 @@ impl Map {
         Ok(old)
     }
 
-    /// Makes a whole leaf zeros, without keeping one.
+    /// Makes a whole leaf zeros, without keeping a leaf.
     fn clear_leaf(
         &mut self,
         store: &dyn Store,
@@ -185,6 +188,7 @@ impl Map {
         if pointer == Entry::Zero && !self.leaves.contains_key(&number) {
             return Ok(());
         }
+        // The leaf's entries name the slots to free, so they are read before they are dropped.
         if matches!(pointer, Entry::Data { .. }) || self.leaves.contains_key(&number) {
             for entry in &self.leaf(store, number)?.entries {
                 if let Entry::Data { slot, .. } = entry {
@@ -202,7 +206,7 @@ impl Map {
         Ok(())
     }
 
-    /// A leaf, brought into memory.
+    /// A leaf, read into memory if it is not there.
     fn leaf(&mut self, store: &dyn Store, number: u64) -> Result<&mut Leaf, OverlayError> {
         if !self.leaves.contains_key(&number) {
             let entries = match self.root.get(number) {
@@ -244,6 +248,7 @@ impl Map {
             what: "a leaf of its map",
             at: number,
         };
+        // With keys the code covers the number, so leaves cannot be exchanged.
         if self.seal.check(Part::Leaf(number), &bytes) != check {
             return Err(damaged());
         }
@@ -251,8 +256,9 @@ impl Map {
         entries.collect::<Option<_>>().ok_or_else(damaged)
     }
 
-    /// Lets go of leaves that were not used lately, where too many are in memory.
+    /// Evicts the least recently used leaves while too many are in memory.
     fn make_room(&mut self) {
+        // Each leaf is examined at most once: all of them may be dirty or recent.
         let mut looks = self.queue.len();
         while self.leaves.len() >= self.leaves_max && looks > 0 {
             looks -= 1;
@@ -262,6 +268,7 @@ impl Map {
             let Some(leaf) = self.leaves.get_mut(&number) else {
                 continue;
             };
+            // A dirty leaf stays until a snapshot has written it.
             if leaf.dirty {
                 leaf.queued = false;
             } else if std::mem::take(&mut leaf.recent) {
@@ -272,9 +279,8 @@ impl Map {
         }
     }
 
-    /// Writes every leaf that differs from the file into a slot of `take`, and points to it. The
-    /// pages that are out of date by that are in [`Written`]; [`Self::keep`] or [`Self::undo`]
-    /// ends it.
+    /// Writes every leaf that differs from the file into a slot of `take`, and points to it.
+    /// Obsolete pages are in [`Written`]; [`Self::keep`] or [`Self::undo`] completes the step.
     ///
     /// # Errors
     /// The system's, with the slots that were taken so far in `written`.
@@ -290,6 +296,7 @@ impl Map {
             .filter(|it| it.1.dirty)
             .map(|it| *it.0)
             .collect();
+        // A hash map has no order: sorted, neighbouring leaves get neighbouring slots.
         numbers.sort_unstable();
         for number in numbers {
             let Some(leaf) = self.leaves.get(&number) else {
@@ -301,6 +308,7 @@ impl Map {
                 .flat_map(|entry| entry.encode())
                 .collect();
             let slot = take();
+            // The old pointer is recorded, so that [`Self::undo`] can restore it.
             written.leaves.push((number, slot, self.root.get(number)));
             store
                 .write_at(&bytes, SLOTS_AT + slot * self.slot_bytes)
@@ -320,7 +328,7 @@ impl Map {
         replaced.chain(self.outdated.iter().copied()).collect()
     }
 
-    /// The snapshot is durable: what was written is what the file holds.
+    /// The snapshot is durable: the written leaves match the file.
     pub(super) fn keep(&mut self, written: &Written) {
         for (number, ..) in &written.leaves {
             if let Some(leaf) = self.leaves.get_mut(number) {
@@ -333,7 +341,7 @@ impl Map {
         self.outdated.clear();
     }
 
-    /// The snapshot could not be written: all is as before.
+    /// The snapshot could not be written: restores the pointers.
     pub(super) fn undo(&mut self, written: &Written) {
         for (number, _, old) in &written.leaves {
             self.root.set(*number, *old);

@@ -1,4 +1,4 @@
-//! Writes to an image that stays as it is: an overlay, a file beside it.
+//! Overlays: copy-on-write files next to an image that stays unchanged.
 //!
 //! Top-down:
 //!
@@ -9,15 +9,15 @@
 //!   (writes to the same grain take turns).
 //! - `seal`: checks of the parts, and the encryption of grains over an encrypted image.
 //! - `format`: the bytes (`docs/formats/overlay.md`; pure); [`store`]: the file.
-//! - [`identity`]: by what a layer knows its base again.
-//! - [`tools`]: making, cloning and describing overlays.
+//! - [`identity`]: identifies a layer's base.
+//! - [`tools`]: creates, clones and describes overlays.
 //!
-//! **A write never goes where bytes lie that a crash may bring back.** It takes a free slot; a
+//! **A write never overwrites bytes that a crash may make current again.** It takes a free slot. A
 //! flush appends one checksummed group of changes to the log and makes data and group durable with
-//! one `fdatasync`; what was replaced is free once that is done. A group that a crash has torn, or
-//! whose data did not arrive, is dropped as a whole when the file is opened: it was never durable.
-//! When the log is full, the map is written anew (a snapshot) and the log begins again in its other
-//! half.
+//! one `fdatasync`; the slots that were replaced are free after that. A group that a crash has
+//! torn, or whose data did not reach the disk, is dropped as a whole when the file is opened: it
+//! was never durable. When the log is full, a snapshot of the map is written and the log begins
+//! again in its other half.
 //!
 //! Must stay true: bytes are delivered only after their checksum; after a crash every grain holds
 //! what it held at the last flush, or a later write to it as a whole; a full disk fails writes and
@@ -61,15 +61,15 @@ pub enum OverlayError {
         /// The reason.
         source: Box<OverlayError>,
     },
-    /// The file is something else.
+    /// The file is no overlay.
     #[error("it is no overlay; name another file, or one that is not there yet to make one")]
     NotOverlay,
-    /// The grain is none.
+    /// The grain size is not valid.
     #[error(
         "a grain of {grain_bytes} bytes is not possible: it is a power of two from 4KiB to 64KiB"
     )]
     Grain {
-        /// Bytes asked for.
+        /// Requested size.
         grain_bytes: u32,
     },
     /// The device has too many grains, or no bytes.
@@ -85,7 +85,7 @@ pub enum OverlayError {
         /// The largest device for it.
         largest: u64,
     },
-    /// Bytes that do not match their checksum, or mean nothing.
+    /// Bytes that do not match their checksum, or are not valid.
     #[error(
         "{what} is damaged ({at}); take the file from a backup, or begin a new overlay: nothing of \
          the image itself is lost"
@@ -93,18 +93,18 @@ pub enum OverlayError {
     Damaged {
         /// The part.
         what: &'static str,
-        /// Number of it.
+        /// Its number.
         at: u64,
     },
     /// Another process has it open.
     #[error("another process has this overlay open; stop it first, or use a clone made before")]
     InUse,
-    /// Another overlay stands on it.
+    /// Another overlay has it as its parent.
     #[error(
         "it takes no more writes, for a clone stands on it; go on with `sidecore block clone` of it"
     )]
     Frozen,
-    /// The image is another than the overlay was made for.
+    /// The overlay was made for another image.
     #[error(
         "it was made for another image ({name}); the bytes of both together would mean nothing"
     )]
@@ -112,7 +112,7 @@ pub enum OverlayError {
         /// Name of the right one.
         name: String,
     },
-    /// The layer below is another than the overlay was made for.
+    /// The overlay was made for another layer below.
     #[error(
         "{} is not the overlay that this one stands on, or it was written to since",
         path.display()
@@ -121,7 +121,7 @@ pub enum OverlayError {
         /// The layer below.
         path: PathBuf,
     },
-    /// An overlay in the clear on an encrypted image.
+    /// An unencrypted overlay on an encrypted image.
     #[error(
         "it is not encrypted, and its image is: whoever could write the file could have made it \
          up; begin a new overlay, and copy what you trust"
@@ -166,7 +166,7 @@ pub enum OverlayError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// Bytes could not be made durable before; what the file holds is not known any more.
+    /// A sync failed before; the contents of the file are not known any more.
     #[error("an earlier write failed for good ({0}); open the overlay again")]
     Broken(String),
 }

@@ -1,9 +1,9 @@
 //! The pointers to a layer's leaves.
 //!
-//! Why here: a thin device of many TiB has millions of leaves, nearly all of which are absent, or
+//! Why here: a thin device of many TiB has millions of leaves, nearly all of which are absent or
 //! zeros; a pointer takes 24 bytes.
-//! Must stay true: memory follows the pointers that differ from their neighbours, not the device's
-//! size.
+//! Must stay true: memory is proportional to the pointers that differ from their neighbours, not to
+//! the device's size.
 
 use super::format::{ENTRY_BYTES, Entry};
 
@@ -17,14 +17,14 @@ pub(super) struct Pointers {
 /// Neighbouring pointers.
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// All alike; never [`Entry::Data`].
+    /// All equal; never [`Entry::Data`].
     Same(Entry),
     /// One for each leaf.
     Each(Box<[Entry]>),
 }
 
 impl Pointers {
-    /// `count` pointers to nothing.
+    /// `count` absent pointers.
     pub(super) fn new(count: u64) -> Self {
         let chunks = count.div_ceil(CHUNK as u64) as usize;
         Self {
@@ -52,7 +52,7 @@ impl Pointers {
         }
         if let Chunk::Each(entries) = chunk {
             entries[at as usize % CHUNK] = new;
-            // Whoever zeroes a device goes over its leaves in order.
+            // A writer that zeroes a device goes over its leaves in order.
             let is_last = at as usize % CHUNK == CHUNK - 1;
             if is_last && let Some(same) = same(entries) {
                 *chunk = Chunk::Same(same);
@@ -60,8 +60,8 @@ impl Pointers {
         }
     }
 
-    /// Takes pointers of a snapshot, those from number `first`, the beginning of a chunk; false
-    /// where they mean nothing.
+    /// Takes pointers of a snapshot, those from number `first`, which begins a chunk; false where
+    /// they are not valid.
     pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
         let (encoded, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         let end = first + encoded.len() as u64;
@@ -77,6 +77,7 @@ impl Pointers {
                     None => return false,
                 }
             }
+            // A chunk of equal entries takes no memory of its own.
             *chunk = match same(&entries[..encoded.len()]) {
                 Some(same) => Chunk::Same(same),
                 None => Chunk::Each(entries.into()),
@@ -95,14 +96,14 @@ impl Pointers {
     }
 }
 
-/// The entry that all of these are, where that is none with data.
+/// The common entry, if all are equal and none has data.
 fn same(entries: &[Entry]) -> Option<Entry> {
     let first = *entries.first()?;
     let is_plain = !matches!(first, Entry::Data { .. });
     (is_plain && entries.iter().all(|entry| *entry == first)).then_some(first)
 }
 
-/// Pointers that are kept as one where they are alike.
+/// Pointers that are kept as one where they are equal.
 pub(super) const CHUNK: usize = 512;
 
 #[cfg(test)]

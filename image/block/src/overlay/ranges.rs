@@ -1,8 +1,8 @@
 //! Ranges of grains that are being written: those that overlap take turns.
 //!
-//! Why here: a write of a part of a grain reads the rest first; two of them at once would lose one.
-//! Must stay true: a range is held by one writer until its guard is dropped; as many are held as
-//! there are writers.
+//! Why here: a write of a part of a grain reads the rest first; of two at once, one would be lost.
+//! Must stay true: a range is held by one writer until its guard is dropped; each writer holds one
+//! range.
 
 use parking_lot::{Condvar, Mutex};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) struct Held<'r> {
 }
 
 impl Ranges {
-    /// Takes `range`; waits for those who hold a part of it.
+    /// Takes `range`; waits for the holders of overlapping ranges.
     pub(super) fn hold(&self, range: Range<u64>) -> Held<'_> {
         let mut held = self.held.lock();
         while held

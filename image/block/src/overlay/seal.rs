@@ -1,17 +1,16 @@
-//! Checks of an overlay's parts: checksums, or with the key of an encrypted image authentication
-//! codes; and the encryption of grains.
+//! Integrity checks of an overlay's parts, and the encryption of grains. The checks are checksums,
+//! or authentication codes where an encrypted image's key is known.
 //!
-//! Why here: writes to an encrypted image must not lie in the clear, and what lies there must not
-//! be changed by who has no key. The layout stays as it is but for the slots, which are longer: a
-//! grain is followed by its nonce and its tag.
+//! Why here: writes to an encrypted image must not be stored in plain text, and a writer without a
+//! key must not be able to change them unnoticed. The layout stays the same except for the slots,
+//! which are longer: a grain is followed by its nonce and its tag.
 //!
-//! Must stay true: **no key encrypts twice.** Each grain that is written gets a key of its own,
-//! BLAKE3 of a nonce of 24 random bytes under the layer's key; so it does not matter how often a
-//! grain is rewritten, what a crash brings back, or if the file was copied and both copies go on.
-//! A grain's number is in what is authenticated, and the map holds a code of its nonce and tag, so
-//! neither another grain nor an older version of it is taken for it. The log's codes take a salt
-//! that is drawn whenever the file is opened to be written: groups of a copy, or ones that were
-//! dropped, never fit.
+//! Must stay true: **no key encrypts twice.** Each written grain gets a key of its own: BLAKE3 of a
+//! nonce of 24 random bytes under the layer's key. So rewriting a grain, a crash that restores an
+//! older one, or two copies of the file that both continue are all safe. A grain's number is
+//! authenticated, and the map holds a code of its nonce and tag, so neither another grain nor an
+//! older version is accepted in its place. The log's codes take a salt that is drawn whenever the
+//! file is opened for writing: groups of a copy, or dropped groups, never verify.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode; a key for
 //! each message of a long random nonce as in XChaCha20-Poly1305 and XAES-256-GCM.
@@ -24,14 +23,14 @@ use std::io::Read;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_64_with_seed};
 use zeroize::Zeroizing;
 
-/// The lock of a sealed layer, as its superblock says it.
+/// The lock of a sealed layer, as stored in its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LayerLock {
     /// Cipher of its grains.
     pub(super) cipher: Cipher,
-    /// Drawn for the layer: its key comes of it and of the image's.
+    /// Drawn for the layer: its key is derived from this and from the image's key.
     pub(super) salt: [u8; 32],
-    /// Authentication code of the superblock; of one that was made here, nothing yet.
+    /// Authentication code of the superblock; not set yet in a new lock.
     pub(super) code: [u8; 32],
 }
 
@@ -64,7 +63,7 @@ pub(super) enum Part {
 pub(super) enum Seal {
     /// By XXH3-64.
     Open,
-    /// By keys.
+    /// By authentication codes.
     Keys(Box<Keys>),
 }
 
@@ -76,7 +75,7 @@ pub(super) struct Keys {
 }
 
 impl Seal {
-    /// That of a layer with this lock on an image with this key.
+    /// The seal of a layer with this lock on an image with this key.
     pub(super) fn of(lock: &LayerLock, key: &FrameKey) -> Self {
         let secret = key.layer_secret(&lock.salt);
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*secret));
@@ -87,7 +86,7 @@ impl Seal {
         }))
     }
 
-    /// Bytes that a slot has behind the grain.
+    /// Bytes of a slot after the grain.
     pub(super) fn trailer_bytes(&self) -> usize {
         match self {
             Self::Open => 0,
@@ -150,10 +149,10 @@ impl Seal {
         Ok(())
     }
 
-    /// Seals the grain in `slot`, whose nonce is drawn already, and gives its check.
+    /// Seals the grain in `slot`, whose nonce is drawn already, and returns its check.
     ///
     /// # Errors
-    /// The cipher's, which takes every grain.
+    /// The cipher's; it accepts every grain.
     pub(super) fn seal(&self, grain: u64, slot: &mut [u8]) -> std::io::Result<u64> {
         let Self::Keys(keys) = self else {
             return Ok(xxh3_64(slot));
@@ -169,8 +168,8 @@ impl Seal {
         Ok(keys.code(CODE_GRAIN, grain, trailer))
     }
 
-    /// Makes the contents of `slot` the grain again; false where they are not what was sealed under
-    /// this number and has this check. What is in `slot` is then not to be used.
+    /// Decrypts the contents of `slot` in place; false where they are not the bytes that were
+    /// sealed under this number with this check. The contents of `slot` must not be used then.
     pub(super) fn open(&self, grain: u64, check: u64, slot: &mut [u8]) -> bool {
         let Self::Keys(keys) = self else {
             return xxh3_64(slot) == check;
@@ -179,6 +178,7 @@ impl Seal {
             return false;
         };
         let (bytes, trailer) = slot.split_at_mut(split);
+        // The map's code covers nonce and tag, so an older version of the grain is refused.
         if keys.code(CODE_GRAIN, grain, trailer) != check {
             return false;
         }
@@ -193,15 +193,15 @@ impl Seal {
 }
 
 impl Keys {
-    /// The key of one grain as it was written once.
+    /// The key of one written version of a grain.
     fn grain_key(&self, nonce: &[u8]) -> Option<LessSafeKey> {
         let bytes = blake3::keyed_hash(&self.grains, nonce);
         let key = UnboundKey::new(self.cipher.algorithm(), bytes.as_bytes()).ok()?;
         Some(LessSafeKey::new(key))
     }
 
-    /// The first 8 bytes of a code of `bytes`: as long as a checksum, and nobody without the key
-    /// can tell one, or try out more than one for each time that the overlay is opened or read.
+    /// The first 8 bytes of a code of `bytes`: as long as a checksum. Without the key a code cannot
+    /// be computed, and only one guess can be tried each time that the overlay is opened or read.
     fn code(&self, kind: u8, number: u64, bytes: &[u8]) -> u64 {
         first_bytes(self.hasher(kind, number).update(bytes))
     }

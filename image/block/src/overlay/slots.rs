@@ -1,20 +1,21 @@
 //! Slots of an overlay's file: which are in use.
 //!
-//! Why here: writes never go where bytes lie that a crash may bring back, so slots come and go; one
-//! bit a slot (32 KiB for each GiB of grains of 4 KiB) is the price. Pure.
-//! Must stay true: a slot is given out once until it is given back; memory follows the slots in
-//! use, not the number that a file claims.
+//! Why here: writes never overwrite bytes that a crash may make current again, so slots are
+//! allocated and freed all the time. The price is one bit for each slot (32 KiB for each GiB of
+//! grains of 4 KiB). Pure.
+//! Must stay true: a slot is given out once until it is given back; memory is proportional to the
+//! slots in use, not to the number that a file claims.
 
 use std::collections::BTreeMap;
 
 /// A bit for each slot, set while it is in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slots {
-    /// Words of bits, [`CHUNK`] at a time; those that are not here are zeros.
+    /// Words of bits, [`CHUNK`] at a time; missing chunks are zeros.
     chunks: BTreeMap<u64, Box<[u64; CHUNK]>>,
     count: u64,
     used: u64,
-    /// Where the search for a free one goes on.
+    /// Position at which the search for a free slot continues.
     hand: u64,
 }
 
@@ -27,11 +28,12 @@ impl Slots {
         }
     }
 
-    /// Reads bits, those of word number `first` and behind; false where they go past the end.
+    /// Reads bits, those of word number `first` and later; false if they go past the end.
     pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
         let (words, rest) = bytes.as_chunks::<8>();
         for (word, at) in words.iter().zip(first..) {
             let word = u64::from_le_bytes(*word);
+            // Zeros allocate nothing.
             if word == 0 {
                 continue;
             }
@@ -74,7 +76,7 @@ impl Slots {
         &mut chunk[at as usize % CHUNK]
     }
 
-    /// Slots that the bits tell of: those of the file, in use or not.
+    /// Slots that the bits cover: those of the file, in use or not.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -86,8 +88,8 @@ impl Slots {
 
     /// Takes up to `wanted` neighbouring slots, at least one: the first, and how many.
     pub(super) fn take(&mut self, wanted: u64) -> (u64, u64) {
-        // A few free ones are not worth a search through all others. Blocks that the file has are
-        // better than new ones, of which the file system keeps books at each sync.
+        // A few free slots are not worth a search through all others. Reused blocks of the file are
+        // cheaper than new ones, which the file system has to record at each sync.
         let free = self.count - self.used;
         let start = match free > self.count / FREE_SHARE_MIN && free > 0 {
             true => self.next_free(),
@@ -113,7 +115,7 @@ impl Slots {
         start
     }
 
-    /// Takes this very slot; false where it is in use.
+    /// Takes this slot; false if it is in use.
     pub(super) fn claim(&mut self, slot: u64) -> bool {
         let free = !self.is_used(slot);
         if free {
@@ -122,7 +124,7 @@ impl Slots {
         free
     }
 
-    /// Gives a slot back; false where it was not in use.
+    /// Gives a slot back; false if it was not in use.
     pub(super) fn give_back(&mut self, slot: u64) -> bool {
         if !self.is_used(slot) {
             return false;
@@ -147,6 +149,7 @@ impl Slots {
     fn next_free(&mut self) -> Option<u64> {
         let words = self.words();
         let first = self.hand / 64 % words.max(1);
+        // The first word is visited twice: its bits below the hand come last.
         for step in 0..=words {
             let at = (first + step) % words.max(1);
             let mut free = !self.word(at);
@@ -162,9 +165,9 @@ impl Slots {
     }
 }
 
-/// Words of bits that are kept together: those of 128 MiB of grains of 4 KiB.
+/// Words of bits in a chunk: those of 128 MiB of grains of 4 KiB.
 const CHUNK: usize = 512;
-/// Free slots are looked for once they are more than one in so many.
+/// Free slots are searched for only while more than one slot in this many is free.
 const FREE_SHARE_MIN: u64 = 4096;
 
 #[cfg(test)]

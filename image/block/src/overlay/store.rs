@@ -1,7 +1,7 @@
 //! The bytes of an overlay's file, behind a trait.
 //!
-//! Why here: crash tests put a disk under a layer that forgets what was not made durable, or keeps
-//! parts of it.
+//! Why here: crash tests replace the disk under a layer by one that loses, wholly or partly, the
+//! bytes that were not made durable.
 //! Called from: any thread; every call may block on the disk.
 
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 
 /// A file that is read and written at offsets.
 pub trait Store: Send + Sync {
-    /// Its size in bytes.
+    /// Size in bytes.
     ///
     /// # Errors
-    /// The operating system's, as of all methods.
+    /// Those of the operating system, as for all methods.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Fills `buf` from `offset`; bytes past the end are an error.
@@ -25,11 +25,11 @@ pub trait Store: Send + Sync {
     #[allow(clippy::missing_errors_doc)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes durable whatever was written before the call.
+    /// Makes all earlier writes durable.
     #[allow(clippy::missing_errors_doc)]
     fn sync(&self) -> io::Result<()>;
 
-    /// Sets room aside for `len` bytes from `offset`, so that writes there find some.
+    /// Reserves room for `len` bytes from `offset`, so that writes there do not fail.
     #[allow(clippy::missing_errors_doc)]
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
 
@@ -43,8 +43,8 @@ pub trait Store: Send + Sync {
 pub struct FileStore(File);
 
 impl FileStore {
-    /// Takes `file`, with the lock that keeps other writers (or, with `exclusive`, all others) out
-    /// as long as this lives; `None` where another process has it.
+    /// Takes `file`, with a lock that excludes other writers (or, with `exclusive`, all others) as
+    /// long as this lives; `None` where another process has it.
     ///
     /// # Errors
     /// The operating system's.
@@ -60,7 +60,7 @@ impl FileStore {
         }
     }
 
-    /// Takes `file` without a lock: for looking at what it says of itself.
+    /// Takes `file` without a lock: for reading its superblock.
     #[must_use]
     pub fn unlocked(file: File) -> Self {
         Self(file)
@@ -87,7 +87,7 @@ impl Store for FileStore {
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset, len) {
             Ok(()) => Ok(()),
-            // A file system without it takes zeros for room.
+            // On a file system without this call, zeros are written to reserve room.
             Err(rustix::io::Errno::OPNOTSUPP) => self.fill(offset, len),
             Err(error) => Err(error.into()),
         }

@@ -1,9 +1,9 @@
-//! Making, opening, cloning and describing overlays by their paths.
+//! Creates, opens, clones and describes overlays by their paths.
 //!
-//! Why here: names of files, locks and what belongs together are judged here, once.
-//! Must stay true: a file that is there is never replaced; no link of another user is followed, and
-//! a new file is made, and removed where that fails, in a folder that is opened once; a layer below
-//! is known again by its name and by standing still since.
+//! Why here: file names, locks and the relation of layers are checked here, once.
+//! Must stay true: an existing file is never replaced. No link of another user is followed. A new
+//! file is made, and on failure removed, in a folder that is opened once. A layer below is
+//! recognised by its identifier, and must not have changed since.
 //! Called from: any thread; blocks on the disk.
 
 use super::OverlayError;
@@ -23,8 +23,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Makes an overlay on an image, a sealed one where that is encrypted. `name` is the image's, for
-/// people.
+/// Creates an overlay on an image, a sealed one if the image is encrypted. `name` is the image's,
+/// for messages.
 ///
 /// # Errors
 /// [`OverlayError`]; there is no new file then.
@@ -54,8 +54,8 @@ pub fn create(
     make(path, &superblock, Some(base)).map(drop)
 }
 
-/// Grain of a new overlay on a device of this size unless another is asked for: the smallest that
-/// keeps the pointers of its map below 16 MiB, which every snapshot writes.
+/// Default grain of a new overlay on a device of this size: the smallest that keeps the pointers of
+/// its map, which every snapshot writes, below 16 MiB.
 #[must_use]
 pub fn grain_bytes_for(size_bytes: u64) -> u32 {
     let mut grain_bytes = GRAIN_BYTES_DEFAULT;
@@ -68,13 +68,13 @@ pub fn grain_bytes_for(size_bytes: u64) -> u32 {
     grain_bytes
 }
 
-/// A lock for a new layer, where its image is encrypted.
+/// A lock for a new layer, if its image is encrypted.
 fn new_lock(base: Option<&Identity>) -> Result<Option<LayerLock>, OverlayError> {
     let key = base.and_then(|base| base.key.as_deref());
     key.map(LayerLock::new).transpose()
 }
 
-/// The seal of a layer whose lock is that of `superblock`, without a look at its code.
+/// The seal of a layer with the lock of `superblock`, without verifying its code.
 fn seal_for(superblock: &Superblock, base: Option<&Identity>) -> Result<Seal, OverlayError> {
     let key = base.and_then(|base| base.key.as_deref());
     match (&superblock.lock, key) {
@@ -86,7 +86,7 @@ fn seal_for(superblock: &Superblock, base: Option<&Identity>) -> Result<Seal, Ov
     }
 }
 
-/// Opens an overlay that stands on `base` itself, in any store: for tests of what a disk may do.
+/// Opens an overlay directly on `base`, in any store: for tests of disk faults.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -100,8 +100,8 @@ pub fn open_in(
     Ok(Overlay::new(base, vec![layer], writable))
 }
 
-/// Opens an overlay and the layers below it. Without `writable`, nothing of it is written, and
-/// others may read it at the same time.
+/// Opens an overlay and the layers below it. Without `writable`, the file is not written to, and
+/// other processes may read it at the same time.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -115,6 +115,7 @@ pub fn open(
     let mut next = path.to_owned();
     let mut expected: Option<Id> = None;
     loop {
+        // A cycle of parents in damaged files must end.
         if layers.len() == LAYERS_MAX {
             return Err(OverlayError::TooManyLayers.of(path));
         }
@@ -125,6 +126,7 @@ pub fn open(
         };
         let layer = open_layer(&next, identity, writable && is_top, map_bytes)?;
         let superblock = layer.superblock();
+        // Only a frozen layer may lie below another: writes to it would change the layers above.
         let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
         let top = layers.first().map(Layer::superblock);
         if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {
@@ -152,12 +154,12 @@ fn open_layer(
         let file = open_named(path, access(writable), 0).map_err(OverlayError::read)?;
         let store = FileStore::lock(file, writable).map_err(OverlayError::read)?;
         let store = store.ok_or(OverlayError::InUse)?;
-        // Before anything is written to it.
+        // Before the file is written to.
         check_base(&load::superblock(&store)?.0, identity)?;
         let key = identity.key.as_deref();
         let layer = Layer::open(Box::new(store), key, writable, map_bytes)?;
         if writable {
-            // A flush promises that the file is there, too: its name lies in the directory.
+            // A flush also promises that the file's name is durable: that is in the directory.
             let (folder, _) = Folder::of_file(path).map_err(OverlayError::write)?;
             folder.sync().map_err(OverlayError::write)?;
         }
@@ -179,15 +181,15 @@ fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), Overla
 pub enum CloneKind {
     /// A first overlay of an image.
     New,
-    /// A copy that shares its blocks on the disk; both go on.
+    /// A copy that shares its blocks on the disk; both can be written.
     Reflink,
-    /// A layer above the first, which takes no more writes.
+    /// A layer above the first, which is frozen.
     Layer,
 }
 
 /// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file
-/// system has those and `may_link` is true, else by a layer above it. Of an overlay on an encrypted
-/// image, `base` is that image.
+/// system supports it and `may_link` is true, else by a layer above it. For an overlay on an
+/// encrypted image, `base` is that image.
 ///
 /// # Errors
 /// [`OverlayError`]; there is no new file then.
@@ -202,7 +204,7 @@ pub fn clone(
     let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
     let copy = file.try_clone().map_err(OverlayError::read)?;
     let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
-        // Those that only read a frozen one keep nobody from standing on it, too.
+        // The lock is held by readers of a frozen overlay, and they allow another overlay on top.
         return clone_frozen(path, new, base);
     };
     let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
@@ -211,14 +213,14 @@ pub fn clone(
     }
     if !superblock.frozen {
         let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
-        // The new one first: a frozen overlay without a clone would serve nobody.
+        // The new one first: a frozen overlay without a clone would be of no use.
         let made = make_above(path, new, &superblock, base)?;
         let frozen = Superblock {
             frozen: true,
             generation: superblock.generation + 1,
             ..superblock
         };
-        // Whatever its log holds stays there: readers take it as it is. The sync is for that, too.
+        // The log's contents stay valid: readers accept them. The sync covers them, too.
         if let Err(error) = write_superblocks(&store, &frozen, &seal) {
             made.remove();
             return Err(error.of(path));
@@ -229,20 +231,20 @@ pub fn clone(
     Ok(CloneKind::Layer)
 }
 
-/// The superblock of an overlay that is to be cloned; of a sealed one, only where its image is
-/// named and it was written with that image's key.
+/// The superblock of an overlay to be cloned. A sealed one also needs its image, and must have been
+/// written with that image's key.
 fn to_clone(store: &dyn Store, base: Option<&Identity>) -> Result<Superblock, OverlayError> {
     let (superblock, _) = load::superblock(store)?;
     if let Some(base) = base {
         check_base(&superblock, base)?;
         load::seal_of(&superblock, base.key.as_deref())?;
     }
-    // An error where it takes a key and there is none.
+    // An error if it needs a key and there is none.
     seal_for(&superblock, base)?;
     Ok(superblock)
 }
 
-/// A clone of an overlay that others have open.
+/// A clone of an overlay that other processes have open.
 fn clone_frozen(
     path: &Path,
     new: &Path,
@@ -279,14 +281,14 @@ fn make_above(
             id: below.id,
             path: path_from(directory_of(new), path)?,
         },
-        // A key of its own.
+        // Each layer has a key of its own.
         lock: new_lock(base.filter(|_| below.lock.is_some()))?,
         ..below.clone()
     };
     make(new, &superblock, base)
 }
 
-/// `path` as seen from `directory`: the name alone where it lies there, else absolute.
+/// `path` relative to `directory` if it lies below it, else absolute.
 fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
     let full = path
         .canonicalize()
@@ -303,7 +305,8 @@ fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
     text.map(str::to_owned).ok_or(OverlayError::LongPath)
 }
 
-/// Copies the file at `path` by sharing its blocks; false where the file system cannot.
+/// Copies the file at `path` by sharing its blocks; false where the file system does not support
+/// it.
 fn reflink(
     file: &File,
     path: &Path,
@@ -318,13 +321,13 @@ fn reflink(
         return Ok(false);
     }
     let store = FileStore::unlocked(copy);
-    // A name of its own: the two go different ways.
+    // An identifier of its own: the two diverge.
     let renamed = (|| {
         let mut superblock = superblock.clone();
         superblock.id = random()?;
         superblock.generation += 1;
         if let Parent::Overlay { path: below, .. } = &mut superblock.parent {
-            // It counts from the folder of the file that names it.
+            // The path is relative to the folder of the file that contains it.
             let full = directory_of(path).join(below.as_str());
             *below = path_from(directory_of(new), &full)?;
         }
@@ -355,7 +358,7 @@ fn make(
     }
 }
 
-/// Place of a file that was made just now.
+/// Place of a file that was just created.
 struct New {
     folder: Folder,
     name: OsString,
@@ -373,7 +376,7 @@ impl New {
         Ok((Self { folder, name }, file.map_err(failed)?))
     }
 
-    /// Removes it again. Best effort: there is an error to report already.
+    /// Removes it. Best effort: there is an error to report already.
     fn remove(&self) {
         let _ = self.folder.remove_file(&self.name);
     }
@@ -393,7 +396,7 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// What a file says of the overlay in it.
+/// Description of an overlay's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// Size of the device in bytes.
@@ -402,7 +405,7 @@ pub struct Description {
     pub grain_bytes: u32,
     /// Name of the overlay, as hexadecimal digits.
     pub id: String,
-    /// True when it takes no more writes.
+    /// True when it is frozen.
     pub frozen: bool,
     /// Path of the overlay below, where there is one.
     pub parent: Option<PathBuf>,
@@ -412,15 +415,15 @@ pub struct Description {
     pub base: String,
     /// True while a process has it open to write.
     pub in_use: bool,
-    /// True where what is written to it is encrypted, as its image is.
+    /// True if its grains are encrypted, as its image is.
     pub encrypted: bool,
-    /// Bytes of the file that hold grains and the map; none where it is in use, or encrypted.
+    /// Bytes of the file that hold grains and the map; `None` if it is in use or encrypted.
     pub stored_bytes: Option<u64>,
-    /// Bytes of changes that a crash has left in the log; none where it is in use, or encrypted.
+    /// Bytes of changes that a crash has left in the log; `None` if it is in use or encrypted.
     pub log_bytes: Option<u64>,
 }
 
-/// Describes the overlay at `path`, all of whose map is read unless it is in use or encrypted.
+/// Describes the overlay at `path`. Reads all of its map unless it is in use or encrypted.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -428,10 +431,11 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     let describe = || {
         let file = open_named(path, access(false), 0).map_err(OverlayError::read)?;
         let again = file.try_clone().map_err(OverlayError::read)?;
+        // No lock means that another process writes the file: then only its superblock is read.
         let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
         let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
         let (superblock, loaded) = match &locked {
-            // The map of a sealed one is nothing without the key.
+            // The map of a sealed overlay cannot be read without the key.
             Some(store) if superblock.lock.is_none() => {
                 let loaded = load::load(store, None, LOWER_MAP_BYTES)?;
                 let grain_bytes = u64::from(loaded.superblock.grain_bytes);
@@ -466,7 +470,7 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
 /// True when the file at `path` begins as an overlay does; false also where there is no such file.
 ///
 /// # Errors
-/// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
+/// [`OverlayError`] where the file cannot be read: an overlay must not be treated as an image.
 pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     let mut head = [0; 8];
     let opened = open_named(path, access(false) | OFlags::NONBLOCK, 0);
@@ -474,14 +478,14 @@ pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     match read {
         Ok(()) => Ok(sidecore_format::is_overlay(&head)),
         Err(error) => match error.kind() {
-            // A URL is no file's name, and what is shorter than the mark is no overlay.
+            // A URL is not a file, and a file shorter than the mark is no overlay.
             ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::IsADirectory => Ok(false),
             _ => Err(OverlayError::read(error).of(path)),
         },
     }
 }
 
-/// Pointers to leaves of a new overlay, unless its grain is asked for.
+/// Maximum number of pointers to leaves in a new overlay, unless its grain size is given.
 const POINTERS_MAX: u64 = 1 << 20;
 /// Leaves of the map in memory, of each layer below.
 const LOWER_MAP_BYTES: usize = 4 << 20;

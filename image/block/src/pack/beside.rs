@@ -1,7 +1,7 @@
-//! Making the index that stands beside a zstd file without one.
+//! Makes the sidecar index of a zstd file that has no index of its own.
 //!
-//! Why here: what frames do not say of themselves (their sizes, and that they are sound) is known
-//! by inflating them once, on all engines.
+//! Why here: frames do not state everything (their sizes, and that they are sound); decompressing
+//! each of them once, on all engines, finds it out.
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
 use super::{Existing, PackError, Sink, Target, Work, workers};
@@ -30,13 +30,13 @@ pub struct Indexed {
     pub index_bytes: u64,
 }
 
-/// Walks over the zstd file `path`, which `file` is, inflates its frames with these engines and
-/// bounds, and writes where they are into `output`, or into a file beside it. `progress` is called,
-/// on one thread, with the bytes of the file that are done.
+/// Walks over the zstd file `path`, opened as `file`, decompresses its frames with these engines
+/// and bounds, and writes their positions into `output`, or into the sidecar file. `progress` is
+/// called, on one thread, with the number of bytes of the file that are done.
 ///
 /// # Errors
-/// [`PackError`]: where it is no such file, where it has an index of its own, or where a frame is
-/// damaged or too large. No index is then written.
+/// [`PackError`]: the file is no zstd file, has an index of its own, or has a frame that is damaged
+/// or too large. No index is then written.
 pub fn index_file(
     file: &Image,
     path: &Path,
@@ -54,12 +54,14 @@ pub fn index_file(
             });
         }
     }
+    // Read-ahead of the kernel helps: the walk reads every byte once, in order.
     if let Some(file) = file.file() {
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
     }
     let mut scan = Scan::new(file)?;
     let file_bytes = scan.file_bytes();
     let name = output.map_or_else(|| name_of(path), Path::to_owned);
+    // The output must not be the input under another name.
     let identity = file.file().and_then(|file| file.metadata().ok());
     let identity = identity.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(Target::Path(&name, Existing::Replace), identity)?;
@@ -127,7 +129,7 @@ struct Kernel {
     raw: Vec<u8>,
 }
 
-/// The kernel: finds out a frame's size, and that it is sound.
+/// The kernel: determines a frame's size, and checks it.
 fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     job.check = xxh3_64(&job.stored);
     let inflated = kernel.decoder.decode(&job.stored, &mut kernel.raw);
@@ -143,5 +145,5 @@ fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     Ok(())
 }
 
-/// Frames count as so large where jobs are counted: their size is not known before.
+/// Size of a frame when jobs are counted: the real one is not known before.
 const BATCH_FRAME_BYTES: usize = 4 << 20;

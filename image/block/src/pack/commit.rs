@@ -1,10 +1,9 @@
-//! An image and the overlays above it, as a new image: only frames that were written to are
-//! deflated, the others are copied as they are.
+//! An image and the overlays above it, as a new image: only changed frames are compressed, the
+//! others are copied compressed.
 //!
-//! Why here: it is packing with another source; what is copied has to be checked like what is
-//! unpacked.
-//! An encrypted image becomes an encrypted one, whose key is another: frames are decrypted and
-//! encrypted again, and what is deflated stays deflated.
+//! Why here: it is packing with another source; copied frames have to be checked like unpacked
+//! ones. An encrypted image becomes an encrypted one with another key: frames are decrypted and
+//! encrypted again, but not compressed again.
 //!
 //! Must stay true: a frame is copied only after its checksum in the image's table (and its leaf,
 //! where the image is trusted) has matched; the new image appears under its name only when it is
@@ -38,7 +37,7 @@ pub struct Committed {
     pub frame_bytes: u32,
     /// Number of frames.
     pub frames: u64,
-    /// Number of those that were copied as they are.
+    /// Number of those that were copied compressed.
     pub copied_frames: u64,
     /// Root of the new image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
@@ -46,12 +45,12 @@ pub struct Committed {
 
 /// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and
 /// the frames of `image` where that is zstd or LZ4 as Sidecore writes them, and else those of
-/// `options`. It is guarded as `guard` says; that of an encrypted image is encrypted in any case,
-/// without a lock in `guard` for those who can read the old one. `progress` is called with the
-/// bytes that are done.
+/// `options`. It is guarded as `guard` says. The commit of an encrypted image is always encrypted;
+/// without a lock in `guard`, the keys that open the old image open the new one. `progress` is
+/// called with the number of bytes that are done.
 ///
 /// # Errors
-/// [`PackError`]; nothing then stands under the target's name that did not before.
+/// [`PackError`]; the target is then unchanged.
 pub fn commit(
     image: &Image,
     index: &Index,
@@ -62,6 +61,7 @@ pub fn commit(
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
     let Guard { seal, lock } = guard;
+    // Without a lock given, an encrypted image stays readable with its old keys.
     let lock = match lock {
         Some(lock) => Some(lock),
         None => successor(index)?,
@@ -70,6 +70,7 @@ pub fn commit(
         old: index.key().cloned(),
         new: lock.as_ref().map(|lock| Arc::clone(lock.key())),
     };
+    // Frames can be copied only into the same format with the same frame size.
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
         true => (index.format(), index.frame_bytes()),
@@ -82,6 +83,7 @@ pub fn commit(
         false => super::is_worth_it(holes_of(overlay), frame_bytes),
     };
     let work = Work::of(options.engines, options.limits);
+    // A job holds a frame's contents and its compressed bytes, old or new.
     let job_bytes = u64::from(frame_bytes) + u64::from(index.stored_bytes_max().max(frame_bytes));
     let jobs = work.jobs(index.memory_bytes() as u64, job_bytes)?;
     let mut writer = format.writer(&Layout {
@@ -112,6 +114,7 @@ pub fn commit(
             next: "leave out --tree and --sign",
         }));
     }
+    // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
@@ -137,6 +140,8 @@ pub fn commit(
             }
             job.number = frames;
             job.holes = 0;
+            // Thin images record runs of holes without frames. Only the last run may end in a
+            // partial frame.
             if is_thin {
                 let bytes = zeros_from(overlay, start, raw_bytes);
                 let holes = match start + bytes == raw_bytes {
@@ -147,6 +152,7 @@ pub fn commit(
                     job.holes = holes;
                     job.hole_bytes = bytes.min(holes * u64::from(frame_bytes));
                     frames += holes;
+                    // The walk over the old image must stay at the same frame number.
                     if let Some(walk) = &mut walk {
                         walk.skip_to(frames);
                     }
@@ -156,6 +162,7 @@ pub fn commit(
             frames += 1;
             let end = (start + u64::from(frame_bytes)).min(raw_bytes);
             job.raw_bytes = (end - start) as u32;
+            // A frame is copied compressed unless the overlay changed a byte of it.
             let is_changed = changes.touch(start, end).map_err(unreadable)?;
             job.copied = None;
             if let Some(walk) = &mut walk
@@ -196,6 +203,7 @@ pub fn commit(
             Ok(())
         },
     )?;
+    // The writer's tables follow the last frame; the head may be rewritten after them.
     let ending = sink.end(&mut *writer)?;
     let stored_bytes = sink.offset;
     sink.finish(ending.front.as_deref())?;
@@ -210,7 +218,7 @@ pub fn commit(
     })
 }
 
-/// A lock for those who can read an encrypted image; none of another one.
+/// A lock that opens with the keys of an encrypted image; `None` for an image in plain text.
 fn successor(index: &Index) -> Result<Option<Locker>, PackError> {
     let Some(lock) = index.lock() else {
         return Ok(None);
@@ -235,7 +243,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Makes the bytes of a frame of the old image those that are deflated.
+    /// Decrypts the bytes of a frame of the old image.
     fn decrypt(&self, frame: u64, raw_bytes: u32, stored: &mut Vec<u8>) -> Result<(), FrameError> {
         let Some(key) = &self.old else { return Ok(()) };
         let mut buffer = Vec::new();
@@ -256,14 +264,14 @@ struct Job {
     hole_bytes: u64,
     raw_bytes: u32,
     step: Step,
-    /// The frame whose compressed bytes are in `stored`, and true where it is declared zeros.
+    /// The frame whose compressed bytes are in `stored`, and true if it is declared zeros.
     copied: Option<(Frame, bool)>,
     raw: Vec<u8>,
     stored: Vec<u8>,
     packed: Option<Packed>,
 }
 
-/// The kernel: deflates a frame, or checks one that is copied.
+/// The kernel: compresses a frame, or checks one that is copied.
 fn finish(
     deflater: &mut Box<dyn Deflater>,
     job: &mut Job,
@@ -272,6 +280,8 @@ fn finish(
 ) -> Result<(), PackError> {
     let mut packed = match &job.copied {
         Some((frame, zero)) => {
+            // Checked before it is copied: a damaged frame must not get a new checksum that vouches
+            // for it.
             check(frame, &job.stored)
                 .and_then(|()| keys.decrypt(job.number, frame.raw_bytes, &mut job.stored))
                 .map_err(|error| bad(job.number, frame, error))?;
@@ -300,6 +310,7 @@ fn finish(
         packed = packed.with_stored(&job.stored);
     }
     if is_sealed {
+        // Leaves cover the stored bytes, so they are made after encryption.
         packed = packed.with_leaf(job.number, &job.stored);
     }
     job.packed = Some(packed);
@@ -326,7 +337,7 @@ fn check(frame: &Frame, stored: &[u8]) -> Result<(), FrameError> {
     }
 }
 
-/// True where frames may stand in the new image as they stand in the old one.
+/// True if the old image's frames can be used unchanged in the new one.
 fn can_copy(index: &Index) -> bool {
     matches!(index.format(), Format::Zstd | Format::Lz4)
         && index.is_even()
@@ -336,7 +347,7 @@ fn can_copy(index: &Index) -> bool {
         && index.has_stored_checks()
 }
 
-/// Bytes from `start` that the image and its layers know to be zeros.
+/// Number of zero bytes from `start` that the image and its layers know of.
 fn zeros_from(overlay: &Overlay, start: u64, end: u64) -> u64 {
     let mut at = start;
     while at < end {
@@ -349,8 +360,8 @@ fn zeros_from(overlay: &Overlay, start: u64, end: u64) -> u64 {
     at - start
 }
 
-/// The holes of a device, as far as it knows them without reading; beyond a bounded number of
-/// stretches all counts as data.
+/// The holes of a device, if known without reading; beyond a bounded number of extents all counts
+/// as data.
 fn holes_of(source: &dyn BlockSource) -> Holes {
     let mut holes = Holes::default();
     let end = source.size_bytes();
@@ -363,6 +374,7 @@ fn holes_of(source: &dyn BlockSource) -> Holes {
             false => holes.data_bytes += len,
         }
         at += len;
+        // An empty extent would not advance.
         if at >= end || len == 0 {
             break;
         }
@@ -371,10 +383,10 @@ fn holes_of(source: &dyn BlockSource) -> Holes {
     holes
 }
 
-/// Stretches that are asked for before it is known what kind of image is made.
+/// Most extents examined before the kind of image is chosen.
 const EXTENTS_MAX: usize = 64 << 10;
 
-/// The stretches that layers have, asked for in order.
+/// The changed extents, requested in order.
 struct Changes<'o> {
     overlay: &'o Overlay,
     next: Option<Changed>,
@@ -390,7 +402,7 @@ impl<'o> Changes<'o> {
         }
     }
 
-    /// True where a layer has a part of the bytes from `start` to `end`.
+    /// True if a layer has any of the bytes from `start` to `end`.
     fn touch(&mut self, start: u64, end: u64) -> Result<bool, String> {
         let over = self.next.is_some_and(|it| it.offset + it.len <= start);
         if !self.asked || over {

@@ -1,10 +1,10 @@
-//! Sources that are compressed, or a disk in qcow2: what is in them is packed.
+//! Compressed sources and qcow2 disks: their contents are packed.
 //!
-//! Why here: disks are handed about as `disk.qcow2`, `disk.img.xz` and `disk.raw.zst`; unpacking
-//! one first takes room for all of it.
-//! Must stay true: a stream that is damaged or cut short is an error, never a shorter image; of a
-//! qcow2 image only the file that was named is read; bytes in a form that is known and not read
-//! here are never taken for a disk.
+//! Why here: disks are distributed as `disk.qcow2`, `disk.img.xz` and `disk.raw.zst`; unpacking one
+//! first takes room for all of it.
+//! Must stay true: a stream that is damaged or cut short is an error, never a shorter image. Of a
+//! qcow2 image only the named file is read. Bytes in a known but unsupported form are never packed
+//! as a disk.
 
 use super::PackError;
 use crate::format;
@@ -20,12 +20,12 @@ use std::path::Path;
 use std::process::Command;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// True where `head` begins a disk in qcow2.
+/// True if `head` begins a disk in qcow2.
 pub(super) fn is_qcow2(head: &[u8]) -> bool {
     inside(head) == Some(Inside::Qcow2)
 }
 
-/// True where `head` begins a compressed stream that is read here.
+/// True if `head` begins a compressed stream in a supported format.
 pub(super) fn is_stream(head: &[u8]) -> bool {
     is_zstd(head) || matches!(inside(head), Some(Inside::Gzip | Inside::Xz))
 }
@@ -34,8 +34,7 @@ fn inside(head: &[u8]) -> Option<Inside> {
     foreign::recognize(head).and_then(|it| it.inside)
 }
 
-/// Refuses what begins with `head` and ends with `end` if it is in a form that is known and not
-/// read here.
+/// Refuses a file with this `head` and `end` if it is in a known but unsupported form.
 pub(super) fn refuse(
     path: &Path,
     head: &[u8],
@@ -46,7 +45,7 @@ pub(super) fn refuse(
         .or_else(|| foreign::recognize_archive(head))
         .or_else(|| foreign::recognize_end(end));
     match found {
-        // Nested, or on a way on which it is not read.
+        // Nested, or where this form is not supported.
         Some(Foreign { inside, .. }) if inside.is_some() => Err(PackError::Foreign {
             path: path.to_owned(),
             kind: found.map_or("file", |it| it.kind),
@@ -66,7 +65,7 @@ pub(super) fn refuse(
     }
 }
 
-/// Refuses an image that this program reads by itself: what is in it is had by another command.
+/// Refuses an image that this program reads itself: another command unpacks it.
 pub(super) fn refuse_image(path: &Path, file: &File, head: &[u8]) -> Result<(), PackError> {
     let kind = match format::kind_of_image(file, head) {
         None => return Ok(()),
@@ -83,11 +82,10 @@ pub(super) fn refuse_image(path: &Path, file: &File, head: &[u8]) -> Result<(), 
     })
 }
 
-/// A stream, and true where it is what was in a compressed one.
+/// A stream, and true if it was decompressed.
 pub(super) type Opened = (Box<dyn Read + Send>, bool);
 
-/// Opens what is in `stream`, which is unpacked where it is compressed. The decompressor holds at
-/// most `memory_bytes`.
+/// Opens `stream` and decompresses it if necessary. The decompressor uses at most `memory_bytes`.
 pub(super) fn open(
     path: &Path,
     stream: Box<dyn Read + Send>,
@@ -112,6 +110,7 @@ pub(super) fn open(
             return Ok((Box::new(Tailed::new(stream)), false));
         }
     };
+    // The decompressed bytes may be in a foreign format, too.
     let (head, unpacked) = peek(unpacked).map_err(failed)?;
     refuse(path, &head, &[], true)?;
     Ok((Box::new(Tailed::new(unpacked)), true))
@@ -126,8 +125,8 @@ fn peek(mut stream: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read +
     Ok((head, Box::new(again)))
 }
 
-/// A stream that ends with an error where its last bytes are those of a disk in a form that is not
-/// read here: nothing before them says so.
+/// A stream that ends with an error if its last bytes mark a disk in an unsupported form: only the
+/// last bytes show it.
 struct Tailed<R> {
     stream: R,
     end: Vec<u8>,
@@ -145,6 +144,7 @@ impl<R> Tailed<R> {
 impl<R: Read> Read for Tailed<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(to)?;
+        // Some formats are recognized only by their last bytes, which are known now.
         if read == 0 && !to.is_empty() {
             return match foreign::recognize_end(&self.end) {
                 Some(Foreign { kind, next, .. }) => Err(io::Error::other(format!(
@@ -162,7 +162,7 @@ impl<R: Read> Read for Tailed<R> {
     }
 }
 
-/// A decoder of xz, whose bound of memory is named where it is met.
+/// An xz decoder whose error names the memory bound.
 struct Limited<R>(R);
 
 impl<R: Read> Read for Limited<R> {
@@ -181,7 +181,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// True for a frame of zstd's, or a skippable one (RFC 8878 section 3.1).
+/// True for a zstd frame, or a skippable one (RFC 8878 section 3.1).
 fn is_zstd(head: &[u8]) -> bool {
     head.first_chunk()
         .is_some_and(|magic| is_magic(u32::from_le_bytes(*magic)))
@@ -208,12 +208,13 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
             ))),
         }
     };
-    // As a path and nothing else: names with a colon are protocols there.
+    // With an explicit scheme: qemu-img takes names with a colon for protocols.
     let name = format!("file:{}", path.display());
     let info = run(&["info", "--output=json", "-f", "qcow2"], &name, None)?;
     let info: serde_json::Value =
         serde_json::from_slice(&info).map_err(|error| failed(format!("qemu-img: {error}")))?;
     let data_file = &info["format-specific"]["data"]["data-file"];
+    // A backing file could be any file of this machine, chosen by the author of the image.
     if !info["backing-filename"].is_null() || !data_file.is_null() {
         return Err(failed(
             "it is only a part of a disk: it names another file, which is not read; put them \
@@ -226,18 +227,19 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
     let disk = nameless(scratch).and_then(|disk| disk.set_len(size).map(|()| disk));
     let disk =
         disk.map_err(|error| failed(format!("no file in {}: {error}", scratch.display())))?;
+    // qemu-img writes to a nameless file through /proc; no other user can exchange it.
     let target = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd());
     let words = ["convert", "-n", "-f", "qcow2", "-O", "raw"];
     run(&words, &name, Some(&target))?;
     Ok(disk)
 }
 
-/// Frames of zstd, one behind the other, as a stream.
+/// zstd frames, one after another, as a stream.
 struct ZstdDecoder<R> {
     source: R,
     context: DCtx<'static>,
     piece: Box<[u8]>,
-    /// The bytes of `piece` that are not inflated yet.
+    /// The bytes of `piece` that are not decompressed yet.
     rest: std::ops::Range<usize>,
     /// A frame has begun and is not over.
     is_inside: bool,
@@ -268,6 +270,7 @@ impl<R: Read> Read for ZstdDecoder<R> {
             if self.rest.is_empty() {
                 let read = self.source.read(&mut self.piece)?;
                 self.rest = 0..read;
+                // Between frames the end of the source is the end of the stream.
                 if read == 0 && !self.is_inside {
                     return Ok(0);
                 }
@@ -285,6 +288,8 @@ impl<R: Read> Read for ZstdDecoder<R> {
             if made > 0 {
                 return Ok(made);
             }
+            // The decoder may still hold output after the last input; only without any is the
+            // stream cut short.
             if is_at_end && self.is_inside {
                 let cut = "the zstd stream is cut short";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cut));
@@ -297,8 +302,8 @@ fn refused(code: usize) -> io::Error {
     io::Error::other(format!("zstd: {}", zstd_safe::get_error_name(code)))
 }
 
-/// As `zstd -d` takes without `--long`.
+/// The largest window that `zstd -d` accepts without `--long`.
 const WINDOW_LOG_MAX: u32 = 27;
-/// Every file of zstd's at its usual levels is read.
+/// Enough for every zstd file at the usual levels.
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const PIECE_BYTES: usize = 128 << 10;

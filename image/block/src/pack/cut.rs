@@ -1,10 +1,10 @@
-//! Content-defined frames: boundaries that follow the bytes, so that versions of one source have
-//! most frames in common.
+//! Content-defined chunking: frame boundaries that follow the bytes, so that versions of one source
+//! share most frames.
 //!
-//! Why here: frames of one size all change behind the first byte that was inserted; boundaries
-//! found by a rolling hash are found again behind the next few of them.
-//! Must stay true: boundaries depend on nothing but the bytes and the average asked for, in
-//! particular not on engines, on holes, or on how much a read returns.
+//! Why here: with frames of one size, all frames behind the first inserted byte change; boundaries
+//! of a rolling hash are the same again a few frames later.
+//! Must stay true: boundaries depend only on the bytes and the requested average, in particular not
+//! on engines, on holes, or on how much a read returns.
 //! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication
 //! Based Storage Systems", IEEE TPDS 31(9), 2020.
 
@@ -14,9 +14,9 @@ use fastcdc::v2020::FastCDC;
 
 /// Cuts one source into frames.
 pub(super) struct Cutter {
-    /// As many bytes as the largest frame has.
+    /// A buffer of the largest frame's size.
     buffer: Box<[u8]>,
-    /// Of these so many are read and not handed out.
+    /// Bytes of the buffer that are read and not returned yet.
     filled: usize,
     average_bytes: usize,
     ended: bool,
@@ -34,8 +34,8 @@ impl Cutter {
         }
     }
 
-    /// Puts the next frame into `raw`; [`Filled::Zeros`] for a largest frame of zeros, of which
-    /// `raw` has the length alone. No bytes at the source's end.
+    /// Puts the next frame into `raw`; [`Filled::Zeros`] for a largest frame of zeros, for which
+    /// only the length of `raw` is set. No bytes at the source's end.
     pub(super) fn next(
         &mut self,
         source: &mut Source,
@@ -46,7 +46,7 @@ impl Cutter {
             let free = &mut self.buffer[self.filled..];
             let wanted = free.len();
             let got = match source.fill(free)? {
-                // The frame that the bytes read would give, without looking at them.
+                // The same frame that cutting these bytes would give, without reading them.
                 Filled::Zeros(zeros) if zeros == max => {
                     raw.resize(max, 0);
                     return Ok(Filled::Zeros(max));
@@ -61,12 +61,14 @@ impl Cutter {
             self.ended = got < wanted;
         }
         let bytes = &self.buffer[..self.filled];
+        // A whole buffer of zeros would be cut at its end anyway; as a hole it needs no search.
         if self.filled == max && is_zero(bytes) {
             raw.resize(max, 0);
             self.filled = 0;
             return Ok(Filled::Zeros(max));
         }
         let average = self.average_bytes;
+        // The cut depends on the contents alone, so frames after an insertion are equal again.
         let mut chunks = FastCDC::new(bytes, average / FACTOR, average, max);
         let end = chunks.next().map_or(0, |chunk| chunk.length);
         raw.clear();
@@ -77,10 +79,10 @@ impl Cutter {
     }
 }
 
-/// The most bytes of a frame where they average `average_bytes`.
+/// The largest frame for an average of `average_bytes`.
 pub(super) fn bytes_max(average_bytes: u32) -> u32 {
     average_bytes.saturating_mul(FACTOR as u32)
 }
 
-/// From the smallest frame to the average, and from that to the largest.
+/// Ratio of the average to the smallest frame, and of the largest to the average.
 const FACTOR: usize = 4;

@@ -1,4 +1,4 @@
-//! Errors of making, unpacking and verifying an image.
+//! Errors of packing, unpacking and verifying an image.
 
 use crate::codec::CodecError;
 use crate::format::{FormatError, FrameError};
@@ -32,7 +32,7 @@ pub enum PackError {
         /// Which.
         path: PathBuf,
     },
-    /// A file to which no index need be made, or can be.
+    /// A file that needs no index, or cannot have one.
     #[error(
         "{} {}",
         path.display(),
@@ -42,7 +42,7 @@ pub enum PackError {
     Indexed {
         /// Which.
         path: PathBuf,
-        /// It has one already.
+        /// True for a zstd file, which has an index already.
         is_zstd: bool,
     },
     /// The codec has no such level.
@@ -50,14 +50,14 @@ pub enum PackError {
     Level {
         /// The format.
         format: &'static str,
-        /// The value asked for.
+        /// The requested value.
         level: i32,
         /// The lowest.
         min: i32,
         /// The highest.
         max: i32,
     },
-    /// The image cannot be opened, or the format cannot hold what it is given.
+    /// The image cannot be opened, or the format does not support the contents.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The source is in a form that another program reads.
@@ -72,27 +72,27 @@ pub enum PackError {
         path: PathBuf,
         /// Its form.
         kind: &'static str,
-        /// True where it is compressed, and what is in it has that form.
+        /// True for contents of that form in a compressed file.
         is_inside: bool,
         /// The commands that make an image of it.
         next: &'static str,
     },
-    /// The memory allowed does not hold the index and one frame.
+    /// The memory bound is below the index and one frame.
     #[error(
         "this needs at least {needed_bytes} bytes of memory (index {index_bytes}, a frame on its \
          way {job_bytes}), --memory allows {memory_bytes}; allow more"
     )]
     Memory {
-        /// The least that would do.
+        /// The least that suffices.
         needed_bytes: u64,
-        /// Of which for the index.
+        /// The part of it for the index.
         index_bytes: u64,
-        /// Of which for one frame and its compressed bytes.
+        /// The part of it for one frame and its compressed bytes.
         job_bytes: u64,
         /// The bound given.
         memory_bytes: u64,
     },
-    /// The time allowed is over.
+    /// The time limit was exceeded.
     #[error("it was given up after the {seconds} s that --time allows; allow more")]
     Time {
         /// The bound given.
@@ -101,7 +101,7 @@ pub enum PackError {
     /// The engines cannot be started.
     #[error(transparent)]
     Engines(#[from] sidecore_offload::OffloadError),
-    /// A frame cannot be deflated.
+    /// A frame cannot be compressed.
     #[error("frame {frame}: {source}")]
     Deflate {
         /// Which.

@@ -1,9 +1,9 @@
-//! The contents of any source as a plain file or a qcow2 image; and where two sources differ.
+//! Exports the contents of any source as a plain file or a qcow2 image; and compares two sources.
 //!
-//! Why here: an image with overlays has to leave for programs that know neither. The qcow2 written
-//! is of version 3, clusters of 64 KiB, without a backing file; what is zeros is not stored.
-//! Must stay true: memory is bounded (the tables of one image: 8 bytes for each 64 KiB of contents
-//! of 512 MiB, and for each 512 MiB); a file appears under its name only when it is whole.
+//! Why here: images with overlays have to be usable by programs that know neither. The qcow2 output
+//! is of version 3, with clusters of 64 KiB and no backing file; zeros are not stored.
+//! Must stay true: memory is bounded by the tables of one image: 8 bytes for each 64 KiB within 512
+//! MiB of contents, and 8 for each 512 MiB. A file appears under its name only when it is whole.
 //! Source: QEMU's `docs/interop/qcow2.rst`.
 
 use super::{PackError, Sink, Target, Work};
@@ -30,10 +30,10 @@ pub struct Exported {
     pub stored_bytes: u64,
 }
 
-/// Writes the contents of `source` to `target`. `progress` is called with the bytes that are done.
+/// Writes the contents of `source` to `target`. `progress` is called with the number of bytes done.
 ///
 /// # Errors
-/// [`PackError`]; nothing then stands under the target's name that did not before.
+/// [`PackError`]; the target is then unchanged.
 pub fn export(
     source: &dyn BlockSource,
     target: Target<'_>,
@@ -72,7 +72,7 @@ pub fn export(
 enum Part<'b> {
     /// A cluster, or the rest of one.
     Bytes(&'b [u8]),
-    /// Whole clusters of zeros, or all up to the end of a range, as the source knows.
+    /// Whole clusters of zeros, or zeros up to the end of a range, as the source reports.
     Zeros(u64),
 }
 
@@ -85,10 +85,10 @@ impl Part<'_> {
     }
 }
 
-/// Takes a part of the contents, which begins at the byte that comes with it.
+/// Receives a part of the contents, and the offset of its first byte.
 type Take<'a> = dyn FnMut(u64, Part<'_>) -> Result<(), PackError> + 'a;
 
-/// Hands the contents of a range on in order, a cluster at a time, or as a run of zeros.
+/// Passes on the contents of a range in order, a cluster at a time, or as a run of zeros.
 fn each_part(
     source: &dyn BlockSource,
     range: std::ops::Range<u64>,
@@ -102,6 +102,8 @@ fn each_part(
         let part = &mut buffer[..len];
         let extent = source.extent(offset);
         if extent.zero && extent.len >= len as u64 {
+            // Zeros inside the range end at a whole cluster, so that later parts are whole clusters
+            // again.
             let whole = extent.len / CLUSTER_BYTES as u64 * CLUSTER_BYTES as u64;
             let zeros = if extent.len >= left { left } else { whole };
             each(offset, Part::Zeros(zeros))?;
@@ -129,7 +131,8 @@ fn unreadable(error: &crate::source::ReadError) -> PackError {
     }
 }
 
-/// Writes all of a qcow2 image but its header, which it returns: that stands at the file's front.
+/// Writes all of a qcow2 image but its header, which it returns: that goes to the front of the
+/// file.
 fn write_qcow2(
     source: &dyn BlockSource,
     sink: &mut Sink,
@@ -146,11 +149,13 @@ fn write_qcow2(
         }));
     }
     let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES) as usize];
+    // Cluster 0 is the header's, which is written last, once all offsets are known.
     sink.write(&[0; CLUSTER_BYTES])?;
     for (number, pointer) in level1.iter_mut().enumerate() {
         let start = number as u64 * TABLE_SPAN_BYTES;
         let end = (start + TABLE_SPAN_BYTES).min(raw_bytes);
         work.check_time()?;
+        // A second-level table without data stays a null pointer: a hole costs nothing.
         let extent = source.extent(start);
         if extent.zero && extent.len >= end - start {
             progress(end);
@@ -163,6 +168,7 @@ fn write_qcow2(
             {
                 table[((offset - start) / CLUSTER_BYTES as u64) as usize] = COPIED | sink.offset;
                 sink.write(bytes)?;
+                // Clusters are whole even at the end of the disk.
                 if bytes.len() < CLUSTER_BYTES {
                     sink.write(&vec![0; CLUSTER_BYTES - bytes.len()])?;
                 }
@@ -170,6 +176,7 @@ fn write_qcow2(
             progress(offset + part.len());
             Ok(())
         })?;
+        // Zeros that the source did not report as a hole need no table either.
         if table.iter().any(|&entry| entry != 0) {
             *pointer = COPIED | sink.offset;
             write_words(sink, &table)?;
@@ -178,7 +185,7 @@ fn write_qcow2(
     let level1_at = sink.offset;
     write_words(sink, &level1)?;
     let used = sink.offset / CLUSTER_BYTES as u64;
-    // The counts count themselves: their blocks and the table of those.
+    // The reference counts also count their own blocks and the table of those.
     let (mut blocks, mut tables) = (0, 0);
     loop {
         let total = used + blocks + tables;
@@ -208,6 +215,7 @@ fn write_qcow2(
     header.extend_from_slice(&3_u32.to_be_bytes());
     header.extend_from_slice(&[0; 12]); // No backing file.
     header.extend_from_slice(&(CLUSTER_BYTES.trailing_zeros()).to_be_bytes());
+    // Readers expect whole sectors.
     header.extend_from_slice(&raw_bytes.next_multiple_of(512).to_be_bytes());
     header.extend_from_slice(&0_u32.to_be_bytes()); // Not encrypted.
     header.extend_from_slice(&(level1.len() as u32).to_be_bytes());
@@ -221,7 +229,7 @@ fn write_qcow2(
     Ok(header)
 }
 
-/// Writes words, filled up with zeros to a whole cluster.
+/// Writes words, padded with zeros to a whole cluster.
 fn write_words(sink: &mut Sink, words: &[u64]) -> Result<(), PackError> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     bytes.resize(bytes.len().next_multiple_of(CLUSTER_BYTES), 0);
@@ -229,7 +237,7 @@ fn write_words(sink: &mut Sink, words: &[u64]) -> Result<(), PackError> {
 }
 
 /// Compares two sources of one size in `range`, 4 KiB at a time, and calls `each` with the first
-/// byte and the length of each stretch that differs.
+/// byte and the length of each extent that differs.
 ///
 /// # Errors
 /// [`PackError::Source`].
@@ -242,8 +250,8 @@ pub fn diff(
     let mut other = vec![0; CLUSTER_BYTES];
     let mut open: Option<(u64, u64)> = None;
     let zeros = vec![0; CLUSTER_BYTES];
-    // The other's zeros are looked for where this one's are, too: no more than a table is read of
-    // what both know to be nothing.
+    // Holes of the other source are also used where this one has holes: regions that both know to
+    // be zeros are not read.
     let mut each_cluster = |offset: u64, bytes: &[u8]| {
         let other = &mut other[..bytes.len()];
         b.read_into(offset, other)
@@ -254,6 +262,7 @@ pub fn diff(
                 continue;
             }
             let end = at + one.len() as u64;
+            // Blocks are joined to extents across clusters.
             match &mut open {
                 Some((_, open_end)) if *open_end == at => *open_end = end,
                 Some((start, open_end)) => {
@@ -290,11 +299,11 @@ pub fn diff(
 
 const CLUSTER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 1 << 20;
-/// Contents of a table of the first level of 32 MiB, which QEMU takes.
+/// Contents addressed by a first-level table of 32 MiB, QEMU's limit.
 const QCOW2_BYTES_MAX: u64 = (4 << 20) * TABLE_SPAN_BYTES;
 /// Entries of a table of one cluster.
 const TABLE_ENTRIES: usize = CLUSTER_BYTES / 8;
-/// Contents that one table of the second level tells of.
+/// Contents addressed by one second-level table.
 const TABLE_SPAN_BYTES: u64 = (TABLE_ENTRIES * CLUSTER_BYTES) as u64;
 /// Counts of 16 bits in a cluster.
 const COUNTS_IN_BLOCK: u64 = (CLUSTER_BYTES / 2) as u64;

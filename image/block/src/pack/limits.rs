@@ -1,9 +1,9 @@
-//! Bounds of what one command holds and of how long it works.
+//! Bounds of a command's memory and time.
 //!
-//! Why here: whole images are walked by several commands, each of which holds frames on their way;
-//! a frame may have 64 MiB, and a file of a few KiB may inflate to TiBs.
-//! Must stay true: what is held is counted before it is allocated; at least one frame is on its
-//! way, or the command refuses.
+//! Why here: whole images are walked by several commands, each with frames in progress; a frame may
+//! have 64 MiB, and a file of a few KiB may decompress to TiBs.
+//! Must stay true: memory is counted before it is allocated; there is room for at least one frame,
+//! or the command refuses.
 
 use super::PackError;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 /// Bounds of a command's memory and time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The most bytes held: the index, frames on their way, engines, the process's heap.
+    /// The most bytes held: the index, frames in progress, engines, the process's heap.
     pub memory_bytes: u64,
-    /// When to give up.
+    /// Time limit.
     pub deadline: Option<Deadline>,
 }
 
-/// The end of the time that a command was given.
+/// The end of a command's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     at: Instant,
@@ -25,7 +25,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// That of a command that begins now and may take this long.
+    /// The deadline of a command that begins now and may take this long.
     #[must_use]
     pub fn after(after: Duration) -> Option<Self> {
         let at = Instant::now().checked_add(after)?;
@@ -34,8 +34,7 @@ impl Deadline {
 }
 
 impl Limits {
-    /// Memory unless another bound is asked for: two frames of the largest size and their
-    /// compressed bytes.
+    /// Default bound of memory: two frames of the largest size and their compressed bytes.
     pub const MEMORY_BYTES_DEFAULT: u64 = 160 << 20;
 }
 
@@ -70,7 +69,7 @@ impl Work {
         Self { engines, limits }
     }
 
-    /// Jobs of `job_bytes` that there is room for beside `held_bytes`, at least one.
+    /// Jobs of `job_bytes` that fit in memory in addition to `held_bytes`, at least one.
     ///
     /// # Errors
     /// [`PackError::Memory`].
@@ -104,7 +103,7 @@ impl Work {
     }
 }
 
-/// Memory of an engine besides frames: the codec's tables, the stack.
+/// Memory of an engine in addition to frames: the codec's tables, the stack.
 const ENGINE_BYTES: u64 = 1 << 20;
-/// Memory of the process besides.
+/// Other memory of the process.
 const PROCESS_BYTES: u64 = 4 << 20;

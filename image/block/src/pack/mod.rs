@@ -1,4 +1,4 @@
-//! Making an image, all engines deflating; and the way back.
+//! Packing an image, compressed on all engines; and unpacking it.
 //!
 //! Why here: `pack`, `unpack` and `verify` are the same walk over frames with different kernels;
 //! formats (`format::write`) and codecs do the rest.
@@ -56,11 +56,11 @@ pub struct Options {
     /// alone): `frame_bytes` is then their average, a quarter of it the least and four times it the
     /// most that a frame holds.
     pub cdc: bool,
-    /// The codec's level; its default where there is none.
+    /// The codec's level; `None`: its default.
     pub level: Option<i32>,
-    /// Aim of the image.
+    /// The goal of the image's optimization.
     pub tune: Tune,
-    /// Number of engines that deflate.
+    /// Number of engines that compress.
     pub engines: usize,
     /// Treatment of runs of zeros.
     pub thin: Thin,
@@ -68,17 +68,17 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// When an image is a thin one, in which runs of zeros are named and not stored: `zstd -d` and
-/// versions of this program before thin images refuse it.
+/// Choice of a thin image, in which runs of zeros are listed and not stored: `zstd -d` and versions
+/// of this program before thin images refuse it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Thin {
-    /// Where the frames of the source's holes would take more than a few MiB, and more than a small
-    /// part of what its data take; or would be more than an image has room for.
+    /// A thin image if the frames of the source's holes would take more than a few MiB and more
+    /// than a small part of the data's size, or would be too many for an image.
     #[default]
     Auto,
-    /// In any case.
+    /// Always.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
@@ -110,10 +110,11 @@ pub struct Report {
     pub root_hash: Option<String>,
 }
 
-/// Packs `source`. `progress` is called, on one thread, with the bytes of the source that are done.
+/// Packs `source`. `progress` is called, on one thread, with the number of bytes of the source
+/// done.
 ///
 /// # Errors
-/// [`PackError`]; nothing then stands under the target's name that did not before.
+/// [`PackError`]; the target is then unchanged.
 pub fn pack(
     source: Source,
     target: Target<'_>,
@@ -123,7 +124,7 @@ pub fn pack(
     pack_guarded(source, target, options, Guard::default(), progress)
 }
 
-/// What keeps an image from being changed or read by others.
+/// Protection of an image against changes and unauthorised reading.
 #[derive(Default)]
 pub struct Guard {
     /// The image carries a hash tree, whose root this signs ([`crate::trust::signer`]).
@@ -132,11 +133,11 @@ pub struct Guard {
     pub lock: Option<Locker>,
 }
 
-/// As [`pack`], of an image that is guarded; the root of its hash tree is in the report.
+/// As [`pack`], for a guarded image; the root of its hash tree is in the report.
 ///
 /// # Errors
-/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or is
-/// none of those that are encrypted.
+/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or cannot
+/// be encrypted.
 pub fn pack_guarded(
     mut source: Source,
     target: Target<'_>,
@@ -146,6 +147,7 @@ pub fn pack_guarded(
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
     let levels = codec::levels(codec);
+    // Checked before the target is opened, as everything else that can fail early.
     if let Some(level) = options.level.filter(|level| !levels.contains(level)) {
         return Err(PackError::Level {
             format: options.format.name(),
@@ -154,6 +156,7 @@ pub fn pack_guarded(
             max: *levels.end(),
         });
     }
+    // Thin images need a reader that knows them, so `Auto` makes one only if it saves enough.
     let is_thin = match options.thin {
         Thin::Always => true,
         Thin::Never => false,
@@ -200,6 +203,7 @@ pub fn pack_guarded(
             next: "take --format zstd or lz4",
         }));
     }
+    // From here on the target has a temporary file; it appears under its name only in `finish`.
     let mut sink = Sink::open(target, source.identity)?;
     sink.write(&writer.start())?;
 
@@ -213,7 +217,7 @@ pub fn pack_guarded(
     let every_hole_is_alike = !is_sealed && key.is_none();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     let work = Work::of(options.engines, options.limits);
-    // A frame as it is and as it is compressed.
+    // A frame's contents and its compressed bytes.
     let job_bytes = 2 * frame_bytes as u64;
     workers::run_frames(
         &engines(options.engines)?,
@@ -232,6 +236,7 @@ pub fn pack_guarded(
             })
         },
         |job: &mut Job| -> Result<bool, PackError> {
+            // Frame numbers are given here, in order, because encryption and leaves depend on them.
             work.check_time()?;
             job.number = frames;
             let found = match &mut cutter {
@@ -245,6 +250,8 @@ pub fn pack_guarded(
             job.source_bytes = filled as u64;
             job.hole = found == Filled::Zeros(frame_bytes);
             job.repeats = 1;
+            // In a thin image a run of holes is one entry; otherwise equal frames are compressed
+            // once and written repeatedly.
             if job.hole && is_thin {
                 job.repeats += source.skip_frames(frame_bytes, u64::MAX);
                 job.source_bytes *= job.repeats;
@@ -257,6 +264,7 @@ pub fn pack_guarded(
                 Filled::Zeros(_) => job.raw.fill(0),
                 Filled::Bytes(_) => job.raw[filled..].fill(0),
             }
+            // A format without padding stores the last frame at its real length.
             if !pads {
                 job.raw.truncate(filled);
             }
@@ -274,6 +282,7 @@ pub fn pack_guarded(
                 return Ok(());
             }
             for _ in 0..job.repeats {
+                // An uncompressed frame of zeros becomes a hole of the file.
                 match job.packed.zero && codec == CodecId::Store {
                     true => sink.skip_zeros(job.stored.len() as u64)?,
                     false => sink.write(&job.stored)?,
@@ -287,6 +296,7 @@ pub fn pack_guarded(
             Ok(())
         },
     )?;
+    // No format can describe an image without frames.
     if frames == 0 {
         return Err(FormatError::Empty {
             format: options.format.name(),
@@ -311,10 +321,10 @@ pub fn pack_guarded(
 #[derive(Debug)]
 struct Job {
     number: u64,
-    /// Frames that it stands for.
+    /// Number of frames that it stands for.
     repeats: u64,
     source_bytes: u64,
-    /// A whole frame of zeros, which `raw` has the length of and not the contents.
+    /// A whole frame of zeros, for which `raw` has only the length.
     hole: bool,
     raw: Vec<u8>,
     stored: Vec<u8>,
@@ -345,20 +355,20 @@ impl Job {
 /// State of an engine from frame to frame.
 struct Kernel {
     deflater: Box<dyn Deflater>,
-    /// A whole frame of zeros, once one has been deflated: all are the same.
+    /// A whole frame of zeros, once one has been compressed: all are the same.
     zeros: Option<(Vec<u8>, Packed)>,
     /// Frames are to have leaves.
     is_sealed: bool,
     /// Frames of zeros are holes.
     is_thin: bool,
-    /// Of an image that is to be encrypted.
+    /// The key of an image to be encrypted.
     key: Option<Arc<FrameKey>>,
 }
 
-/// The kernel: deflates and describes one frame.
+/// The kernel: compresses and describes one frame.
 fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     if kernel.is_thin {
-        // Of one that was read, too.
+        // Frames that were read may also be zeros.
         job.hole = job.hole || is_zero(&job.raw);
         if job.hole {
             return Ok(());
@@ -385,6 +395,7 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
             }
         }
     }
+    // Encrypted after compression, and sealed after encryption: the leaf covers the stored bytes.
     if let Some(key) = &kernel.key {
         let (number, raw_bytes) = (job.number, job.packed.raw_bytes);
         let encrypted = key.encrypt(number, raw_bytes, &mut job.stored);
@@ -400,9 +411,9 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
 /// Destination to which bytes are written in order.
 struct Sink {
     kind: SinkKind,
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     offset: u64,
-    /// The last of them, not written yet: frames of a few bytes are many.
+    /// The last of them, not written yet: small frames are many.
     pending: Vec<u8>,
     path: PathBuf,
 }
@@ -454,7 +465,7 @@ impl Sink {
         writer.finish(self).map_err(|error| self.unwritten(error))
     }
 
-    /// The error of somebody who has written into this.
+    /// Maps an error of a writer that wrote into this sink.
     fn unwritten(&self, error: FormatError) -> PackError {
         match error {
             FormatError::Write(error) => self.failed(error),
@@ -483,7 +494,7 @@ impl Sink {
         }
     }
 
-    /// Goes on `bytes` further without writing, where that leaves zeros.
+    /// Advances by `bytes` without writing, where that leaves zeros.
     fn skip_zeros(&mut self, bytes: u64) -> Result<(), PackError> {
         match &self.kind {
             SinkKind::File(output) if output.starts_empty() => {
@@ -492,6 +503,7 @@ impl Sink {
                 Ok(())
             }
             _ => {
+                // The target may hold other bytes, so zeros are written.
                 let zeros = vec![0; bytes.min(PENDING_BYTES_MAX as u64) as usize];
                 let mut left = bytes;
                 while left > 0 {
@@ -514,6 +526,7 @@ impl Sink {
                 if let Some(front) = front {
                     output.file().write_all_at(front, 0)?;
                 }
+                // Skipped zeros at the end were not written, so the length is set.
                 if output.starts_empty() {
                     output.file().set_len(self.offset)?;
                 }
@@ -529,7 +542,7 @@ impl Write for Sink {
         self.take(bytes).map(|()| bytes.len())
     }
 
-    /// Writes what is pending.
+    /// Writes the pending bytes.
     fn flush(&mut self) -> io::Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         self.put(&pending)?;
@@ -539,7 +552,7 @@ impl Write for Sink {
     }
 }
 
-/// True where a source with `holes` is made a thin image of unless it is asked otherwise.
+/// True if `Thin::Auto` chooses a thin image for a source with `holes`.
 fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
     let hole_frames = holes.hole_bytes / u64::from(frame_bytes);
     let frames = (holes.hole_bytes + holes.data_bytes) / u64::from(frame_bytes);
@@ -552,12 +565,12 @@ fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
 const HOLE_FRAME_BYTES: u64 = 51;
 /// Frames of holes may take this much in any image.
 const HOLES_BYTES_MAX: u64 = 4 << 20;
-/// They may take one part in so many of the data as they are.
+/// Frames of holes may take one part in this many of the data as they are.
 const HOLES_SHARE: u64 = 32;
-/// Frames beyond which a seek table has no room soon, and an index of all takes GiBs.
+/// Frames beyond which a seek table soon has no room, and a full index takes GiBs.
 const THICK_FRAMES_MAX: u64 = 64 << 20;
 
-/// Frames of zeros that go as one: little enough that progress is seen.
+/// Frames of zeros in one job: few enough that progress stays visible.
 const REPEATS_MAX: u64 = 4096;
 
 /// Small writes are gathered up to this many bytes.
@@ -571,7 +584,7 @@ fn open_image(path: &Path) -> Result<File, PackError> {
     })
 }
 
-/// A pool of as many engines as were asked for.
+/// A pool of the requested number of engines.
 fn engines(engines: usize) -> Result<Pool, OffloadError> {
     Pool::start(PoolConfig {
         engines,

@@ -1,8 +1,8 @@
 //! Sources of packing: a file, a block device, standard input, or a directory (through a file
 //! system made of it).
 //!
-//! Holes of a file are asked for (`SEEK_DATA`, `SEEK_HOLE` of lseek(2)), not read: a sparse disk of
-//! hundreds of gigabytes is packed in the time that its data take.
+//! Holes of a file are queried (`SEEK_DATA`, `SEEK_HOLE` of lseek(2)), not read: packing a sparse
+//! disk of hundreds of gigabytes takes only the time of its data.
 
 use super::PackError;
 use super::compressed;
@@ -18,16 +18,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Something to pack, opened.
+/// An open source.
 pub struct Source {
     reader: Reader,
     /// Name in messages.
     pub(super) path: PathBuf,
-    /// Its size in bytes, where it has one.
+    /// Its size in bytes, if it is known.
     pub size_bytes: Option<u64>,
     /// The file system that was made of a directory.
     pub inner: Option<inner::Kind>,
-    /// Device and inode, to notice a target that is the source.
+    /// Device and inode, to detect a target that is the source.
     pub(super) identity: Option<(u64, u64)>,
 }
 
@@ -39,17 +39,17 @@ enum Reader {
     File(Sparse),
 }
 
-/// A regular file on its way from the first byte to the last.
+/// A regular file, read from the first byte to the last.
 struct Sparse {
     file: File,
     /// Offset of the next byte.
     at: u64,
     size_bytes: u64,
-    /// The stretch of data that `at` lies in or before; all else up to its end is a hole.
+    /// The extent of data that `at` lies in or before; the rest up to its end is a hole.
     data: Range<u64>,
 }
 
-/// Bytes of a source that are holes, and others.
+/// Bytes of a source that are holes, and the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Holes {
     pub(super) hole_bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Holes {
 pub(super) enum Filled {
     /// This many bytes, now in the buffer; fewer than its length only at the end.
     Bytes(usize),
-    /// This many zeros, which were not read; the buffer is as it was.
+    /// This many zeros, which were not read; the buffer is unchanged.
     Zeros(usize),
 }
 
@@ -100,7 +100,7 @@ impl Source {
             // Pipes and the like.
             _ => None,
         };
-        // Reading ahead helps: every byte is read once, in order. Where it is not understood
+        // Read-ahead helps: every byte is read once, in order. If the call is not supported,
         // nothing is lost.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         let regular = file.metadata().map_err(failed)?.is_file();
@@ -117,13 +117,13 @@ impl Source {
         })
     }
 
-    /// As [`Self::open`], of what is in a file or stream that is compressed (gzip, xz, zstd) or a
-    /// file that is a disk in qcow2; of any other as [`Self::open`] does. What unpacks it holds at
-    /// most `memory_bytes`.
+    /// As [`Self::open`], but with the contents of a compressed file or stream (gzip, xz, zstd) or
+    /// of a qcow2 disk. Other files are opened as by [`Self::open`]. Decompression uses at most
+    /// `memory_bytes`.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`PackError::Foreign`] where it is in a form that is known and not read
-    /// here, or what is in a compressed one is.
+    /// As [`Self::open`]; [`PackError::Foreign`] where the file, or the contents of a compressed
+    /// one, is in a known but unsupported form.
     pub fn open_unpacked(
         path: &Path,
         kind: inner::Kind,
@@ -131,6 +131,7 @@ impl Source {
         memory_bytes: u64,
     ) -> Result<Self, PackError> {
         let mut source = Self::open(path, kind, scratch)?;
+        // A directory was made into a file system: it is no compressed file.
         if source.inner.is_some() {
             return Ok(source);
         }
@@ -142,6 +143,7 @@ impl Source {
             Reader::Stream(stream) => stream,
             Reader::File(sparse) => {
                 let head = sparse.head().map_err(failed)?;
+                // An image that Sidecore reads itself is refused: other commands unpack it.
                 compressed::refuse_image(path, &sparse.file, &head)?;
                 if compressed::is_qcow2(&head) {
                     let file = compressed::disk_of(path, scratch)?;
@@ -160,25 +162,26 @@ impl Source {
         };
         let (stream, is_compressed) = compressed::open(path, stream, memory_bytes)?;
         source.reader = Reader::Stream(stream);
+        // The size of a compressed stream is known only at its end.
         if is_compressed {
             source.size_bytes = None;
         }
         Ok(source)
     }
 
-    /// The form that the source is in, where it holds a disk in one that another program unpacks.
+    /// The source's form, if it holds a disk that another program has to unpack.
     #[must_use]
     pub fn foreign(&self) -> Option<Foreign> {
         let Reader::File(sparse) = &self.reader else {
             return None;
         };
-        // One that cannot be read now fails when it is packed.
+        // A file that cannot be read now fails when it is packed.
         let end = || foreign::recognize_end(&sparse.end().ok()?);
         foreign::recognize(&sparse.head().ok()?).or_else(end)
     }
 
-    /// What is known of its holes without reading it; beyond a bounded number of stretches all
-    /// counts as data.
+    /// Bytes of holes, if known without reading; beyond a bounded number of extents all counts as
+    /// data.
     pub(super) fn hole_bytes(&self) -> Holes {
         let (size_bytes, sparse) = match &self.reader {
             Reader::File(sparse) => (sparse.size_bytes, Some(sparse)),
@@ -211,7 +214,7 @@ impl Source {
         }
     }
 
-    /// Steps over whole frames of `frame_bytes` that lie in a hole, `max` at most; how many.
+    /// Skips whole frames of `frame_bytes` that lie in a hole, at most `max`; returns their number.
     pub(super) fn skip_frames(&mut self, frame_bytes: usize, max: u64) -> u64 {
         match &mut self.reader {
             Reader::File(sparse) => sparse.skip_frames(frame_bytes as u64, max),
@@ -219,7 +222,7 @@ impl Source {
         }
     }
 
-    /// Fills `buf` as far as there are bytes, or says that they are all zeros.
+    /// Fills `buf` as far as there are bytes, or reports that they are all zeros.
     pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<Filled, PackError> {
         if let Reader::File(sparse) = &mut self.reader
             && let Some(bytes) = sparse.skip_hole(buf.len())
@@ -248,7 +251,8 @@ impl Source {
     }
 }
 
-/// Opens what the user named. A pipe is waited for, but not one that another user has put there.
+/// Opens the file named by the user. Waits for the writer of a pipe, but not for another user's
+/// pipe.
 fn open_named(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = folder::open_named(path, flags, 0)?;
@@ -259,7 +263,7 @@ fn open_named(path: &Path) -> io::Result<File> {
     }
     let uid = metadata.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
-    // One without a name was handed over (`/dev/stdin`), whoever made it.
+    // A file without a name was passed by descriptor (`/dev/stdin`): its owner does not matter.
     let is_named = rustix::fs::fstatfs(&file)?.f_type != PIPES_MAGIC;
     if is_named && !is_own {
         let text = format!("it is a pipe of user {uid}, who may never write to it");
@@ -279,7 +283,7 @@ impl Sparse {
         }
     }
 
-    /// The last of its bytes, which may say what it is.
+    /// Its last bytes, which may identify its form.
     fn end(&self) -> io::Result<Vec<u8>> {
         let bytes = self.size_bytes.min(foreign::END_BYTES as u64);
         let mut end = vec![0; bytes as usize];
@@ -287,7 +291,7 @@ impl Sparse {
         Ok(end)
     }
 
-    /// The bytes from its beginning that say what it is.
+    /// Its first bytes, which may identify its form.
     fn head(&self) -> io::Result<Vec<u8>> {
         let mut head = vec![0; foreign::HEAD_BYTES];
         let bytes = self.file.read_at(&mut head, 0)?;
@@ -295,7 +299,8 @@ impl Sparse {
         Ok(head)
     }
 
-    /// Steps over the next `len` bytes, or all up to the end, if they lie in a hole; how many.
+    /// Skips the next `len` bytes, or all up to the end, if they lie in a hole; returns their
+    /// number.
     fn skip_hole(&mut self, len: usize) -> Option<usize> {
         if self.at >= self.data.end {
             self.data = self.data_from(self.at);
@@ -309,7 +314,7 @@ impl Sparse {
         Some(bytes)
     }
 
-    /// Steps over what is left of the hole that [`Self::skip_hole`] has found, in whole frames.
+    /// Skips the rest of the hole that [`Self::skip_hole`] has found, in whole frames.
     fn skip_frames(&mut self, frame_bytes: u64, max: u64) -> u64 {
         let end = self.data.start.min(self.size_bytes);
         let frames = (end.saturating_sub(self.at) / frame_bytes).min(max);
@@ -317,7 +322,7 @@ impl Sparse {
         frames
     }
 
-    /// The first stretch of data at or behind `at`.
+    /// The first extent of data at or after `at`.
     fn data_from(&self, at: u64) -> Range<u64> {
         data_from(&self.file, at)
     }
@@ -329,8 +334,8 @@ impl Sparse {
     }
 }
 
-/// The first stretch of data of `file` at or behind `at`; behind the last one nothing, without an
-/// end. Where the file system knows no holes, all is data.
+/// The first extent of data of `file` at or after `at`; after the last one, a range at the end of
+/// all offsets. If the file system does not report holes, all is data.
 pub(super) fn data_from(file: &File, at: u64) -> Range<u64> {
     use rustix::fs::{SeekFrom, seek};
     let start = match seek(file, SeekFrom::Data(at)) {
@@ -343,7 +348,7 @@ pub(super) fn data_from(file: &File, at: u64) -> Range<u64> {
     start..end.max(start + 1)
 }
 
-/// Stretches of data that are asked for before it is known what kind of image is made.
+/// Most extents examined before the kind of image is chosen.
 const STRETCHES_MAX: usize = 64 << 10;
 
 /// `PIPEFS_MAGIC` of Linux: the file system of pipes without a name.

@@ -1,4 +1,4 @@
-//! An image's contents, back in a file.
+//! Unpacks an image's contents into a file.
 
 use super::walk::{Step, Walk};
 use super::{PackError, Sink, Target, Work, open_image, workers};
@@ -12,17 +12,17 @@ use std::path::Path;
 pub struct Unpacked {
     /// Bytes of contents.
     pub raw_bytes: u64,
-    /// Frames that were inflated.
+    /// Frames that were decompressed.
     pub frames: u64,
     /// Frames that are all zeros: holes in the file where the file system has those.
     pub zero_frames: u64,
 }
 
 /// Writes the contents of the image at `path` to `target`, with these engines and bounds.
-/// `progress` is called on this thread with the bytes that are done.
+/// `progress` is called on this thread with the number of bytes done.
 ///
 /// # Errors
-/// [`PackError`]: the first damaged frame ends it, and nothing then stands under the target's name.
+/// [`PackError`]: the first damaged frame ends it; the target is then unchanged.
 pub fn unpack(
     path: &Path,
     target: Target<'_>,
@@ -34,7 +34,7 @@ pub fn unpack(
     unpack_image(&image, &index, target, work, progress)
 }
 
-/// As [`unpack`], of an image that was opened and whose index was read.
+/// As [`unpack`], for an open image whose index was read.
 ///
 /// # Errors
 /// As [`unpack`].
@@ -48,6 +48,7 @@ pub fn unpack_image(
     index.check_unlocked()?;
     let work = work.into();
     let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
+    // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
@@ -70,6 +71,7 @@ pub fn unpack_image(
             let frame = index.frame(job.step.frame);
             let read = job.step.read(reader, image, &frame, &mut job.raw);
             read.map_err(|source| bad(frame.number, &frame, source))?;
+            // Also found in images that do not mark zeros: holes of the output save space.
             job.is_zero = crate::format::write::is_zero(&job.raw);
             Ok(())
         },
@@ -95,7 +97,7 @@ pub fn unpack_image(
     })
 }
 
-/// A frame on its way, or a run of holes.
+/// A frame in progress, or a run of holes.
 #[derive(Default)]
 struct Job {
     step: Step,
@@ -103,7 +105,7 @@ struct Job {
     is_zero: bool,
 }
 
-/// Memory of one frame of an image on its way.
+/// Memory of one frame in progress.
 pub(super) fn job_bytes(index: &Index) -> u64 {
     u64::from(index.frame_bytes()) + u64::from(index.stored_bytes_max())
 }

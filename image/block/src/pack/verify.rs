@@ -1,4 +1,4 @@
-//! Inflating every frame of an image and checking it against everything that the image carries.
+//! Verifies an image: decompresses every frame and checks it against all checksums and tables.
 
 use super::unpack::{job_bytes, run_bytes};
 use super::walk::{Step, Walk};
@@ -8,7 +8,7 @@ use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
 use std::path::Path;
 
-/// A frame that cannot be had.
+/// A frame that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct BadFrame {
     /// Its number.
@@ -32,20 +32,20 @@ pub struct Verified {
     pub bad_frames: Vec<BadFrame>,
     /// Number of damaged frames in all.
     pub bad_frames_total: u64,
-    /// Faults of tables that the image was read without, a line each.
+    /// Faults of tables that reading did not need, one a line.
     pub table_faults: Vec<String>,
-    /// Bytes of contents that were inflated and checked.
+    /// Bytes of contents that were decompressed and checked.
     pub raw_bytes: u64,
-    /// Checksums that frames were checked with, for people.
+    /// Kind of checksums that frames were checked with, for messages.
     pub checksums: &'static str,
 }
 
 /// Verifies the image at `path`, with these engines and bounds. `progress` is called, on one
-/// thread, with the bytes of contents that are done.
+/// thread, with the number of bytes of contents done.
 ///
 /// # Errors
-/// [`PackError`] when the image cannot be opened at all. Damaged frames are no error: they are what
-/// is looked for.
+/// [`PackError`] when the image cannot be opened at all. Damaged frames are not an error: the
+/// report lists them.
 pub fn verify(
     path: &Path,
     work: impl Into<Work>,
@@ -56,10 +56,10 @@ pub fn verify(
     verify_image(&image, &index, work, progress)
 }
 
-/// As [`verify`], of an image that was opened and whose index was read.
+/// As [`verify`], for an open image whose index was read.
 ///
 /// # Errors
-/// [`PackError`] when no engine can be had.
+/// [`PackError`] when no engine can be started.
 pub fn verify_image(
     image: &Image,
     index: &Index,
@@ -86,6 +86,7 @@ pub fn verify_image(
         index.frame_bytes() as usize,
         jobs,
         Job::default,
+        // All checks are on: a verified frame must match every checksum that the image carries.
         || Ok(FrameReader::of(index, true)),
         |job| {
             work.check_time()?;
@@ -97,6 +98,7 @@ pub fn verify_image(
             }
             let number = job.step.frame;
             let frame = index.frame(number);
+            // A frame marked as zeros would be served as zeros, so its bytes must agree.
             job.fault = match job.step.read(reader, image, &frame, &mut job.raw) {
                 Ok(()) if index.is_zero(number) && !is_zero(&job.raw) => Some(FrameError::NotZero),
                 Ok(()) => None,
@@ -118,12 +120,14 @@ pub fn verify_image(
             done += u64::from(frame.raw_bytes);
             progress(done);
             let fault = &mut job.fault;
+            // The last bytes are known of sound frames only.
             audit.frame(&frame, fault.is_none().then_some(job.stored_end))?;
             let Some(fault) = fault.take() else {
                 report.raw_bytes += u64::from(frame.raw_bytes);
                 return Ok(());
             };
             report.bad_frames_total += 1;
+            // All damaged frames are counted, but only the first are listed.
             if report.bad_frames.len() < BAD_FRAMES_MAX {
                 report.bad_frames.push(BadFrame {
                     frame: number,
@@ -139,7 +143,7 @@ pub fn verify_image(
     Ok(report)
 }
 
-/// A frame on its way, or a run of holes.
+/// A frame in progress, or a run of holes.
 #[derive(Default)]
 struct Job {
     step: Step,

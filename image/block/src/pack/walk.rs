@@ -1,8 +1,8 @@
-//! All frames of an image in order, those of an image far away brought ahead of the engines.
+//! All frames of an image in order; the frames of a remote image are fetched ahead of the engines.
 //!
-//! Why here: unpacking and verifying take every frame once; who reads a file reads it on the
-//! engines, who reads over a network must have asked long before.
-//! Must stay true: an engine never waits for a network; no more is asked for ahead than the far
+//! Why here: unpacking and verifying take every frame once. Engines read a local file themselves;
+//! frames of a remote image must be requested long before.
+//! Must stay true: an engine never waits for a network; the requests ahead stay within the remote
 //! source's window.
 
 use super::source::data_from;
@@ -11,21 +11,21 @@ use crate::image::{Image, Stored};
 use std::io;
 use std::ops::Range;
 
-/// A frame's turn.
+/// The next frame, or a run of holes.
 #[derive(Default)]
 pub(super) struct Step {
     /// Its number.
     pub(super) frame: u64,
-    /// Frames from there on that are holes, where it is one.
+    /// Number of frames from there on that are holes, if it is one.
     pub(super) holes: u64,
-    /// Its compressed bytes, of an image here.
+    /// Its compressed bytes, read from a local image.
     stored: Vec<u8>,
-    /// Its compressed bytes, of an image far away, or why they cannot be had.
+    /// Its compressed bytes, fetched from a remote image, or the error of the fetch.
     brought: Option<io::Result<Stored>>,
 }
 
 impl Step {
-    /// Puts the frame's compressed bytes, as they are, into `out`.
+    /// Puts the frame's compressed bytes into `out`.
     pub(super) fn stored(
         &mut self,
         image: &Image,
@@ -45,8 +45,8 @@ impl Step {
         }
     }
 
-    /// Reads, checks and inflates the frame into `raw`. What that takes belongs to this step, so
-    /// that steps bound the memory.
+    /// Reads, checks and decompresses the frame into `raw`. The memory for that belongs to this
+    /// step, so that the number of steps bounds the memory.
     pub(super) fn read(
         &mut self,
         reader: &mut FrameReader,
@@ -71,12 +71,12 @@ pub(super) struct Walk<'i> {
     image: &'i Image,
     index: &'i Index,
     next: u64,
-    /// Frames below this were asked for.
+    /// Frames below this were requested.
     asked: u64,
-    /// Compressed bytes that were asked for and whose turn has not come.
+    /// Compressed bytes that were requested and not consumed yet.
     ahead_bytes: u64,
     is_raw: bool,
-    /// Of a raw image, the stretch of data that the next frame lies in or before.
+    /// For a raw image, the extent of data that the next frame lies in or before.
     data: Range<u64>,
 }
 
@@ -93,8 +93,8 @@ impl<'i> Walk<'i> {
         }
     }
 
-    /// Frames of a raw image from the next one on that lie in a hole of its file: a sparse file of
-    /// terabytes is gone over in the time that its data take.
+    /// Number of frames of a raw image, from the next one on, that lie in a hole of its file:
+    /// walking a sparse file of terabytes takes only the time of its data.
     fn file_holes(&mut self) -> u64 {
         let Some(file) = self.image.file().filter(|_| self.is_raw) else {
             return 0;
@@ -110,13 +110,13 @@ impl<'i> Walk<'i> {
         }
     }
 
-    /// Steps over frames up to `frame`, which are not asked for.
+    /// Skips frames up to `frame`, without requesting them.
     pub(super) fn skip_to(&mut self, frame: u64) {
         self.next = self.next.max(frame);
     }
 
-    /// Makes `step` the next frame's, or that of a run of holes; false when there is none. Waits
-    /// for a network, where the image lies behind one.
+    /// Sets `step` to the next frame, or to a run of holes; false when there is none. Waits for the
+    /// network if the image is remote.
     pub(super) fn next(&mut self, step: &mut Step) -> bool {
         if self.next >= self.index.frames() {
             return false;
@@ -138,7 +138,7 @@ impl<'i> Walk<'i> {
             }
             let window = far.window_bytes();
             // An eighth of a window at a time: neighbours are joined into long requests, and the
-            // link does not run dry before the next ones are asked for.
+            // link never idles before the next ones are sent.
             let low = self.ahead_bytes <= window / 8 * 7;
             let (index, asked, ahead) = (self.index, &mut self.asked, &mut self.ahead_bytes);
             let mut behind = std::iter::from_fn(|| {

@@ -1,12 +1,13 @@
-//! Frames side by side on engines, results in order: the one seam between packing and the pool.
+//! Runs frames in parallel on engines and returns results in order: the one interface between
+//! packing and the pool.
 //!
 //! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their
-//! time in one kernel per frame. Who runs the kernels is this file's business alone.
+//! time in one kernel per frame. This file alone decides which threads run the kernels.
 //!
-//! Three batches of jobs go round between two threads. The caller's runs a batch as one loop on the
-//! engines (`Pool::for_each`); the other finishes the batch before it and fills the one after, so
-//! that reading and writing overlap with the kernels. Where no second thread can be started, the
-//! caller's does both, in turn.
+//! Three batches of jobs circulate between two threads. The caller's thread runs a batch as one
+//! loop on the engines (`Pool::for_each`). The other thread finishes the batch before it and fills
+//! the one after, so that reading and writing overlap with the kernels. Where no second thread can
+//! be started, the caller's thread does both, in turn.
 //!
 //! Must stay true: jobs are made at the start and used again, so memory is bounded whatever the
 //! image's size; `done` sees jobs in the order in which `fill` made them.
@@ -16,13 +17,13 @@ use sidecore_offload::{OffloadError, Pool};
 use sidecore_sched::ClassId;
 use std::sync::{Mutex, PoisonError, mpsc};
 
-/// The class under which the scheduler keeps what these loops cost.
+/// The class under which the scheduler measures the cost of these loops.
 const CLASS: ClassId = ClassId(2);
 
-/// Batches that go round: one on the engines, one being finished and filled, one on its way.
+/// Batches in circulation: one on the engines, one being finished and filled, one in transit.
 const BATCHES: usize = 3;
 
-/// Jobs of a batch per engine: enough that the engine which ends first does not wait long.
+/// Jobs of a batch per engine: enough that the engine that ends first does not wait long.
 const JOBS_PER_ENGINE: usize = 16;
 
 /// The most bytes of frames in a batch, where frames are large; but two jobs per engine at least.
@@ -31,16 +32,15 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// The same where frames are so large that two jobs per engine would be more than this.
 const HUGE_BYTES_MAX: usize = 160 << 20;
 
-/// A job and how its kernel ended.
+/// A job and its kernel's result.
 struct Slot<J, E> {
     job: J,
     result: Result<(), E>,
 }
 
-/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
-/// in order. A job's frame has `frame_bytes`; there are at most `jobs_max` of them, which memory
-/// allows. `fill` returns false when there are no more jobs.
-/// Blocks until all is done.
+/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and passes them to `done`
+/// in order. A job's frame has `frame_bytes`; `jobs_max` jobs fit the memory. `fill` returns false
+/// when there are no more jobs. Blocks until all is done.
 ///
 /// # Errors
 /// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may
@@ -68,6 +68,7 @@ where
     let kernels = (0..engines)
         .map(|_| make_kernel().map(Mutex::new))
         .collect::<Result<Vec<_>, E>>()?;
+    // Batches are bounded by bytes; but large frames get two jobs an engine, within a wider bound.
     let fit = |bytes: usize| (bytes / frame_bytes.max(1)).max(1);
     let jobs = (engines * JOBS_PER_ENGINE)
         .min(fit(BATCH_BYTES_MAX))
@@ -87,6 +88,7 @@ where
         };
         pool.for_each(CLASS, slots, run)
     };
+    // Either the I/O thread takes these or, if it cannot be started, this thread.
     let ends = Mutex::new(Some(Ends {
         fill,
         done,
@@ -116,7 +118,7 @@ where
         });
         let io = match io {
             Ok(io) => io,
-            // No thread for it: then one after the other. The closure was dropped, not run.
+            // No second thread: then one step after another. The closure was dropped, not run.
             Err(_) => {
                 let (Some(mut ends), mut slots) = (take_ends(), batch()) else {
                     return Ok(());
@@ -135,6 +137,8 @@ where
             if slots.is_empty() {
                 break;
             }
+            // A failed loop ends the I/O thread first: dropping its channel makes its next receive
+            // return.
             if let Err(error) = on_engines(&mut slots) {
                 drop(to_io);
                 let _ = io.join();
@@ -144,6 +148,7 @@ where
                 break;
             }
         }
+        // Dropping the channels ends the I/O thread's loop, for which the join waits.
         drop(to_io);
         drop(filled);
         match io.join() {
@@ -153,7 +158,7 @@ where
     })
 }
 
-/// The two ends of the walk: what makes jobs, and what takes them.
+/// The two ends of the walk: `fill` makes jobs, `done` consumes them.
 struct Ends<F, D> {
     fill: F,
     done: D,
@@ -175,7 +180,7 @@ impl<F, D> Ends<F, D> {
         Ok(())
     }
 
-    /// Hands the jobs of a batch on.
+    /// Passes the jobs of a batch on.
     fn finish<J, E>(&mut self, slots: &mut [Slot<J, E>]) -> Result<(), E>
     where
         D: FnMut(&mut J) -> Result<(), E>,
@@ -188,7 +193,7 @@ impl<F, D> Ends<F, D> {
     }
 }
 
-/// A kernel's panic is a bug of ours: it goes on here.
+/// A kernel's panic is a bug of ours: it is passed on here.
 fn fail(error: OffloadError) -> ! {
     match error {
         OffloadError::Panicked { message } => panic!("{message}"),
@@ -196,7 +201,7 @@ fn fail(error: OffloadError) -> ! {
     }
 }
 
-/// Runs `work` with a kernel that nobody else uses; there is one for each engine.
+/// Runs `work` with a kernel that no other thread is using; there is one for each engine.
 fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
     loop {
         for kernel in kernels {
@@ -205,7 +210,7 @@ fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
             }
         }
         // All held: impossible while there are as many kernels as engines, unless one was poisoned
-        // by a panic that is on its way out.
+        // by a panic that is propagating.
         if let Some(first) = kernels.first() {
             return work(&mut first.lock().unwrap_or_else(PoisonError::into_inner));
         }

@@ -1,14 +1,14 @@
-//! Extended attributes as they stand behind an inode.
+//! Extended attributes as stored after an inode.
 //!
-//! All stand there; none is shared. Where many files have the same ones, the compression around the
-//! image makes little of it, and a reader finds them beside the inode.
+//! Every inode carries its own copy; none is shared. If many files have the same attributes, the
+//! compression around the image shrinks them, and a reader finds them next to the inode.
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_xattr_ibody_header` and `_entry`.
 
 use super::Fault;
 use crate::inode::XATTR_HEAD_BYTES;
 
-/// True for an attribute whose name erofs can hold: those of users, `trusted.`, `security.` and
-/// access lists. Others belong to the file system that they come from.
+/// True for an attribute whose name erofs can hold: `user.`, `trusted.`, `security.` and access
+/// lists. Others belong to the source file system.
 #[must_use]
 pub fn is_storable(name: &[u8]) -> bool {
     split(name).is_some()
@@ -28,7 +28,7 @@ fn split(name: &[u8]) -> Option<(u8, &[u8])> {
     fits.then_some((index, rest))
 }
 
-/// The bytes behind an inode; empty for no attributes. In the order of their names.
+/// The bytes after an inode, in the order of the attributes' names; empty without attributes.
 pub(super) fn encode<'a>(
     attributes: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<Box<[u8]>, Fault> {
@@ -37,7 +37,7 @@ pub(super) fn encode<'a>(
         return Ok(Box::default());
     }
     attributes.sort_unstable();
-    // A filter of names (none is used) and a count of shared ones.
+    // A name filter (not used) and a count of shared attributes.
     let mut out = vec![0; XATTR_HEAD_BYTES as usize];
     for (name, value) in attributes {
         let fault = || Fault::Attribute {
@@ -46,7 +46,7 @@ pub(super) fn encode<'a>(
         };
         let (index, rest) = split(name).ok_or_else(fault)?;
         let value_bytes = u16::try_from(value.len()).map_err(|_| fault())?;
-        // `split` has seen that it is below 256.
+        // `split` has checked that it is below 256.
         out.extend([rest.len() as u8, index]);
         out.extend(value_bytes.to_le_bytes());
         out.extend(rest);
@@ -70,5 +70,5 @@ pub(super) fn count(body: &[u8]) -> u16 {
 
 const PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
 const NAME_BYTES_MAX: usize = 255;
-/// The head, and as many words as the inode can count.
+/// The head, and the largest number of words that the inode can count.
 const BODY_BYTES_MAX: usize = XATTR_HEAD_BYTES as usize + 4 * (u16::MAX as usize - 1);

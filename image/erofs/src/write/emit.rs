@@ -1,5 +1,5 @@
-//! Bytes of the metadata: inodes with what stands behind them, blocks of directories, and at last
-//! the superblock.
+//! Bytes of the metadata: inodes with the data after them, blocks of directories, and finally the
+//! superblock.
 //!
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_super_block`, `erofs_inode_compact`,
 //! `erofs_inode_extended` and `erofs_inode_chunk_info`.
@@ -11,7 +11,7 @@ use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit, attributes};
 use crate::inode::{CHUNK_BASED, FLAT_INLINE, FLAT_PLAIN, SLOT_BYTES};
 use crate::superblock::{FEATURE_CHUNKED_FILE, MAGIC, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 
-/// A tree whose metadata can be written: everything has its place.
+/// A tree whose metadata can be written: everything has a place.
 #[derive(Debug)]
 pub struct Sealed {
     layout: Layout,
@@ -28,7 +28,7 @@ enum Form {
 }
 
 impl Layout {
-    /// Checks that all contents have their places, and takes the rest that a superblock says:
+    /// Checks that all contents have places, and takes the remaining fields of the superblock:
     /// length of the image with its contents in bytes, and a UUID.
     ///
     /// # Errors
@@ -73,13 +73,13 @@ impl Sealed {
         u64::from(self.blocks) * BLOCK_BYTES
     }
 
-    /// Gives out the metadata, each piece with its first byte in the image, nearly in order; what
-    /// is not given is zeros. The superblock comes last.
+    /// Passes the metadata to `sink`, each piece with its byte offset in the image, nearly in
+    /// order. Bytes that are not passed are zeros. The superblock comes last.
     ///
     /// # Errors
     /// Those of `sink`.
     pub fn write<E>(&self, mut sink: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
-        // The superblock's sum covers its whole block, in which the first inodes are, too.
+        // The superblock's checksum covers its whole block, which also holds the first inodes.
         let mut first = vec![0; BLOCK_BYTES as usize];
         let mut out = Vec::new();
         let mut uses_chunks = false;
@@ -127,7 +127,7 @@ impl Sealed {
                     put(place.at, &out)?;
                 }
                 Body::Directory { parent, entries } => {
-                    // `Layout::new` has seen that no name is there twice.
+                    // `Layout::new` has checked that no name occurs twice.
                     let names = names::in_order(id, parent.unwrap_or(id), entries);
                     let names = names.unwrap_or_default();
                     let mut inode_of = |id: Id| {
@@ -182,7 +182,7 @@ impl Sealed {
         let layout = &self.layout;
         let features = if uses_chunks { FEATURE_CHUNKED_FILE } else { 0 };
         let (time_s, time_ns) = layout.time;
-        // Next to the superblock: it fits.
+        // The root lies next to the superblock, so its number fits in 16 bits.
         let root = (layout.places[0].at / SLOT_BYTES) as u16;
         let raw = &mut first[SUPERBLOCK_AT as usize..];
         raw[..SUPERBLOCK_BYTES].fill(0);
@@ -195,8 +195,8 @@ impl Sealed {
         put(24, &time_s.to_le_bytes());
         put(32, &time_ns.to_le_bytes());
         put(36, &self.blocks.to_le_bytes());
-        // Inodes count from the image's first byte. There are no shared attributes; that they would
-        // begin behind all else tells a reader where metadata end.
+        // Inodes count from the image's first byte. There are no shared attributes; their start is
+        // set to the end of all metadata, which tells a reader where the metadata end.
         put(44, &(layout.data_block as u32).to_le_bytes());
         put(48, &self.uuid);
         put(80, &features.to_le_bytes());
@@ -217,8 +217,8 @@ fn head(inode: &Inode, place: &Place, form: Option<&Form>, out: &mut Vec<u8>) {
     let meta = &inode.meta;
     let format = layout << 1 | u16::from(place.is_extended);
     let mode = inode.kind.mode_bits() | meta.permissions;
-    // A number of 32 bits that no reader asks for, Linux least of all: an inode's number is its
-    // place. Counting here would make a tenth of the metadata's compressed size.
+    // A 32-bit number that no reader uses, Linux included: an inode's number is its place. A
+    // counter here would make up a tenth of the metadata's compressed size.
     let number = [0; 4];
     out.extend(format.to_le_bytes());
     out.extend(attributes::count(&inode.attributes).to_le_bytes());
@@ -235,7 +235,7 @@ fn head(inode: &Inode, place: &Place, form: Option<&Form>, out: &mut Vec<u8>) {
         out.extend(inode.links.to_le_bytes());
         out.extend([0; 16]);
     } else {
-        // `fits_compact` has seen that they are narrow enough.
+        // `fits_compact` has checked that the values fit.
         out.extend((inode.links as u16).to_le_bytes());
         out.extend((place.size_bytes as u32).to_le_bytes());
         out.extend([0; 4]);
@@ -255,14 +255,14 @@ fn entries(runs: &[Run], bits: u32) -> impl Iterator<Item = u32> {
         let chunks = (0..run.chunks).step_by(step);
         chunks.map(move |chunk| match run.block {
             None => HOLE,
-            // `Layout::place` has seen that they all lie below 2^32.
+            // `Layout::place` has checked that they all lie below 2^32.
             Some(block) => block + chunk as u32 * (CHUNK_BYTES / BLOCK_BYTES) as u32,
         })
     })
 }
 
-/// The sum that the kernel compares: CRC-32C (Castagnoli) from all ones, not inverted at the end,
-/// with its own field zero.
+/// The checksum that the kernel compares: CRC-32C (Castagnoli) from all ones, not inverted at the
+/// end, with its own field zero.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     !::crc32c::crc32c(bytes)
 }
@@ -271,8 +271,8 @@ const BLOCK_BITS: u32 = BLOCK_BYTES.ilog2();
 /// The largest exponent of a chunk's size in blocks.
 const CHUNK_BITS_MAX: u32 = 31;
 const COMPAT_CHECKSUM: u32 = 1;
-/// The times in inodes are those of the last change of contents.
+/// Feature bit: times in inodes are those of the last change of contents.
 const COMPAT_MTIME: u32 = 2;
 const HOLE: u32 = u32::MAX;
-/// Length at which what is known of an array is given out.
+/// Length of the pieces in which an array of places is passed to `sink`.
 const PIECE_BYTES: usize = 64 << 10;

@@ -1,10 +1,10 @@
-//! Places of all metadata, before anything is known of the contents but their sizes.
+//! Places of all metadata, assigned while only the sizes of the contents are known.
 //!
-//! A file's inode has room behind it for the places of all its chunks. Where they turn out to lie
-//! in one run the inode alone says it, and the room stays zeros: that costs a byte in 16,000 of the
-//! contents, before compression, and buys that contents are read and stored once.
+//! A file's inode is followed by room for the places of all its chunks. If they turn out to lie in
+//! one run, the inode alone records that, and the room stays zeros. This costs one byte per 16,000
+//! bytes of contents, before compression; in return contents are read and stored once.
 //!
-//! Must stay true: no two places overlap; an inode behind which contents stand (a link's target,
+//! Must stay true: no two places overlap; an inode that is followed by contents (a link's target,
 //! the last names of a directory) lies in one block with them.
 
 use super::names;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Layout {
     pub(super) tree: Tree,
-    /// By number.
+    /// Indexed by inode number.
     pub(super) places: Vec<Place>,
     /// Inodes that have a name, in the order of their places.
     pub(super) order: Vec<Id>,
@@ -28,7 +28,7 @@ pub struct Layout {
     pub(super) time: (i64, u32),
     /// First block of contents.
     pub(super) data_block: u64,
-    /// Contents of files, by number.
+    /// Contents of files, indexed by inode number.
     pub(super) contents: Vec<Vec<Run>>,
 }
 
@@ -38,19 +38,19 @@ pub(super) struct Place {
     /// Byte of the image; 0 for one without a name.
     pub(super) at: u64,
     pub(super) is_extended: bool,
-    /// Size of its contents in bytes.
+    /// Size of the inode's contents in bytes.
     pub(super) size_bytes: u64,
-    /// First of the blocks that are its own: of a directory, or of a long link.
+    /// First of its own blocks, for a directory or a long link.
     pub(super) block: u64,
-    /// True if the last, partial block of the contents stands behind the inode.
+    /// True if the last, partial block of the contents follows the inode.
     pub(super) is_inline: bool,
 }
 
-/// Chunks of a file that lie side by side.
+/// Adjacent chunks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) chunks: u64,
-    /// First block; none for zeros that are not stored.
+    /// First block; `None` for zeros that are not stored.
     pub(super) block: Option<u32>,
 }
 
@@ -83,8 +83,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Puts what is in directories: breadth first as long as there is little, which is what a
-    /// program looks up first; then depth first, as a program walks over a tree.
+    /// Places the contents of directories: breadth first for the first `BREADTH_BYTES`, which
+    /// programs look up first; then depth first, as a program walks over a tree.
     fn put_all(&mut self, room: &mut Room) -> Result<(), Unfit> {
         let mut is_done = vec![false; self.tree.len()];
         let mut waiting = VecDeque::from([0]);
@@ -131,21 +131,22 @@ impl Layout {
         children.filter(|child| inodes[*child as usize].kind == Kind::Directory)
     }
 
-    /// First byte of the image at which contents may be stored; whole blocks.
+    /// First byte of the image at which contents may be stored; a multiple of the block size.
     #[must_use]
     pub fn data_at(&self) -> u64 {
         self.data_block * BLOCK_BYTES
     }
 
-    /// Gives the next `chunks` chunks of a file their place: side by side from byte `at` of the
-    /// image, which begins a block at or behind [`Self::data_at`], or nowhere, if they are zeros.
-    /// The last chunk of a file takes as many blocks as it needs.
+    /// Assigns the next `chunks` chunks of a file a place: contiguous from byte `at` of the image,
+    /// which begins a block and is not below [`Self::data_at`]; `None` for zeros. The last chunk of
+    /// a file takes as many blocks as it needs.
     ///
     /// # Errors
-    /// [`Unfit`]: no place, or no chunks of that file.
+    /// [`Unfit`]: a place that is not valid, or beyond the last block that the format can count.
+    /// [`Self::seal`] checks the number of chunks.
     ///
     /// # Panics
-    /// If the number is none of the tree's.
+    /// If the tree has no such number.
     pub fn place(&mut self, id: Id, chunks: u64, at: Option<u64>) -> Result<(), Unfit> {
         let unfit = |what| Unfit { id, what };
         let block = match at {
@@ -220,14 +221,14 @@ impl Layout {
 }
 
 impl Run {
-    /// True if what begins at `block` continues it.
+    /// True if data that begin at `block` continue this run.
     fn ends_at(&self, block: u32) -> bool {
         let end = |start: u32| u64::from(start) + self.chunks * CHUNK_BLOCKS;
         self.block.is_some_and(|start| end(start) == block.into())
     }
 }
 
-/// Size of an inode's contents in bytes, as the inode says it.
+/// Size of an inode's contents in bytes, as stored in the inode.
 fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
     Ok(match &inode.body {
         Body::Nothing | Body::Device(_) => 0,
@@ -259,7 +260,7 @@ fn fits_compact(inode: &Inode, size_bytes: u64, time: (i64, u32)) -> bool {
         && (meta.mtime_s, meta.mtime_ns) == time
 }
 
-/// Chunks for whose places there is room behind a file's inode.
+/// Number of chunks for which a file's inode reserves places.
 pub(super) fn room_of_chunks(size_bytes: u64, may_be_hole: bool) -> u64 {
     match size_bytes.div_ceil(CHUNK_BYTES) {
         1 if !may_be_hole => 0,
@@ -267,7 +268,7 @@ pub(super) fn room_of_chunks(size_bytes: u64, may_be_hole: bool) -> u64 {
     }
 }
 
-/// The time that most inodes have; of several the earliest.
+/// The most frequent time of inodes; the earliest of equally frequent ones.
 fn most_frequent_time(tree: &Tree) -> (i64, u32) {
     let mut counts: HashMap<(i64, u32), u32> = HashMap::new();
     for inode in &tree.inodes {
@@ -281,12 +282,12 @@ fn most_frequent_time(tree: &Tree) -> (i64, u32) {
     most.map_or((0, 0), |(time, _)| time)
 }
 
-/// Blocks that are given out in order, and a stretch of them for inodes.
+/// Blocks that are allocated in order, and a stretch of them for inodes.
 struct Room {
     /// First free byte for an inode, and the end of the stretch.
     at: u64,
     end: u64,
-    /// First block that nobody has.
+    /// First block that is not allocated yet.
     next: u64,
 }
 
@@ -297,11 +298,11 @@ impl Room {
         first
     }
 
-    /// A place for an inode of `bytes` that may go across blocks.
+    /// A place for an inode of `bytes` that may cross block boundaries.
     fn whole(&mut self, bytes: u64) -> u64 {
         self.at = self.at.next_multiple_of(SLOT_BYTES);
         if self.at + bytes > self.end {
-            // Where the next block is free the inode begins here and goes on there.
+            // If the next block is free, the inode begins here and continues there.
             if self.end != self.next * BLOCK_BYTES || self.at >= self.end {
                 self.at = self.next * BLOCK_BYTES;
                 self.end = self.at;
@@ -314,13 +315,13 @@ impl Room {
         at
     }
 
-    /// A place for an inode of `bytes`, what stands behind it included, in one block: for a link
-    /// the kernel takes no other. None where the last `tail` bytes rather have a block of their
-    /// own.
+    /// A place in one block for an inode of `bytes`, including the data after it: for a link the
+    /// kernel accepts no other layout. `None` if the last `tail` bytes had better get a block of
+    /// their own.
     fn in_one_block(&mut self, bytes: u64, tail: u64) -> Option<u64> {
         self.at = self.at.next_multiple_of(SLOT_BYTES);
         if self.at % BLOCK_BYTES + bytes > BLOCK_BYTES {
-            // What is left of the block is lost, or what would be left of the other one.
+            // Either the rest of this block is wasted, or the rest of a block for the tail alone.
             if tail > BLOCK_BYTES / 2 || bytes > BLOCK_BYTES {
                 return None;
             }
@@ -330,10 +331,10 @@ impl Room {
     }
 }
 
-/// Blocks that numbers of 32 bits count; the last number stands for none.
+/// Number of blocks that 32-bit numbers can count; the last number means none.
 pub(super) const BLOCKS_MAX: u64 = u32::MAX as u64;
 pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
-/// Metadata that lies breadth first: a frame's, as directories are packed.
+/// Metadata that are placed breadth first: one frame's contents, as directories are packed.
 const BREADTH_BYTES: u64 = 128 << 10;
-/// The longest array of places that makes sense: it would fill the image.
+/// The longest useful array of places: it would fill the image.
 const ARRAY_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;

@@ -1,16 +1,16 @@
 //! Blocks of a directory: entries in the order of their names' bytes, then the names.
 //!
 //! Must stay true: the order is that of the kernel's binary search, first over blocks, then over
-//! entries; `.` and `..` stand in it like any other name.
+//! entries; `.` and `..` are sorted like any other name.
 
 use super::tree::Id;
 use super::{BLOCK_BYTES, Fault};
 use crate::Kind;
 
-/// One name: of an inode, and which.
+/// A name and the inode that it names.
 pub(super) type Name<'t> = (&'t [u8], Id);
 
-/// A directory's names in order, `.` and `..` among them.
+/// A directory's names in order, `.` and `..` included.
 pub(super) fn in_order<'t>(
     own: Id,
     parent: Id,
@@ -26,7 +26,7 @@ pub(super) fn in_order<'t>(
     }
 }
 
-/// Numbers of names that go into one block each, from the first on.
+/// Splits names into blocks: the names of each block, from the first on.
 pub(super) fn blocks<'n, 't>(names: &'n [Name<'t>]) -> impl Iterator<Item = &'n [Name<'t>]> {
     let mut rest = names;
     std::iter::from_fn(move || {
@@ -47,7 +47,7 @@ pub(super) fn block_bytes(block: &[Name<'_>]) -> u64 {
     bytes.sum::<usize>() as u64
 }
 
-/// Puts a block's bytes into `out`, by the number and kind of each inode.
+/// Writes a block's bytes to `out`, with the number and kind of each inode.
 pub(super) fn encode(
     block: &[Name<'_>],
     inode: &mut dyn FnMut(Id) -> (u64, Kind),
@@ -57,7 +57,7 @@ pub(super) fn encode(
     for (name, id) in block {
         let (nid, kind) = inode(*id);
         out.extend(nid.to_le_bytes());
-        // Below the size of a block.
+        // Always below the size of a block.
         out.extend((name_at as u16).to_le_bytes());
         out.extend([kind.entry_byte(), 0]);
         name_at += name.len();

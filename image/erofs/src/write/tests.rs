@@ -1,4 +1,4 @@
-//! Trees from seeds, written and read back; extremes; and what does not fit.
+//! Random trees, written and read back; extremes; and trees that do not fit.
 
 use super::emit::crc32c;
 use super::*;
@@ -30,7 +30,7 @@ impl Dice {
     }
 }
 
-/// An inode that goes into a tree, and is expected to come out of an image.
+/// An inode that is put into a tree and must be read back from the image.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Fact {
     kind: Option<Kind>,
@@ -39,7 +39,7 @@ struct Fact {
     device: (u32, u32),
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     size_bytes: u64,
-    /// Chunks of a file: none for a hole.
+    /// Chunks of a file: `None` for a hole.
     chunks: Vec<Option<Vec<u8>>>,
     names: BTreeMap<Vec<u8>, Id>,
     links: u32,
@@ -179,7 +179,7 @@ fn facts(dice: &mut Dice, count: u64) -> Vec<Fact> {
     facts
 }
 
-/// Writes a tree to an image; chunks that are equal share a place.
+/// Writes a tree to an image; equal chunks share a place.
 fn image(facts: &[Fact]) -> Result<(Vec<u8>, u64), Unfit> {
     let root = &facts[0];
     let mut tree = Tree::new(root.meta, root.each_attribute())?;
@@ -235,7 +235,7 @@ fn contents(erofs: &Erofs<&[u8]>, image: &[u8], inode: &Inode) -> Vec<u8> {
     found.iter().flat_map(piece).collect()
 }
 
-/// Compares an image with what it was made of.
+/// Compares an image with the facts from which it was made.
 fn check(image: &[u8], facts: &[Fact]) {
     let erofs = Erofs::open(image).unwrap();
     let mut nids = BTreeMap::from([(0, erofs.root())]);
@@ -291,7 +291,7 @@ fn check(image: &[u8], facts: &[Fact]) {
                 let mut expected = expected.into_iter();
                 erofs
                     .list(&inode, 0, &mut |entry| {
-                        // In order, each once.
+                        // In order, each name once.
                         let (name, child) = expected.next().unwrap();
                         assert_eq!(entry.name, name, "in {id}");
                         assert_eq!(entry.kind, facts[child as usize].kind);
@@ -343,7 +343,7 @@ fn damage_to_what_was_written_is_borne() {
         let before = damaged[at];
         damaged[at] ^= 1 + dice.below(255) as u8;
         fuzz_erofs(&damaged);
-        // Damage adds up in part.
+        // Damage accumulates in part.
         if dice.below(4) > 0 {
             damaged[at] = before;
         }
@@ -373,7 +373,7 @@ fn an_empty_tree_is_one_block() {
     let (image, data_at) = image(&facts).unwrap();
     assert_eq!((image.len(), data_at), (4096, 4096));
     check(&image, &facts);
-    // A superblock's sum is over its block with its own field zero.
+    // The checksum of a superblock covers its block with its own field zero.
     let mut block = image[1024..4096].to_vec();
     let sum = block.splice(4..8, [0; 4]).collect::<Vec<u8>>();
     assert_eq!(sum, crc32c(&block).to_le_bytes());
@@ -399,7 +399,7 @@ fn a_hundred_thousand_names_are_found() {
     check(&image, &facts);
 }
 
-/// The first blocks hold what is looked up first, however much lies below.
+/// The first blocks hold the names that are looked up first, however much lies below.
 #[test]
 fn directories_lie_breadth_first_before_all_contents() {
     let mut facts = vec![root()];
@@ -453,7 +453,7 @@ fn directories_lie_breadth_first_before_all_contents() {
     }
     assert!(last < first_below, "{last} < {first_below}");
     assert_eq!(first_data, data_at);
-    // 2,551 inodes with their names: little more than they are long.
+    // 2,551 inodes with their names: little more than their own lengths.
     assert!(data_at < 2551 * (32 + 12 + 7) * 3 / 2, "{data_at}");
 }
 
@@ -473,7 +473,7 @@ fn files_longer_than_any_disk_take_their_holes_along() {
     let mut layout = Layout::new(tree).unwrap();
     let data_at = layout.data_at();
     let chunks = size.div_ceil(CHUNK_BYTES);
-    // One with its last chunk alone, the others are all hole.
+    // A file with only its last chunk stored; the others are holes.
     layout.place(1, chunks - 1, None).unwrap();
     layout.place(1, 1, Some(data_at)).unwrap();
     layout.place(2, chunks, None).unwrap();
@@ -597,7 +597,7 @@ fn contents_without_their_places_are_refused() {
     let places = Some(Fault::Places);
     let seal = |layout: Layout| layout.seal(1 << 20, [0; 16]).err().map(|it| it.what);
     assert_eq!(seal(layout(1, false).unwrap()), places);
-    // No room was kept for a hole.
+    // No room was reserved for a hole.
     let mut small = layout(1, false).unwrap();
     small.place(1, 1, None).unwrap();
     assert_eq!(seal(small), places);
@@ -617,7 +617,7 @@ fn contents_without_their_places_are_refused() {
     );
     small.place(1, 2, Some(data_at)).unwrap();
     assert_eq!(seal(small), places);
-    // Places of its chunks alone would fill the image.
+    // The places of its chunks alone would fill the image.
     assert_eq!(layout(1 << 62, true).unwrap_err().what, Fault::Full);
     let whole = layout(5, false).unwrap().seal(1 << 44, [0; 16]);
     assert_eq!(whole.unwrap_err().what, Fault::Places);

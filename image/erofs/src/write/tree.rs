@@ -1,4 +1,4 @@
-//! Inodes and names, as a caller collects them.
+//! Inodes and names, as collected by a caller.
 
 use super::attributes;
 use super::{Fault, Unfit};
@@ -25,22 +25,22 @@ pub struct Meta {
     pub gid: u32,
     /// Time of the last change: seconds since 1970, negative before.
     pub mtime_s: i64,
-    /// And nanoseconds; 999,999,999 is taken for more.
+    /// Nanoseconds of that time; larger values count as 999,999,999.
     pub mtime_ns: u32,
 }
 
-/// Kind of a file, with what only that kind has.
+/// Kind of a file, with the data of that kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node<'a> {
     /// Regular file.
     File {
         /// Size in bytes, below 2^63.
         size_bytes: u64,
-        /// True where the contents may be zeros that are not stored. A file longer than a chunk may
+        /// True if the contents may be zeros that are not stored. A file longer than a chunk may
         /// always have such chunks.
         may_be_hole: bool,
     },
-    /// Directory; its entries come by [`Tree::link`].
+    /// Directory; [`Tree::link`] adds its entries.
     Directory,
     /// Symbolic link.
     Link(&'a [u8]),
@@ -60,7 +60,7 @@ pub(super) struct Inode {
     pub(super) meta: Meta,
     pub(super) links: u32,
     pub(super) body: Body,
-    /// Bytes behind the inode; empty where it has no attributes.
+    /// Bytes after the inode; empty without attributes.
     pub(super) attributes: Box<[u8]>,
 }
 
@@ -74,17 +74,17 @@ pub(super) enum Body {
         may_be_hole: bool,
     },
     Directory {
-        /// None as long as it has no name; its own number for the root.
+        /// `None` while it has no name; its own number for the root.
         parent: Option<Id>,
         entries: Vec<(Box<[u8]>, Id)>,
     },
 }
 
 impl Tree {
-    /// A tree of a root directory alone; its extended attributes by their whole names.
+    /// A tree that consists of a root directory with the given extended attributes (full names).
     ///
     /// # Errors
-    /// [`Unfit`]: its attributes.
+    /// [`Unfit`]: the attributes do not fit.
     pub fn new<'a>(
         root: Meta,
         attributes: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -97,10 +97,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Adds an inode that has no name yet; its extended attributes by their whole names.
+    /// Adds an inode that has no name yet, with the given extended attributes (full names).
     ///
     /// # Errors
-    /// [`Unfit`] with the number that it would have had.
+    /// [`Unfit`] with the number that the inode would have had.
     pub fn add<'a>(
         &mut self,
         meta: Meta,
@@ -166,15 +166,15 @@ impl Tree {
         Ok(id)
     }
 
-    /// Gives an inode a name in a directory. Another kind than a directory may have several: hard
-    /// links.
+    /// Gives an inode a name in a directory. An inode that is not a directory may have several
+    /// names: hard links.
     ///
     /// # Errors
-    /// [`Unfit`] of the inode, or of the directory. That two names are equal shows in
+    /// [`Unfit`] of the inode, or of the directory. Equal names are detected later, in
     /// [`super::Layout::new`].
     ///
     /// # Panics
-    /// If one of the numbers is none of [`Self::add`]'s.
+    /// If one of the numbers was not returned by [`Self::add`].
     pub fn link(&mut self, directory: Id, name: &[u8], id: Id) -> Result<(), Unfit> {
         let unfit = |what| Unfit { id, what };
         let is_name =
@@ -186,7 +186,7 @@ impl Tree {
             return Err(unfit(Fault::NameLength(name.len())));
         }
         if let Body::Directory { parent, .. } = &mut self.inodes[id as usize].body {
-            // A root inside itself would be no tree.
+            // A root inside itself would not be a tree.
             if parent.is_some() {
                 return Err(unfit(Fault::DirectoryLinked));
             }
@@ -220,7 +220,7 @@ impl Tree {
         self.inodes.len()
     }
 
-    /// False: there is always a root.
+    /// Always false: there is always a root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()

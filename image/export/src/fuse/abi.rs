@@ -1,6 +1,6 @@
-//! The bytes of FUSE's requests and answers: numbers, layouts, a reader that cannot run over.
+//! The wire format of FUSE's requests and replies: numbers, layouts, a bounds-checked reader.
 //!
-//! Why here: pure, so that it can be tested without a kernel. Numbers are in the machine's own
+//! Why here: pure, so that it can be tested without a kernel. Numbers are in the machine's byte
 //! order, as the kernel writes them.
 //! Must stay true: no request, whatever is in it, leads to an access outside of its bytes.
 //! Source: `include/uapi/linux/fuse.h`, protocol 7.45.
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 /// Head of a request: `struct fuse_in_header`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The request's number in `FUSE_*`, see [`op`].
+    /// The operation: a number of `FUSE_*`, see [`op`].
     pub operation: u32,
-    /// The number that its answer has to name.
+    /// The request's number, which its reply repeats.
     pub unique: u64,
-    /// The node that it is about.
+    /// The node concerned.
     pub node: u64,
 }
 
@@ -44,7 +44,7 @@ impl Head {
         let len = rest.u32()? as usize;
         let operation = rest.u32()?;
         let (unique, node) = (rest.u64()?, rest.u64()?);
-        // Who asks, which nothing here depends on.
+        // User, group and process of the caller: nothing here depends on them.
         rest.skip(16)?;
         let head = Self {
             operation,
@@ -73,7 +73,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// A name that a zero byte ends.
+    /// A name that is terminated by a zero byte.
     pub(super) fn name(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.0.iter().position(|&byte| byte == 0);
         let end = end.ok_or(Errno::INVAL)?;
@@ -83,7 +83,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// An answer's fixed part, in as many bytes as the longest needs.
+/// A reply's fixed part, with room for the longest one.
 #[derive(Debug, Default)]
 pub(super) struct Words(ArrayVec<u8, 160>);
 
@@ -108,14 +108,14 @@ impl Words {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Room for every answer here; one that outgrew it would be cut off, and the kernel's check
-        // of lengths would refuse it.
+        // There is room for every reply; a longer one would be cut off, and the kernel's check of
+        // lengths would refuse it.
         let _ = self.0.try_extend_from_slice(bytes);
     }
 }
 
-/// Head of an answer, `struct fuse_out_header`, to `unique` with `len` bytes after it. A notice
-/// has its number in the place of the error, and answers to 0.
+/// Head of a reply, `struct fuse_out_header`, to `unique` with `len` bytes after it. A notice has
+/// its number in the place of the error, and replies to 0.
 pub(super) fn answer_head(unique: u64, error: i32, len: usize) -> Words {
     let all = (ANSWER_HEAD_BYTES + len) as u32;
     Words::default()
@@ -129,9 +129,9 @@ pub(super) fn answer_head(unique: u64, error: i32, len: usize) -> Words {
 pub(super) struct Attributes {
     pub node: u64,
     pub size_bytes: u64,
-    /// Of 512 bytes each.
+    /// Number of blocks of 512 bytes.
     pub blocks: u64,
-    /// Of all changes: seconds and nanoseconds.
+    /// Time of all changes: seconds and nanoseconds.
     pub time: (i64, u32),
     /// Kind and permissions.
     pub mode: u32,
@@ -158,8 +158,8 @@ impl Attributes {
         self.append(Words::default().u64(FOREVER_S).u32(0).u32(0))
     }
 
-    /// `struct fuse_entry_out`: the kernel may keep the name as well. Those of node 0 say that
-    /// there is none.
+    /// `struct fuse_entry_out`: the kernel may keep the name as well. Attributes of node 0 mean
+    /// that the name does not exist.
     pub(super) fn entry(&self) -> Words {
         let words = Words::default().u64(self.node).u64(0);
         self.append(words.u64(FOREVER_S).u64(FOREVER_S).u32(0).u32(0))
@@ -242,7 +242,7 @@ pub(super) mod opened {
     pub(in super::super) const PASSTHROUGH: u32 = 1 << 7;
 }
 
-/// Numbers of what is said unasked.
+/// Numbers of notices.
 pub(super) mod notice {
     pub(in super::super) const INVAL_INODE: i32 = 2;
     pub(in super::super) const STORE: i32 = 4;
@@ -252,7 +252,7 @@ pub(super) mod notice {
 pub(super) const FATTR_SIZE: u32 = 1 << 3;
 /// Version of the protocol.
 pub(super) const MAJOR: u32 = 7;
-/// The newest minor version that is known here; the kernel speaks the older of both.
+/// The newest minor version that is supported; the older one of kernel and server is used.
 pub(super) const MINOR: u32 = 42;
 /// The root's node.
 pub(super) const ROOT: u64 = 1;

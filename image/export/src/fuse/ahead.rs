@@ -1,21 +1,21 @@
-//! Which files of a tree a reader comes to next, so that their pages can be stored before.
+//! Predicts the files of a tree that a reader opens next, so that their pages can be stored before.
 //!
-//! Why here, apart from those who read and store: it is pure, so that it can be tested without a
-//! kernel. A small file costs its reader a request, which is two switches of process and a sleep;
-//! whoever reads a directory's files one after the other (`cat`, `grep -r`, `tar`) is spared most
+//! Why here, apart from the threads that read and store: it is pure, so that it can be tested
+//! without a kernel. A small file costs its reader a request: two context switches and a sleep. A
+//! reader that goes through a directory's files in order (`cat`, `grep -r`, `tar`) is spared most
 //! of them.
 //!
-//! A reader is known by the order in which its directory was listed. Of the files ahead of it one
-//! is left out of each run, the *mark*: no request comes for a file whose pages are there, so the
-//! mark's is how the reader is seen to have come there, and the next run can begin.
+//! A reader is recognised by the order in which its directory was listed. One of the files ahead of
+//! it is left out of each run: the *mark*. The kernel sends no request for a file whose pages it
+//! has; so the mark's request shows that the reader has come there, and the next run can begin.
 //!
 //! ```text
 //!   read  mark  stored stored stored  mark' ...
 //!          ^ its read has the files after mark' stored, while the reader goes through these
 //! ```
 //!
-//! Must stay true: a reader that follows no order causes nothing; a run is at most
-//! [`RUN_BYTES_MAX`] long; what is remembered is bounded; no file is handed out twice.
+//! Must stay true: a reader that follows no order causes nothing. A run is at most
+//! [`RUN_BYTES_MAX`] long. The history is bounded. No file is handed out twice.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,16 +34,16 @@ pub(super) struct Ahead {
 
 #[derive(Debug, Clone, Copy)]
 struct Stream {
-    /// The file whose read shows that the reader is here.
+    /// The file whose read shows that the reader has come here.
     mark: u64,
     /// The last file before the next run: the mark itself, or the last one handed out after it.
     last: u64,
-    /// Reads that came as was foreseen.
+    /// Reads that matched the prediction.
     hits: u32,
     used: u64,
 }
 
-/// Files to store, for whoever asks one by one.
+/// Files to store, for a thread that takes one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     /// The run's mark: its files come after it.
@@ -53,8 +53,8 @@ pub(super) struct Run {
 }
 
 impl Ahead {
-    /// Takes in files in the order in which they were listed. Those of the next directory that is
-    /// listed come after them: whoever walks a tree reads them in that order.
+    /// Takes in files in the order in which they were listed. Those of the directory that is listed
+    /// next follow them: a walk over the tree reads them in that order.
     pub(super) fn listed(&mut self, files: &[u64]) {
         for &file in files {
             if self.next.len() >= FILES_MAX {
@@ -68,14 +68,14 @@ impl Ahead {
         }
     }
 
-    /// Takes in the first read of a file; says what to store now.
+    /// Takes in the first read of a file; returns the files to store now.
     pub(super) fn read(&mut self, file: u64) -> Option<Run> {
         self.clock += 1;
         self.see(file);
         let next = self.next.get(&file).copied()?;
         let found = self.streams.iter_mut().find(|stream| stream.mark == file);
         let Some(stream) = found else {
-            // A large file that was left to its reader has its stream already.
+            // A large file that was left to its reader already has a stream.
             if !self.streams.iter().any(|stream| stream.mark == next) {
                 self.begin(next);
             }
@@ -86,7 +86,7 @@ impl Ahead {
         // The first file after those that were handed out.
         let mark = self.next.get(&stream.last).copied();
         let Some(mark) = mark.filter(|mark| !self.seen.contains(mark)) else {
-            // The order ends here, or others were there before.
+            // The order ends here, or other files are stored already.
             stream.used = 0;
             return None;
         };
@@ -100,8 +100,8 @@ impl Ahead {
         Some(Run { mark, bytes })
     }
 
-    /// The file of a run that comes after `file`, `None` where it ends: nobody has read it, and
-    /// from now on it counts as read.
+    /// The file of a run that comes after `file`, `None` where the run ends: at a file that was
+    /// read already. From now on the returned file counts as read.
     pub(super) fn take_after(&mut self, mark: u64, file: u64) -> Option<u64> {
         let next = self.next.get(&file).copied()?;
         if self.seen.contains(&next) {
@@ -135,7 +135,7 @@ impl Ahead {
     }
 }
 
-/// Readers that are told apart; the one seen longest ago makes room.
+/// Readers that are tracked at once; the one seen longest ago makes room.
 const STREAMS_MAX: usize = 64;
 /// Files whose place in the order is remembered.
 const FILES_MAX: usize = 32_768;
@@ -150,7 +150,8 @@ pub(super) const RUN_BYTES_MAX: u64 = 1 << 20;
 mod tests {
     use super::*;
 
-    /// Effects of a reader of `files` in this order: files stored, and reads that were needed.
+    /// Simulates a reader of `files` in this order: returns the stored files, and the reads that
+    /// were needed.
     fn walk(ahead: &mut Ahead, files: &[u64], size: u64) -> (Vec<u64>, usize) {
         let mut stored = Vec::new();
         let mut reads = 0;

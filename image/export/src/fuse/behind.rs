@@ -1,15 +1,15 @@
-//! Dropping pages of the FUSE file behind its readers.
+//! Drops pages of the FUSE file behind its readers.
 //!
 //! Why here: a file system that is mounted on the FUSE file keeps its files' pages itself; the FUSE
-//! file's own would be every byte once more. Direct I/O below the file system would not make them
-//! at all, but would also end the read-ahead that brings many small files with one request.
+//! file's own pages would hold every byte once more. Direct I/O below the file system would avoid
+//! them, but would also end the read-ahead that reads many small files with one request.
 //!
-//! What was delivered waits in a line of [`KEPT_BYTES`], so that read-ahead is used before it goes;
-//! then the kernel is told to forget it (`FUSE_NOTIFY_INVAL_INODE`). Who reads it again gets it
-//! from the device's cache.
+//! Delivered ranges wait in a queue of [`KEPT_BYTES`], so that read-ahead is used before it is
+//! dropped. Then the kernel is asked to drop their pages (`FUSE_NOTIFY_INVAL_INODE`). A second read
+//! of them is served from the device's cache.
 //!
-//! Must stay true: the one who tells the kernel is no thread that serves reads: it waits for pages
-//! that are being read. What finds no place in the line is kept, never waited for.
+//! Must stay true: the notifying thread serves no reads: the notice waits for pages that are being
+//! read. A range that finds the queue full keeps its pages; no thread waits for room.
 //! Source: `Documentation/filesystems/fuse/fuse.rst`, `fs/fuse/inode.c` of Linux
 //! (`fuse_reverse_inval_inode`).
 
@@ -18,10 +18,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// A delivered stretch: offset and length in bytes.
+/// A delivered range: offset and length in bytes.
 type Stretch = (u64, usize);
 
-/// The side of those who serve reads. Dropping the last one ends the thread.
+/// The sending side, for threads that serve reads. Dropping the last one ends the thread.
 #[derive(Debug, Clone)]
 pub(super) struct Behind(SyncSender<Stretch>);
 
@@ -29,7 +29,7 @@ pub(super) struct Behind(SyncSender<Stretch>);
 #[derive(Debug)]
 pub(super) struct Delivered(Receiver<Stretch>);
 
-/// Both sides of a line.
+/// Both ends of a queue.
 pub(super) fn line() -> (Behind, Delivered) {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     (Behind(sender), Delivered(receiver))
@@ -43,7 +43,7 @@ impl Behind {
 }
 
 impl Delivered {
-    /// Starts the thread that has the kernel forget pages of `node`.
+    /// Starts the thread that has the kernel drop pages of `node`.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -55,7 +55,7 @@ impl Delivered {
                 for stretch in self.0 {
                     kept.push(stretch);
                     while let Some((offset, len)) = kept.pop() {
-                        // Nobody has it any more, or the file system is going: both will do.
+                        // The inode is gone, or the file system is being unmounted: both are fine.
                         let _ = notices.forget_pages(node, offset, len);
                     }
                 }
@@ -64,7 +64,7 @@ impl Delivered {
     }
 }
 
-/// Stretches that are still kept, oldest first.
+/// Ranges whose pages are still kept, oldest first.
 #[derive(Debug, Default)]
 struct Kept {
     line: VecDeque<Stretch>,
@@ -82,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// The oldest, where there are too many bytes.
+    /// The oldest range, if there are too many bytes.
     fn pop(&mut self) -> Option<Stretch> {
         if self.bytes <= KEPT_BYTES {
             return None;
@@ -95,9 +95,9 @@ impl Kept {
 
 /// Bytes whose pages are kept: more than a few streams have read ahead.
 const KEPT_BYTES: usize = 16 << 20;
-/// Stretches that follow one another are forgotten together, up to this length.
+/// Adjacent ranges are dropped together, up to this length.
 const JOINED_BYTES: usize = 1 << 20;
-/// Stretches that wait for the thread.
+/// Most ranges that wait for the thread.
 const WAITING_MAX: usize = 4096;
 
 #[cfg(test)]

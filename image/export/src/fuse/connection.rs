@@ -1,9 +1,9 @@
-//! Ending a FUSE file system that somebody still holds.
+//! Aborts a FUSE connection that is still in use.
 //!
 //! Why here: a mount in another namespace, or a program with an open file, keeps a server alive
 //! after `umount`; an abort gives those users an error and lets the server go.
-//! Must stay true: only a connection whose server is known to live is aborted, because numbers are
-//! used again.
+//! Must stay true: a connection is aborted only while its server is known to live, because numbers
+//! are reused.
 //! Callable from any thread. Source: `Documentation/filesystems/fuse/fuse.rst`, "Control
 //! filesystem".
 
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Aborts connection `number`: all its requests fail, now and later, and its server's reads of the
-/// device end.
+/// device return.
 ///
 /// # Errors
 /// Not found when there is no such connection; otherwise the permission is missing.
@@ -21,8 +21,7 @@ pub(crate) fn abort(number: u32) -> io::Result<()> {
     let usual = format!("/sys/fs/fuse/connections/{number}/abort");
     let file = match rustix::fs::open(usual, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => file,
-        // The control file system is not mounted everywhere; one that is mounted nowhere does as
-        // well.
+        // The control file system is not mounted everywhere; a detached mount of it works as well.
         Err(_) => open_in(&control()?, number)?,
     };
     rustix::io::write(file, b"1")?;

@@ -1,7 +1,7 @@
-//! Answering a FUSE read from a [`BlockSource`], for both file systems.
+//! Answers a FUSE read from a [`BlockSource`], for both file systems.
 //!
-//! Must stay true: a read is answered exactly once, before its source goes on to finish frames or
-//! to read ahead; no read allocates after its thread's first.
+//! Must stay true: a read is answered exactly once, before its source finishes frames or reads
+//! ahead; no read allocates after its thread's first.
 
 use super::nodes::ReadReply;
 use super::session::REQUEST_BYTES_MAX;
@@ -17,8 +17,8 @@ pub(super) fn read_through(
     len: usize,
     reply: ReadReply<'_>,
 ) {
-    // Answered inside the closure, before the source finishes its frame or reads ahead, and while
-    // it keeps its slots as they are: the kernel copies from there.
+    // Answered inside the closure, before the source finishes its frame or reads ahead. Only there
+    // the slots stay unchanged: the kernel copies from them.
     let mut reply = Some(reply);
     source.read_with(offset, len, &mut |result| {
         let Some(reply) = reply.take() else { return };

@@ -2,9 +2,10 @@
 //!
 //! Why here: [`super`] mounts and ends it; this answers the kernel's requests.
 //! Must stay true: every request is answered exactly once; a read is answered before its source
-//! goes on to finish frames or to read ahead; no read allocates after its thread's first.
+//! finishes frames or reads ahead; no read allocates after its thread's first.
 //!
-//! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
+//! Threads: the session's, any number at once.
+//! Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
 use super::abi::{Attributes, ROOT, flag, opened};
@@ -26,7 +27,7 @@ use std::time::SystemTime;
 /// The file system: a root directory with one file.
 pub(super) struct ImageFs {
     source: Arc<dyn BlockSource>,
-    /// Size that readers see: the source's, padded.
+    /// Size as readers see it: the source's, padded.
     size_bytes: u64,
     source_bytes: u64,
     file_name: OsString,
@@ -34,8 +35,8 @@ pub(super) struct ImageFs {
     root: Attributes,
     read_with_max_bytes: usize,
     passthrough: bool,
-    /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
-    /// the end.
+    /// The kernel's registration of a raw image's file; one for all opens, made by the first, kept
+    /// until the end.
     backing: Mutex<Option<Backing>>,
     behind: Option<Behind>,
 }
@@ -70,7 +71,8 @@ impl ImageFs {
             links: 1,
             ..root
         };
-        // A padded file's last bytes are ours, so the kernel cannot read them from the raw image.
+        // A padded file's last bytes are not in the raw image, so the kernel cannot read them
+        // there.
         let passthrough = options.passthrough && size_bytes == source_bytes;
         Self {
             read_with_max_bytes: source.read_with_max_bytes(),
@@ -86,13 +88,13 @@ impl ImageFs {
         }
     }
 
-    /// Tells `behind` of every read that was answered.
+    /// Reports every answered read to `behind`.
     pub(super) fn drop_behind(&mut self, behind: Behind) {
         self.behind = Some(behind);
     }
 
     /// Reads that touch the padding, or are larger than the source delivers in pieces: through the
-    /// thread's buffer, in one go, so that the source can spread all their frames over its engines.
+    /// thread's buffer, at once, so that the source can spread all their frames over its engines.
     fn read_gathered(&self, offset: u64, len: usize, reply: ReadReply<'_>) {
         with_scratch(len, |buffer| {
             let real = self.source_bytes.saturating_sub(offset).min(len as u64) as usize;
@@ -108,8 +110,8 @@ impl ImageFs {
 
 impl Nodes for ImageFs {
     fn agree(&mut self, terms: &mut Terms) {
-        // Asynchronous direct reads let a loop device with direct I/O keep several requests under
-        // way.
+        // Asynchronous direct reads let a loop device with direct I/O keep several requests in
+        // flight.
         terms.take(flag::ASYNC_DIO);
         terms.take(flag::PARALLEL_DIROPS);
         self.passthrough = self.passthrough
@@ -144,7 +146,7 @@ impl Nodes for ImageFs {
             return Err(Errno::ROFS);
         }
         if writes {
-            // A loop device with direct I/O may have several writes under way.
+            // A loop device with direct I/O may have several writes in flight.
             return Ok(Opened {
                 flags: opened::KEEP_CACHE | opened::PARALLEL_DIRECT_WRITES,
                 backing: 0,
@@ -197,7 +199,7 @@ impl Nodes for ImageFs {
         if end.is_none_or(|end| end > self.size_bytes) {
             return Err(Errno::FBIG);
         }
-        // The padding up to a whole sector is not kept.
+        // The padding up to a whole sector is not stored.
         let real = self.source_bytes.saturating_sub(offset);
         let real = real.min(bytes.len() as u64) as usize;
         let written = writes.write(offset.min(self.source_bytes), &bytes[..real]);
@@ -211,13 +213,13 @@ impl Nodes for ImageFs {
         }
     }
 
-    /// Discards and zeros, as a loop device asks for them.
+    /// Discards and zeros, as requested by a loop device.
     fn allocate(&self, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
         let writes = self.source.writes().filter(|_| node == FILE);
         let writes = writes.ok_or(Errno::ROFS)?;
         let end = offset.saturating_add(len).min(self.source_bytes);
         let len = end.saturating_sub(offset);
-        // Both promise zeros.
+        // Both modes promise zeros.
         let zeros = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE).cast_unsigned();
         if mode & zeros == 0 {
             return Err(Errno::OPNOTSUPP);
@@ -227,7 +229,7 @@ impl Nodes for ImageFs {
     }
 
     fn resize(&self, node: u64, size_bytes: Option<u64>) -> Answer<Attributes> {
-        // A disk has the size that it has; times are those of the start.
+        // A disk's size is fixed; times are those of the start.
         let attributes = self.attributes(node)?;
         let resized = node == FILE && size_bytes.is_some_and(|size| size != self.size_bytes);
         match resized {
@@ -246,8 +248,8 @@ impl Nodes for ImageFs {
             _ => return Err(Errno::INVAL),
         };
         let mut at = offset;
-        // Any position that is not wrong will do, so a long run of short extents is cut off: what
-        // follows is reported as data.
+        // Any correct position is allowed, so a long run of short extents is cut off: the rest is
+        // reported as data.
         for _ in 0..SEEK_EXTENTS_MAX {
             if at >= self.source_bytes {
                 break;
@@ -293,14 +295,14 @@ impl Nodes for ImageFs {
     }
 }
 
-/// The kernel's hold on a file that it reads by itself.
+/// The kernel's registration of a file that it reads by itself.
 struct Backing {
     device: OwnedFd,
     number: u32,
 }
 
 impl Backing {
-    /// Needs `CAP_SYS_ADMIN`, and a file system below that may be stacked upon.
+    /// Needs `CAP_SYS_ADMIN`, and a file system below that allows stacking.
     fn register(device: BorrowedFd<'_>, file: &File) -> Option<Self> {
         let registered = device.try_clone_to_owned().and_then(|device| {
             let number = fuse_device::register_backing(&device, file.as_fd())?;
@@ -313,7 +315,7 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // Refused only where the session, and with it the hold, is gone.
+        // Refused only where the session, and with it the registration, is gone.
         let _ = fuse_device::release_backing(&self.device, self.number);
     }
 }
@@ -324,5 +326,5 @@ fn errno(error: &WriteError) -> Errno {
 
 /// Node of the one file.
 pub(super) const FILE: u64 = 2;
-/// Extents that one `lseek` looks at.
+/// Extents that one `lseek` examines at most.
 const SEEK_EXTENTS_MAX: usize = 4096;

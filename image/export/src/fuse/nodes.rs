@@ -1,10 +1,10 @@
 //! Boundary between a FUSE session and the file system that it shows.
 //!
-//! Why here: what is shown (one image, the files inside one) knows no wire format, and the session
-//! knows no images.
-//! Must stay true: a method that returns answers by what it returns, so that each request is
-//! answered once; a read, which is answered before its source goes on to finish frames or to read
-//! ahead, by its [`ReadReply`], which answers `EIO` by itself where nobody did.
+//! Why here: the file systems shown (one image, the files inside one) know no wire format, and the
+//! session knows no images.
+//! Must stay true: a method's return value is its reply, so that each request gets one reply. The
+//! exception is a read, which is answered before its source finishes frames or reads ahead: its
+//! [`ReadReply`] answers, with `EIO` if it is dropped unanswered.
 //!
 //! Threads: the session's, any number at once.
 
@@ -13,17 +13,17 @@ use super::outlet::Outlet;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// Result of a request; an error is the number that the program sees.
+/// Result of a request; an error is the errno that the program gets.
 pub(super) type Answer<T> = Result<T, Errno>;
 
-/// A file system that a session shows. Methods that are not given say that there is nothing of the
-/// kind, and the kernel stops asking.
+/// A file system that a session shows. The default methods answer that the operation is not
+/// supported, and the kernel stops asking.
 pub(super) trait Nodes: Send + Sync + 'static {
-    /// Agrees with the kernel on what each of both does. Called once, before all others.
+    /// Negotiates the session's terms with the kernel. Called once, before all others.
     fn agree(&mut self, terms: &mut Terms);
 
-    /// Attributes of the node of this name; `None` where there is none, which the kernel may
-    /// remember.
+    /// Attributes of the node of this name; `None` if it does not exist, which the kernel may
+    /// cache.
     fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Option<Attributes>>;
 
     /// Attributes of a node.
@@ -38,7 +38,7 @@ pub(super) trait Nodes: Send + Sync + 'static {
     /// Blocks and inodes, for `statfs`.
     fn space(&self) -> Space;
 
-    /// Changes attributes, of which only the size counts.
+    /// Changes attributes; only the size is used.
     fn resize(&self, node: u64, size_bytes: Option<u64>) -> Answer<Attributes> {
         let _ = (node, size_bytes);
         Err(Errno::NOSYS)
@@ -67,7 +67,7 @@ pub(super) trait Nodes: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes durable what was written.
+    /// Makes all earlier writes durable.
     fn sync(&self) -> Answer<()> {
         Err(Errno::NOSYS)
     }
@@ -97,13 +97,13 @@ pub(super) trait Nodes: Send + Sync + 'static {
     }
 }
 
-/// Terms of a session: the kernel's offer, and what is taken of it.
+/// Terms of a session: the kernel's offer, and the accepted part of it.
 #[derive(Debug)]
 pub(super) struct Terms {
     offered: u64,
     /// Of [`super::abi::flag`].
     pub taken: u64,
-    /// The most that one write may bring, in bytes.
+    /// Largest write in bytes.
     pub write_bytes_max: u32,
 }
 
@@ -116,12 +116,12 @@ impl Terms {
         }
     }
 
-    /// True where the kernel has an ability.
+    /// True if the kernel has an ability.
     pub(super) fn offers(&self, flag: u64) -> bool {
         self.offered & flag != 0
     }
 
-    /// Takes an ability, where the kernel has it; whether it has.
+    /// Accepts an ability, if the kernel offers it; returns whether it does.
     pub(super) fn take(&mut self, flag: u64) -> bool {
         let has = self.offers(flag);
         if has {
@@ -142,7 +142,7 @@ pub(super) struct Opened {
     pub backing: u32,
 }
 
-/// Answer to `statfs`.
+/// Reply to `statfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Space {
     pub blocks: u64,
@@ -150,7 +150,7 @@ pub(super) struct Space {
     pub nodes: u64,
 }
 
-/// The answer to a read.
+/// The reply to a read.
 #[derive(Debug)]
 pub(super) struct ReadReply<'a> {
     outlet: Option<Outlet<'a>>,
@@ -163,14 +163,14 @@ impl<'a> ReadReply<'a> {
         }
     }
 
-    /// Answers with these pieces, one after the other.
+    /// Replies with these pieces, one after the other.
     pub(super) fn pieces(mut self, pieces: &[&[u8]]) {
         if let Some(mut outlet) = self.outlet.take() {
             outlet.send(pieces);
         }
     }
 
-    /// Answers that it failed.
+    /// Replies with an error.
     pub(super) fn error(mut self, errno: Errno) {
         if let Some(mut outlet) = self.outlet.take() {
             outlet.refuse(errno);
@@ -187,7 +187,7 @@ impl Drop for ReadReply<'_> {
     }
 }
 
-/// A directory's entries on their way to the kernel.
+/// A directory's entries for the kernel.
 #[derive(Debug)]
 pub(super) struct List {
     bytes: Vec<u8>,
@@ -197,7 +197,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// A list that has `room` bytes.
+    /// A list with room for `room` bytes.
     pub(super) fn new(room: usize, with_attributes: bool) -> Self {
         let room = room.min(LIST_BYTES_MAX);
         Self {
@@ -207,8 +207,8 @@ impl List {
         }
     }
 
-    /// Appends an entry, `next` the cookie to go on after it, its attributes asked for where they
-    /// are sent; false, and nothing appended, where it does not fit.
+    /// Appends an entry. `next` is the cookie for going on after it; its attributes are computed
+    /// only if they are sent. False, with nothing appended, where it does not fit.
     pub(super) fn add(
         &mut self,
         (node, mode): (u64, u32),
@@ -241,7 +241,7 @@ impl List {
         &self.bytes
     }
 
-    /// True where the kernel gets to know the files with their names.
+    /// True if the kernel gets attributes with the names.
     pub(super) fn with_attributes(&self) -> bool {
         self.with_attributes
     }

@@ -1,17 +1,18 @@
-//! The way back to the kernel: answers and notices, each one `writev` to the FUSE device, or an
-//! entry of a queue.
+//! Replies and notices to the kernel: each one a `writev` to the FUSE device, or an entry of a
+//! queue.
 //!
-//! Why here: an answer's pieces lie where they are, in the source's cache most of all, and are
-//! copied once, by the kernel, into the page cache.
+//! Why here: a reply's pieces stay in place, mostly in the source's cache, and are copied once, by
+//! the kernel, into the page cache.
 //!
-//! `vmsplice` and `splice` would not spare that copy: the kernel takes a page over only where
-//! nobody has it mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and those of a cache are mapped.
+//! `vmsplice` and `splice` would not save that copy: the kernel takes over a page only where it is
+//! not mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and a cache's pages are mapped.
 //!
-//! Must stay true: an answer is whole or not at all; what is sent is borrowed until the kernel has
-//! it, so whoever owns the memory (a slot of the cache) keeps it as it is meanwhile; an answer that
-//! the kernel did not take is marked as lost, because a program waits for it, without end.
+//! Must stay true: a reply is whole or not sent at all. Its bytes are borrowed until the kernel has
+//! copied them, so the memory's owner (a slot of the cache) leaves them unchanged until then. A
+//! reply that the kernel did not take is marked as lost, because a program waits for it without a
+//! time limit.
 //!
-//! Threads: any; each answer goes back by the descriptor that its request came from.
+//! Threads: any; each reply goes through the descriptor from which its request came.
 
 use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
 use arrayvec::ArrayVec;
@@ -23,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Way of one request's answer.
+/// Destination of one request's reply.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     way: Way<'a>,
@@ -38,13 +39,14 @@ enum Way<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// To the device that the request came from. `lost` is set where the kernel takes no answer.
+    /// To the device from which the request came. `lost` is set if the kernel does not take the
+    /// reply.
     pub(super) fn new(device: BorrowedFd<'a>, unique: u64, lost: &'a Cell<bool>) -> Self {
         let way = Way::Device(device);
         Self { way, unique, lost }
     }
 
-    /// To the entry of a queue that the request came in.
+    /// To the queue entry in which the request came.
     pub(super) fn of_queue(
         queue: &'a mut FuseQueue,
         entry: usize,
@@ -55,8 +57,8 @@ impl<'a> Outlet<'a> {
         Self { way, unique, lost }
     }
 
-    /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
-    /// with one where the answer goes by a queue.
+    /// Replies with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
+    /// with one where the reply goes through a queue.
     pub(super) fn send(&mut self, pieces: &[&[u8]]) {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let unique = self.unique;
@@ -79,7 +81,7 @@ impl<'a> Outlet<'a> {
         self.note(sent);
     }
 
-    /// Answers that it failed.
+    /// Replies with an error.
     pub(super) fn refuse(&mut self, errno: Errno) {
         let (unique, error) = (self.unique, errno.raw_os_error());
         let sent = match &mut self.way {
@@ -105,12 +107,12 @@ impl<'a> Outlet<'a> {
     }
 }
 
-/// The error of a session of which an answer was lost.
+/// The error of a session that lost a reply.
 pub(super) fn answer_lost() -> io::Error {
     io::Error::other("the kernel takes no answers")
 }
 
-/// Tries again for as long as memory may come back.
+/// Retries for as long as memory may become available.
 fn persist(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let mut result = write();
     for _ in 0..TRIES {
@@ -125,8 +127,8 @@ fn persist(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     result
 }
 
-/// Puts pieces one after the other into a room; false where they do not fit, which no answer to a
-/// sound kernel meets.
+/// Copies pieces one after the other into `room`; false where they do not fit, which no reply to a
+/// sound kernel does.
 fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
     let mut rest = room;
     for piece in pieces {
@@ -139,7 +141,7 @@ fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
     true
 }
 
-/// Says things to the kernel that it did not ask for. Keeps the device open.
+/// Sends notices to the kernel. Keeps the device open.
 #[derive(Debug, Clone)]
 pub(super) struct Notices(Arc<OwnedFd>);
 
@@ -148,7 +150,7 @@ impl Notices {
         Self(device)
     }
 
-    /// Has the kernel forget pages of a node. Waits for those that are being read.
+    /// Has the kernel drop pages of a node. Waits for those that are being read.
     ///
     /// # Errors
     /// The system's; not found where the kernel does not know the node.
@@ -158,8 +160,8 @@ impl Notices {
         write(self.0.as_fd(), &head, &[body.bytes()])
     }
 
-    /// Puts bytes of a node into the page cache, as if they had been read. Waits for its pages
-    /// that are being read, so the caller must hold nothing that an answer needs.
+    /// Stores bytes of a node in the page cache, as if they had been read. Waits for its pages that
+    /// are being read, so the caller must hold nothing that a reply needs.
     ///
     /// # Errors
     /// The system's; not found where the kernel does not know the node.
@@ -188,10 +190,10 @@ fn write(device: BorrowedFd<'_>, head: &Words, pieces: &[&[u8]]) -> io::Result<(
     Ok(())
 }
 
-/// Pieces of one answer: more than a source delivers at once ([`crate::device`]).
+/// Most pieces of one reply: more than a source delivers at once ([`crate::device`]).
 pub(super) const PIECES_MAX: usize = 264;
 /// Errors of a reply to an aborted request.
 const GONE: [i32; 3] = [libc::ENOENT, libc::ENODEV, libc::ECONNABORTED];
-/// More tries to take a request or to give an answer, and the time between two.
+/// Further attempts to take a request or to send a reply, and the time between two.
 pub(super) const TRIES: u32 = 20;
 pub(super) const TRY_PAUSE: Duration = Duration::from_millis(5);

@@ -1,9 +1,9 @@
-//! Mounting a FUSE file system, nowhere or on a directory, and taking it from there.
+//! Mounts a FUSE file system, detached or on a directory, and removes the mount.
 //!
-//! Why here: root mounts by itself; everybody else has the set-user-id helper `fusermount3` do it,
-//! which hands the device's descriptor back over a socket.
-//! Must stay true: a mount that failed half-way leaves nothing behind; one that the session's end
-//! finds still in its place is taken away.
+//! Why here: root mounts by itself; other users have the set-user-id helper `fusermount3` do it,
+//! which returns the device's descriptor over a socket.
+//! Must stay true: a mount that failed half-way leaves nothing behind; the end of a session removes
+//! its mount if it is still there.
 //!
 //! Callable from any thread; all block on the kernel, or on the helper.
 //! Source: fsopen(2), fsmount(2), `Documentation/filesystems/fuse/fuse.rst`, `fusermount3(1)`.
@@ -28,31 +28,30 @@ pub(super) struct Kind {
     /// Source that the mount table shows.
     pub source: String,
     pub writable: bool,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the mount's owner may use it.
     pub for_all: bool,
-    /// The kernel compares modes and owners with who asks.
+    /// The kernel checks callers' access by modes and owners.
     pub check_permissions: bool,
 }
 
-/// A directory that a session is mounted on; dropping it takes the mount away where it is still
-/// there.
+/// A directory on which a session is mounted; dropping it removes the mount if it is still there.
 #[derive(Debug)]
 pub(super) struct Place {
     dir: PathBuf,
-    /// Says by its state whether the mount is still there.
+    /// Its state shows if the mount is still there.
     device: OwnedFd,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Unmounted twice it could be another's that goes.
+        // A second unmount could remove another mount on the same directory.
         if is_mounted(&self.device) {
             detach(&self.dir);
         }
     }
 }
 
-/// Mounts nowhere; gives the device's descriptor for the session and the mount's.
+/// Mounts detached; returns the descriptors of the device and of the mount.
 ///
 /// # Errors
 /// Those of the system calls; `NOENT` and `ACCESS` of `/dev/fuse` among them.
@@ -88,7 +87,7 @@ pub(super) fn nowhere(kind: &Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
 /// Mounts on a directory, by `fusermount3` where the caller may not.
 ///
 /// # Errors
-/// Those of the system calls, or what the helper said.
+/// Those of the system calls, or the helper's message.
 pub(super) fn on(dir: &Path, kind: &Kind) -> io::Result<(OwnedFd, Place)> {
     let dir = dir.canonicalize()?;
     let device = match nowhere(kind) {
@@ -97,7 +96,7 @@ pub(super) fn on(dir: &Path, kind: &Kind) -> io::Result<(OwnedFd, Place)> {
             rustix::mount::move_mount(mount.as_fd(), "", rustix::fs::CWD, &dir, flags)?;
             device
         }
-        // An old kernel, or a user: the device may be the helper's alone.
+        // An old kernel, or a user without rights: only the helper may open the device.
         Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => by_helper(&dir, kind)?,
         Err(error) => return Err(error.into()),
     };
@@ -108,7 +107,7 @@ pub(super) fn on(dir: &Path, kind: &Kind) -> io::Result<(OwnedFd, Place)> {
     Ok((device, place))
 }
 
-/// Has `fusermount3` mount, and takes the device's descriptor from it.
+/// Has `fusermount3` mount, and receives the device's descriptor from it.
 fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     let mut options = vec![
         format!("fsname={}", kind.source),
@@ -117,8 +116,8 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     ];
     options.extend(kind.check_permissions.then(|| "default_permissions".into()));
     options.extend(kind.for_all.then(|| "allow_other".into()));
-    // The helper's end of the socket is its standard input, so that nothing has to be passed on
-    // across exec(2) but what everybody passes on.
+    // The helper's end of the socket is its standard input, so that no additional descriptor has to
+    // be passed across exec(2).
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(options.join(",")).arg("--").arg(dir);
@@ -141,7 +140,7 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     }
 }
 
-/// Advice, begun by a semicolon, to who could not mount on `dir`; empty where the error suffices.
+/// Advice for a failed mount on `dir`, begun by a semicolon; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
     let said = error.to_string();
     if error.kind() == io::ErrorKind::NotFound && dir.exists() {
@@ -153,7 +152,7 @@ pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
     }
 }
 
-/// The descriptor that comes over a socket; `None` where the other side closed it.
+/// The descriptor that is received over a socket; `None` where the other side closed it.
 fn receive(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
     let mut byte = [0];
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -169,7 +168,7 @@ fn receive(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
     }))
 }
 
-/// True while the session of a device is mounted: the device of one that is gone is in error.
+/// True while the session of a device is mounted: afterwards the device reports an error.
 fn is_mounted(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::empty())];
     match poll(&mut polled, Some(&Timespec::default())) {
@@ -178,12 +177,12 @@ fn is_mounted(device: &OwnedFd) -> bool {
     }
 }
 
-/// Takes a mount away, its open files notwithstanding; says whether it is gone.
+/// Removes a mount even if files are open; returns whether it is gone.
 pub(crate) fn detach(dir: &Path) -> bool {
     let Err(error) = unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) else {
         return true;
     };
-    // Without root only the set-user-id helper may.
+    // Without root only the set-user-id helper may unmount.
     let helped = error == Errno::PERM
         && Command::new(HELPER)
             .arg("-uzq")

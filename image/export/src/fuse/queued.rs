@@ -1,9 +1,9 @@
-//! Answering requests that come by a queue over io_uring.
+//! Answers requests that come by a queue over io_uring.
 //!
-//! Why here: such a request lies in two places, and its answer goes into memory that the kernel
-//! takes it from. Everything between is as for the device.
+//! Why here: such a request lies in two places, and its reply goes into memory that the kernel
+//! takes it from. Everything else is as for the device.
 //!
-//! Must stay true: each entry is given back with an answer, whatever was in it.
+//! Must stay true: each entry is returned with a reply, whatever was in it.
 //! Threads: one for each queue, which answers one request at a time.
 //! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 

@@ -1,13 +1,14 @@
-//! A FUSE session: reads the kernel's requests, has them answered, until the file system is gone.
+//! A FUSE session: reads the kernel's requests and has them answered, until the file system is
+//! gone.
 //!
-//! Why here: what crates offer answers from one buffer alone, so that a read of several frames had
-//! to be gathered first, and a read's answer could not be anything but a message to the device.
+//! Why here: existing crates reply from one buffer only, so that a read of several frames would
+//! have to be gathered first, and a reply could only be a message to the device.
 //!
-//! Must stay true: each request that wants an answer gets exactly one; a request that is not known
-//! gets `ENOSYS`, after which the kernel does without.
+//! Must stay true: each request that needs a reply gets exactly one; an unknown request gets
+//! `ENOSYS`, after which the kernel does without it.
 //!
-//! Threads: [`Session::start`] on any; each of the session's threads reads from a descriptor of
-//! its own where the system gives one, so that they do not wait for one another.
+//! Threads: [`Session::start`] on any; each of the session's threads reads from a descriptor of its
+//! own where the system provides one, so that they do not wait for one another.
 //! Source: `Documentation/filesystems/fuse/`, `fs/fuse/dev.c` and `inode.c` of Linux.
 
 use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
@@ -23,19 +24,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// A session that kernel and server have agreed on, and that nobody serves yet.
+/// A session that kernel and server have negotiated and that has no serving threads yet.
 #[derive(Debug)]
 pub(super) struct Session<N> {
     device: Arc<OwnedFd>,
     nodes: Arc<N>,
     request_bytes: usize,
-    /// Of each processor; none where requests come by the device alone.
+    /// One for each processor; empty where requests come only by the device.
     queues: Vec<FuseQueue>,
 }
 
 impl<N: Nodes> Session<N> {
-    /// Waits for the kernel's first request, which every mount makes, and agrees; on queues over
-    /// io_uring where `queued` and the kernel offers them.
+    /// Waits for the kernel's first request, which every mount makes, and negotiates the terms:
+    /// with queues over io_uring if `queued` and the kernel offers them.
     ///
     /// # Errors
     /// Those of the device; unsupported where the kernel's protocol is older than 7.31 (Linux 5.4).
@@ -76,7 +77,7 @@ impl<N: Nodes> Session<N> {
             true => queues(payload_bytes),
             false => Vec::new(),
         };
-        // Once it is taken the kernel waits for the queues, so they are there before.
+        // After the reply the kernel waits for the queues, so they are made before.
         if !queues.is_empty() {
             terms.take(flag::OVER_IO_URING);
         }
@@ -101,24 +102,24 @@ impl<N: Nodes> Session<N> {
         })
     }
 
-    /// True where requests come by queues over io_uring.
+    /// True if requests come by queues over io_uring.
     pub(super) fn is_queued(&self) -> bool {
         !self.queues.is_empty()
     }
 
-    /// Way to say things to the kernel unasked.
+    /// Sends notices to the kernel.
     pub(super) fn notices(&self) -> Notices {
         Notices::new(Arc::clone(&self.device))
     }
 
     /// Serves on `threads` threads, and on one for each queue; returns when the file system is
-    /// gone. `begun` is called once the kernel has taken all queues. If it refused one, nobody is
-    /// served, and `begun`, or whom it tells, has to take the mount away. `failed` is called by a
-    /// thread that cannot go on, with requests of programs unanswered, perhaps: it has to end the
-    /// connection, which ends the others.
+    /// gone. `begun` is called once the kernel has taken all queues. If the kernel refused a queue,
+    /// no request is served, and `begun` has to see to it that the mount is removed. `failed` is
+    /// called by a thread that cannot continue, perhaps with requests unanswered: it has to end the
+    /// connection, which ends the other threads.
     ///
     /// # Errors
-    /// The first that a thread met; those that only say that the file system is going are none.
+    /// The first error of a thread; errors that only report the unmount do not count.
     pub(super) fn run(
         self,
         threads: usize,
@@ -138,7 +139,7 @@ impl<N: Nodes> Session<N> {
                 let started = thread.spawn_scoped(scope, move || {
                     let registered = queue.register(session, number as u16);
                     let result = registered.as_ref().map(drop).map_err(copy);
-                    // The one who listens outlives this thread.
+                    // The receiver outlives this thread.
                     let _ = sender.send(result);
                     drop(sender);
                     registered?;
@@ -149,7 +150,7 @@ impl<N: Nodes> Session<N> {
                 });
                 match started {
                     Ok(thread) => running.push(thread),
-                    // The kernel waits for all of them.
+                    // The kernel waits for all queues.
                     Err(error) => result = Err(error),
                 }
             }
@@ -157,7 +158,7 @@ impl<N: Nodes> Session<N> {
             let refused = registered.into_iter().find(Result::is_err);
             begun(refused.unwrap_or_else(|| result.as_ref().map(drop).map_err(copy)));
             for number in 0..threads {
-                // Without it they take turns at one descriptor.
+                // Without a descriptor of its own the thread shares the first one.
                 let own = match number {
                     0 => None,
                     _ => another(session),
@@ -169,7 +170,7 @@ impl<N: Nodes> Session<N> {
                 });
                 match started {
                     Ok(thread) => running.push(thread),
-                    // Fewer will do, none will not.
+                    // Fewer threads suffice, none do not.
                     Err(error) if number == 0 => result = Err(error),
                     Err(error) => tracing::warn!("one thread less serves reads: {error}"),
                 }
@@ -187,12 +188,12 @@ impl<N: Nodes> Session<N> {
     }
 }
 
-/// The same error for another.
+/// A copy of the error.
 fn copy(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// A queue for each processor; none where the system has no io_uring for this process.
+/// A queue for each processor; empty if the system does not allow io_uring for this process.
 fn queues(payload_bytes: usize) -> Vec<FuseQueue> {
     let made = fuse_ring::queues().and_then(|count| {
         let queue = |_| FuseQueue::new(QUEUE_ENTRIES, payload_bytes);
@@ -204,7 +205,7 @@ fn queues(payload_bytes: usize) -> Vec<FuseQueue> {
     })
 }
 
-/// A descriptor of a session besides the first.
+/// A further descriptor of a session.
 fn another(session: BorrowedFd<'_>) -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let opened = rustix::fs::open("/dev/fuse", flags, Mode::empty());
@@ -236,9 +237,9 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
                     return Err(answer_lost());
                 }
             }
-            // The request was taken back, or a signal came.
+            // The request was withdrawn, or a signal came.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-            // Unmounted, or just going (an abort): which of the two is a matter of timing.
+            // Unmounted, or being aborted: the error depends on timing.
             Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
             Err(_) if tries < TRIES => {
                 tries += 1;
@@ -258,7 +259,7 @@ fn answer<N: Nodes>(
     mut outlet: Outlet<'_>,
 ) {
     let result = match head.operation {
-        // These want no answer: nothing is kept for a node.
+        // These need no reply: the session keeps nothing for a node.
         op::FORGET | op::BATCH_FORGET => return,
         op::READ => {
             let mut body = body;
@@ -287,8 +288,8 @@ fn answer<N: Nodes>(
         op::FALLOCATE => allocate(nodes, head, body),
         op::LSEEK => seek(nodes, head, body),
         op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(Reply::Nothing),
-        // Among them `FLUSH` and `ACCESS`, which the kernel does not ask again then, and
-        // `INTERRUPT`: no request takes so long that it could be taken back.
+        // Among them `FLUSH` and `ACCESS`, which the kernel then does not ask again, and
+        // `INTERRUPT`: no request takes so long that it needs to be withdrawn.
         _ => Err(Errno::NOSYS),
     };
     match result {
@@ -300,7 +301,7 @@ fn answer<N: Nodes>(
     }
 }
 
-/// The part of an answer behind its head.
+/// The part of a reply behind its head.
 enum Reply {
     Nothing,
     Words(Words),
@@ -322,7 +323,7 @@ fn read_arguments(body: &mut Body<'_>) -> Answer<(u64, usize)> {
 
 fn look_up(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
     let found = nodes.look_up(head.node, body.name()?)?;
-    // Node 0: there is none, and the kernel may remember so.
+    // Node 0: the name does not exist, and the kernel may cache that.
     Ok(found.unwrap_or_default().entry().into())
 }
 
@@ -357,7 +358,7 @@ fn write(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
 
 fn space(nodes: &impl Nodes) -> Words {
     let space = nodes.space();
-    // Nothing is free.
+    // No blocks are free.
     let words = Words::default().u64(space.blocks).u64(0).u64(0);
     let words = words.u64(space.nodes).u64(0).u32(space.block_bytes);
     let words = words.u32(NAME_BYTES_MAX).u32(space.block_bytes).u32(0);
@@ -376,8 +377,8 @@ fn attribute_names(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answe
     fitting(nodes.attribute_names(head.node)?, room)
 }
 
-/// An attribute's value or a list of names, as far as the caller has room; who has none asks how
-/// much it takes.
+/// An attribute's value or a list of names, if the caller has room for it; a caller with no room
+/// asks for the size.
 fn fitting(bytes: Vec<u8>, room: usize) -> Answer<Reply> {
     match room {
         0 => Ok(Words::default().u32(bytes.len() as u32).u32(0).into()),
@@ -409,14 +410,14 @@ fn seek(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
 
 /// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's
+/// Requests that may be in flight without a reader waiting for each (read-ahead, a loop device's
 /// direct reads).
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
-/// The kernel gives no request to a smaller buffer; a write's bytes come on top.
+/// The kernel refuses smaller buffers; a write's bytes come on top.
 const REQUEST_BYTES_MIN: usize = 8192;
 /// Minor version of the oldest protocol that is served: Linux 5.4, the oldest with `fsmount`.
 const MINOR_MIN: u32 = 31;
 const NAME_BYTES_MAX: u32 = 255;
-/// Requests that a queue takes in at once, each with room for the longest. Its thread answers one
-/// after the other.
+/// Requests in a queue at once, each with room for the longest. Its thread answers one after the
+/// other.
 const QUEUE_ENTRIES: usize = 2;

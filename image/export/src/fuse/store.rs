@@ -1,11 +1,11 @@
-//! Storing files of a tree in the page cache before their reader comes to them.
+//! Stores files of a tree in the page cache before their reader opens them.
 //!
-//! Why here: the thread that does what [`super::ahead`] says. It inflates a run of files at once,
-//! on all engines that are free, while the reader goes through the run before.
+//! Why here: the thread that executes the predictions of [`super::ahead`]. It decompresses a run of
+//! files at once, on all free engines, while the reader goes through the run before.
 //!
-//! Must stay true: a page that is being read is waited for, so nothing is held meanwhile that its
-//! answer could need: bytes are copied out of the source first, and no thread of the session's does
-//! this work. What finds no place in the line is left to its reader.
+//! Must stay true: storing waits for a page that is being read, so the thread holds nothing then
+//! that the reply needs: bytes are copied out of the source first, and no thread of the session
+//! does this work. A run that finds the queue full is left to its reader.
 //! Source: `fuse_notify_store` in `fs/fuse/dev.c` of Linux.
 
 use super::ahead::{RUN_BYTES_MAX, Run};
@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// The thread's end of the line, before it has begun.
+/// The thread's end of the queue, before it has begun.
 pub(super) struct Runs {
     files: Arc<Files>,
     runs: Receiver<Run>,
@@ -29,7 +29,7 @@ struct Stored {
     len: usize,
 }
 
-/// Files whose bytes lie side by side in the image, as far as they are read in one go.
+/// Files whose bytes are contiguous in the image, as many as are read at once.
 #[derive(Default)]
 struct Group {
     start: u64,
@@ -38,7 +38,7 @@ struct Group {
 }
 
 impl Runs {
-    /// Those of the line's other end, whose sender ends the thread by being dropped.
+    /// The receiving end; dropping the sender ends the thread.
     pub(super) fn new(files: Arc<Files>, runs: Receiver<Run>) -> Self {
         Self { files, runs }
     }
@@ -53,7 +53,7 @@ impl Runs {
             .spawn(move || {
                 let mut buffer = Vec::new();
                 for run in &self.runs {
-                    // Nobody has the file any more, or the file system is going: both will do.
+                    // The file is gone, or the file system is being unmounted: both are fine.
                     let _ = self.store(run, &notices, &mut buffer);
                 }
             })
@@ -67,11 +67,11 @@ impl Runs {
             let next = self.files.ahead.lock().take_after(run.mark, last);
             let Some(nid) = next else { break };
             last = nid;
-            // Damage is for the reader to meet.
+            // The reader gets the error of a damaged file.
             let Ok(inode) = self.files.inode_of(nid) else {
                 continue;
             };
-            // The kernel itself reads ahead in a large one.
+            // The kernel itself reads ahead in a large file.
             if inode.kind != Kind::File || inode.size_bytes > FILE_BYTES_MAX {
                 break;
             }
@@ -91,7 +91,7 @@ impl Runs {
                     }
                     group.add(node, at, len);
                 }
-                // Holes, and files whose pieces are those of others.
+                // Holes, and files whose pieces belong to other files.
                 _ => {
                     let part = part(buffer, len);
                     if fill(&*self.files.tree.source, &extents, part).is_ok() {
@@ -107,7 +107,7 @@ impl Runs {
     fn flush(&self, group: &mut Group, notices: &Notices, buffer: &mut Vec<u8>) -> io::Result<()> {
         let part = part(buffer, group.len);
         let read = self.files.tree.source.read_into(group.start, part);
-        // A damaged piece fails the reads of its files only; they come by themselves.
+        // A damaged piece fails only the reads of its files, which the kernel then requests.
         if read.is_ok() {
             for file in &group.files {
                 notices.store(file.node, 0, &part[file.from..file.from + file.len])?;
@@ -120,7 +120,7 @@ impl Runs {
 }
 
 impl Group {
-    /// True when a file lies behind the others, and not far.
+    /// True when a file lies behind the others, and not far away.
     fn takes(&self, at: u64, len: usize) -> bool {
         let end = self.start + self.len as u64;
         let near = (end..=end + GAP_BYTES_MAX).contains(&at);
@@ -134,7 +134,7 @@ impl Group {
     }
 }
 
-/// The first `len` bytes of a buffer, which grows to the longest at once.
+/// The first `len` bytes of a buffer, which is sized for the longest read at once.
 fn part(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buffer.len() < len {
         buffer.resize(GROUP_BYTES_MAX as usize, 0);
@@ -142,9 +142,9 @@ fn part(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// A longer file is left to its reader.
+/// Longer files are left to their readers.
 const FILE_BYTES_MAX: u64 = 512 << 10;
-/// Bytes that are read in one go: a run, the last file of which may reach over its end.
+/// Bytes that are read at once: a run, whose last file may reach over its end.
 const GROUP_BYTES_MAX: u64 = RUN_BYTES_MAX + FILE_BYTES_MAX;
-/// Bytes between two files that are read in vain rather than apart: padding to a block or a chunk.
+/// Largest gap between two files that is read with them: padding to a block or a chunk.
 const GAP_BYTES_MAX: u64 = 64 << 10;

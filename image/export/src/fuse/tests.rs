@@ -117,7 +117,7 @@ fn reads_of_any_place_and_length_give_the_bytes_or_the_error() {
 
 #[test]
 fn queues_give_the_bytes_or_the_error_where_the_kernel_has_them() {
-    // Only who asks for queues, as this test does, is offered any.
+    // Queues are offered only to a server that asks for them, as this test does.
     let offer = Offer::make();
     let source = Arc::new(Framed::new(1 << 20));
     let shared = Arc::clone(&source) as Arc<dyn BlockSource>;

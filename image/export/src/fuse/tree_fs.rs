@@ -1,17 +1,16 @@
 //! The file system inside an image, read by this program and shown through FUSE.
 //!
-//! Why here: `mount` hands what is inside to the kernel's parsers, which takes root and trust in
-//! the image's maker. Here the parser is [`sidecore_erofs`] in a process of the user's; a hostile
-//! image gets no further than that process can.
+//! Why here: `mount` passes the contents to the kernel's parsers, which takes root and trust in the
+//! image's author. Here the parser is [`sidecore_erofs`] in a process of the user; a hostile image
+//! gets no further than that process can.
 //!
-//! Few requests, for each costs two switches of process: directories are listed with their
-//! entries' attributes, the kernel keeps names, attributes, links and pages for ever (nothing
-//! changes), and files are neither opened nor closed here (`ENOSYS` tells the kernel to stop
-//! asking).
+//! Few requests, for each costs two context switches. Directories are listed with their entries'
+//! attributes. The kernel keeps names, attributes, links and pages for ever (nothing changes).
+//! Files are neither opened nor closed here (`ENOSYS` tells the kernel to stop asking).
 //!
 //! Must stay true: a node's number is its inode's plus [`NODE_OFFSET`] (the root's is FUSE's), so
-//! that nothing is kept for a node and forgetting one costs nothing; each request is answered
-//! once; a fault in an image is `EIO` for the file that has it.
+//! that a node needs no memory and forgetting one costs nothing. Each request is answered once. A
+//! fault in an image is `EIO` for the file that has it.
 //!
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
@@ -37,14 +36,14 @@ impl Tree {
     /// Opens the erofs that `source` holds. Blocks on its first bytes.
     ///
     /// # Errors
-    /// [`Error`]: it is none, or not one that is read here.
+    /// [`Error`]: it is no erofs, or one with unsupported features.
     pub fn open(source: Arc<dyn BlockSource>) -> Result<Self, Error> {
         let erofs = Erofs::open(Lent(Arc::clone(&source)))?;
         Ok(Self { erofs, source })
     }
 }
 
-/// A source's bytes, lent to the parser.
+/// A source's bytes, as the parser reads them.
 pub(super) struct Lent(Arc<dyn BlockSource>);
 
 impl Bytes for Lent {
@@ -53,7 +52,7 @@ impl Bytes for Lent {
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), Unreadable> {
-        // The device has logged why.
+        // The device has logged the reason.
         self.0.read_into(offset, dst).map_err(|_| Unreadable)
     }
 }
@@ -66,25 +65,25 @@ pub(super) struct TreeFs {
     runs: Option<SyncSender<Run>>,
 }
 
-/// For the thread that stores files ahead: the files, and what to store of them.
+/// For the thread that stores files ahead: the files, and the predicted runs.
 pub(super) type Line = (Arc<Files>, Receiver<Run>);
 
 /// Files of a tree, for the session and for the thread that stores them ahead.
 pub(super) struct Files {
     pub tree: Tree,
-    /// Inodes looked at last, by their numbers' low bits.
+    /// Inodes used last, by their numbers' low bits.
     inodes: Box<[Mutex<Option<Inode>>]>,
     /// Inodes whose damage was logged.
     logged: Mutex<HashSet<u64>>,
-    /// Readers, and what they come to next.
+    /// Readers, and the files that they are predicted to open next.
     pub ahead: Mutex<Ahead>,
 }
 
 impl TreeFs {
-    /// The file system, and the other end of the line to the thread that stores files ahead of
+    /// The file system, and the receiving end of the queue to the thread that stores files ahead of
     /// their readers.
     pub(super) fn new(tree: Tree) -> (Self, Option<Line>) {
-        // Of an image far away each byte that nobody asked for costs.
+        // For a remote image each byte that was not requested costs bandwidth.
         let stores = !tree.source.waits_for_a_network();
         let read_with_max_bytes = tree.source.read_with_max_bytes();
         let files = Arc::new(Files {
@@ -199,7 +198,7 @@ impl TreeFs {
     }
 }
 
-/// Fills `buffer` with what the extents name; they are as long together.
+/// Fills `buffer` with the bytes of the extents, which have its length together.
 pub(super) fn fill(source: &dyn BlockSource, extents: &[Extent], buffer: &mut [u8]) -> Answer<()> {
     let mut rest = buffer;
     for extent in extents {
@@ -221,7 +220,7 @@ impl Nodes for TreeFs {
             flag::DO_READDIRPLUS,
             flag::READDIRPLUS_AUTO,
             flag::CACHE_SYMLINKS,
-            // Opens are then answered with `ENOSYS`: the kernel asks no more, and keeps pages from
+            // Opens are then answered with `ENOSYS`: the kernel stops asking, and keeps pages from
             // one open to the next.
             flag::NO_OPEN_SUPPORT,
             flag::NO_OPENDIR_SUPPORT,
@@ -256,11 +255,11 @@ impl Nodes for TreeFs {
 
     fn read(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
         self.read_file(node, offset, len, reply);
-        // After the answer: the reader goes on meanwhile.
+        // After the reply: the reader continues meanwhile.
         if let Some(runs) = self.runs.as_ref().filter(|_| offset == 0) {
             let nid = node.saturating_sub(NODE_OFFSET);
             if let Some(run) = self.files.ahead.lock().read(nid) {
-                // One that finds no place is left to its reader.
+                // A run that finds the queue full is left to its reader.
                 let _ = runs.try_send(run);
             }
         }
@@ -272,7 +271,8 @@ impl Nodes for TreeFs {
         let mut files = Vec::new();
         let listed = self.files.tree.erofs.list(&directory, from, &mut |entry| {
             let kind = mode(entry.kind.unwrap_or(Kind::File));
-            // One whose inode is damaged is listed all the same; who looks at it gets the error.
+            // An entry with a damaged inode is listed all the same; the error comes when it is
+            // opened.
             let attributes = || match self.files.inode_of(entry.nid) {
                 Ok(inode) => self.files.attributes_of(&inode),
                 Err(_) => Attributes {
@@ -288,12 +288,12 @@ impl Nodes for TreeFs {
             }
             added
         });
-        // The kernel knows no files of which it got names alone.
+        // The kernel has no inodes for entries that were listed by name only.
         if self.runs.is_some() && list.with_attributes() {
             self.files.ahead.lock().listed(&files);
         }
         match listed {
-            // The kernel comes back for the rest, and then gets the error.
+            // The kernel asks again for the rest, and then gets the error.
             Err(_) if some => Ok(()),
             listed => listed.map_err(|error| self.files.fault(&error)),
         }
@@ -327,8 +327,8 @@ impl Nodes for TreeFs {
 }
 
 impl TreeFs {
-    /// Place of the next data or hole. Any place that is not wrong will do, so a long run of
-    /// extents of the other kind is cut off: what follows is reported as data.
+    /// Place of the next data or hole. Any correct place is allowed, so a long run of extents of
+    /// the other kind is cut off: the rest is reported as data.
     fn next_place(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
         let inode = self.files.inode(node)?;
         let mut at = offset;
@@ -364,7 +364,7 @@ impl TreeFs {
     }
 }
 
-/// Bits of a mode that say what kind of file it is.
+/// Bits of a mode for the kind of file.
 fn mode(kind: Kind) -> u32 {
     match kind {
         Kind::File => libc::S_IFREG,
@@ -377,16 +377,16 @@ fn mode(kind: Kind) -> u32 {
     }
 }
 
-/// Runs that wait for the thread that stores them.
+/// Most runs that wait for the thread that stores them.
 const RUNS_WAITING_MAX: usize = 64;
 /// Keeps inodes off FUSE's node 0 (none) and 1 (the root).
 const NODE_OFFSET: u64 = 2;
 /// Inodes that are kept; a power of two.
 const INODES: usize = 4096;
-/// Damaged inodes that are remembered so that each is logged once.
+/// Damaged inodes that are remembered, so that each is logged once.
 const LOGGED_MAX: usize = 1024;
 /// Extents of a usual read: chunks of 64 KiB in a request of 128 KiB that begins anywhere.
 const EXTENTS: usize = 4;
-/// Part of a file that a seek looks at in one step, and the most such steps.
+/// Part of a file that a seek examines in one step, and the most such steps.
 const SEEK_BYTES: u64 = 64 << 20;
 const SEEK_STEPS_MAX: usize = 1024;

@@ -1,12 +1,14 @@
-//! The file system that stands on an image's file or device: written out, and shut down in order,
-//! whoever has it mounted where.
+//! The file system on an image's file or device: written out, and shut down in order, wherever it
+//! is mounted.
 //!
-//! Why here: a server has to reach it after the last directory of its own has gone: other mount
-//! namespaces and open files keep it. A second mount of the same device is the same file system.
-//! Must stay true: a device is looked at through a descriptor that keeps it connected to our file,
-//! so that no file system of others is touched; nothing here is called by a thread that serves, and
-//! by a server only apart from its FUSE device ([`apart`](sidecore_sys::apart)): opening, writing
-//! out, and closing what may be the last reference all wait for the session.
+//! Why here: a server has to reach it after its own directory is unmounted: other mount namespaces
+//! and open files keep the file system alive. A second mount of the same device is the same file
+//! system.
+//! Must stay true: a device is examined through a descriptor that keeps it connected to our file,
+//! so that no other file system is touched. Nothing here is called by a thread that serves
+//! requests, and the server calls it only apart from its FUSE device
+//! ([`apart`](sidecore_sys::apart)): opening, writing out, and closing what may be the last
+//! reference all wait for the session.
 //! Source: `get_tree_bdev` in `fs/super.c` of Linux, syncfs(2).
 
 use super::inner::{FileSystem, mount_nowhere};
@@ -20,14 +22,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// A file system that is reached without a place, for as long as this is there.
+/// A file system that is reached without a mount point, as long as this exists.
 pub(super) struct Above {
     root: OwnedFd,
     _mount: OwnedFd,
 }
 
 impl Above {
-    /// The one on a server's loop device; none where nobody has it any more.
+    /// The file system on a server's loop device; `None` if no mount uses the device any more.
     ///
     /// # Errors
     /// Why it cannot be reached.
@@ -53,10 +55,10 @@ impl Above {
         }))
     }
 
-    /// Has the kernel write out all that programs wrote.
+    /// Has the kernel write out all dirty pages.
     ///
     /// # Errors
-    /// The system's: some of it could not be written.
+    /// The system's: some data could not be written.
     pub(super) fn write_out(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.root)?)
     }
@@ -64,20 +66,20 @@ impl Above {
     /// As [`Self::write_out`], and has all later writes fail.
     ///
     /// # Errors
-    /// The system's; it goes on then.
+    /// The system's; the file system stays usable then.
     pub(super) fn shut_down(&self) -> io::Result<()> {
         Ok(file_system::shut_down(&self.root)?)
     }
 }
 
-/// The root directory of a mount that may have no place.
+/// The root directory of a mount that may be detached.
 pub(super) fn root_of(mount: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(mount, ".", flags, Mode::empty())
 }
 
-/// A server's loop device, kept as it is while the descriptor is open, and its number; none where
-/// it is not connected any more.
+/// A server's loop device, which stays connected while the descriptor is open, and its number;
+/// `None` if it is no longer connected.
 ///
 /// # Errors
 /// The system's.
@@ -93,18 +95,18 @@ pub(super) fn device(record: &Record) -> io::Result<Option<(OwnedFd, u32)>> {
     Ok(loopdev::is_on(number, &record.file_name).then_some((device, number)))
 }
 
-/// Writes out the file systems on a device that people mounted themselves, those of this namespace
+/// Writes out the file systems on a device that users mounted themselves, those of this namespace
 /// by their directories, and then the device.
 ///
 /// # Errors
-/// The system's: some of it could not be written.
+/// The system's: some data could not be written.
 pub(super) fn write_out_device(record: &Record) -> io::Result<()> {
     let Some((device, _)) = device(record)? else {
         return Ok(());
     };
     for mount in mounts_on(record, table::read()?) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // One that is hidden below another is reached by none of its names.
+        // A mount that is hidden below another cannot be reached by any of its names.
         if let Ok(root) = rustix::fs::open(&mount.dir, flags, Mode::empty())
             && is_on(&root, &mount)
         {
@@ -114,11 +116,11 @@ pub(super) fn write_out_device(record: &Record) -> io::Result<()> {
     Ok(rustix::fs::fsync(&device)?)
 }
 
-/// Shuts down the file systems on a device, in all namespaces, and has it refuse writes; all that
-/// was written before is with the server then.
+/// Shuts down the file systems on a device, in all namespaces, and has it refuse writes; all
+/// earlier writes have reached the server then.
 ///
 /// # Errors
-/// Why one of them cannot be shut down; the device is as before.
+/// The reason why one of them cannot be shut down; the device is unchanged.
 pub(super) fn shut_down_device(record: &Record) -> Result<(), ExportError> {
     let Some((device, number)) = device(record).map_err(ExportError::Loop)? else {
         return Ok(());
@@ -149,8 +151,8 @@ pub(super) fn shut_down_device(record: &Record) -> Result<(), ExportError> {
     })
 }
 
-/// Undoes what [`shut_down_device`] would leave to the device's next user; all requests fail by
-/// now.
+/// Undoes the settings of [`shut_down_device`] that would affect the device's next user; all
+/// requests fail by now.
 pub(super) fn leave_device(record: &Record) {
     if let (Ok(Some((device, _))), None) = (device(record), &record.mount)
         && let Err(error) = file_system::set_read_only(device, false)
@@ -181,7 +183,7 @@ pub(crate) fn mounts_on(record: &Record, mounts: Vec<table::Mount>) -> Vec<table
     mounts.into_iter().filter(is_on).collect()
 }
 
-/// True where an open file lies in this mount's file system.
+/// True if an open file belongs to this mount's file system.
 pub(super) fn is_on(file: impl AsFd, mount: &table::Mount) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| {
         let (major, minor) = (
@@ -195,7 +197,7 @@ pub(super) fn is_on(file: impl AsFd, mount: &table::Mount) -> bool {
 /// Writes out a file system that is mounted on a directory of this namespace, if it still is.
 ///
 /// # Errors
-/// The system's: some of it could not be written.
+/// The system's: some data could not be written.
 pub(super) fn write_out_at(dir: &Path, mount: &table::Mount) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(dir, flags, Mode::empty())?;

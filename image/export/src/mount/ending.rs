@@ -1,39 +1,40 @@
-//! The order in which a served image ends: decisions, without any of the work. Pure.
+//! Order of the steps that end a served image: decisions only. Pure.
 //!
-//! Why here: that nothing written is lost hangs on the order of a few steps, taken by a server and
-//! by commands at the same time, while programs write, signals come and processes are killed. Apart
-//! from the steps themselves the order can be tried in simulation, from a seed (`simulation`).
+//! Why here: no written data may be lost, and that depends on the order of a few steps. A server
+//! and commands take them at the same time, while programs write, signals come and processes are
+//! killed. Separated from the steps themselves, the order can be tested in a seeded simulation
+//! (`simulation`).
 //!
 //! The rules:
-//! - What is written to is flushed before it is taken away, and again after: others may have
-//!   written between the two, and may still have it.
-//! - What cannot be flushed stays, or is put back.
-//! - A server stays as long as the kernel has what it serves; only what is read alone, or was shut
-//!   down in order, is taken from its users.
-//! - A server ends once all that it was given is durable.
+//! - A writable export is flushed before it is removed, and again after: others may have written
+//!   between the two, and may still use it.
+//! - An export that cannot be flushed stays, or is put back.
+//! - A server stays as long as the kernel uses its export; users lose only an export that is
+//!   read-only, or was shut down in order.
+//! - A server ends once all acknowledged writes are durable.
 
 use std::time::Duration;
 
-/// A server's part in the end of what it serves.
+/// A server's part in the end of its export.
 #[derive(Debug)]
 pub(super) struct Ending {
     terms: Terms,
     phase: Phase,
 }
 
-/// Properties of what is served.
+/// Properties of the export.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     /// It takes writes.
     pub writable: bool,
-    /// Time that programs have, from the first signal on, to let go of it.
+    /// Time that programs have, from the first signal on, to close it.
     pub patience: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// A flush before anything is taken away.
+    /// The flush before anything is removed.
     Flushing {
         until: Duration,
     },
@@ -48,13 +49,13 @@ enum Phase {
         until: Duration,
     },
     PuttingBack,
-    /// Taken away here; somebody may still have it. Without a time as long as they do.
+    /// Taken away here, perhaps still in use elsewhere. Without a time, it waits for the last user.
     Leaving {
         until: Option<Duration>,
     },
     Pulling,
     Aborting,
-    /// The kernel has let go.
+    /// The kernel has released it.
     Closing,
     /// Written data could not be made durable yet.
     Retrying {
@@ -63,14 +64,14 @@ enum Phase {
     Ended,
 }
 
-/// Something that a server's part reacts to. Times are those since its start.
+/// Events for a server. Times count from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A signal asked it to end.
+    /// A signal requested the end.
     Signal,
-    /// The kernel has let go of what was served.
+    /// The kernel has released the export.
     Released,
-    /// The time that [`Act::Wait`] gave is over.
+    /// The time of [`Act::Wait`] is over.
     Time,
     /// Answer to [`Act::Flush`], [`Act::Detach`], [`Act::PutBack`] and [`Act::Pull`]: done or not.
     Done(bool),
@@ -83,13 +84,13 @@ pub(super) enum Event {
 /// Outcome of a plain unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmounted {
-    /// It is not here any more.
+    /// It is not mounted here any more.
     Gone,
     /// Programs use it.
     Busy,
 }
 
-/// Outcome of making all durable at the end.
+/// Outcome of making all writes durable at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     /// All is.
@@ -103,25 +104,25 @@ pub(super) enum Closed {
 /// Next step of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Wait for a signal or the release, to this time at most.
+    /// Wait for a signal or the release, at most until this time.
     Wait(Option<Duration>),
-    /// Have the file system write out what programs wrote, and make that durable.
+    /// Have the file system write out its dirty pages, and make the data durable.
     Flush,
-    /// Take the mount or the device away, unless programs use it.
+    /// Remove the mount or the device, unless programs use it.
     Unmount,
-    /// Take it away although they do: what they have open goes on.
+    /// Remove it although programs use it: their open files stay usable.
     Detach,
-    /// Put it back where it was.
+    /// Mount it again at its place.
     PutBack,
-    /// Flush, and refuse all later writes, without a write between the two.
+    /// Flush, and refuse all later writes, with no write in between.
     Pull,
-    /// Cut the kernel's connection: users get errors.
+    /// Abort the kernel's connection: users get errors.
     Abort,
-    /// Make durable all that was acknowledged.
+    /// Make all acknowledged writes durable.
     Close,
-    /// End; `lost` where not all could be made durable.
+    /// End; `lost` where some writes could not be made durable.
     End {
-        /// Something was not.
+        /// True if some writes were lost.
         lost: bool,
     },
 }
@@ -134,18 +135,18 @@ impl Ending {
         }
     }
 
-    /// The first thing to do.
+    /// The first act.
     pub(super) fn begin(&self) -> Act {
         Act::Wait(None)
     }
 
-    /// The kernel has let go, and all that was acknowledged is being made durable.
+    /// The kernel has released it, and all acknowledged writes are being made durable.
     pub(super) fn is_released(&self) -> bool {
         use Phase::{Closing, Ended, Retrying};
         matches!(self.phase, Closing | Retrying { .. } | Ended)
     }
 
-    /// The next thing to do after `event` at `now`.
+    /// The next act after `event` at `now`.
     pub(super) fn next(&mut self, event: Event, now: Duration) -> Act {
         let (phase, act) = self.after(event, now);
         self.phase = phase;
@@ -169,7 +170,7 @@ impl Ending {
                 (Phase::Retrying { at }, Act::Wait(Some(at)))
             }
             (Phase::Retrying { .. }, _) => (Phase::Closing, Act::Close),
-            // Whatever was going on: there is nothing left to be taken away.
+            // In any phase: nothing is left to be removed.
             (_, Event::Released) => (Phase::Closing, Act::Close),
             (Phase::Serving, Event::Signal) => self.undo(now + self.terms.patience),
             // A command may have put it back.
@@ -200,7 +201,7 @@ impl Ending {
             }
             (Phase::Leaving { until }, _) => self.leave(until),
             (Phase::Pulling, Event::Done(true)) => (Phase::Aborting, Act::Abort),
-            // Those who have it keep it: they alone could say that they want it no more.
+            // Busy users keep the mount: only they can release it.
             (Phase::Pulling, _) => self.leave(None),
             // Threads that hang in a source are not waited for.
             (Phase::Aborting, Event::Time) => (Phase::Closing, Act::Close),
@@ -221,9 +222,9 @@ impl Ending {
     }
 }
 
-/// The steps that a command takes to undo a mount; each is done by one call.
+/// The steps by which a command undoes a mount; each is one call.
 pub(crate) trait Hands {
-    /// As [`Act::Flush`]; false where it failed.
+    /// As [`Act::Flush`]; false if it failed.
     fn flush(&mut self) -> bool;
     /// As [`Act::Unmount`].
     fn unmount(&mut self) -> Unmounted;
@@ -233,20 +234,20 @@ pub(crate) trait Hands {
     fn put_back(&mut self) -> bool;
     /// As [`Act::Abort`].
     fn abort(&mut self);
-    /// Looks at the server, some milliseconds after the last look.
+    /// Checks the server, some milliseconds after the last check.
     fn look(&mut self) -> Seen;
 }
 
-/// A server after its mount or device was taken away.
+/// State of a server after its mount or device was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// It has ended in order.
     Ended,
-    /// It ended, or goes on, with something that it cannot make durable.
+    /// It ended, or continues, with data that it cannot make durable.
     Failing,
-    /// It is on its way to its end.
+    /// It is about to end.
     Ending,
-    /// The kernel still has what it serves.
+    /// The kernel still uses its export.
     Held,
     /// It should have ended long ago.
     Stuck,
@@ -257,13 +258,13 @@ pub(crate) enum Seen {
 pub(crate) enum Outcome {
     /// The server has ended, and all is durable.
     Completely,
-    /// Others have it still; what was written so far is durable.
+    /// Others still use it; all data written so far are durable.
     StillUsed,
     /// Its users get errors now; nothing was written.
     TakenAway,
     /// Programs use it; nothing has changed.
     Busy,
-    /// Not everything could be made durable; true where it is mounted as before.
+    /// Not all data could be made durable; true if it is mounted as before.
     NotFlushed(bool),
     /// It could not be unmounted.
     NotUnmounted,
@@ -295,7 +296,7 @@ pub(crate) fn undo(hands: &mut impl Hands, writable: bool, force: bool) -> Outco
             Seen::Ended => return Outcome::Completely,
             Seen::Failing => return Outcome::NotFlushed(false),
             Seen::Stuck => return Outcome::Stuck,
-            // An abort loses what is not written out yet: only where there is no such thing.
+            // An abort loses data that are not written out yet: allowed only where there are none.
             Seen::Held if force && !writable && !aborted => {
                 aborted = true;
                 hands.abort();
@@ -306,7 +307,7 @@ pub(crate) fn undo(hands: &mut impl Hands, writable: bool, force: bool) -> Outco
     }
 }
 
-/// Time between attempts to make durable what was acknowledged.
+/// Time between attempts to make acknowledged writes durable.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// Time that a session's threads have to end after an abort.
 const ABORT: Duration = Duration::from_millis(100);

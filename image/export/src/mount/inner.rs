@@ -1,10 +1,10 @@
-//! The file system inside an image: which one it is, and mounting it.
+//! Detects the file system inside an image, and mounts it.
 //!
-//! Why here: people name an image and a directory; what to ask the kernel for is read from the
+//! Why here: users name an image and a directory; the type of the file system is read from the
 //! image itself.
 //! Must stay true: nothing is written and no journal is replayed unless the device below takes
-//! writes; the mount is made without a place (`fsmount(2)`), so that it can be recorded before
-//! anyone sees it.
+//! writes. The mount is created detached (`fsmount(2)`), so that it can be recorded before others
+//! can see it.
 //!
 //! Callable from any thread that does not serve the image's reads: the kernel reads through our
 //! server meanwhile.
@@ -40,7 +40,7 @@ pub enum FileSystem {
     Vfat,
 }
 
-/// Kind of contents, by the first bytes of an image.
+/// Kind of contents, detected from the first bytes of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content {
@@ -48,18 +48,18 @@ pub enum Content {
     FileSystem(FileSystem),
     /// A disk with partitions.
     PartitionTable,
-    /// None of those.
+    /// Neither of those.
     Unknown,
 }
 
 impl FileSystem {
-    /// The names that people give for those that may be mounted; `ext4` is for ext2 and ext3, too.
+    /// Names that users give for the allowed file systems; `ext4` includes ext2 and ext3.
     pub const NAMES: [&str; 7] = [
         "erofs", "squashfs", "ext4", "iso9660", "xfs", "btrfs", "vfat",
     ];
 
-    /// Those that are mounted unless others are named: made to be read only, a small part of the
-    /// kernel each, and what `sidecore block pack` makes of a directory.
+    /// File systems that are mounted by default: read-only by design, each a small part of the
+    /// kernel, and those that `sidecore block pack` makes of a directory.
     pub const NAMES_DEFAULT: [&str; 2] = ["erofs", "squashfs"];
 
     /// The kernel's name for it.
@@ -76,7 +76,7 @@ impl FileSystem {
         }
     }
 
-    /// The one that the kernel's table of mounts calls so; of those that are written to.
+    /// The writable file system with this name in the kernel's mount table.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "ext2" | "ext3" | "ext4" => Self::Ext { journal: true },
@@ -93,8 +93,7 @@ impl FileSystem {
         !matches!(self, Self::Erofs | Self::Squashfs | Self::Iso9660)
     }
 
-    /// Mount options that keep it from writing: key, and value where the key takes
-    /// one.
+    /// Mount options that keep it from writing: key, and value if the key takes one.
     fn options(self) -> &'static [(&'static str, Option<&'static str>)] {
         match self {
             Self::Ext { journal: true } => &[("noload", None)],
@@ -107,7 +106,7 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// Mount options of one that is written to.
+    /// Mount options of a writable file system.
     fn writing_options(self) -> &'static [(&'static str, Option<&'static str>)] {
         match self {
             // Two mounts of one image have one UUID.
@@ -117,7 +116,7 @@ impl FileSystem {
     }
 }
 
-/// Reads an image's first 68 KiB and says what is in it.
+/// Reads an image's first 68 KiB and detects its contents.
 ///
 /// # Errors
 /// [`ExportError::Read`] when the image is damaged there.
@@ -128,7 +127,7 @@ pub fn detect(source: &dyn BlockSource) -> Result<Content, ExportError> {
     Ok(classify(&head))
 }
 
-/// Says what begins with `head`. Disks that are CDs too (hybrid ISO images) count as CDs.
+/// Detects the contents from `head`. Hybrid ISO images, which are also disks, count as CDs.
 fn classify(head: &[u8]) -> Content {
     let has = |at: usize, magic: &[u8]| head.get(at..at + magic.len()) == Some(magic);
     let file_system = if has(1024, &0xE0F5_E1E2_u32.to_le_bytes()) {
@@ -165,14 +164,13 @@ fn has_partitions(head: &[u8]) -> bool {
         })
 }
 
-/// Mounts `source` in no place, read-only unless `writable`. `trusted` lets its device nodes and
-/// set-user-id bits count. It may read what this process serves: to be called apart from the FUSE
-/// device then.
+/// Mounts `source` detached, read-only unless `writable`. `trusted` allows its device nodes and
+/// set-user-id bits. It may read what this process serves: call it apart from the FUSE device then.
 ///
 /// # Errors
-/// [`ExportError::NoDriver`] when the kernel does not know the file system, [`ExportError::Inner`]
-/// with the kernel's own words when it refuses; `Errno::NOTBLK` in it means that it wants a block
-/// device.
+/// [`ExportError::NoDriver`] when the kernel does not support the file system,
+/// [`ExportError::Inner`] with the kernel's message when it refuses; `Errno::NOTBLK` in it means
+/// that it needs a block device.
 pub(super) fn mount_nowhere(
     file_system: FileSystem,
     source: &str,
@@ -223,7 +221,7 @@ fn inner_error(file_system: &'static str, errno: Errno, messages: String) -> Exp
     }
 }
 
-/// The kernel's messages about a mount that it refused: each read of the context gives one.
+/// The kernel's messages about a refused mount: each read of the context returns one.
 fn messages(context: impl AsFd) -> String {
     let mut all = String::new();
     let mut line = [0; 512];
@@ -239,9 +237,9 @@ fn messages(context: impl AsFd) -> String {
     all
 }
 
-/// Reaches past the farthest magic number, btrfs's.
+/// Covers the farthest magic number, btrfs's.
 const HEAD_BYTES: usize = 68 << 10;
-/// The kernel keeps as many for one context.
+/// Messages that the kernel keeps for one context.
 const MESSAGES_MAX: usize = 8;
 
 #[cfg(test)]

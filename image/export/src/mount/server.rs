@@ -1,20 +1,20 @@
 //! The process that serves a mounted or attached image, from its first check to its last clean-up.
 //!
-//! Why here: mounting on a directory, showing one file and making a device differ in a few lines
-//! between the same start and the same end.
+//! Why here: mounting on a directory, exporting one file and making a device differ only in a few
+//! lines between the same start and the same end.
 //!
-//! The order: check everything that can be checked; clean up after the dead; claim a record; serve
-//! the FUSE file; set up what is wanted, each step recorded before others can see it; tell whoever
-//! waits; then wait. What was set up holds the FUSE file, and nothing else does: when it goes, by
-//! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
-//! A failure half-way drops descriptors, which undoes what they hold.
+//! The order: check everything that can be checked; clean up after dead servers; claim a record;
+//! serve the FUSE file; set up the mount or device, each step recorded before others can see it;
+//! notify the waiting caller; then wait. Only the mount or device holds the FUSE file. When it
+//! goes, by `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends
+//! the server. A failure half-way drops descriptors, which undoes what they hold.
 //!
-//! Signals: SIGINT, SIGTERM or SIGHUP undoes the mount, what was written flushed before; programs
-//! that have files open keep them for [`PATIENCE`] ([`PATIENCE_READING`] where nothing is written),
-//! or until a second signal. Then they get errors, once all that they had written is safe
-//! (`ending`). A signal that comes during the first steps ends the server where they hang.
+//! Signals: SIGINT, SIGTERM or SIGHUP undoes the mount, with written data flushed before. Programs
+//! with open files keep them for [`PATIENCE`] ([`PATIENCE_READING`] where nothing is written), or
+//! until a second signal. Then they get errors, once all their written data are safe (`ending`). A
+//! signal that comes during the first steps ends the server wherever it waits.
 //!
-//! [`serve`] keeps the thread that calls it, which should be the process's first.
+//! [`serve`] keeps the calling thread, which should be the process's first.
 
 use super::above::{self, Above};
 use super::ending::{Act, Closed, Ending, Event, Terms, Unmounted};
@@ -44,9 +44,9 @@ pub enum Target {
     Mount {
         /// The directory.
         dir: PathBuf,
-        /// Let device nodes and set-user-id bits inside count.
+        /// Allow device nodes and set-user-id bits inside.
         trusted: bool,
-        /// The file systems that the kernel may be handed, of [`FileSystem::NAMES`].
+        /// The file systems that the kernel may mount, of [`FileSystem::NAMES`].
         file_systems: Vec<String>,
     },
     /// The files inside, on a directory, read by this process and not by the kernel.
@@ -64,10 +64,11 @@ pub enum Target {
 }
 
 /// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
-/// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
+/// `ready` is called once all is usable; if it fails (the caller has stopped waiting), all is
+/// undone.
 ///
-/// The work is done by another thread: a signal to the process is its first thread's, and is not
-/// seen while that waits for a disk, which may be ours.
+/// Another thread does the work: signals are delivered to the process's first thread, which would
+/// not see one while it waits for a disk, perhaps our own.
 ///
 /// # Errors
 /// [`ExportError`]; nothing is left then.
@@ -103,7 +104,7 @@ fn serve_here(
     let setting_up = Arc::new(SettingUp::default());
     let watched = Arc::clone(&setting_up);
     on_signals(move || {
-        // A full queue holds as many requests to end already.
+        // A full queue already holds enough requests to end.
         let _ = signals.try_send(Event::Signal);
         watched.signal();
     })?;
@@ -115,7 +116,7 @@ fn serve_here(
         return Err(ExportError::Empty);
     }
     let states = StateDir::of_user();
-    // Before the directory is looked at: a dead server's mount may be on it.
+    // Before the directory is checked: a dead server's mount may be on it.
     states.clean_stale()?;
     check(target)?;
     let mut record = Record::new(absolute(image));
@@ -138,14 +139,14 @@ fn serve_here(
     match result {
         Ok(()) => server.until_the_end(&inbox),
         Err(error) => {
-            // Descriptors are closed by now; this takes away what does not hang on one.
+            // Descriptors are closed by now; this removes the rest.
             server.end();
             Err(error)
         }
     }
 }
 
-/// Watches over a server's first steps, which may hang in a source that does not answer.
+/// Watches a server's first steps, which may hang in a source that does not answer.
 #[derive(Default)]
 struct SettingUp {
     is_over: AtomicBool,
@@ -162,8 +163,8 @@ impl SettingUp {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Ends the process soon, unless the first steps are over by then: nobody has been given
-    /// anything, so there is nothing to lose.
+    /// Ends the process soon, unless the first steps are over by then: no user has the mount or the
+    /// device yet, so no data can be lost.
     fn signal(self: &Arc<Self>) {
         if self.is_over.load(Ordering::Acquire) || self.was_asked.swap(true, Ordering::Relaxed) {
             return;
@@ -189,14 +190,14 @@ impl SettingUp {
     }
 }
 
-/// Undoes what the record in a server's directory names.
+/// Undoes the set-up that the record in a server's directory names.
 fn abandon(place: &Path) {
     let entry = Entry::new(place.to_owned(), Record::new(PathBuf::new()));
     let Some(record) = entry.again() else { return };
-    // Or a mount that waits for our answer would keep this process.
+    // Otherwise a mount that waits for our reply would keep this process alive.
     abort(&record);
     let entry = Entry::new(place.to_owned(), record);
-    // Where there is no such thread, the record stays.
+    // If no such thread can be started, the record stays.
     apart(|| Ok(state::clean(&entry))).ok();
 }
 
@@ -218,7 +219,7 @@ fn open_tree(source: Arc<dyn BlockSource>) -> Result<Tree, ExportError> {
     }
 }
 
-/// Checks that a directory can be mounted on; a device needs none.
+/// Checks that a directory can be a mount point; a device needs none.
 fn check(target: &Target) -> Result<(), ExportError> {
     match target {
         Target::Mount { dir, .. } | Target::Tree { dir } | Target::File { dir } => {
@@ -257,8 +258,7 @@ fn directory(dir: &Path) -> Result<PathBuf, ExportError> {
     Ok(path)
 }
 
-/// A name for the FUSE file by which nothing else goes, and by which people know the image in
-/// `losetup` and `mount`.
+/// A unique name for the FUSE file, by which users recognise the image in `losetup` and `mount`.
 fn file_name(image: &Path, target: &Target) -> String {
     if matches!(target, Target::File { .. }) {
         return "image".into();
@@ -291,7 +291,7 @@ pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), E
 
 /// The image's path as the records name it.
 pub(crate) fn absolute(image: &Path) -> PathBuf {
-    // The name of something far away is no path.
+    // The name of a remote image is no path.
     if image.to_string_lossy().contains("://") {
         return image.to_owned();
     }
@@ -316,12 +316,12 @@ impl Server {
     ) -> Result<Ready, ExportError> {
         options.file_name = self.record.file_name.clone().into();
         options.mount_source = format!("sidecore-{}", self.record.pid);
-        // A queue's one thread would wait for the network, and all other requests for it.
+        // A queue's only thread would wait for the network, and with it all other requests.
         options.queued &= !self.source.waits_for_a_network();
         let usual = options.read_ahead_bytes == fuse::READ_AHEAD_BYTES_DEFAULT;
         if usual && matches!(target, Target::File { .. }) && self.source.waits_for_a_network() {
-            // A reader of such a file is seen by its read-ahead alone, of which two windows are
-            // under way. By smaller ones the link is full some round trips later.
+            // A reader of such a file is visible only through its read-ahead, of which two windows
+            // are in flight. With smaller windows the link would be full some round trips later.
             options.read_ahead_bytes = FAR_FILE_READ_AHEAD_BYTES;
         }
         let read_ahead_bytes = options.read_ahead_bytes;
@@ -356,18 +356,18 @@ impl Server {
             }
         };
         if content == Some(FileSystem::Erofs) {
-            // erofs mounts no file of a file system that is stacked on another, as passthrough
+            // erofs refuses a file of a file system that is stacked on another, which passthrough
             // makes it.
             options.passthrough = false;
         }
         if !matches!(target, Target::File { .. } | Target::Tree { .. }) {
-            // A loop device is made of whole sectors.
+            // A loop device consists of whole sectors.
             options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
         }
         let on_end = move || {
             let _ = events.send(Event::Released);
         };
-        // What is mounted on the file keeps pages of its own.
+        // A file system that is mounted on the file keeps pages of its own.
         options.drop_behind = content.is_some();
         let source = Arc::clone(&self.source);
         let fuse = match target {
@@ -386,7 +386,7 @@ impl Server {
                 return Err(error);
             }
         };
-        // From here on only what was set up holds the FUSE file.
+        // From here on only the new mount or device holds the FUSE file.
         drop(fuse.release());
         Ok(Ready {
             place,
@@ -396,8 +396,8 @@ impl Server {
         })
     }
 
-    /// Makes what users see of the FUSE file; it, and how it came about. To be called apart from
-    /// the FUSE device: it waits for the session.
+    /// Sets up the users' view of the FUSE file; returns it, and the way it was made. Call it apart
+    /// from the FUSE device: it waits for the session.
     fn put_in_place(
         &mut self,
         fuse: &FuseServer,
@@ -421,8 +421,8 @@ impl Server {
         }
     }
 
-    /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop
-    /// device.
+    /// Mounts the file system inside: directly from the FUSE file where the kernel can, else on a
+    /// loop device.
     fn mount(
         &mut self,
         fuse: &FuseServer,
@@ -465,7 +465,7 @@ impl Server {
         Ok((dir, way))
     }
 
-    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); gives the mount and its
+    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); returns the mount and its
     /// source's name.
     fn mount_direct(
         &self,
@@ -473,8 +473,8 @@ impl Server {
         image: &std::fs::File,
         trusted: bool,
     ) -> Result<Option<(OwnedFd, String)>, ExportError> {
-        // The file has no path; a link to our descriptor, of this thread's table, gives it one for
-        // as long as the kernel looks.
+        // The file has no path; a link to our descriptor, in this thread's table, gives it one
+        // during the call.
         let link = self.claim.path().join(&self.record.file_name);
         let target = format!("/proc/thread-self/fd/{}", image.as_raw_fd());
         std::os::unix::fs::symlink(target, &link)
@@ -497,12 +497,12 @@ impl Server {
         }
     }
 
-    /// Puts a mount that has no place yet on a directory, recorded first.
+    /// Attaches a detached mount to a directory, recorded first.
     fn place(&mut self, mount: &OwnedFd, dir: PathBuf, source: String) -> Result<(), ExportError> {
         let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
         let flags = AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
-        // Two servers may have passed the check; only one at a time gets from here to the mount.
+        // Two servers may have passed the check; only one at a time continues to the mount.
         let _all = self.states.lock_all()?;
         check_free(&dir)?;
         self.record.mount = Some(MountRecord {
@@ -547,7 +547,7 @@ impl Server {
         Ok((path, "loop device on the FUSE file".into()))
     }
 
-    /// Serves until all is undone, and makes durable what was written.
+    /// Serves until all is undone, and makes written data durable.
     fn until_the_end(mut self, inbox: &Receiver<Event>) -> Result<(), ExportError> {
         let patience = match self.record.writable {
             true => PATIENCE,
@@ -577,7 +577,7 @@ impl Server {
                             Ok(())
                         }),
                     );
-                    // Only the wait that follows ends by it.
+                    // This ends only the wait that follows.
                     Event::Signal
                 }
                 Act::Close => Event::Closed(self.close()),
@@ -599,13 +599,13 @@ impl Server {
         }
     }
 
-    /// Waits for something to happen, to `until` at most.
+    /// Waits for an event, at most until `until`.
     fn wait(&self, inbox: &Receiver<Event>, until: Option<Duration>, begun: Instant) -> Event {
         loop {
             let left = until.map(|until| until.saturating_sub(begun.elapsed()));
             match inbox.recv_timeout(left.unwrap_or(TICK).min(TICK)) {
                 Ok(event) => return event,
-                // The session has said before that it is at its end.
+                // The session has reported its end before.
                 Err(RecvTimeoutError::Disconnected) => return Event::Released,
                 Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left <= TICK) => {
                     return Event::Time;
@@ -621,7 +621,7 @@ impl Server {
         }
     }
 
-    /// Has the kernel write out what programs wrote, and makes it durable.
+    /// Has the kernel write out dirty pages, and makes the data durable.
     fn flush(&self) -> Result<(), ExportError> {
         away(|| self.write_out())?;
         self.make_durable().map_err(ExportError::Write)
@@ -651,8 +651,8 @@ impl Server {
         }
     }
 
-    /// Takes the mount or the device away, unless programs have files of the mount open; whoever
-    /// has the device open keeps it.
+    /// Removes the mount or the device, unless programs have files of the mount open; programs that
+    /// have the device open keep it.
     fn unmount(&self) -> Unmounted {
         let Some(mount) = &self.record.mount else {
             if let Some(number) = self.record.loop_number
@@ -671,7 +671,7 @@ impl Server {
         let unmounted = apart(|| Ok(rustix::mount::unmount(&mount.dir, UnmountFlags::NOFOLLOW)?));
         match unmounted {
             Ok(()) => Unmounted::Gone,
-            // Without root only the helper may, which is asked to take it away in any case.
+            // Without root only the helper may unmount; `detach` calls it in any case.
             Err(_) => Unmounted::Busy,
         }
     }
@@ -687,7 +687,7 @@ impl Server {
         apart(|| Ok(state::detach_mount(&mount.dir))).is_ok_and(|detached| detached)
     }
 
-    /// Mounts the file system again, which others still have.
+    /// Mounts the file system again, which other users still have.
     fn put_back(&mut self) -> Result<(), ExportError> {
         let (Some(file_system), Some(record)) = (self.inner, self.record.mount.clone()) else {
             return Err(ExportError::NotShutDown("a device"));
@@ -698,7 +698,7 @@ impl Server {
         })
     }
 
-    /// Sees that nothing can be written any more, and that what was written is here.
+    /// Makes sure that nothing can be written any more, and that all written data have arrived.
     fn pull(&self) -> Result<(), ExportError> {
         if !self.record.writable {
             return Ok(());
@@ -710,13 +710,13 @@ impl Server {
                     .map_err(|_| ExportError::NotShutDown(file_system.name())),
                 None => Ok(()),
             }),
-            // Writes to the one file come here before a program is told that they are done.
+            // Writes to the one file are stored here before a program gets their result.
             (None, Some(_)) => self.flush(),
             (None, None) => away(|| above::shut_down_device(&self.record)),
         }
     }
 
-    /// Makes durable all that the kernel was told is written.
+    /// Makes all writes durable that were acknowledged to the kernel.
     fn close(&mut self) -> Closed {
         let (closed, fault) = match self.make_durable() {
             Ok(()) => (Closed::Durable, None),
@@ -733,7 +733,7 @@ impl Server {
         closed
     }
 
-    /// Removes whatever an abort has left, and the record.
+    /// Removes leftovers of an abort, and the record.
     fn end(self) {
         let entry = Entry::new(self.claim.path().to_owned(), self.record);
         match apart(|| Ok(state::clean(&entry))) {
@@ -743,12 +743,12 @@ impl Server {
     }
 }
 
-/// Does what waits for the session, on a thread without its device ([`apart`]).
+/// Runs a step that waits for the session on a thread without its device ([`apart`]).
 fn away<T: Send>(work: impl FnOnce() -> Result<T, ExportError> + Send) -> Result<T, ExportError> {
     apart(|| Ok(work())).map_err(|e| ExportError::os("cannot start a thread for it", e))?
 }
 
-/// Says why a step failed.
+/// Logs the reason of a failed step; true if it succeeded.
 fn done(what: &str, result: Result<(), ExportError>) -> bool {
     if let Err(error) = &result {
         tracing::warn!("{what}: {error}");
@@ -763,11 +763,11 @@ fn set_loop_read_ahead(number: u32, bytes: u32) {
     }
 }
 
-/// Read-ahead in the one file of an image far away, unless another than the default is asked for:
-/// half of what a link of 1 Gb/s and 200 ms holds. Trees keep the default: of files that are
-/// shorter than a window the rest of it would come in vain.
+/// Read-ahead in the one file of a remote image, by default: half of the bandwidth-delay product of
+/// a link of 1 Gb/s and 200 ms. Trees keep the general default: for files shorter than a window the
+/// rest of it would be fetched in vain.
 const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
-/// Events that wait for the server's thread.
+/// Most events that wait for the server's thread.
 const EVENTS_MAX: usize = 16;
 /// Interval at which the source may give memory back.
 const TICK: Duration = Duration::from_secs(5);

@@ -1,14 +1,14 @@
 //! The steps by which a command undoes a mount or a device of another process.
 //!
-//! Why here: `umount` and `detach` take them in the order of `ending`, and need the same looks at
-//! the server.
+//! Why here: `umount` and `detach` take them in the order of `ending`, and check the server in the
+//! same way.
 //!
-//! Must stay true: no step of ours waits for a server that does not answer. What might, a flush, is
-//! another process's ([`Flusher`]), which is left alone after [`ANSWER_MAX`] without progress. A
-//! server that was stopped is made to go on.
+//! Must stay true: no step of ours waits for a server that does not answer. A flush might, so
+//! another process does it ([`Flusher`]), which is abandoned after [`ANSWER_MAX`] without progress.
+//! A stopped server is continued.
 //!
-//! The file system is held by a copy of the mount that has no place, so that it can be flushed once
-//! more after the unmount, and put back.
+//! A detached copy of the mount holds the file system, so that it can be flushed again after the
+//! unmount, and put back.
 
 use super::above::{self, root_of};
 use super::ending::{Hands, Outcome, Seen, Unmounted};
@@ -27,14 +27,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Gives the command of a process that calls [`flush_input`] and ends with status 0, or with
-/// another and what it said on standard error.
+/// Returns the command for a process that calls [`flush_input`]. It ends with status 0, or with
+/// another status and a message on standard error.
 pub type Flusher<'f> = dyn Fn() -> Command + 'f;
 
-/// Flushes what is open as standard input: the file system of a directory, else the file itself.
+/// Flushes the object open as standard input: the file system of a directory, else the file itself.
 ///
 /// # Errors
-/// The system's: some of what was written could not be.
+/// The system's: some of the written data could not be flushed.
 pub fn flush_input() -> io::Result<()> {
     let input = io::stdin();
     let input = input.as_fd();
@@ -45,7 +45,7 @@ pub fn flush_input() -> io::Result<()> {
     }?)
 }
 
-/// Undoing what one server has set up.
+/// The undoing of one server's set-up.
 pub(crate) struct Undoing<'u> {
     entry: &'u Entry,
     flusher: &'u Flusher<'u>,
@@ -71,7 +71,7 @@ impl<'u> Undoing<'u> {
         &self.entry.record
     }
 
-    /// Flushes what `file` is; false, and the reason kept, where that failed.
+    /// Flushes the object behind `file`; false, with the reason kept, where that failed.
     fn flush(&mut self, file: impl Into<OwnedFd>) -> bool {
         let flushed = self.wake().and_then(|()| self.flush_by(file.into()));
         if let Err(reason) = flushed {
@@ -85,7 +85,7 @@ impl<'u> Undoing<'u> {
         let mut command = (self.flusher)();
         command.stdin(file).stdout(Stdio::null());
         let child = command.stderr(Stdio::piped()).spawn();
-        // Or the command keeps the file system for as long as it lives.
+        // Otherwise the command keeps the file system for as long as it lives.
         drop(command);
         let mut child = child.map_err(|e| format!("cannot start a process that flushes: {e}"))?;
         let (mut progress, mut since) = (self.progress(), Instant::now());
@@ -100,7 +100,7 @@ impl<'u> Undoing<'u> {
             if now != progress {
                 (progress, since) = (now, Instant::now());
             } else if since.elapsed() > ANSWER_MAX {
-                // It ends once the server goes on, or has ended.
+                // It ends once the server continues, or has ended.
                 let _ = child.kill();
                 return Err(format!(
                     "the server (process {}) has done nothing for {} s",
@@ -112,7 +112,7 @@ impl<'u> Undoing<'u> {
         }
     }
 
-    /// Something that changes as long as the server works.
+    /// Values that change as long as the server works.
     fn progress(&self) -> [String; 2] {
         let pid = self.record().pid;
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
@@ -122,7 +122,7 @@ impl<'u> Undoing<'u> {
         [times, read("io").unwrap_or_default()]
     }
 
-    /// Has a server that was stopped go on: it is asked to end, and cannot.
+    /// Continues a stopped server that was asked to end, and could not.
     fn wake(&self) -> Result<(), String> {
         let pid = self.record().pid;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -160,7 +160,7 @@ impl<'u> Undoing<'u> {
                 false => Seen::Ending,
             };
         }
-        // The kernel needs a moment to let go of what nobody has.
+        // The kernel needs a moment to release a mount that has no users.
         let last = *self.looked_around.get_or_insert(begun);
         if last.elapsed() > LOOK_AROUND_AGAIN {
             self.looked_around = Some(Instant::now());
@@ -174,15 +174,14 @@ impl<'u> Undoing<'u> {
         }
     }
 
-    /// True where the kernel has the file system or the device for others still, some time after it
-    /// was taken away.
+    /// True if others still use the file system or the device, some time after it was removed.
     fn is_held(&self, since: Duration) -> bool {
         let record = self.record();
         if self.other().is_some() {
             return true;
         }
         match (record.loop_number, &record.mount) {
-            // A file system has its device for itself.
+            // A mounted file system has its device exclusively.
             (Some(number), Some(_)) => {
                 let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
                 loopdev::is_on(number, &record.file_name)
@@ -194,7 +193,7 @@ impl<'u> Undoing<'u> {
         }
     }
 
-    /// Another mount of what was undone, here or in another namespace.
+    /// Another mount of it, here or in another namespace.
     fn other(&self) -> Option<By> {
         let record = self.record().mount.as_ref()?;
         let is_it = |mount: &table::Mount| match record.device.or(self.record().fuse) {
@@ -350,7 +349,7 @@ impl Hands for Mount<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match &self.copy {
             Some(copy) => root_of(copy),
-            // As soon as it is unmounted the kernel has written it out.
+            // An unmount has the kernel write it out.
             None if !matches!(table::at(self.dir), Ok(Some(it)) if it == self.found) => {
                 return true;
             }
@@ -363,7 +362,7 @@ impl Hands for Mount<'_> {
                 return false;
             }
         };
-        // Not every file system has the device below flush its own.
+        // Not every file system flushes the device below it.
         let below = match above::device(self.undoing.record()) {
             Ok(device) => device.map(|(device, _)| device),
             Err(error) => {
@@ -375,8 +374,8 @@ impl Hands for Mount<'_> {
         self.undoing.flush(root) && below.is_none_or(|below| self.undoing.flush(below))
     }
 
-    /// A refusal because of users is believed only after [`BUSY_GRACE`]: indexers look at new
-    /// mounts for a moment, and a process that is just being started holds its parent's files.
+    /// A refusal as busy is believed only after [`BUSY_GRACE`]: indexers open new mounts for a
+    /// moment, and a process that is just being started holds its parent's files.
     fn unmount(&mut self) -> Unmounted {
         let begun = Instant::now();
         loop {
@@ -384,7 +383,7 @@ impl Hands for Mount<'_> {
                 Err(Errno::PERM) => unmount_by_helper(self.dir),
                 result => result,
             };
-            // Somebody else was faster.
+            // Another process was faster.
             if matches!(result, Ok(()) | Err(Errno::INVAL)) {
                 return Unmounted::Gone;
             }
@@ -416,14 +415,14 @@ impl Hands for Mount<'_> {
     }
 
     fn look(&mut self) -> Seen {
-        // From now on only others keep it.
+        // From now on only other users keep it.
         self.copy = None;
         self.undoing.look()
     }
 }
 
-/// Unmounts what a user without rights has mounted, by the set-user-id helper, which says no more
-/// than that it could not: users are the one cause for that.
+/// Unmounts a mount of a user without rights, by the set-user-id helper. It reports only failure,
+/// of which users of the mount are the one cause.
 fn unmount_by_helper(dir: &Path) -> Result<(), Errno> {
     let mut helper = Command::new("fusermount3");
     match helper.arg("-uq").arg("--").arg(dir).status() {
@@ -437,7 +436,7 @@ fn unmount_by_helper(dir: &Path) -> Result<(), Errno> {
 pub(crate) struct Device<'u> {
     pub undoing: Undoing<'u>,
     pub number: u32,
-    /// File systems on it that are mounted here, which is refused unless forced.
+    /// File systems on it that are mounted here; they prevent this unless forced.
     pub mounts: Vec<PathBuf>,
     /// Why it could not be cleared.
     pub error: Option<io::Error>,
@@ -491,14 +490,14 @@ impl Hands for Device<'_> {
     }
 }
 
-/// Time for a server to do something while it is waited for.
+/// Time limit for a server's progress while a step waits for it.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time limit for the kernel to let go of a FUSE file system that nobody has any more.
+/// Time limit for the kernel to release a FUSE file system that has no users left.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time limit for a server to end once nothing holds it.
 const END_MAX: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Time between looks at the other mount namespaces.
+/// Time between checks of the other mount namespaces.
 const LOOK_AROUND_AGAIN: Duration = Duration::from_millis(250);
 /// Time for which a mount must be busy to count as in use.
 const BUSY_GRACE: Duration = Duration::from_millis(500);

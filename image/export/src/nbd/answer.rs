@@ -1,10 +1,10 @@
-//! Serving one request: reads the device and says what to send, without knowing what a socket is.
+//! Serves one request: reads the device and composes the reply, independent of sockets.
 //!
 //! Why here: replies have rules of their own (how they may be split, where an error goes), and the
-//! fuzzer drives exactly the code that clients drive, with a [`Sink`] that is memory.
-//! Must stay true: bytes of the device leave only from inside `deliver`, that is, only when they
-//! are right; one request is answered by exactly one reply, whose last chunk carries `DONE`, or by
-//! the end of the connection.
+//! fuzzer drives the same code as clients do, with a [`Sink`] in memory.
+//! Must stay true: bytes of the device leave only from inside `deliver`, that is, only after their
+//! check. One request gets exactly one reply, whose last chunk carries `DONE`, or the connection
+//! ends.
 //! Any number of threads may call it at once, each with its own sink.
 //! Source: the NBD protocol document, "Structured reply types", "Request types".
 
@@ -16,35 +16,35 @@ use sidecore_format::source::{BlockSource, ReadError, WriteError};
 /// Destination of replies.
 pub(crate) trait Sink {
     /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may
-    /// come in between until a call without. The slices may be used only during the call. Must
+    /// come in between until a call without it. The slices may be used only during the call. Must
     /// return soon: a slow client's bytes are set aside.
     ///
     /// # Errors
     /// [`Gone`] when the client cannot be reached any more.
     fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Gone>;
 
-    /// Called outside `deliver`: sends what [`Self::send`] has set aside; may block for as long as
-    /// a client may take.
+    /// Called outside `deliver`: sends the bytes that [`Self::send`] has set aside; may block for
+    /// the client's time limit.
     ///
     /// # Errors
     /// [`Gone`] when the client cannot be reached any more.
     fn settle(&mut self) -> Result<(), Gone>;
 }
 
-/// The connection is of no use any more and must be closed.
+/// The connection is unusable and must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// The client left, or took no bytes for too long.
     Client,
-    /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so
-    /// but to close.
+    /// Half a simple reply was sent when the device failed; the protocol can report that only by
+    /// closing the connection.
     HalfReply,
 }
 
 /// Serves `work` from `source`.
 ///
 /// # Errors
-/// [`Gone`]: the connection must be closed; replies under way on other threads may end first.
+/// [`Gone`]: the connection must be closed; replies in progress on other threads may end first.
 pub(crate) fn answer(
     source: &dyn BlockSource,
     structured: bool,
@@ -78,7 +78,7 @@ pub(crate) fn answer(
             len,
         } => cache(source, structured, cookie, Range { offset, len }, sink)?,
         Work::Write { cookie, .. } => {
-            // Whoever has the payload writes it, and answers by `changed`.
+            // The function that receives the payload writes it, and replies by `changed`.
             refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
         }
         Work::Zero { cookie, .. } | Work::Trim { cookie, .. } | Work::Flush { cookie } => {
@@ -160,7 +160,7 @@ pub(crate) fn changed(
     sink.settle()
 }
 
-/// A stretch of the device that was checked against its size.
+/// A range of the device, checked against its size.
 #[derive(Clone, Copy)]
 struct Range {
     offset: u64,
@@ -172,8 +172,8 @@ impl Range {
         self.offset + u64::from(self.len)
     }
 
-    /// The first part of what begins at `offset`: at most `part_bytes` long and ending on a
-    /// multiple of `align` where that leaves anything.
+    /// The first part of the range from `offset`: at most `part_bytes` long and ending on a
+    /// multiple of `align` where that leaves any bytes.
     fn part(self, offset: u64, part_bytes: usize, align: u32) -> Self {
         let most = (self.end() - offset).min(part_bytes as u64);
         let end = offset + most;
@@ -244,7 +244,7 @@ fn read_in_chunks(
     Ok(())
 }
 
-/// Sends one content chunk, or gives the device's error back with nothing sent.
+/// Sends one content chunk, or returns the device's error with nothing sent.
 fn read_chunk(
     source: &dyn BlockSource,
     cookie: u64,
@@ -349,7 +349,7 @@ fn status(
     let mut open: Option<(u64, bool)> = None;
     let mut close = |from: u64, end: u64, zero: bool| {
         let at = 4 + 8 * count;
-        // What reads as zeros is not stored at all.
+        // A range of zeros is not stored at all.
         let flags = if zero { state::HOLE | state::ZERO } else { 0 };
         payload[at..at + 4].copy_from_slice(&((end - from) as u32).to_be_bytes());
         payload[at + 4..at + 8].copy_from_slice(&flags.to_be_bytes());
@@ -389,7 +389,7 @@ fn status(
 
 /// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths
 /// that are an integer multiple of 512 bytes where possible". Zeros shrink and data grows, which is
-/// always safe to say.
+/// always correct.
 fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
     let size_bytes = source.size_bytes();
     let extent = source.extent(offset);

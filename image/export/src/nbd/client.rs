@@ -1,11 +1,11 @@
-//! A small NBD client that measures a server: latency one at a time, requests per second with
-//! several under way.
+//! A small NBD client that measures a server: latency with one request at a time, requests per
+//! second with several in flight.
 //!
 //! Why here: `block bench` compares this server with others, so all must be driven by the same
-//! client, and one that costs little itself: one thread, one `recv` for as many replies as there
-//! are, one `send` for the requests that they free.
-//! Must stay true: it asks every server the same, in the same order (the offsets come from the
-//! seed).
+//! client, and one of low cost: one thread, one `recv` for all replies that have arrived, one
+//! `send` for the requests that they allow.
+//! Must stay true: it sends every server the same requests, in the same order (the offsets come
+//! from the seed).
 //! One thread uses a client; calls block until the server has answered or [`ANSWER_MAX`] is over.
 //! Source: the NBD protocol document.
 
@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 pub struct Load {
     /// Bytes in a request.
     pub block_bytes: u32,
-    /// Requests under way.
+    /// Requests in flight.
     pub depth: usize,
-    /// Stop after so many requests, at most [`REQUESTS_MAX`]...
+    /// Stop after this many requests, at most [`REQUESTS_MAX`]...
     pub requests_max: usize,
-    /// ... or after so long, whichever comes first.
+    /// ... or after this time, whichever comes first.
     pub time_max: Duration,
 }
 
@@ -129,7 +129,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads `dst.len()` bytes from `offset`, alone.
+    /// Reads `dst.len()` bytes from `offset`, as a single request.
     ///
     /// # Errors
     /// [`NbdError::Client`] when the server fails the read or breaks the protocol.
@@ -197,7 +197,7 @@ impl Client {
         self.send(&bytes)
     }
 
-    /// Reads replies to an option up to the last; whether it was granted.
+    /// Reads replies to an option up to the last; returns whether it was granted.
     fn option_replies(&mut self, option: u32) -> Result<bool, NbdError> {
         for _ in 0..OPTION_REPLIES_MAX {
             let head = self.take(OPTION_REPLY_BYTES)?;
@@ -256,7 +256,7 @@ impl Client {
                 self.send(&out)?;
                 out.clear();
             }
-            // One reply at least, then as many as have come with it.
+            // At least one reply, then as many as have arrived with it.
             loop {
                 let message = self.message(|_| load.block_bytes)?;
                 self.data(message.data_bytes as usize, None)?;
@@ -282,8 +282,8 @@ impl Client {
         Ok(measured(latencies_ns, bytes, wall_s))
     }
 
-    /// The head of the next reply or chunk; its data, `data_bytes` long, comes next. An error is an
-    /// error.
+    /// The head of the next reply or chunk; its data, `data_bytes` long, follow. A reply with an
+    /// error is an `Err`.
     fn message(&mut self, simple_len: impl Fn(u64) -> u32) -> Result<Message, NbdError> {
         if !self.structured {
             let (error, cookie) = self.with(wire::SIMPLE_REPLY_BYTES, |mut fields| {
@@ -337,7 +337,7 @@ impl Client {
         Ok(message)
     }
 
-    /// Takes `count` bytes of data, into `dst` or nowhere.
+    /// Receives `count` bytes of data, into `dst` or discarded.
     fn data(&mut self, count: usize, mut dst: Option<&mut [u8]>) -> Result<(), NbdError> {
         let mut done = 0;
         while done < count {
@@ -354,7 +354,7 @@ impl Client {
         Ok(())
     }
 
-    /// Looks at the next `count` bytes, at most [`CHUNK_BYTES`], and takes them.
+    /// Passes the next `count` bytes, at most [`CHUNK_BYTES`], to `look`, and consumes them.
     fn with<T>(
         &mut self,
         count: usize,
@@ -412,7 +412,7 @@ impl Client {
 struct Message {
     cookie: u64,
     data_bytes: u32,
-    /// Zeros that do not travel.
+    /// Zeros that are not transferred.
     hole_bytes: u32,
     offset: Option<u64>,
     done: bool,
@@ -449,7 +449,7 @@ fn measured(mut latencies_ns: Vec<u32>, bytes: u64, wall_s: f64) -> Measured {
     }
 }
 
-/// The most requests under way.
+/// The most requests in flight.
 pub const DEPTH_MAX: usize = 256;
 /// The most requests in one measurement.
 pub const REQUESTS_MAX: usize = 4 << 20;

@@ -1,17 +1,17 @@
-//! One connection: the workers that share it, leader and followers.
+//! One connection, shared by workers in the leader/followers pattern.
 //!
 //! Why here: this is the fast path. At queue depth 1 one thread receives, reads the device and
-//! replies, with no other thread involved; at greater depth every worker does that, and none waits
+//! replies, with no other thread involved. At greater depth every worker does that, and none waits
 //! for another.
-//! How: a worker that has nothing to do takes the *lead* (the read lock) and receives; it parses
-//! one request, lets go of the lead and serves the request itself. Only if whole requests are left
-//! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
-//! microseconds); otherwise whoever is done first takes it.
-//! Of a write the leader receives the payload before it lets go; one of more than [`PAYLOAD_BYTES`]
-//! it writes piece by piece, so that no client has more memory than that for each worker.
+//! How: an idle worker takes the *lead* (the read lock) and receives. It parses one request,
+//! releases the lead and serves the request itself. Only if whole requests are left in its buffer
+//! does it call a parked follower to take the lead at once (a wake-up costs several microseconds);
+//! otherwise the first worker that is done takes it. The leader receives a write's payload before
+//! it releases the lead. A payload of more than [`PAYLOAD_BYTES`] it writes piece by piece, so that
+//! no client takes more memory than that for each worker.
 //! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
-//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost;
-//! nobody reads the device or sends while holding the lead, or writes but for those long payloads.
+//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost. The
+//! leader neither reads the device nor sends, and writes only those long payloads.
 //! Source: own; the leader/followers pattern.
 
 use super::answer::{Gone, answer, changed};
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     ended: AtomicBool,
 }
 
-/// The receiving half; who holds its lock leads.
+/// The receiving half; the holder of its lock leads.
 struct Reader {
     session: Session,
     buffer: Box<[u8]>,
@@ -50,18 +50,18 @@ struct Reader {
     end: usize,
 }
 
-/// Who is parked.
+/// The parked workers.
 #[derive(Default)]
 struct Turn {
     parked: usize,
-    /// Calls that no parked worker has answered yet.
+    /// Calls that no parked worker has taken yet.
     calls: usize,
     /// Workers that have not ended.
     workers: usize,
 }
 
 impl Connection {
-    /// A connection whose handshake is done; `rest` is what was received behind it, at most
+    /// A connection whose handshake is done; `rest` holds the bytes received after it, at most
     /// [`BUFFER_BYTES`].
     pub(super) fn new(
         socket: Arc<OwnedFd>,
@@ -96,11 +96,11 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection ends and every reply under way is sent. The calling thread is
-    /// the first worker; others join when they are needed.
+    /// Serves until the connection ends and every reply in progress is sent. The calling thread is
+    /// the first worker; others are started when they are needed.
     pub(super) fn serve(self: &Arc<Self>) {
-        // Also when the device panics here: whoever counts clients must not count this one as gone
-        // while others still work for it.
+        // Also when the device panics here: the client count must not drop while other workers
+        // still serve this client.
         let _wait = WaitOnDrop(self);
         self.work();
     }
@@ -108,8 +108,8 @@ impl Connection {
     fn work(self: &Arc<Self>) {
         let mut outlet = Outlet::new(self.socket.as_fd(), &self.writer, self.patience);
         // Whatever ends this worker, a panic of the device included, must not leave the others
-        // waiting for it; and it must be at an end before the outlet lets go of the write lock, for
-        // it may have sent half a message.
+        // waiting for it. It must count as ended before the outlet releases the write lock, for it
+        // may have sent half a message.
         let _end = EndOnDrop(self);
         let mut payload = Vec::new();
         while let Some(mut reader) = self.take_lead() {
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// The lead, or `None` when the connection has ended. Parks while someone else leads.
+    /// The lead, or `None` when the connection has ended. Parks while another worker leads.
     fn take_lead(&self) -> Option<MutexGuard<'_, Reader>> {
         loop {
             // Pairs with the store in `end`; a worker that misses it finds the socket at its end.
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Gets someone else to take the lead: a parked worker, or a new one while there are too few.
+    /// Gets another worker to take the lead: a parked one, or a new one while there are too few.
     fn call_follower(self: &Arc<Self>) {
         let mut turn = self.turn.lock();
         if turn.parked > turn.calls {
@@ -218,14 +218,14 @@ impl Connection {
                 .name(name)
                 .spawn(move || follower.work());
             if started.is_err() {
-                // The workers that are there go on; the next call tries again.
+                // The existing workers continue; the next call tries again.
                 self.turn.lock().workers -= 1;
                 self.called.notify_all();
             }
         }
     }
 
-    /// Nothing more is received; replies under way are still sent.
+    /// Stops receiving; replies in progress are still sent.
     fn end(&self) {
         // Pairs with the loads in `take_lead`; under `turn`, so that no worker parks on the old
         // value.
@@ -277,16 +277,16 @@ struct Arrival {
     earlier: Result<(), WriteError>,
 }
 
-/// Why nothing more is received.
+/// The reason why receiving ended.
 enum End {
-    /// The client left as it may.
+    /// The client disconnected in order.
     Left,
-    /// It did something that makes no sense, or stopped within a request.
+    /// It violated the protocol, or stopped within a request.
     Fault(&'static str),
 }
 
 impl Reader {
-    /// Receives until there is something to do.
+    /// Receives until a request is complete.
     fn next(&mut self, connection: &Connection) -> Result<Work, End> {
         loop {
             match self.session.next(&self.buffer[self.start..self.end]) {
@@ -332,7 +332,7 @@ impl Reader {
         }
     }
 
-    /// Fills `out` with what was received already and what comes.
+    /// Fills `out` with bytes that were received already, then with new ones.
     fn fill(&mut self, connection: &Connection, out: &mut [u8]) -> Result<(), End> {
         let there = (self.end - self.start).min(out.len());
         out[..there].copy_from_slice(&self.buffer[self.start..self.start + there]);
@@ -354,8 +354,8 @@ impl Reader {
         self.session.has_next(&self.buffer[self.start..self.end])
     }
 
-    /// Waits for more input, asleep: looking for it for 8 to 50 us first made no request faster and
-    /// cost half as much CPU time again.
+    /// Waits for more input, asleep: polling for 8 to 50 us first made no request faster and cost
+    /// half as much CPU time again.
     fn receive(&mut self, connection: &Connection) -> Result<(), End> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

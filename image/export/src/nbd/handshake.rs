@@ -1,8 +1,7 @@
 //! The server's side of the handshake: fixed newstyle, options in, option replies out.
 //!
-//! Why here: it is the part of the protocol that has state before any byte of the device may
-//! travel. It does no I/O:
-//! bytes in, bytes out, so that it can be fuzzed and replayed.
+//! Why here: it is the part of the protocol that has state before any byte of the device is sent.
+//! It does no I/O: bytes in, bytes out, so that it can be fuzzed and replayed.
 //! Must stay true: one call consumes at most one option and writes at most [`REPLY_BYTES_MAX`]; no
 //! option makes the server allocate more than [`OPTION_DATA_BYTES_MAX`].
 //! One thread per connection calls it.
@@ -17,18 +16,18 @@ use super::wire::{
 pub(crate) struct Export {
     /// Its name; clients may also ask for the empty name, the default export.
     pub name: String,
-    /// Text for people (`NBD_INFO_DESCRIPTION`).
+    /// Text for users (`NBD_INFO_DESCRIPTION`).
     pub description: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// The request size that serves best: a power of two, at least 512.
+    /// The preferred request size: a power of two, at least 512.
     pub preferred_bytes: u32,
-    /// True where it takes writes.
+    /// True if it takes writes.
     pub writable: bool,
 }
 
 impl Export {
-    /// An export of `size_bytes` with the names cut to what the protocol allows.
+    /// An export of `size_bytes` with the names cut to the protocol's limits.
     #[must_use]
     pub(crate) fn new(
         name: &str,
@@ -56,7 +55,7 @@ impl Export {
         }
     }
 
-    /// The same export, which takes writes best in multiples of `grain_bytes`.
+    /// The same export, writable, with writes preferred in multiples of `grain_bytes`.
     #[must_use]
     pub(crate) fn taking_writes(mut self, grain_bytes: u32) -> Self {
         self.writable = true;
@@ -82,24 +81,24 @@ pub(crate) struct Terms {
 /// Outcome of one step of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// At least this many bytes of input must be there before another step can be made.
+    /// At least this many bytes of input are needed for another step.
     Need(usize),
-    /// This many bytes of input are used up; go on.
+    /// This many bytes of input are consumed; continue.
     Used(usize),
-    /// This many bytes are used up; TLS begins behind them, and the options behind that.
+    /// This many bytes are consumed; TLS begins behind them, and the options behind that.
     StartTls(usize),
-    /// This many bytes are used up, and requests follow.
+    /// This many bytes are consumed, and requests follow.
     Begin(usize, Terms),
-    /// The session is over; send what was written, then close.
+    /// The session is over; send the output, then close.
     Close(Ending),
 }
 
 /// Why a handshake ended without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The client said `NBD_OPT_ABORT`.
+    /// The client sent `NBD_OPT_ABORT`.
     Aborted,
-    /// `NBD_OPT_EXPORT_NAME` with a name that is not here; the protocol has no other answer than to
+    /// `NBD_OPT_EXPORT_NAME` with an unknown name; the protocol allows no other answer than to
     /// close.
     NoSuchExport,
     /// The client broke a rule of the protocol.
@@ -124,9 +123,9 @@ pub(crate) struct Handshake {
 enum Tls {
     /// The server has none.
     Absent,
-    /// Nothing but TLS may come next.
+    /// Only TLS may come next.
     Required,
-    /// It is there.
+    /// It has begun.
     Begun,
 }
 
@@ -151,7 +150,7 @@ impl Handshake {
         }
     }
 
-    /// A handshake with clients that have to begin with TLS.
+    /// A handshake with clients that must begin with TLS.
     #[must_use]
     pub(crate) fn requiring_tls() -> Self {
         Self {
@@ -168,7 +167,7 @@ impl Handshake {
         out.extend_from_slice(&flags.to_be_bytes());
     }
 
-    /// Looks at `input`, writes any answer to `out` and says how much of the input it used.
+    /// Examines `input`, writes any reply to `out`, and returns how much of the input was consumed.
     pub(crate) fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
         if self.skip_bytes > 0 {
             if input.is_empty() {
@@ -302,7 +301,7 @@ impl Handshake {
         self.used(used)
     }
 
-    /// Counts an option that leaves the handshake where it is.
+    /// Counts an option that does not change the state of the handshake.
     fn used(&mut self, bytes: usize) -> Step {
         self.options += 1;
         if self.options > OPTIONS_MAX {
@@ -422,7 +421,7 @@ fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
     answer(out, option::LIST, reply::ACK, &[]);
 }
 
-/// Answers `INFO` or `GO`; the name that was asked for where it is ours.
+/// Replies to `INFO` or `GO`; returns the requested name if it is ours.
 fn describe<'d>(
     export: &Export,
     option: u32,
@@ -460,7 +459,7 @@ fn describe<'d>(
             &[&kind, export.description.as_bytes()],
         );
     }
-    // The sizes are sent even where nobody asked: a client may ignore them, and gains by them.
+    // The sizes are sent even unasked: a client may ignore them, and is faster with them.
     let kind = info::BLOCK_SIZE.to_be_bytes();
     let [least, best, most] =
         [1, export.preferred_bytes, REQUEST_LEN_MAX].map(|size: u32| size.to_be_bytes());
@@ -469,7 +468,7 @@ fn describe<'d>(
     Some(name)
 }
 
-/// The kinds of information that a client asked for, as a set.
+/// The kinds of information that a client requested, as a set.
 #[derive(Clone, Copy)]
 struct Asked(u8);
 
@@ -494,7 +493,7 @@ fn info_request(data: &[u8]) -> Option<(&str, Asked)> {
     fields.is_empty().then_some((name, asked))
 }
 
-/// Reads the data of the metadata options: the export's name, and whether `base:allocation` was
+/// Reads the data of the metadata options: the export's name, and whether `base:allocation`
 /// matched.
 fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
     let mut fields = Fields(data);
@@ -504,8 +503,8 @@ fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
     let mut matched = count == 0 && !selects;
     for _ in 0..count {
         let query = fields.string()?;
-        // A query that is not of the form namespace:leaf is malformed; `base:` alone asks a list
-        // for the whole namespace.
+        // A query that is not of the form namespace:leaf is malformed; `base:` alone requests a
+        // list of the whole namespace.
         query.split_once(':')?;
         matched |= query == ALLOCATION_CONTEXT || (!selects && query == "base:");
     }
@@ -531,11 +530,11 @@ fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
-/// The longest request: what clients take for granted where nothing was said.
+/// The longest request: the size that clients assume by default.
 pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
-/// The most data of one option that is looked at.
+/// The most data of one option that is examined.
 pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
-/// The most data of one option that is read past to say that it was too much.
+/// The most data of one option that is skipped to report that it is too long.
 pub(crate) const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
 /// The most options in one handshake.
 pub(crate) const OPTIONS_MAX: u32 = 256;

@@ -1,7 +1,7 @@
-//! Addresses of the server, and sockets that listen there.
+//! Addresses of the server, and its listening sockets.
 //!
-//! Why here: a Unix socket's file outlives a server that was killed; telling a dead one from a live
-//! one, without two servers taking the same path, needs care once.
+//! Why here: a Unix socket's file outlives a server that was killed. Distinguishing a dead server's
+//! socket from a live one, without two servers taking the same path, is done in one place.
 //! Must stay true: a file that is not a dead server's socket is never removed; on drop only our own
 //! file is.
 //! Source: `unix(7)`; RFC 3986 section 3.2.2 for `[IPv6]:PORT`.
@@ -59,7 +59,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) enum Listener {
     Unix(UnixListener, SocketFile),
@@ -88,7 +88,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Address it listens on, with the port that was taken.
+    /// Address it listens on, with the port that was assigned.
     pub(super) fn address(&self) -> Address {
         match self {
             Self::Unix(_, file) => Address::Unix(file.path.clone()),
@@ -112,7 +112,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
                 stream.set_nonblocking(false)?;
-                // Replies are whole messages; holding one back for company only costs time.
+                // Replies are whole messages; delaying one to merge it with others only costs time.
                 stream.set_nodelay(true)?;
                 // A client whose machine is gone must not keep its place for ever.
                 rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
@@ -130,7 +130,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// True for those for whom room is kept: root and the server's own user.
+    /// True for the users with reserved places: root and the server's own user.
     pub(super) fn is_preferred(self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         matches!(self, Self::User(uid) if uid == 0 || uid == own)
@@ -146,7 +146,7 @@ impl AsFd for Listener {
     }
 }
 
-/// The file that a Unix socket is reached by; removed on drop while it is still ours.
+/// The file of a Unix socket; removed on drop while it is still ours.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -156,7 +156,7 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // It can only be gone already, which is what we want.
+            // It can only be gone already, which is the goal.
             let _ = remove_named(&self.path);
         }
     }
@@ -202,7 +202,7 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
     Ok((listener, file))
 }
 
-/// Removes the socket of a server that is no more.
+/// Removes the socket of a dead server.
 fn remove_dead(path: &Path) -> Result<(), NbdError> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if !is_socket {
@@ -221,7 +221,7 @@ fn remove_dead(path: &Path) -> Result<(), NbdError> {
                 reason: format!("cannot remove a dead server's socket: {error}"),
             })
         }
-        // A live server that is too busy to accept says EAGAIN; it is alive all the same.
+        // A live server that is too busy to accept returns EAGAIN.
         _ => Err(NbdError::InUse {
             path: path.to_owned(),
         }),

@@ -1,20 +1,20 @@
 //! Network block device (newstyle), our own; writes where the source takes them.
 //!
-//! Why here: NBD is the export that works on every machine, without privilege and without a module:
-//! `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
+//! Why here: NBD is the export that works on every machine, without privileges and without a
+//! module: `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
 //!
 //! Two halves. The core does no I/O and is deterministic: bytes in, bytes out.
 //! - `wire`: numbers and layouts.
 //! - `handshake`: options and their replies.
-//! - `session`: requests, judged.
-//! - `answer`: what one request reads and sends.
+//! - `session`: validates requests.
+//! - `answer`: reads and replies for one request.
 //!
 //! The export has the sockets and the threads:
 //! - `listen`: addresses, stale sockets; `server`: accepting, limits, stopping;
-//! - `connection`: the workers of a connection; `outlet`: sending; `tls`: what carries for them.
+//! - `connection`: the workers of a connection; `outlet`: sending; `tls`: the relay thread.
 //! - [`client`]: a small client that measures any NBD server.
 //!
-//! Must stay true: no thread that inflates for others ever waits for a client.
+//! Must stay true: no thread that decompresses for others ever waits for a client.
 //! Not supported: extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 
@@ -40,17 +40,17 @@ pub use tls::Tls;
 
 use std::path::PathBuf;
 
-/// Why the server cannot run, or a client cannot go on.
+/// Errors of a server, or of a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// An address that makes no sense.
+    /// An address that is not valid.
     #[error("`{text}` is no address to serve at; write unix:PATH or tcp:HOST:PORT")]
     Address {
         /// The text given.
         text: String,
     },
-    /// An address that cannot be listened at.
+    /// An address at which the server cannot listen.
     #[error("cannot listen at {address}: {reason}")]
     Listen {
         /// The address.
@@ -77,7 +77,7 @@ pub enum NbdError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// Something else has the path.
+    /// Another kind of file is at the path.
     #[error(
         "{} exists and is no socket; it is left alone: serve at another path", .path.display()
     )]
@@ -85,7 +85,7 @@ pub enum NbdError {
         /// The path.
         path: PathBuf,
     },
-    /// The operating system refused something that serving needs.
+    /// The operating system refused something that the server needs.
     #[error("cannot serve: {what}: {reason}")]
     System {
         /// The operation that failed.
@@ -93,7 +93,7 @@ pub enum NbdError {
         /// The operating system's error.
         reason: String,
     },
-    /// A server that our client measures did something wrong.
+    /// A measured server violated the protocol.
     #[error("the NBD server at {server} {what}")]
     Client {
         /// The server's address.

@@ -1,11 +1,11 @@
 //! The sending half of a connection: a [`Sink`] over a socket that several threads share.
 //!
-//! Why here: it is where a slow client is kept from harming others. Replies leave straight from the
-//! device's cache, with one system call for header and pieces. A client that takes nothing for
-//! [`PINNED_WAIT_MAX`] gets the rest of *its* reply copied aside, so that the cache's memory is
-//! free again, and is waited for outside `deliver`.
-//! Must stay true: what is set aside is never more than one message per worker; messages of
-//! different threads never mix (the write lock is held from a message's first byte to its last).
+//! Why here: it keeps a slow client from harming others. Replies are sent straight from the
+//! device's cache, with one system call for header and pieces. If a client takes nothing for
+//! [`PINNED_WAIT_MAX`], the rest of *its* reply is copied aside, so that the cache's memory is free
+//! again, and the wait continues outside `deliver`.
+//! Must stay true: at most one message per worker is set aside; messages of different threads never
+//! mix (the write lock is held from a message's first byte to its last).
 //! Every worker of a connection has one; the lock is theirs together.
 //! Source: own; `sendmsg(2)`, `socket(7)` (SO_SNDTIMEO: a blocked send gives back what it sent so
 //! far).
@@ -19,7 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
-/// One worker's way to the client.
+/// One worker's sender to the client.
 pub(super) struct Outlet<'c> {
     socket: BorrowedFd<'c>,
     lock: &'c Mutex<()>,
@@ -31,8 +31,8 @@ pub(super) struct Outlet<'c> {
 }
 
 impl<'c> Outlet<'c> {
-    /// A way through `socket`, which must have SO_SNDTIMEO set to [`PINNED_WAIT_MAX`]. A client
-    /// that takes no byte for `patience` is given up.
+    /// A sender on `socket`, which must have SO_SNDTIMEO set to [`PINNED_WAIT_MAX`]. A client that
+    /// takes no byte for `patience` is given up.
     pub(super) fn new(socket: BorrowedFd<'c>, lock: &'c Mutex<()>, patience: Duration) -> Self {
         Self {
             socket,
@@ -44,7 +44,8 @@ impl<'c> Outlet<'c> {
         }
     }
 
-    /// Sends as much as the client takes within the socket's time limit; the number of bytes.
+    /// Sends as much as the client takes within the socket's time limit; returns the number of
+    /// bytes.
     fn push(&self, head: &[u8], pieces: &[&[u8]]) -> Result<usize, Gone> {
         let total = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut sent = 0;
@@ -72,7 +73,7 @@ impl<'c> Outlet<'c> {
         Ok(sent)
     }
 
-    /// Copies what `sent` bytes leave over.
+    /// Copies the bytes after the first `sent` ones.
     fn set_aside(&mut self, head: &[u8], pieces: &[&[u8]], sent: usize) {
         let mut skip = sent;
         for piece in std::iter::once(&head).chain(pieces) {
@@ -115,7 +116,7 @@ impl Sink for Outlet<'_> {
             return Ok(());
         }
         if self.held.is_none() {
-            // Whoever holds the lock gives its client up after the same patience.
+            // The holder of the lock gives its client up after the same patience.
             let guard = self.lock.try_lock_for(self.patience * 2);
             self.held = Some(guard.ok_or(Gone::Client)?);
         }
@@ -136,7 +137,7 @@ impl Sink for Outlet<'_> {
     }
 }
 
-/// Time limit for a client to keep bytes of the cache from being reused.
+/// Time limit for a client to keep slots of the cache from being reused.
 pub(super) const PINNED_WAIT_MAX: Duration = Duration::from_millis(50);
 /// The most slices in one system call.
 const SLICES_MAX: usize = 64;

@@ -1,11 +1,10 @@
 //! The server: accepts clients, keeps them within bounds, and stops cleanly.
 //!
-//! Why here: everything that happens once per client or once per server, as against once per
-//! request.
-//! Must stay true: no more than [`Options::clients_max`] clients are served at a time; those in the
-//! handshake are limited apart from these, and of one peer more narrowly ([`Reception`]); every
-//! client has its own threads, so that none can hold up another; when [`Server::run`] returns, no
-//! thread of ours is left inside the source, or it has been said that one is.
+//! Why here: everything that happens once per client or once per server, not once per request.
+//! Must stay true: no more than [`Options::clients_max`] clients are served at a time. Clients in
+//! the handshake are limited separately, and those of one peer more strictly ([`Reception`]). Every
+//! client has its own threads, so that none can delay another. When [`Server::run`] returns, no
+//! thread of ours is left inside the source, or a warning was logged that one is.
 //! One thread calls `run`; any thread (or a signal's) may call [`Stopper::stop`].
 //! Source: the NBD protocol document, "Terminating the transmission phase".
 
@@ -30,29 +29,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Options of a server. `Options::default()` is right for most.
+/// Options of a server. `Options::default()` suits most uses.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The export's name; clients may always ask for the empty name.
     pub name: String,
-    /// Description that `nbdinfo` shows beside it.
+    /// Description that `nbdinfo` shows next to it.
     pub description: String,
-    /// Clients that are served at a time; one more is turned away. Those of one network or user
+    /// Clients that are served at a time; further ones are rejected. Those of one network or user
     /// take three quarters of the places at most, except root and the server's own user.
     pub clients_max: usize,
     /// Threads that one connection may use. One is started with it, the others when requests pile
     /// up.
     pub workers_max: usize,
     /// Time for which a client may take no bytes of a reply, or stop within a request, before it is
-    /// given up.
+    /// disconnected.
     pub patience: Duration,
     /// Time limit for the handshake.
     pub handshake_max: Duration,
-    /// Time limit for replies under way when [`Server::run`] is told to stop.
+    /// Time limit for replies in progress when [`Server::run`] is stopped.
     pub stop_max: Duration,
     /// A socket's send buffer in bytes (doubled by the kernel for its own use).
     pub send_buffer_bytes: usize,
-    /// TLS, without which no client is served then.
+    /// TLS; with it, clients without TLS are refused.
     pub tls: Option<Tls>,
 }
 
@@ -87,7 +86,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Tells the server to stop: no new clients, replies under way are finished. Does not wait.
+    /// Tells the server to stop: no new clients, replies in progress are finished. Does not wait.
     pub fn stop(&self) {
         // An eventfd refuses a write only when its counter is full, and then the server is awake
         // already.
@@ -109,7 +108,7 @@ impl Server {
     /// Listens at every address.
     ///
     /// # Errors
-    /// [`NbdError`] when an address is taken or cannot be listened at; then it listens at none.
+    /// [`NbdError`] when an address is taken or not usable; then it listens at none.
     pub fn bind(
         source: Arc<dyn BlockSource>,
         addresses: &[Address],
@@ -158,7 +157,7 @@ impl Server {
         })
     }
 
-    /// Addresses it listens on; a port 0 has become the port that was taken.
+    /// Addresses on which it listens; a port 0 is replaced by the actual port.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         self.listeners.iter().map(Listener::address).collect()
@@ -216,7 +215,7 @@ impl Server {
                     Ok((socket, peer)) => self.shared.welcome(socket, peer),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        // Out of descriptors, say: the client stays in the queue.
+                        // For lack of descriptors, for example: the client stays in the queue.
                         tracing::warn!("cannot accept an NBD client: {error}");
                         if self.shared.reception.could_not_accept(error).is_err() {
                             std::thread::sleep(ACCEPT_PAUSE);
@@ -230,7 +229,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Gives a client a thread, or turns it away.
+    /// Starts a thread for a client, or rejects it.
     fn welcome(self: &Arc<Self>, socket: OwnedFd, peer: Peer) {
         let socket = Arc::new(socket);
         let served = self.reception.served();
@@ -260,13 +259,14 @@ impl Shared {
     fn serve(&self, socket: Arc<OwnedFd>, number: u64) {
         let mut carrier = None;
         self.speak(socket, number, &mut carrier);
-        // It still has what the client has not taken.
+        // The relay thread still has bytes that the client has not taken.
         if let Some(carrier) = carrier {
             let _ = carrier.join();
         }
     }
 
-    /// As [`Self::serve`], until the server has sent all; `carrier` is the thread that TLS takes.
+    /// As [`Self::serve`], until the server has sent everything; `carrier` is the relay thread of
+    /// TLS.
     fn speak(&self, socket: Arc<OwnedFd>, number: u64, carrier: &mut Option<JoinHandle<()>>) {
         let began = Instant::now();
         let Some((socket, session, rest)) = self.handshake(socket, number, carrier) else {
@@ -285,8 +285,8 @@ impl Shared {
     }
 
     fn tune(&self, socket: &OwnedFd) -> Result<(), Errno> {
-        // The second is for those who may not go past the system's limit; a smaller buffer still
-        // serves.
+        // The second call is for processes that may not exceed the system's limit; a smaller buffer
+        // still works.
         let bytes = self.options.send_buffer_bytes;
         let _ = sockopt::set_socket_send_buffer_size_force(socket, bytes)
             .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes));
@@ -294,8 +294,8 @@ impl Shared {
         sockopt::set_socket_timeout(socket, Timeout::Recv, Some(self.options.patience))
     }
 
-    /// Speaks with the client until it may send requests; the socket that they come from, which is
-    /// another one with TLS, and the bytes that it has sent already.
+    /// Negotiates with the client until it may send requests. Returns the socket of its requests,
+    /// which is another one with TLS, and the bytes that it has sent already.
     fn handshake(
         &self,
         mut socket: Arc<OwnedFd>,
@@ -333,7 +333,7 @@ impl Shared {
                     return Some((socket, session, input));
                 }
                 Step::StartTls(used) => {
-                    // Whoever stands between could have put it there, to be taken for the client's.
+                    // A man in the middle could have sent it, to be taken for the client's.
                     if input.len() > used {
                         let what = "it sent something in plain behind the start of TLS";
                         tracing::warn!("NBD client {number}: {what}; closing it");
@@ -369,12 +369,12 @@ impl Shared {
         }
     }
 
-    /// Waits for clients to get their replies, and cuts off those that do not take them in time.
+    /// Waits until clients have their replies, and disconnects those that do not take them in time.
     fn see_clients_off(&self) {
         let deadline = Instant::now() + self.options.stop_max;
         let mut clients = self.clients.lock();
         for socket in clients.values() {
-            // What was received is still served; then the connection is at its end.
+            // Received requests are still served; then the connection ends.
             let _ = shutdown(&**socket, Shutdown::Read);
         }
         while !clients.is_empty() {
@@ -453,7 +453,7 @@ fn receive(socket: &OwnedFd, needed: usize, input: &mut Vec<u8>, deadline: Insta
 
 fn left_until(deadline: Instant) -> Option<Duration> {
     let left = deadline.checked_duration_since(Instant::now())?;
-    // The kernel takes 0 for "for ever".
+    // The kernel takes 0 for no limit.
     (left >= Duration::from_millis(1)).then_some(left)
 }
 
@@ -463,7 +463,7 @@ const CLIENTS_MAX: usize = 64;
 const WORKERS_MAX: usize = 8;
 /// A socket's send buffer.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
-/// Interval between looks for idle memory.
+/// Interval of the search for idle memory.
 const TICK: Duration = Duration::from_secs(1);
 /// Time without use after which memory is given back.
 const IDLE_MIN: Duration = Duration::from_secs(10);
@@ -471,8 +471,8 @@ const IDLE_MIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for closed connections to be noticed.
 const CUT_OFF_MAX: Duration = Duration::from_millis(200);
-/// Bytes received at once in the handshake: what follows it in the same segment must fit a
-/// connection's buffer.
+/// Bytes received at once in the handshake: a request in the same segment must fit a connection's
+/// buffer.
 const HANDSHAKE_RECV_BYTES: usize = 1024;
 const _: () = assert!(HANDSHAKE_RECV_BYTES <= BUFFER_BYTES);
 const _: () = assert!(OPTION_BYTES + OPTION_DATA_BYTES_MAX < 64 << 10);

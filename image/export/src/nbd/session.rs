@@ -1,11 +1,11 @@
-//! Requests of the transmission phase: bytes in, checked work out.
+//! Requests of the transmission phase: bytes in, validated commands out.
 //!
-//! Why here: every rule that a request can break is judged in one place, before anything is read
-//! from the device; what comes out can be served without looking again. No I/O: it can be fuzzed
-//! and replayed.
-//! Must stay true: all [`Work`] lies inside the device; what travels or is fetched is no longer
-//! than [`REQUEST_LEN_MAX`]; nothing changes an export that takes no writes; one call uses up at
-//! most one request.
+//! Why here: every rule that a request can break is checked in one place, before anything is read
+//! from the device; its output can be served without further checks. No I/O: it can be fuzzed and
+//! replayed.
+//! Must stay true: all [`Work`] lies inside the device. Transfers and prefetches are no longer than
+//! [`REQUEST_LEN_MAX`]. No command changes a read-only export. One call consumes at most one
+//! request.
 //! The thread that holds the connection's read lock calls it.
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
 //! values".
@@ -13,7 +13,7 @@
 use super::handshake::{REQUEST_LEN_MAX, Terms};
 use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
 
-/// A request that may be served as it stands.
+/// A request that passed all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Send these bytes.
@@ -27,7 +27,7 @@ pub(crate) enum Work {
         /// One content chunk only.
         whole: bool,
     },
-    /// Say where data and zeros are.
+    /// Report the extents of data and zeros.
     Status {
         /// The client's mark.
         cookie: u64,
@@ -38,7 +38,7 @@ pub(crate) enum Work {
         /// One extent only.
         one: bool,
     },
-    /// Bring these bytes into the cache.
+    /// Read these bytes into the cache.
     Cache {
         /// The client's mark.
         cookie: u64,
@@ -47,7 +47,7 @@ pub(crate) enum Work {
         /// Bytes; may be 0.
         len: u32,
     },
-    /// Replace these bytes by the payload, which follows the request and is the caller's to take.
+    /// Replace these bytes by the payload, which follows the request; the caller receives it.
     Write {
         /// The client's mark.
         cookie: u64,
@@ -66,12 +66,12 @@ pub(crate) enum Work {
         offset: u64,
         /// Bytes; may be 0, or more than of any other request.
         len: u32,
-        /// Zeros are to be written.
+        /// Zeros must be written, not a hole.
         no_hole: bool,
         /// Answer once they are durable.
         durable: bool,
     },
-    /// Forget these bytes.
+    /// Discard these bytes.
     Trim {
         /// The client's mark.
         cookie: u64,
@@ -82,23 +82,23 @@ pub(crate) enum Work {
         /// Answer once it is durable.
         durable: bool,
     },
-    /// Make durable whatever was answered before.
+    /// Make all answered writes durable.
     Flush {
         /// The client's mark.
         cookie: u64,
     },
-    /// Say no.
+    /// Reply with an error.
     Refuse(Refusal),
 }
 
-/// Why a request is not served.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The client's mark.
     pub cookie: u64,
     /// One of [`errno`].
     pub error: u32,
-    /// For people; travels where the reply has room for it.
+    /// For users; sent where the reply has room for it.
     pub why: &'static str,
 }
 
@@ -107,13 +107,13 @@ pub(crate) struct Refusal {
 pub(crate) enum Next {
     /// Not enough input for a request.
     Need,
-    /// This many bytes are used up and ask for nothing (a refused write's payload).
+    /// This many bytes are consumed without a command (a refused write's payload).
     Used(usize),
-    /// This many bytes are used up and ask for this.
+    /// This many bytes are consumed, and this is their command.
     Work(usize, Work),
-    /// The client takes its leave: answer what is under way, then close.
+    /// NBD_CMD_DISC: finish the replies in progress, then close.
     Disconnect,
-    /// The stream makes no sense any more: close.
+    /// The stream violates the protocol: close.
     Violation(&'static str),
 }
 
@@ -122,14 +122,14 @@ pub(crate) enum Next {
 pub(crate) struct Session {
     terms: Terms,
     size_bytes: u64,
-    /// The largest read that travels as one content chunk.
+    /// The largest read that is sent as one content chunk.
     whole_max: u32,
     writable: bool,
     skip_bytes: u64,
 }
 
 impl Session {
-    /// A session on a device of `size_bytes` whose reads travel unfragmented up to `whole_max`
+    /// A session on a device of `size_bytes` whose reads are sent unfragmented up to `whole_max`
     /// bytes.
     #[must_use]
     pub(crate) fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
@@ -155,7 +155,7 @@ impl Session {
         self.terms
     }
 
-    /// True when `input` begins with something that [`Self::next`] can use.
+    /// True when `input` begins with a complete item for [`Self::next`].
     #[must_use]
     pub(crate) fn has_next(&self, input: &[u8]) -> bool {
         input.len() >= REQUEST_BYTES || (self.skip_bytes > 0 && !input.is_empty())
@@ -181,8 +181,8 @@ impl Session {
             command::DISC => Next::Disconnect,
             command::WRITE if request.len > REQUEST_LEN_MAX => {
                 // Its payload would have to be read to stay in step: "Either side MAY initiate a
-                // hard disconnect if it detects a violation"; the largest request was in the
-                // handshake.
+                // hard disconnect if it detects a violation"; the handshake stated the largest
+                // request.
                 Next::Violation("a write of more than 32 MiB")
             }
             command::WRITE => {
@@ -206,7 +206,7 @@ impl Session {
         } = *request;
         let refuse = |error, why| Work::Refuse(Refusal { cookie, error, why });
         let fua = match self.writable {
-            // "valid during" any command; one that changes nothing has nothing to wait for.
+            // "valid during" any command; a command without changes has nothing to wait for.
             true => command_flag::FUA,
             false => 0,
         };
@@ -217,7 +217,7 @@ impl Session {
             command::READ | command::CACHE => 0,
             command::TRIM | command::WRITE_ZEROES => return self.judge_change(request),
             command::FLUSH if self.writable => return self.judge_change(request),
-            // FLUSH of an export that takes no writes is among these: it was not offered.
+            // FLUSH of a read-only export is among these: it was not offered.
             _ => return refuse(errno::EINVAL, "this server knows no such command"),
         };
         if flags & !(allowed | fua) != 0 {
@@ -238,8 +238,8 @@ impl Session {
             return refuse(errno::EINVAL, "the request ends past the device");
         }
         match command {
-            // Only bytes that travel or are fetched count against the limit; a status costs the
-            // same at any length.
+            // Only transferred or prefetched bytes count against the limit; a status costs the same
+            // at any length.
             command::BLOCK_STATUS if len == 0 => refuse(errno::EINVAL, "block status of no bytes"),
             command::BLOCK_STATUS => Work::Status {
                 cookie,

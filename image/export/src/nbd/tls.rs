@@ -1,14 +1,15 @@
 //! TLS between a client and the server: keys and certificates, and a thread for each client that
-//! carries bytes both ways.
+//! relays bytes both ways.
 //!
-//! Why here: a connection's workers share its socket and send straight from the cache's memory,
-//! which a cipher's state between them would end. So the server speaks in plain to one end of a
-//! pair of sockets; the carrier has the other end and the client, and nobody else has the cipher.
-//! What it costs is a thread, two copies and the cipher; connections without TLS pay nothing.
+//! Why here: a connection's workers share its socket and send straight from the cache's memory. A
+//! cipher's state between them would end both. So the server sends plain text to one end of a
+//! socket pair; the relay thread has the other end and the client's socket, and it alone has the
+//! cipher. The cost is a thread, two copies and the cipher; connections without TLS pay nothing.
 //!
-//! Must stay true: not a byte in plain is sent to a client that has begun, or taken from it; a
-//! client that stops within the handshake is given up by the server's own limit, which ends the
-//! pair; what waits in a direction is bounded by [`PIECE_BYTES`] and a record.
+//! Must stay true: after a client has begun TLS, not a byte of plain text is sent to it or accepted
+//! from it. A client that stops within the handshake is disconnected by the server's own limit,
+//! which closes the pair. The bytes that wait in a direction are bounded by [`PIECE_BYTES`] and a
+//! record.
 //!
 //! Source: the NBD protocol document, "TLS support" (mode FORCEDTLS); RFC 8446, RFC 5246. Files are
 //! named as qemu and nbdkit name them.
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A server's certificate and its private key, and who may be a client.
+/// A server's certificate and its private key, and the rule for admitting clients.
 #[derive(Clone, Debug)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -87,9 +88,9 @@ impl Tls {
         })
     }
 
-    /// Starts to carry between `client`, which begins with its part of the handshake now, and the
-    /// socket that is returned. Returns at once; the thread ends soon after that socket was closed,
-    /// when the client has what was sent to it.
+    /// Starts to relay between `client`, which begins its handshake now, and the returned socket.
+    /// Returns at once; the thread ends soon after that socket was closed and the client has
+    /// received all data.
     ///
     /// # Errors
     /// The system's: no sockets or no thread.
@@ -105,8 +106,8 @@ impl Tls {
             None,
         )?;
         let mut tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
-        // A piece is put in only where nothing else waits; with a limit a client's change of keys,
-        // whose answer waits as well, would leave too little room for it.
+        // A piece is buffered only where nothing else waits. With a limit, the reply to a client's
+        // key update, which waits as well, would leave too little room for it.
         tls.set_buffer_limit(None);
         let carrier = Carrier {
             tls,
@@ -127,10 +128,10 @@ struct Carrier {
     tls: ServerConnection,
     client: Arc<OwnedFd>,
     server: OwnedFd,
-    /// In plain, of the client.
+    /// Plain text from the client.
     to_server: Vec<u8>,
     client_ended: bool,
-    /// All that the server has sent was taken.
+    /// True once all data that the server has sent were read.
     server_ended: bool,
     /// When the server's end of the pair was found closed.
     gone_since: Option<Instant>,
@@ -141,27 +142,27 @@ impl Carrier {
         if let Err(error) = self.carry() {
             tracing::warn!("NBD client {number}: TLS: {error}; closing it");
         }
-        // Both learn of it, also where somebody else still has the client's socket.
+        // Both sides see the end, even if another process still has the client's socket.
         let _ = shutdown(&*self.client, Shutdown::Both);
         let _ = shutdown(&self.server, Shutdown::Both);
     }
 
-    /// Carries until one side has ended and all that it sent has been handed on.
+    /// Relays until one side has ended and all its data have been passed on.
     fn carry(&mut self) -> io::Result<()> {
         loop {
             let sends = self.tls.wants_write();
             if self.server_ended && !sends {
                 return Ok(());
             }
-            // What the server sends is taken when the last piece of it has left.
+            // The server's data are taken when the last piece of it is sent.
             let takes = !self.tls.is_handshaking() && !sends && !self.server_ended;
             let receives = self.to_server.is_empty() && !self.client_ended;
             let hands_on = !self.to_server.is_empty();
             let wish = |wished, flag| if wished { flag } else { PollFlags::empty() };
             let of_client = wish(sends, PollFlags::OUT) | wish(receives, PollFlags::IN);
             let of_server = wish(hands_on, PollFlags::OUT) | wish(takes, PollFlags::IN);
-            // Who is not waited for is left out, for an end is always told; but that the server
-            // gives up has to be seen while only the client is waited for.
+            // A side without events to wait for is left out, for `poll` always reports a hang-up.
+            // But the server's hang-up has to be seen even while only the client is waited for.
             let mut waits = ArrayVec::<_, 2>::new();
             if !of_client.is_empty() {
                 waits.push(PollFd::new(&*self.client, of_client));
@@ -211,14 +212,14 @@ impl Carrier {
         }
     }
 
-    /// From the client; what is in plain of it is set aside.
+    /// From the client; its plain text is buffered.
     fn receive(&mut self) -> io::Result<()> {
         let read = pass(self.tls.read_tls(&mut Socket(&self.client)))?;
         let state = self.tls.process_new_packets();
         let state = match state {
             Ok(state) => state,
             Err(error) => {
-                // The alert that says so.
+                // Sends the TLS alert.
                 let _ = self.tls.write_tls(&mut Socket(&self.client));
                 return Err(io::Error::other(error));
             }
@@ -269,7 +270,7 @@ impl Carrier {
     }
 }
 
-/// `None` where the call has to be made again later.
+/// `None` where the call has to be repeated later.
 fn pass(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -285,7 +286,7 @@ fn pass(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// A socket that never blocks, whatever others who have it have set.
+/// A socket that never blocks, even if another owner of its description clears `O_NONBLOCK`.
 struct Socket<'s>(&'s OwnedFd);
 
 impl Read for Socket<'_> {
@@ -308,10 +309,10 @@ impl Write for Socket<'_> {
 
 /// Bytes that are taken from the server at a time: four records.
 const PIECE_BYTES: usize = 64 << 10;
-/// Longest time between two looks.
+/// Longest time between two polls.
 const TICK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-/// Time that a client has for what the server has sent before it went.
+/// Time for a client to receive data that the server has sent before it closed.
 const LAST_BYTES_MAX: Duration = Duration::from_secs(10);

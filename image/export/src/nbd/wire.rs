@@ -1,7 +1,7 @@
 //! The numbers and the byte layouts of the NBD protocol.
 //!
-//! Why here: everything that must agree with the peer bit by bit stands in one place, without state
-//! and without I/O.
+//! Why here: everything that must agree with the peer bit by bit is in one place, without state and
+//! without I/O.
 //! Must stay true: all integers are big-endian; nothing here allocates.
 //! Any thread may call it.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section
@@ -69,11 +69,11 @@ pub(crate) mod transmission_flag {
 
 /// "Option types".
 pub(crate) mod option {
-    /// Choose an export and begin, without a way to say no.
+    /// Choose an export and begin; the protocol has no error reply.
     pub(crate) const EXPORT_NAME: u32 = 1;
-    /// Leave.
+    /// Disconnect.
     pub(crate) const ABORT: u32 = 2;
-    /// Which exports are there?
+    /// List the exports.
     pub(crate) const LIST: u32 = 3;
     /// Encrypt from here on.
     pub(crate) const STARTTLS: u32 = 5;
@@ -83,7 +83,7 @@ pub(crate) mod option {
     pub(crate) const GO: u32 = 7;
     /// Use structured replies.
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
-    /// Which metadata contexts are there?
+    /// List the metadata contexts.
     pub(crate) const LIST_META_CONTEXT: u32 = 9;
     /// Choose metadata contexts.
     pub(crate) const SET_META_CONTEXT: u32 = 10;
@@ -117,7 +117,7 @@ pub(crate) mod info {
     pub(crate) const EXPORT: u16 = 0;
     /// Canonical name.
     pub(crate) const NAME: u16 = 1;
-    /// Text for people.
+    /// Text for users.
     pub(crate) const DESCRIPTION: u16 = 2;
     /// Smallest, preferred and largest request.
     pub(crate) const BLOCK_SIZE: u16 = 3;
@@ -129,13 +129,13 @@ pub(crate) mod command {
     pub(crate) const READ: u16 = 0;
     /// Write; the only one with a payload.
     pub(crate) const WRITE: u16 = 1;
-    /// Leave.
+    /// Disconnect.
     pub(crate) const DISC: u16 = 2;
     /// Make writes durable; offered where the export takes writes.
     pub(crate) const FLUSH: u16 = 3;
-    /// Forget a range.
+    /// Discard a range.
     pub(crate) const TRIM: u16 = 4;
-    /// Bring a range into the server's cache.
+    /// Read a range into the server's cache.
     pub(crate) const CACHE: u16 = 5;
     /// Write zeros.
     pub(crate) const WRITE_ZEROES: u16 = 6;
@@ -159,7 +159,7 @@ pub(crate) mod command_flag {
 pub(crate) mod chunk {
     /// Flag: the last chunk of this reply.
     pub(crate) const DONE: u16 = 1 << 0;
-    /// Nothing more to say.
+    /// No content.
     pub(crate) const NONE: u16 = 0;
     /// Bytes at an offset.
     pub(crate) const OFFSET_DATA: u16 = 1;
@@ -181,7 +181,7 @@ pub(crate) mod state {
     pub(crate) const ZERO: u32 = 1 << 1;
 }
 
-/// "Error values": the only ones that may travel.
+/// "Error values": the only ones allowed on the wire.
 pub(crate) mod errno {
     /// Operation not permitted.
     pub(crate) const EPERM: u32 = 1;

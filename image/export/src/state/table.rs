@@ -1,7 +1,7 @@
 //! The mount table of this process's mount namespace, `/proc/self/mountinfo`.
 //!
-//! Why here: only it says what is mounted on a directory now, by which to tell our mounts from
-//! others'.
+//! Why here: only it shows the present mounts on a directory, and so distinguishes our mounts from
+//! others.
 //! Callable from any thread; reads one file. Source: `Documentation/filesystems/proc.rst`, 3.5.
 
 use crate::fuse::Device;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's number; may be used again after it is gone.
+    /// The mount's number; may be reused after the mount is gone.
     pub id: u64,
     /// The file system's device.
     pub device: Device,
@@ -38,7 +38,7 @@ pub(crate) fn read() -> io::Result<Vec<Mount>> {
         .collect())
 }
 
-/// The mount that one sees at `dir` (an absolute path), if that is a mount point.
+/// The visible mount at `dir` (an absolute path), if that is a mount point.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -46,8 +46,8 @@ pub(crate) fn at(dir: &Path) -> io::Result<Option<Mount>> {
     Ok(read()?.into_iter().rfind(|mount| mount.dir == dir))
 }
 
-/// The mounts of some devices in all mount namespaces that a process is in, as far as this process
-/// may look: each with one of the processes.
+/// The mounts of some devices in all mount namespaces of all processes, as far as this process may
+/// read them: each with one of the processes.
 pub(crate) fn everywhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(u32, Mount)> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();

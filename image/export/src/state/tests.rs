@@ -1,4 +1,4 @@
-//! Records of mounts: written, found again, cleaned up; what is not ours is left alone.
+//! Records of mounts: written, found again, cleaned up; foreign files are left alone.
 
 use super::*;
 

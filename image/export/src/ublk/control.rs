@@ -1,9 +1,9 @@
-//! Making, recovering, listing and removing ublk devices.
+//! Creates, recovers, lists and removes ublk devices.
 //!
 //! Why here: the commands to the driver and the life of a server's threads, apart from the data
 //! path ([`super::queue`]).
-//! Must stay true: a device that [`start`] made is removed when its server ends in any way but a
-//! crash; after a crash it is quiesced, and [`attached`] finds it. Every wait has a bound named at
+//! Must stay true: a device that [`start`] made is removed when its server ends in any way except a
+//! crash; after a crash it is quiesced, and [`attached`] lists it. The bounds of all waits are at
 //! the end of this file.
 //! Threads: the driver's commands go over an io_uring that belongs to the calling thread; any
 //! thread may call.
@@ -34,7 +34,7 @@ pub struct UblkServer {
     ended: Receiver<Result<(), Error>>,
 }
 
-/// Stops a [`UblkServer`] from another thread (a signal's, say).
+/// Stops a [`UblkServer`] from another thread (a signal thread, for example).
 #[derive(Debug, Clone, Copy)]
 pub struct UblkStopper {
     dev_id: u32,
@@ -149,7 +149,8 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
             .map_err(|error| driver_error("new", "add it", &error))?;
         let image = options.image.display().to_string();
         let result = serve(&ctrl, &for_thread, started, Some(&image));
-        // Dropping the control would remove the device too, but wait for those who have it mounted.
+        // Dropping the control would remove the device too, but wait until it is unmounted
+        // everywhere.
         let _ = remove(&ctrl);
         result
     })?;
@@ -174,11 +175,11 @@ pub fn start_or_recover(
     }
 }
 
-/// Goes on serving the quiesced device `dev_id`, whose server died, from the same image. Requests
-/// that were in flight are answered; their readers notice nothing but the wait. Returns once the
+/// Continues to serve the quiesced device `dev_id`, whose server died, from the same image.
+/// Requests that were in flight are answered; their readers notice only a delay. Returns once the
 /// device is live again.
 ///
-/// Blocks for at most 5 s while the kernel still notices the death.
+/// Blocks for at most 5 s until the kernel has noticed the death.
 ///
 /// # Errors
 /// [`Error::Unavailable`], [`Error::NoSuchDevice`], [`Error::StillServed`],
@@ -230,7 +231,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
     Ok(server)
 }
 
-/// Stops and removes device `dev_id`, whoever serves it or served it. Returns when it is gone,
+/// Stops and removes device `dev_id`, with or without a living server. Returns when it is gone,
 /// after at most 10 s. With `force` a mounted device goes too, and its users get I/O errors.
 ///
 /// # Errors
@@ -247,11 +248,11 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
         ctrl.kill_dev()
             .map_err(|error| driver_error(dev_id, "stop it", &error))
     }) {
-        // Its server may be just ending by itself.
+        // Its server may just be ending.
         return if exists(dev_id) { Err(error) } else { Ok(()) };
     }
-    // A living server removes the device as it ends; after a crash nobody else would. A driver
-    // without the command that does not wait may wait for an unmount; hence the thread, which then
+    // A living server removes the device as it ends; after a crash this call has to. A driver
+    // without the asynchronous delete command may wait for an unmount; hence the thread, which then
     // ends with the unmount.
     let (removed_sender, removed) = channel();
     std::thread::Builder::new()
@@ -278,15 +279,15 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     }
 }
 
-/// Removes a device whose server is about to end without it; does not wait.
+/// Removes a device whose server ends without waiting for it; does not wait either.
 pub(super) fn forsake(dev_id: u32) {
     if let Ok(ctrl) = control(dev_id) {
-        // The next command sees it otherwise.
+        // The next command finds it otherwise.
         let _ = ctrl.del_dev_async();
     }
 }
 
-/// The devices that Sidecore made, by number, also those whose server died.
+/// The devices that Sidecore made, by number, including those whose server died.
 #[must_use]
 pub fn attached() -> Vec<Attached> {
     let Ok(entries) = std::fs::read_dir(CHAR_CLASS) else {
@@ -308,7 +309,7 @@ pub fn attached() -> Vec<Attached> {
     found
 }
 
-/// Says what device `dev_id` is, if it is one of ours.
+/// Describes device `dev_id`, if it is one of ours.
 fn describe(dev_id: u32) -> Option<Attached> {
     let ctrl = UblkCtrl::new_simple(i32::try_from(dev_id).ok()?).ok()?;
     if ctrl.get_target_type_from_json().ok()? != TARGET_NAME {
@@ -325,7 +326,7 @@ fn describe(dev_id: u32) -> Option<Attached> {
     })
 }
 
-/// Report of a server's thread once its device can be read: the device's number.
+/// A server's report once its device can be read: the device's number.
 type Started = Sender<Result<u32, Error>>;
 
 /// Runs `body`, which serves a device to its end, on a thread of its own; waits until it reports
@@ -345,8 +346,8 @@ fn spawn(
             what: "start the thread of a ublk server",
             source,
         })?;
-    // The sender is dropped without a word when the server ends before it starts; the reason is in
-    // `ended` then.
+    // The sender is dropped without a message when the server ends before it starts; the reason is
+    // then in `ended`.
     let dev_id = match starting.recv() {
         Ok(report) => report?,
         Err(_) => {
@@ -381,8 +382,8 @@ fn spawn(
     }
 }
 
-/// Serves the device of `ctrl` until it stops; reports to `started` when it can be read, or why a
-/// queue failed.
+/// Serves the device of `ctrl` until it stops; reports to `started` when it can be read, or the
+/// reason why a queue failed.
 fn serve(
     ctrl: &UblkCtrl,
     source: &SourceHandle,
@@ -400,8 +401,8 @@ fn serve(
     let (queue_source, queue_report) = (source.clone(), started.clone());
     let serve_queue = move |queue_id: u16, dev: &UblkDev| {
         if let Err(error) = queue::serve(queue_id, dev, &*queue_source.0) {
-            // The driver would wait for this queue for ever: let the caller know, and take the
-            // device back.
+            // The driver would wait for this queue for ever: report the error, and remove the
+            // device.
             tracing::error!(%error, queue_id, "a ublk queue could not be set up");
             let _ = queue_report.send(Err(error));
             let _ = control(dev_id).map(|ctrl| ctrl.del_dev_async());
@@ -415,7 +416,7 @@ fn serve(
         .map_err(|error| driver_error(dev_id, "start it", &error))
 }
 
-/// Tells the driver what the device is like.
+/// Sets the device's parameters in the driver.
 fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
     let size_sectors = sectors(source.size_bytes());
     let preferred_shift = source
@@ -462,8 +463,8 @@ fn control(dev_id: u32) -> Result<UblkCtrl, Error> {
     UblkCtrl::new_simple(id).map_err(|error| driver_error(dev_id, "open its control", &error))
 }
 
-/// Removes a stopped device without waiting for those who still have it mounted; on a driver that
-/// cannot do that (before Linux 6.9), with waiting.
+/// Removes a stopped device without waiting for its mounts to end; on a driver that cannot do that
+/// (before Linux 6.9), with waiting.
 fn remove(ctrl: &UblkCtrl) -> Result<(), UblkError> {
     ctrl.del_dev_async().or_else(|_| ctrl.del_dev()).map(|_| ())
 }
@@ -480,7 +481,7 @@ fn block_path(dev_id: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{dev_id}"))
 }
 
-/// True when the device is mounted or below another one: then nobody else may open it exclusively.
+/// True when the device is mounted or below another one: then an exclusive open fails.
 pub(super) fn is_held(dev_id: u32) -> bool {
     let exclusive = OpenOptions::new()
         .read(true)
@@ -497,7 +498,7 @@ fn request_bytes_max(source: &dyn BlockSource) -> u32 {
 }
 
 /// Keeps other users from planting links where the library writes its record of a device: it would
-/// make the folder writable for all, without the sticky bit that forbids just that. Best effort.
+/// make the folder writable for all, without the sticky bit that forbids that. Best effort.
 fn guard_records() {
     let folder = UblkCtrl::run_dir();
     let made = DirBuilder::new().mode(0o755).create(&folder);
@@ -520,7 +521,7 @@ fn set_read_ahead(dev_id: u32, read_ahead_kib: u32) {
     }
 }
 
-/// Polls until `done`, for at most `wait`; whether it came true.
+/// Polls until `done`, for at most `wait`; returns whether it became true.
 fn wait_until(wait: Duration, done: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + wait;
     while !done() {
@@ -542,7 +543,7 @@ impl std::fmt::Debug for SourceHandle {
     }
 }
 
-/// Flags that a recovered device keeps, as it was made with them.
+/// Flags that a recovered device keeps from its creation.
 const FLAGS_KEPT: u32 =
     sys::UBLK_F_USER_RECOVERY | sys::UBLK_F_USER_RECOVERY_REISSUE | sys::UBLK_F_USER_COPY;
 const CHAR_CLASS: &str = "/sys/class/ublk-char";

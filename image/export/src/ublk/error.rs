@@ -1,4 +1,4 @@
-//! Errors about ublk devices; each message is one line that says what to do next.
+//! Errors of ublk devices; each message is one line with the next step.
 
 use libublk::UblkError;
 
@@ -19,7 +19,7 @@ pub enum Unavailable {
         /// The operating system's error.
         reason: String,
     },
-    /// The driver lacks something that this module relies on.
+    /// The driver lacks a feature that this module needs.
     #[error(
         "this kernel's ublk driver lacks {missing} (it offers the features {offered:#x}); Linux \
          6.5 or newer with io_uring allowed (`sysctl kernel.io_uring_disabled=0`) is needed"
@@ -36,7 +36,7 @@ pub enum Unavailable {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No ublk here.
+    /// ublk is not available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The source has no byte to serve.
@@ -52,7 +52,7 @@ pub enum Error {
         /// The driver's error.
         reason: String,
     },
-    /// Asked about a device that does not exist.
+    /// The device does not exist.
     #[error("there is no ublk device {dev_id}; `ls /dev/ublkb*` shows those that exist")]
     NoSuchDevice {
         /// N of `/dev/ublkbN`.
@@ -113,7 +113,7 @@ pub enum Error {
     },
 }
 
-/// Puts a failure of the library into our words.
+/// Converts an error of the library.
 pub(super) fn driver_error(dev_id: impl ToString, what: &'static str, error: &UblkError) -> Error {
     let reason = match error {
         UblkError::UringIOError(code) | UblkError::OtherError(code) => {

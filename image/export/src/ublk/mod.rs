@@ -1,21 +1,21 @@
 //! ublk: a block device `/dev/ublkbN` whose requests a process answers over io_uring.
 //!
-//! Why here: it is the export that is closest to the papers' own driver: the kernel hands a request
-//! to user space, user space inflates, and no file system or loop device stands between. It is used
-//! where the kernel has it ([`available`] says why not); elsewhere the same image goes through FUSE
-//! and a loop device.
+//! Why here: it is the export closest to the papers' own driver: the kernel passes a request to
+//! user space, user space decompresses, and no file system or loop device is in between. It is used
+//! where the kernel has it ([`available`] reports the reason if not); elsewhere the same image goes
+//! through FUSE and a loop device.
 //!
 //! - [`start`] makes a device, [`recover`] takes over one whose server died, [`stop`] removes one,
 //!   [`attached`] lists.
 //! - The kernel's blk-mq queue on each CPU maps to one of our queues; each queue is one thread that
-//!   answers one request at a time (`queue.rs`). Parallel inflating is the source's business, not
-//!   this module's.
+//!   answers one request at a time (`queue.rs`). Decompressing in parallel is the source's task,
+//!   not this module's.
 //!
 //! Must stay true:
 //! - The device is read-only, and no request is ever answered with bytes that the source did not
 //!   deliver.
 //! - A server that dies leaves the device *quiesced*: readers wait, none gets an I/O error, and
-//!   [`recover`] goes on with the requests that were in flight. Only [`stop`], or the end of
+//!   [`recover`] continues with the requests that were in flight. Only [`stop`], or the end of
 //!   [`UblkServer::run`], removes a device.
 //! - Nothing is copied through a buffer of ours: the source's pieces are written straight into the
 //!   pages of the request (`UBLK_F_USER_COPY`), so the memory in use does not grow with the depth
@@ -46,9 +46,9 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     /// Queues, each a thread; 1 up to the number of CPUs (more are cut down by the kernel).
     pub queues: u16,
-    /// Requests that one queue takes in before submitters wait; 1..=4096. Costs no memory of ours.
+    /// Requests in one queue before submitters wait; 1..=4096. Costs no memory of ours.
     pub depth: u16,
-    /// The number N of `/dev/ublkbN`, or none to take the lowest that is free.
+    /// The number N of `/dev/ublkbN`; `None`: the lowest free one.
     pub dev_id: Option<u32>,
     /// The kernel's read-ahead of a sequential reader through the page cache, in KiB; 0
     /// turns it off.
@@ -81,11 +81,11 @@ pub struct Attached {
     pub image: PathBuf,
     /// Process that serves it, or served it last.
     pub server_pid: i32,
-    /// True when its server died: readers wait until somebody calls [`recover`] or [`stop`].
+    /// True when its server died: readers wait until [`recover`] or [`stop`] is called.
     pub quiesced: bool,
 }
 
-/// Says whether ublk devices can be made here, and if not, why and what to do.
+/// Checks if ublk devices can be made here; if not, the error has the reason and the next step.
 ///
 /// Costs an open of the control device and one command; does not block on devices.
 ///
@@ -125,7 +125,7 @@ pub fn dev_id_of(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 
-/// Sectors of a device that serves `size_bytes`: the last one is filled up with zeros.
+/// Sectors of a device that serves `size_bytes`: the last one is padded with zeros.
 fn sectors(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(SECTOR_BYTES)
 }
@@ -142,7 +142,7 @@ const FEATURES: [(u64, &str); 3] = [
     ),
     (libublk::sys::UBLK_F_USER_COPY as u64, "UBLK_F_USER_COPY"),
 ];
-/// The unit in which the driver counts, whatever the device's block size.
+/// The driver's unit, whatever the device's block size.
 const SECTOR_BYTES: u64 = 512;
 /// More queues than this gain nothing: the source, not the queue's thread, does the work.
 const QUEUES_MAX: usize = 4;
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn where_there_is_no_driver_the_reason_names_the_next_step() {
         if Path::new(CONTROL_PATH).exists() {
-            // With a driver the answer depends on its age; the guest's run covers that side.
+            // With a driver the result depends on its version; tests in a virtual machine cover
+            // that case.
             return;
         }
         let reason = available().expect_err("no control device").to_string();

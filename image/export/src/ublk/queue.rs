@@ -2,9 +2,9 @@
 //! at a time.
 //!
 //! Why here: this is the data path; everything else of ublk is set-up.
-//! Must stay true: each request is completed exactly once; the completion is handed to the kernel
-//! inside the source's delivery, so that a reader goes on while the source still finishes the frame
-//! or reads ahead; nothing is allocated.
+//! Must stay true: each request is completed exactly once. The completion is handed to the kernel
+//! inside the source's delivery, so that a reader continues while the source still finishes the
+//! frame or reads ahead. Nothing is allocated.
 //! Threads: [`serve`] owns its thread until the device stops.
 //! Source: the kernel's `Documentation/block/ublk.rst`, "data plane" and "user copy".
 
@@ -50,7 +50,7 @@ struct Answerer<'a> {
 
 impl Answerer<'_> {
     fn answer(&self, queue: &UblkQueue, tag: u16) {
-        // Read once: the descriptor lies in memory that the driver writes.
+        // Read once: the driver writes to the descriptor's memory.
         let descriptor = queue.get_iod(tag);
         let (op, first_sector, sectors) = (
             descriptor.op_flags & 0xff,
@@ -62,9 +62,9 @@ impl Answerer<'_> {
                 let offset = first_sector.saturating_mul(SECTOR_BYTES);
                 self.read(queue, tag, offset, sectors as usize * SECTOR_BYTES as usize);
             }
-            // Nothing is ever dirty.
+            // No data are ever dirty.
             sys::UBLK_IO_OP_FLUSH => complete(queue, tag, 0),
-            // The device is read-only, so the block layer sends none of these.
+            // The device is read-only, so the block layer sends no such request.
             _ => complete(queue, tag, -libc::EROFS),
         }
     }
@@ -95,8 +95,8 @@ impl Answerer<'_> {
         }
     }
 
-    /// Writes `pieces`, and zeros up to `len`, into the request's pages; gives `len` or a negative
-    /// error number.
+    /// Writes `pieces`, and zeros up to `len`, into the request's pages; returns `len` or a
+    /// negative errno.
     fn fill(&self, tag: u16, pieces: &[&[u8]], len: usize) -> i32 {
         let mut done = 0;
         for group in pieces.chunks(PIECES_PER_WRITE) {
@@ -116,8 +116,8 @@ impl Answerer<'_> {
         len as i32
     }
 
-    /// Writes at most [`PIECES_PER_WRITE`] pieces at byte `at` of the request; none unless all of
-    /// it went in.
+    /// Writes at most [`PIECES_PER_WRITE`] pieces at byte `at` of the request; `None` unless all
+    /// bytes were written.
     fn write(&self, tag: u16, at: usize, pieces: &[&[u8]]) -> Option<usize> {
         let slices: ArrayVec<IoSlice<'_>, PIECES_PER_WRITE> =
             pieces.iter().map(|piece| IoSlice::new(piece)).collect();
@@ -142,8 +142,8 @@ impl Answerer<'_> {
     }
 }
 
-/// Gives a request back to the kernel with its result (bytes, or a negative error number) and asks
-/// for the next one.
+/// Returns a request to the kernel with its result (bytes, or a negative errno) and asks for the
+/// next one.
 fn complete(queue: &UblkQueue, tag: u16, result: i32) {
     let outcome =
         queue.complete_io_cmd_unified(tag, BufDesc::Slice(&[]), Ok(UblkIORes::Result(result)));
@@ -151,14 +151,14 @@ fn complete(queue: &UblkQueue, tag: u16, result: i32) {
         tracing::error!(tag, %error, "cannot complete a ublk request");
         return;
     }
-    // Without this the answer would wait until the whole batch of requests is worked off.
+    // Without this the reply would wait until the whole batch of requests is processed.
     if let Err(error) = with_task_io_ring_mut(|ring| ring.submit()) {
         tracing::warn!(tag, %error, "a ublk answer waits for the next one to be submitted");
     }
 }
 
-/// A descriptor of our own for the device that the library has open: it may be opened only once,
-/// and the library lends a bare number. Taken through our own pidfd, which is a safe call.
+/// A descriptor of our own for the device that the library has open: it can be opened only once,
+/// and the library returns a bare number. Taken through our own pidfd, which is a safe call.
 fn duplicate(fd: RawFd) -> Result<File, Error> {
     let of = |what| {
         move |errno: rustix::io::Errno| Error::Io {
@@ -173,6 +173,6 @@ fn duplicate(fd: RawFd) -> Result<File, Error> {
     Ok(File::from(fd))
 }
 
-/// Pieces that go to the kernel in one call.
+/// Pieces passed to the kernel in one call.
 const PIECES_PER_WRITE: usize = 32;
 static ZEROS: [u8; 4096] = [0; 4096];

@@ -1,13 +1,13 @@
 //! The process that serves an image over ublk, from its record to its end.
 //!
-//! Why here: what `attach` does in its server where the kernel has ublk; the loop device's
-//! counterpart is `mount/server.rs`.
+//! Why here: the server's part of `attach` where the kernel has ublk; the loop device's counterpart
+//! is `mount/server.rs`.
 //! Must stay true: a killed server leaves its device quiesced, and the next `attach` of the same
-//! image takes it over; an ordered end takes the device away. Signals: SIGINT, SIGTERM or SIGHUP
-//! ends the server; whoever has the device mounted has [`PATIENCE`] to unmount it, and gets errors
-//! then. Nothing is written to such a device, so nothing can be lost.
+//! image takes it over; an orderly end removes the device. Signals: SIGINT, SIGTERM or SIGHUP ends
+//! the server. Users of a mount have [`PATIENCE`] to unmount the device, and get errors then.
+//! Nothing is written to such a device, so nothing can be lost.
 //!
-//! [`serve`] belongs to the thread that calls it, which must not serve reads.
+//! [`serve`] keeps the calling thread, which must not serve reads.
 
 use super::control::is_held;
 use super::{Options, UblkServer, UblkStopper, start_or_recover};
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Serves `source`, the contents of `image`, as `/dev/ublkbN` until it is detached. `ready` is
-/// called once the device can be read; if it fails (nobody waits any more), the device is taken
-/// away again.
+/// called once the device can be read; if it fails (the caller has stopped waiting), the device is
+/// removed again.
 ///
 /// # Errors
 /// [`ExportError::Ublk`], [`ExportError::State`]; nothing is left then.
@@ -73,7 +73,7 @@ fn way(server: &UblkServer) -> String {
     }
 }
 
-/// Has the server stopped by signals, on a thread that ends when the handle is closed.
+/// Stops the server by signals, on a thread that ends when the handle is closed.
 fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handle> {
     let handle = signals.handle();
     let (stopper, dev_id) = (server.stopper(), server.dev_id());

@@ -1,12 +1,12 @@
-//! cloop: the compressed loop images of Knoppix and Debian, every head that was ever in use.
+//! cloop: the compressed loop images of Knoppix and Debian, with every header that was ever in use.
 //!
 //! Why here: the documents' device served such images; cloop-utils still make them. All integers
-//! are big-endian, except V1.0's. The variants differ in where the head stands, in what the table
-//! holds, and in the codecs; which one an image is follows from its signature and, for the old
-//! ones, from the first words of its table.
-//! Must stay true: the device's size is blocks times block size (the last block is padded), save
-//! for the CLOOP3 tail format, which knows the size. Writing is in [`mod@write`].
-//! Source: the heads of the drivers from 0.68 to 5.3; `docs/formats/cloop.md` is the map.
+//! are big-endian, except those of V1.0. The variants differ in the place of the header, the
+//! contents of the table, and the codecs. The variant follows from an image's signature and, for
+//! the old ones, from the first words of its table.
+//! Must stay true: the device's size is blocks times block size (the last block is padded), except
+//! for the CLOOP3 tail format, which stores the size. Writing is in [`mod@write`].
+//! Source: the headers of the drivers from 0.68 to 5.3; `docs/formats/cloop.md` is the map.
 
 pub(super) mod write;
 
@@ -14,16 +14,16 @@ use super::read_at::Bytes;
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 
-/// Which variant a file is.
+/// The variant of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
-    /// `V2.0` or `V4.0`, or one of the old ones: head in front.
+    /// `V2.0` or `V4.0`, or one of the old ones: header in front.
     HeadFirst,
-    /// `V2.0` or `V4.0`: blocks, table, head.
+    /// `V2.0` or `V4.0`: blocks, table, header.
     HeadLast,
     /// Ends in `\nCLOOP3\n`.
     Cloop3,
-    /// 0.68: no signature; known by its first offset.
+    /// 0.68: no signature; recognized by its first offset.
     Unsigned,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn probe(bytes: &Bytes<'_>) -> Result<Option<Variant>, FormatError> {
     Ok(None)
 }
 
-/// Reads the head and the table of a variant that [`probe`] found.
+/// Reads the header and the table of a variant that [`probe`] found.
 pub(super) fn parse(bytes: &Bytes<'_>, variant: Variant) -> Result<Index, FormatError> {
     match variant {
         Variant::Cloop3 => return parse_cloop3(bytes),
@@ -97,7 +97,7 @@ pub(super) fn parse(bytes: &Bytes<'_>, variant: Variant) -> Result<Index, Format
     if be32(&head[132..]) == u32::MAX {
         return parse_sizes_last(bytes);
     }
-    // The old variants tell themselves apart by the first words of their tables only.
+    // The old variants differ only in the first words of their tables.
     let Some(words) = bytes.array::<16>(HEAD as u64)? else {
         return Err(cut_short(
             "cloop",
@@ -124,7 +124,7 @@ pub(super) fn parse(bytes: &Bytes<'_>, variant: Variant) -> Result<Index, Format
     }
 }
 
-/// Block size and number of blocks, checked as far as they can be by themselves.
+/// Block size and number of blocks, checked as far as possible on their own.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     variant: &'static str,
@@ -201,7 +201,7 @@ enum Entry {
     Be32,
     Le64,
     Be64,
-    /// Big-endian, the compressor in the upper four bits.
+    /// Big-endian, with the compressor in the upper four bits.
     Flagged,
 }
 
@@ -214,7 +214,7 @@ impl Entry {
     }
 }
 
-/// A table of one offset more than there are blocks; block `i` lies from entry `i` to entry `i +
+/// A table with one offset more than there are blocks; block `i` lies from entry `i` to entry `i +
 /// 1`.
 #[derive(Debug)]
 struct Offsets {
@@ -333,8 +333,8 @@ fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     builder.finish()
 }
 
-/// V3.0 with the number of blocks left open: blocks after the head, a table of sizes and the number
-/// last.
+/// V3.0 without a number of blocks in the header: blocks after the header, then a table of sizes,
+/// and the number last.
 fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     const VARIANT: &str = "cloop V3.0 (sizes last)";
     let (Some(front), Some(tail)) = (bytes.array::<HEAD>(0)?, bytes.tail::<8>()?) else {
@@ -408,8 +408,8 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             limit: "which is not blocks times the block size",
         });
     }
-    // Offsets and flags are two tables of one image, walked side by side: a block that cannot be
-    // ends it, before more of a table is read that may be a hole of the file.
+    // Offsets and flags are two tables of one image, walked in parallel. A block that is not valid
+    // ends the walk before more of a table is read, which may be a hole of the file.
     let mut builder = head.builder(bytes);
     let mut before = None;
     let mut piece = vec![0; FLAGS_AT_ONCE.min(blocks) as usize * 4];
@@ -493,7 +493,7 @@ fn be64(bytes: &[u8]) -> u64 {
 
 /// Preamble, block size, number of blocks.
 const HEAD: usize = 136;
-/// A block is inflated as a whole.
+/// A block is decompressed as a whole.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Compressors of blocks that are read at once.
 const FLAGS_AT_ONCE: u64 = 16 << 10;

@@ -1,10 +1,10 @@
 //! Writing cloop images: V2.0 with zlib blocks, V4.0 with LZO1X blocks.
 //!
-//! Why here: V2.0 is what `extract_compressed_fs` and qemu read; V4.0 with LZO1X is the documents'
-//! miniLZO variant.
-//! Must stay true, for the real driver's sake: no block is ever stored (it refuses those), and
-//! where the head stands last, block 0 does not begin at byte 0 (it refuses that too), so
-//! [`PADDING`] stands in front.
+//! Why here: V2.0 is the variant that `extract_compressed_fs` and qemu read; V4.0 with LZO1X is the
+//! documents' miniLZO variant.
+//! Must stay true, because the real driver refuses anything else: no block is ever stored
+//! uncompressed; if the header is last, block 0 does not begin at byte 0, so [`PADDING`] comes
+//! first.
 
 use super::super::write::{Ending, ImageWriter, Layout, Packed};
 use super::super::{Format, FormatError};
@@ -130,10 +130,10 @@ fn too_many(blocks: u64) -> Result<(), FormatError> {
 }
 
 const NAME: &str = "cloop";
-/// Bytes in front of the blocks when the head stands last.
+/// Bytes in front of the blocks if the header is last.
 const PADDING: u64 = 512;
 const LZO_FLAG: u64 = 4;
-/// The magic of the format: qemu and `file` know a V2.0 image by these very bytes.
+/// The magic of the format: qemu and `file` recognize a V2.0 image by exactly these bytes.
 const PREAMBLE_V2: &[u8] = b"#!/bin/sh\n#V2.0 Format\n\
     modprobe cloop file=$0 && mount -r -t iso9660 /dev/cloop $1\nexit $?\n";
 const PREAMBLE_V4: &[u8] = b"#!/bin/sh\n#V4.0 Format\nexec sidecore block mount \"$0\" \"$1\"\n";

@@ -1,10 +1,10 @@
 //! LZ4: bare blocks (cloop V4.0) and whole frames (our LZ4 images), blocks by liblz4, frames by us.
 //!
 //! Why here: liblz4's block decoder is the fastest there is; its frame decoder copies through
-//! buffers of its own and cannot stop where a reader has enough. A frame of ours is therefore cut
-//! into linked blocks, each inflated straight to its place, with the bytes before it as its
+//! buffers of its own and cannot stop when a reader has enough. A frame of ours is therefore cut
+//! into linked blocks, each decompressed straight to its place, with the bytes before it as its
 //! dictionary.
-//! Must stay true: the dictionary handed to liblz4 is the part of `out` that this frame has filled,
+//! Must stay true: the dictionary passed to liblz4 is the part of `out` that this frame has filled,
 //! nothing else.
 //! Called from: one thread at a time; values move between threads.
 //! Source: LZ4 Frame Format Description 1.6.4, LZ4 Block Format Description.
@@ -37,7 +37,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Inflates bare LZ4 blocks; whole ones only.
+/// Decompresses bare LZ4 blocks, always as a whole.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Lz4BlockInflater;
 
@@ -74,7 +74,7 @@ impl Inflater for Lz4BlockInflater {
     }
 }
 
-/// Inflates LZ4 frames, block by block.
+/// Decompresses LZ4 frames, block by block.
 #[derive(Debug, Default)]
 pub(crate) struct Lz4FrameInflater {
     position: Position,
@@ -132,7 +132,7 @@ impl Lz4FrameInflater {
             }
         };
         loop {
-            // When everything is out, the end mark still has to be seen.
+            // With all output written, the end mark must still be read.
             if self.position.written >= target && self.position.written < out.len() {
                 return Ok(self.position.written);
             }
@@ -144,7 +144,7 @@ impl Lz4FrameInflater {
         }
     }
 
-    /// Inflates the block whose head is `word`.
+    /// Decompresses the block whose header is `word`.
     fn block(
         &mut self,
         head: &Head,
@@ -186,10 +186,10 @@ impl Lz4FrameInflater {
             0
         };
         let dictionary = &before[before.len() - reach..];
-        // The lengths fit in a c_int: blocks are at most 4 MiB, the window is 64 KiB. SAFETY:
-        // source, destination and dictionary are valid for the lengths given and do not overlap
-        // (the dictionary ends where the destination begins); the function stays inside them for
-        // any input.
+        // The lengths fit in a c_int: blocks are at most 4 MiB, the window is 64 KiB.
+        // SAFETY: source, destination and dictionary are valid for the lengths given and do not
+        // overlap (the dictionary ends where the destination begins); the function stays inside
+        // them for any input.
         let written = unsafe {
             LZ4_decompress_safe_usingDict(
                 block.as_ptr().cast(),
@@ -207,7 +207,7 @@ impl Lz4FrameInflater {
         Ok(())
     }
 
-    /// Checks what stands after the last block.
+    /// Checks the data after the last block.
     fn end(&mut self, head: &Head, frame: &[u8], out: &[u8]) -> Result<usize, CodecError> {
         let done = self.position.finish(CodecId::Lz4Frame, out.len())?;
         if head.content_check {
@@ -236,7 +236,7 @@ impl Lz4FrameInflater {
     }
 }
 
-/// Head of a frame, decoded.
+/// A decoded frame header.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     bytes: usize,
@@ -285,7 +285,7 @@ impl Head {
     }
 }
 
-/// Deflates each frame into one LZ4 frame that carries its size and a checksum of its contents.
+/// Compresses each frame into one LZ4 frame that carries its size and a checksum of its contents.
 pub(crate) struct Lz4FrameDeflater {
     stream: *mut c_void,
     level: c_int,
@@ -297,10 +297,10 @@ unsafe impl Send for Lz4FrameDeflater {}
 
 impl Lz4FrameDeflater {
     /// `level` is liblz4's HC, [`LEVELS`]. Frames are cut into linked blocks of `block_bytes` (at
-    /// most 64 KiB), at whose ends an inflater can stop.
+    /// most 64 KiB), at whose ends a decompressor can stop.
     ///
     /// # Errors
-    /// [`CodecError::Deflate`] without memory.
+    /// [`CodecError::Deflate`] if memory is short.
     pub(crate) fn new(level: i32, block_bytes: usize) -> Result<Self, CodecError> {
         // SAFETY: takes nothing.
         let stream = unsafe { LZ4_createStreamHC() };
@@ -380,7 +380,7 @@ impl Deflater for Lz4FrameDeflater {
     }
 }
 
-/// Deflates each frame into one bare block.
+/// Compresses each frame into one bare block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lz4BlockDeflater {
     level: c_int,

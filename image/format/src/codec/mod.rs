@@ -1,8 +1,8 @@
-//! Inflating and deflating one frame.
+//! Decompressing and compressing one frame.
 //!
-//! Why here: formats say *which* codec a frame uses, engines run it; both meet at these two traits.
-//! LZO1X is ours ([`lzo1x`]); the others wrap well-kept libraries. One conformance suite
-//! (`tests.rs`) runs over all of them.
+//! Why here: formats determine *which* codec a frame uses, engines run it; both meet at these two
+//! traits. LZO1X is ours ([`lzo1x`]); the others wrap well-maintained libraries. One conformance
+//! suite (`tests.rs`) runs over all of them.
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of
 //! bounds, no byte beyond `out`, and time linear in `frame.len() + out.len()`.
 
@@ -71,15 +71,15 @@ impl fmt::Display for CodecId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The compressed bytes are not what the codec's format allows.
+    /// The compressed bytes are not valid in the codec's format.
     #[error("{codec}: {reason}")]
     Corrupt {
-        /// The codec that refused.
+        /// The codec.
         codec: CodecId,
         /// Its own message.
         reason: &'static str,
     },
-    /// The frame inflates to a different number of bytes than the image says.
+    /// The frame decompresses to another number of bytes than in the image's tables.
     #[error(
         "{codec}: inflates to {}{got} bytes, the image says {expected}",
         if *.at_least { "at least " } else { "" }
@@ -87,9 +87,9 @@ pub enum CodecError {
     Length {
         /// The codec.
         codec: CodecId,
-        /// Bytes that came out (or a lower bound).
+        /// Decompressed bytes (or a lower bound).
         got: usize,
-        /// Bytes that had to come out.
+        /// Expected bytes.
         expected: usize,
         /// True when `got` is only a lower bound.
         at_least: bool,
@@ -104,15 +104,15 @@ pub enum CodecError {
     },
 }
 
-/// Inflates frames of one codec, one after another. Holds the codec's scratch memory: one per
+/// Decompresses frames of one codec, one after another. Holds the codec's scratch memory: one per
 /// engine, made at start-up.
 pub trait Inflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
 
-    /// Says whether the compressed bytes of the frames to come have been checked already
-    /// ([`FrameCheck::Stored`]): a codec that carries a checksum of its own may then leave it out.
-    /// Forgets any frame in progress.
+    /// Sets if the compressed bytes of the following frames have been checked already
+    /// ([`FrameCheck::Stored`]): a codec with a checksum of its own may then skip it. Drops any
+    /// frame in progress.
     ///
     /// [`FrameCheck::Stored`]: crate::FrameCheck::Stored
     fn set_verified(&mut self, verified: bool) {
@@ -120,22 +120,21 @@ pub trait Inflater: Send {
         self.reset();
     }
 
-    /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
+    /// Drops any frame in progress; the next [`Self::advance`] starts a new one.
     fn reset(&mut self);
 
-    /// Inflates `frame` into `out` until at least `target` bytes of `out` are final (all of them
-    /// for a codec that cannot stop half-way), and returns how many are. Called again with *the
-    /// same* `frame` and `out` and a larger target it goes on from there. `out.len()` is the
+    /// Decompresses `frame` into `out` until at least `target` bytes of `out` are final (all of
+    /// them for a codec that cannot stop half-way), and returns their number. Called again with
+    /// *the same* `frame` and `out` and a larger target, it continues there. `out.len()` is the
     /// frame's exact raw size; when the result equals it the frame is done and has been checked to
     /// end there. `0 < target <= out.len()`.
     ///
     /// # Errors
-    /// [`CodecError`]; what stands in `out` beyond bytes already reported as final is then
-    /// unspecified.
+    /// [`CodecError`]; `out` beyond the bytes already reported as final is then unspecified.
     fn advance(&mut self, frame: &[u8], out: &mut [u8], target: usize)
     -> Result<usize, CodecError>;
 
-    /// Inflates a whole frame.
+    /// Decompresses a whole frame.
     ///
     /// # Errors
     /// As [`Self::advance`].
@@ -149,7 +148,7 @@ pub trait Inflater: Send {
     }
 }
 
-/// Deflates frames of one codec at one level. Holds scratch memory: one per engine.
+/// Compresses frames of one codec at one level. Holds scratch memory: one per engine.
 pub trait Deflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
@@ -161,8 +160,8 @@ pub trait Deflater: Send {
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
 }
 
-/// Makes the inflater of a codec. Allocates what it will ever need (save for xz): do it at
-/// start-up.
+/// Makes the decompressor of a codec. Allocates all memory that it will ever need (except for xz):
+/// do it at start-up.
 #[must_use]
 pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
     match codec {
@@ -176,18 +175,18 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
     }
 }
 
-/// Aim of an image, where a codec leaves a choice at the same level.
+/// Goal of an image, if a codec leaves a choice at the same level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tune {
-    /// The smallest frames: zstd then works harder, too ([`default_level_for`]).
+    /// The smallest frames: zstd then also uses a higher level ([`default_level_for`]).
     #[default]
     Size,
-    /// Frames that inflate fast: zstd then makes do without short matches, which inflates about a
-    /// quarter faster and takes about 6 % more room.
+    /// Frames that decompress fast: zstd then uses no short matches, which decompresses about a
+    /// quarter faster and takes about 6 % more space.
     Speed,
 }
 
-/// As [`make_deflater`], tuned.
+/// As [`make_deflater`], tuned for a goal.
 ///
 /// # Errors
 /// As [`make_deflater`].
@@ -205,7 +204,7 @@ pub fn make_tuned_deflater(
     Ok(Box::new(deflater.without_short_matches()?))
 }
 
-/// Makes the deflater of a codec at a level, [`levels`]; without one at [`default_level`].
+/// Makes the compressor of a codec at a level, [`levels`]; `None` means [`default_level`].
 ///
 /// # Errors
 /// [`CodecError::Deflate`] when the level is not one of the codec's, or memory is short.
@@ -241,7 +240,7 @@ pub fn levels(codec: CodecId) -> std::ops::RangeInclusive<i32> {
     }
 }
 
-/// The level that is taken unless another is asked for.
+/// The level that is used unless another is given.
 #[must_use]
 pub fn default_level(codec: CodecId) -> i32 {
     match codec {
@@ -254,9 +253,9 @@ pub fn default_level(codec: CodecId) -> i32 {
     }
 }
 
-/// As [`default_level`], by what the image is made for. zstd for [`Tune::Size`] takes what
-/// `mksquashfs` takes, because that is what people compare with: 1 GB of real files became 4.9 %
-/// smaller than at level 9, in eight times its CPU time, which is as much as `mksquashfs` took.
+/// As [`default_level`], depending on the image's goal. zstd for [`Tune::Size`] takes the level of
+/// `mksquashfs`, because users compare with that: 1 GB of real files became 4.9 % smaller than at
+/// level 9, in eight times its CPU time, which is as much as `mksquashfs` took.
 #[must_use]
 pub fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
     match (codec, tune) {

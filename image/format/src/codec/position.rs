@@ -1,27 +1,28 @@
-//! Position of an inflater in a frame, and the check that the caller still gives it the same frame.
+//! Position of a decompressor in a frame, and the check that the caller still passes the same
+//! frame.
 //!
-//! Why here: [`super::Inflater::advance`] goes on where it stopped. The libraries behind it keep
-//! addresses of what they wrote before; a caller that hands in another buffer must get an error,
-//! not undefined behaviour.
+//! Why here: [`super::Inflater::advance`] continues where it stopped. The libraries behind it keep
+//! addresses of their earlier output; a caller that passes another buffer must get an error, not
+//! undefined behaviour.
 
 use super::{CodecError, CodecId, corrupt};
 
-/// Position of an inflater.
+/// Position of a decompressor.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     /// Bytes of the frame that have been consumed.
     pub(super) read: usize,
     /// Bytes of the output that are final.
     pub(super) written: usize,
-    /// Address and length of the frame and of the output of the calls so far; compared, never
-    /// followed.
+    /// Address and length of the frame and of the output of the calls so far; only compared, never
+    /// dereferenced.
     buffers: Option<[usize; 4]>,
-    /// The frame is done or was refused; with the answer to give until the next reset.
+    /// The result to return until the next reset, once the frame is done or was refused.
     ended: Option<Result<usize, CodecError>>,
 }
 
 impl Position {
-    /// Opens a call of `advance`. `Some` is its answer when there is nothing left to do.
+    /// Opens a call of `advance`. `Some` is its result if there is nothing left to do.
     pub(super) fn enter(
         &mut self,
         codec: CodecId,
@@ -53,7 +54,7 @@ impl Position {
         }
     }
 
-    /// Closes a call of `advance`: an error, and the end of the frame, stay until the next reset.
+    /// Closes a call of `advance`: an error or the end of the frame is kept until the next reset.
     pub(super) fn leave(&mut self, result: &Result<usize, CodecError>) {
         let whole = self.buffers.map(|[.., out_bytes]| out_bytes);
         match result {
@@ -62,7 +63,7 @@ impl Position {
         }
     }
 
-    /// The frame's bytes are used up: right only when everything is out.
+    /// The frame's bytes are consumed: valid only if the output is complete.
     pub(super) fn finish(&self, codec: CodecId, expected: usize) -> Result<usize, CodecError> {
         if self.written == expected {
             Ok(expected)

@@ -1,6 +1,6 @@
 //! Frames that are not compressed at all.
 //!
-//! Why here: raw images, and frames that did not shrink, go the same way as all others.
+//! Why here: raw images, and frames that did not shrink, are handled like all others.
 
 use super::{CodecError, CodecId, Deflater, Inflater};
 

@@ -1,10 +1,10 @@
-//! One conformance suite over all codecs, and what is special to one.
+//! One conformance suite over all codecs, and tests of single codecs.
 
 use super::*;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Every codec with the name that failures show.
+/// Every codec, with its name for failures.
 fn codecs() -> impl Iterator<Item = CodecId> {
     CodecId::ALL.into_iter()
 }
@@ -99,7 +99,7 @@ fn a_frame_can_be_had_piece_by_piece() {
                     done = now;
                     target = (target + step).min(raw.len());
                 }
-                // Asking again for a frame that is done gives the same answer.
+                // Advancing a finished frame again gives the same result.
                 assert_eq!(
                     inflater.advance(&stored, &mut out, raw.len()),
                     Ok(raw.len())
@@ -230,7 +230,7 @@ fn random_bytes_never_panic() {
             .deflate(&samples().remove(5).1, &mut stored)
             .unwrap();
         for round in 0..3000 {
-            // Half of them with a believable beginning.
+            // Half of them with a plausible beginning.
             let keep = if round % 2 == 0 {
                 0
             } else {

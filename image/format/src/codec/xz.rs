@@ -1,15 +1,15 @@
 //! xz streams by liblzma.
 //!
-//! Why here: cloop V4.0 knows them; we read such images and never write them.
-//! Must stay true: a stream may ask for a dictionary of up to 4 GiB; ours stop at
+//! Why here: cloop V4.0 supports them; we read such images and never write them.
+//! Must stay true: a stream may request a dictionary of up to 4 GiB; ours stop at
 //! [`MEMORY_BYTES_MAX`], which the largest preset (`-9`) needs. liblzma allocates per frame: the
-//! one codec that does, on a path kept for old images.
+//! only codec that does, on a path kept for old images.
 //! Called from: one thread at a time; values move between threads.
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
 use liblzma::stream::{Action, Check, Error, Status, Stream};
 
-/// Inflates xz streams; stops at any byte.
+/// Decompresses xz streams; stops at any byte.
 #[derive(Default)]
 pub(crate) struct XzInflater {
     stream: Option<Stream>,
@@ -56,8 +56,8 @@ impl XzInflater {
         let mut stalled = false;
         loop {
             let (before_in, before_out) = (stream.total_in(), stream.total_out());
-            // When everything is out, the stream's end (and its checksum) still has to be seen: no
-            // room, more input.
+            // With all output written, the stream's end (and its checksum) must still be read: no
+            // output space, more input.
             let status = stream
                 .process(
                     &frame[before_in as usize..],
@@ -76,7 +76,7 @@ impl XzInflater {
             if written >= target && written < whole {
                 return Ok(written);
             }
-            // Twice in a row nothing read and nothing written: it wants what is not there.
+            // Twice in a row nothing read and nothing written: it needs bytes that do not exist.
             if (stream.total_in(), stream.total_out()) == (before_in, before_out) {
                 if stalled {
                     return Err(if read == frame.len() {
@@ -106,8 +106,8 @@ fn refused(error: Error) -> CodecError {
     )
 }
 
-/// Deflates each frame into one xz stream. For tests and for completeness: no format of ours writes
-/// it.
+/// Compresses each frame into one xz stream. For tests and for completeness: no format of ours
+/// writes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XzDeflater {
     level: u32,
@@ -146,5 +146,5 @@ impl Deflater for XzDeflater {
     }
 }
 
-/// Memory limit for liblzma to inflate one frame.
+/// Memory limit for liblzma to decompress one frame.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 80 << 20;

@@ -8,7 +8,7 @@
 use super::{CodecError, CodecId, Deflater, Inflater, corrupt};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-/// Inflates zlib streams; whole ones only.
+/// Inflates zlib streams, always as a whole.
 #[derive(Default)]
 pub(crate) struct ZlibInflater {
     decompressor: Decompressor,

@@ -1,11 +1,11 @@
-//! zstd frames (RFC 8878): inflated by our own decoder, deflated by libzstd.
+//! zstd frames (RFC 8878): decompressed by our own decoder, compressed by libzstd.
 //!
 //! Why here: the default codec. The decoder (`sidecore_zstd`) knows the whole frame and the size of
 //! its contents, decodes two blocks at a time and can stop after any, with no copy and no
-//! allocation; this wrapper holds it to the frame and the output that it began with.
-//! Must stay true: between two calls that continue a frame, the bytes already inflated are where
-//! they were (matches reach back into them); `Position` notices when they are not, and refuses
-//! before the decoder is called.
+//! allocation; this wrapper ensures that it keeps the frame and the output with which it began.
+//! Must stay true: between two calls that continue a frame, the bytes already decompressed stay in
+//! place (matches reach back into them); `Position` detects a change, and refuses before the
+//! decoder is called.
 //! Called from: one thread at a time; values move between threads.
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
@@ -13,7 +13,7 @@ use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
 use sidecore_zstd::{Decoder, Error, Progress};
 use zstd_safe::{CCtx, CParameter};
 
-/// Inflates zstd frames, block by block.
+/// Decompresses zstd frames, block by block.
 pub(crate) struct ZstdInflater {
     decoder: Decoder,
     position: Position,
@@ -83,14 +83,14 @@ impl ZstdInflater {
     }
 }
 
-/// Deflates each frame into one zstd frame that carries its size and a checksum of its contents.
+/// Compresses each frame into one zstd frame that carries its size and a checksum of its contents.
 pub(crate) struct ZstdDeflater {
     context: CCtx<'static>,
 }
 
 impl ZstdDeflater {
     /// `level` is libzstd's, [`LEVELS`]. Frames are cut into blocks of `block_bytes` (libzstd's 1
-    /// KiB to 128 KiB), at whose ends an inflater can stop.
+    /// KiB to 128 KiB), at whose ends a decompressor can stop.
     ///
     /// # Errors
     /// [`CodecError::Deflate`] when libzstd refuses a parameter or has no memory.
@@ -114,7 +114,7 @@ impl ZstdDeflater {
         Ok(Self { context })
     }
 
-    /// Takes no matches shorter than `MIN_MATCH_FAST` bytes: fewer sequences to inflate, for
+    /// Uses no matches shorter than `MIN_MATCH_FAST` bytes: fewer sequences to decompress, for
     /// somewhat larger frames.
     ///
     /// # Errors
@@ -130,7 +130,8 @@ impl ZstdDeflater {
     }
 }
 
-/// Measured on real files at level 9: 5 inflates 14 % faster for 3 % of size, 6 25 % for 6 %.
+/// Measured on real files at level 9: 5 decompresses 14 % faster for 3 % of size, 6 decompresses 25
+/// % faster for 6 %.
 const MIN_MATCH_FAST: u32 = 6;
 
 impl Deflater for ZstdDeflater {
@@ -153,10 +154,10 @@ impl Deflater for ZstdDeflater {
     }
 }
 
-/// libzstd's levels that make sense for images.
+/// libzstd's useful levels for images.
 pub(crate) const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
-/// Size of the blocks in a frame. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of
-/// the speed of inflating whole frames and nothing of the ratio, and halve the wait for a 4 KiB
-/// read of the first half; 16 KiB cost 14 % and gain no more than 3 us on average.
+/// Size of the blocks in a frame. In 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of
+/// the speed of decompressing whole frames and no compression ratio. They halve the wait for a 4
+/// KiB read of the first half. Blocks of 16 KiB cost 14 % and save at most 3 us on average.
 pub(crate) const BLOCK_BYTES: u32 = 32 << 10;

@@ -1,5 +1,5 @@
-//! Small whole images of every format and variant, with their contents. The old cloop heads, which
-//! nothing writes any more, are put together here by hand.
+//! Small whole images of every format and variant, with their contents. The old cloop headers,
+//! which no program writes any more, are built here by hand.
 
 use crate::Format;
 use crate::beside::Walked;
@@ -8,7 +8,7 @@ use crate::lock::{Cipher, ImageKey, Locker, Slot};
 use crate::write::{Layout, Packed};
 use std::sync::Arc;
 
-/// An image, and what it holds.
+/// An image, and its contents.
 #[derive(Debug, Clone)]
 pub struct Seed {
     /// Name in failures.
@@ -108,8 +108,8 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// An image in our own writing, of frames whose sizes are `sizes` over and over; with a cipher,
-/// encrypted with [`secret`]; a thin one with holes where frames are zeros.
+/// An image written by us, of frames whose sizes cycle through `sizes`. With a cipher it is
+/// encrypted with [`secret`]; a thin one has holes for frames of zeros.
 fn image(
     format: Format,
     raw: &[u8],
@@ -173,8 +173,8 @@ pub(crate) fn secret() -> ImageKey {
     ImageKey::new([7; 32])
 }
 
-/// A seekable zstd file as others make them: frames of uneven size, an empty one, perhaps no
-/// checksums.
+/// A seekable zstd file as other programs make them: frames of uneven size, an empty one, with or
+/// without checksums.
 fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
     let mut image = Vec::new();
     let mut table = Vec::new();
@@ -198,7 +198,7 @@ fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
     image
 }
 
-/// A zstd file as pzstd makes them, and behind it the index that would stand beside it.
+/// A zstd file as made by pzstd, followed by its sidecar index.
 #[must_use]
 pub fn beside_seed() -> Vec<u8> {
     let raw = contents(9000);
@@ -223,14 +223,14 @@ pub fn beside_seed() -> Vec<u8> {
     file
 }
 
-/// A variant of cloop that we read and do not write.
+/// A variant of cloop that we read but do not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Old {
     /// 32-bit offsets, no signature.
     V068,
     /// Little-endian offsets.
     V1,
-    /// V2.0 with the head last.
+    /// V2.0 with the header last.
     V2Last,
     /// Accelerated Knoppix: offset, size, order.
     Scattered,
@@ -238,7 +238,7 @@ enum Old {
     SizesLast,
     /// The CLOOP3 tail, codecs mixed.
     Cloop3,
-    /// V4.0, head first, of one codec.
+    /// V4.0, header first, of one codec.
     V4(CodecId),
 }
 
@@ -256,7 +256,7 @@ const OLD_HEADS: [(&str, Old); 10] = [
     ("cloop V4.0 stored", Old::V4(CodecId::Store)),
 ];
 
-/// Puts an image with an old head together; `raw` is cut into blocks of 4 KiB.
+/// Builds an image with an old header; `raw` is cut into blocks of 4 KiB.
 fn old_cloop(old: Old, raw: &[u8]) -> Vec<u8> {
     let mixed = [
         CodecId::Zlib,
@@ -336,7 +336,7 @@ fn old_cloop(old: Old, raw: &[u8]) -> Vec<u8> {
             );
         }
         Old::Scattered => {
-            // Blocks stand backwards in the file.
+            // The blocks are stored in reverse order.
             let mut at = 136 + 16 * n + blocks.iter().map(Vec::len).sum::<usize>();
             for (i, block) in blocks.iter().enumerate() {
                 at -= block.len();

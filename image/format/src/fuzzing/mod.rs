@@ -1,12 +1,12 @@
-//! Opening and reading images that are damaged or hostile: what the fuzz target and the bounded
-//! runner call.
+//! Opening and reading images that are damaged or hostile: the entry points of the fuzz target and
+//! the bounded runner.
 //!
-//! Why here: parsers of outside bytes are fuzzed where they live. [`fuzz_image`] takes any bytes;
-//! [`Seed::check`] knows the image that the bytes were made from and so can tell wrong bytes from
-//! right ones.
-//! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the contents
-//! that stood at that place, as far as the format can know: formats without a checksum of their
-//! table are held to the contents of *some* frame, codecs without a checksum to nothing.
+//! Why here: parsers of untrusted bytes are fuzzed where they live. [`fuzz_image`] takes any bytes;
+//! [`Seed::check`] knows the image from which the bytes were made, and so can detect wrong bytes.
+//! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the original
+//! contents of that place, as far as the format can detect. Formats without a checksum of their
+//! table need only return the contents of *some* frame; nothing is required of codecs without a
+//! checksum.
 //! Called from: tests, the targets in `lab/fuzz/`. Not part of the interface.
 
 mod fixtures;
@@ -21,14 +21,14 @@ pub(super) use fixtures::secret;
 pub use fixtures::{Noise, Seed, beside_seed, seeds};
 pub use mutate::{Mutant, Mutator};
 
-/// Opens any bytes as an image and reads some of its frames; then as a zstd file with an index
-/// beside it.
+/// Opens any bytes as an image and reads some of its frames; then as a zstd file with a sidecar
+/// index.
 pub fn fuzz_image(data: &[u8]) {
     Reader::default().walk(data, &mut |_, _, _| {});
     fuzz_beside(data);
 }
 
-/// A file, up to where an index that stands beside it begins, and that index.
+/// A file and, from the index's tag on, its sidecar index.
 fn fuzz_beside(data: &[u8]) {
     let tag = data.windows(8).rposition(|bytes| bytes == beside::TAG);
     let end = tag.and_then(|at| at.checked_sub(8)).unwrap_or(data.len());
@@ -49,17 +49,17 @@ fn fuzz_beside(data: &[u8]) {
     }
 }
 
-/// Outcome for one image.
+/// Result for one image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// True when its tables were taken.
+    /// True when its tables were accepted.
     pub opened: bool,
-    /// Frames that were handed out.
+    /// Frames that were delivered.
     pub good_frames: u64,
     /// Frames that were refused.
     pub bad_frames: u64,
-    /// Frames that were handed out whole, but not where they once stood: both records of an earlier
-    /// frame's size were damaged alike.
+    /// Frames that were delivered whole, but at another place: both records of an earlier frame's
+    /// size were damaged alike.
     pub displaced: u64,
 }
 
@@ -73,13 +73,13 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Opens `data` and reads its first and last frames; `each` gets every frame that is handed
-    /// out, with the place that the index gives it.
+    /// Opens `data` and reads its first and last frames; `each` gets every delivered frame, with
+    /// its place according to the index.
     pub fn walk(&mut self, data: &[u8], each: &mut dyn FnMut(&Index, u64, &[u8])) -> Walk {
         let Ok(mut index) = Index::read(&data) else {
             return Walk::default();
         };
-        // Of an encrypted one nothing is read before its index is known to be right.
+        // Nothing of an encrypted image is read before its index is authenticated.
         if index.lock().is_some() && !index.unlock(&fixtures::secret()) {
             return Walk::default();
         }
@@ -87,7 +87,7 @@ impl Reader {
         self.read_some(&index, data, each)
     }
 
-    /// Reads the first and the last frames of `data`, which `index` is of.
+    /// Reads the first and the last frames of `data`, whose index is `index`.
     fn read_some(
         &mut self,
         index: &Index,
@@ -141,10 +141,10 @@ impl Reader {
 }
 
 impl Seed {
-    /// Reads an image that was made from this one by damage.
+    /// Reads a damaged copy of this image.
     ///
     /// # Panics
-    /// When a frame is handed out with wrong bytes.
+    /// When a frame is delivered with wrong bytes.
     pub fn check(&self, reader: &mut Reader, data: &[u8]) -> Walk {
         let mut displaced = 0;
         let mut walk = reader.walk(data, &mut |index, i, raw| {
@@ -155,8 +155,8 @@ impl Seed {
                 return;
             }
             let known = || self.raw.windows(raw.len()).any(|window| window == raw);
-            // The one thing that a standard seek table of uneven frames cannot tell: an earlier
-            // frame whose size was damaged alike in the table and in its own head.
+            // The only damage that a standard seek table of uneven frames cannot detect: an earlier
+            // frame whose size was damaged alike in the table and in its own header.
             let excused = !index.is_even() && matches!(frame.check, FrameCheck::Raw(_));
             if index.is_checked() && !excused {
                 panic!("{}: frame {i} at {start} has wrong bytes", self.name);
@@ -174,7 +174,7 @@ impl Seed {
     }
 }
 
-/// Frames that are read of one image.
+/// Maximum number of frames that are read per image.
 const FRAMES_MAX: u64 = 8;
-/// Contents that are read of one image.
+/// Maximum contents that are read per image.
 const RAW_BYTES_MAX: u32 = 32 << 20;

@@ -1,4 +1,4 @@
-//! Damage: from single bits to fields, cuts and moves, and tables that were made wrong on purpose.
+//! Damage: from single bits to fields, cuts and moves, and tables that are deliberately wrong.
 
 use super::fixtures::{Noise, Seed};
 use crate::sidx;
@@ -15,8 +15,8 @@ pub struct Mutator {
 pub struct Mutant<'a> {
     /// Its bytes.
     pub data: &'a [u8],
-    /// Its index was given a right checksum after the damage: then no one can tell right bytes from
-    /// wrong ones.
+    /// Its index was given a valid checksum after the damage: wrong bytes can then no longer be
+    /// detected.
     pub resealed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Mutator {
         }
     }
 
-    /// A place in the image: half of the time where heads and tables stand.
+    /// A place in the image: half of the time in headers and tables.
     fn place(&mut self) -> usize {
         let len = self.data.len();
         match self.noise.below(4) {
@@ -86,7 +86,7 @@ impl Mutator {
                 self.data.extend((0..more).map(|_| noise.next() as u8));
             }
             7 => {
-                // A run of bytes goes elsewhere: entries double, descend, overlap.
+                // Moves a run of bytes: entries duplicate, descend, overlap.
                 let run = self.noise.below(64).min(len - at);
                 let to = self.place().min(len - run);
                 self.data.copy_within(at..at + run, to);
@@ -102,7 +102,7 @@ impl Mutator {
         }
     }
 
-    /// Numbers that break arithmetic.
+    /// Numbers that provoke overflow.
     fn value(&mut self) -> u64 {
         let edges = [
             0,
@@ -129,7 +129,7 @@ impl Mutator {
         }
     }
 
-    /// Gives our index frame, where there is one, the checksum that its damaged contents ask for.
+    /// Gives our index frame, if there is one, a valid checksum of its damaged contents.
     fn reseal(&mut self) -> bool {
         let magic = sidx::MAGIC.to_le_bytes();
         let found = self

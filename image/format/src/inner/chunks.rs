@@ -1,9 +1,9 @@
-//! Chunks of files' contents in a scratch file, equal ones once.
+//! Chunks of files' contents in a scratch file; equal ones are stored once.
 //!
-//! Must stay true: two chunks share a place only if their bytes were compared; a hash says where to
-//! look, and no more. Every chunk is whole blocks.
+//! Must stay true: two chunks share a place only if their bytes were compared; a hash is only a
+//! hint where to look. Every chunk is whole blocks.
 //!
-//! Takes about 40 bytes of memory for each chunk that is stored.
+//! Takes about 40 bytes of memory for each stored chunk.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,12 +16,12 @@ pub(super) struct Chunks<'f> {
     file: &'f File,
     /// Places by hash (XXH3-128), in bytes.
     places: HashMap<u128, u64>,
-    /// Byte behind the last chunk.
+    /// End of the last chunk.
     end: u64,
-    /// Bytes that are not in the file yet, and their place there.
+    /// Bytes that are not written to the file yet, and their place there.
     waiting: Vec<u8>,
     waiting_at: u64,
-    /// A chunk of the file, to be compared.
+    /// A chunk read from the file for comparison.
     stored: Vec<u8>,
 }
 
@@ -38,12 +38,12 @@ impl<'f> Chunks<'f> {
         }
     }
 
-    /// Byte behind the last chunk.
+    /// End of the last chunk.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Place of a chunk of whole blocks, which is stored unless it was before.
+    /// Place of a chunk of whole blocks, which is written unless an equal one was before.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> io::Result<u64> {
         let hash = xxh3_128(bytes);
         if let Some(&at) = self.places.get(&hash) {
@@ -60,7 +60,7 @@ impl<'f> Chunks<'f> {
     }
 
     fn is_stored(&mut self, at: u64, bytes: &[u8]) -> io::Result<bool> {
-        // What has the same hash may be shorter, and the last one of all.
+        // A chunk with the same hash may be shorter, and the last one in the file.
         if at + bytes.len() as u64 > self.end {
             return Ok(false);
         }
@@ -75,8 +75,8 @@ impl<'f> Chunks<'f> {
         Ok(self.stored == bytes)
     }
 
-    /// Writes bytes at a place where there are none yet. Those that begin shortly behind the last
-    /// ones are written together with them; between them nothing may ever be written.
+    /// Writes bytes at a place that was never written. Bytes that begin shortly after the last ones
+    /// are written together with them; the gap between them must stay unused.
     pub(super) fn put(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let gap = at.checked_sub(self.waiting_at + self.waiting.len() as u64);
         match gap.filter(|&gap| gap < GAP_BYTES_MAX && self.waiting.len() < WAITING_BYTES) {
@@ -90,7 +90,7 @@ impl<'f> Chunks<'f> {
         Ok(())
     }
 
-    /// Writes all that waits.
+    /// Writes all pending bytes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.waiting, self.waiting_at)?;
         self.waiting_at += self.waiting.len() as u64;
@@ -101,5 +101,5 @@ impl<'f> Chunks<'f> {
 
 /// Bytes that are written at once.
 const WAITING_BYTES: usize = 1 << 20;
-/// Inodes begin at multiples of this: what is between two that are nearer is nobody's.
+/// Inodes begin at multiples of this: a smaller gap between two of them is padding.
 const GAP_BYTES_MAX: u64 = 32;

@@ -1,12 +1,12 @@
-//! An erofs made of a directory: its names and attributes looked at first, then the contents read
-//! once, file after file.
+//! Makes an erofs of a directory: reads its names and attributes first, then the contents once,
+//! file after file.
 //!
-//! Contents are stored directory by directory, the files of one before those of the directories in
-//! it: who reads a directory's files in order reads the image in order, and what is alike is
-//! compressed together.
+//! Contents are stored directory by directory, the files of one before those of its subdirectories.
+//! A reader that goes through a directory's files in order reads the image in order, and similar
+//! contents are compressed together.
 //!
-//! Must stay true: symbolic links are not followed; hard links stay one file; a file's contents are
-//! those that it had, to the length that it had when its name was looked at.
+//! Must stay true: symbolic links are not followed; hard links stay one file. A file's contents are
+//! those at the time of reading, up to the length that it had when its attributes were read.
 
 use super::chunks::Chunks;
 use super::tree::{self, Visit, identity};
@@ -50,7 +50,7 @@ pub(super) fn make(
     let mut layout = Layout::new(seen.tree).map_err(unfit)?;
     let mut chunks = Chunks::new(file, layout.data_at());
     let mut buffer = vec![0; CHUNK_BYTES as usize];
-    // The directory of the last file: all of one come one behind the other.
+    // The directory of the last file: the files of one directory are consecutive.
     let mut here: Option<(Id, Folder)> = None;
     for content in &contents {
         let path = directory.path().join(names.path(content.id));
@@ -87,7 +87,7 @@ pub(super) fn make(
 /// A file whose contents are to be stored.
 struct Content {
     id: Id,
-    /// The directory of its first name, by which the order goes.
+    /// The directory of its first name, which determines the order.
     directory: Id,
     /// Device and inode.
     identity: (u64, u64),
@@ -96,13 +96,13 @@ struct Content {
 }
 
 impl Content {
-    /// True where the layout has room for the places of chunks.
+    /// True if the layout has room for the places of chunks.
     fn may_have_holes(&self) -> bool {
         self.is_sparse || self.size_bytes > CHUNK_BYTES
     }
 }
 
-/// The first name of each inode, in its directory; the root has none.
+/// The first name of each inode, in its directory; the root has no name.
 struct Names(Vec<(Id, Box<OsStr>)>);
 
 impl Names {
@@ -123,7 +123,7 @@ impl Names {
     }
 }
 
-/// A tree as its names and attributes were found.
+/// A tree with the names and attributes that were read.
 struct Seen {
     tree: Tree,
     /// In the order in which they are stored.
@@ -152,12 +152,12 @@ impl Seen {
             names: Names(vec![(0, Box::default())]),
             identity: tree::Identity::default(),
         };
-        // From the root down to the directory of the entry that is visited.
+        // The directories from the root down to the parent of the visited entry.
         let mut above: Vec<Id> = vec![0];
         let mut linked: HashMap<(u64, u64), Id> = HashMap::new();
         tree::walk(directory, |visit| {
             above.truncate(visit.depth + 1);
-            // A directory is visited before what is in it.
+            // A directory is visited before its entries.
             let parent = above[visit.depth];
             let stat = visit.stat;
             let kind = FileType::from_raw_mode(stat.st_mode);
@@ -194,7 +194,7 @@ impl Seen {
             let named = seen.tree.link(parent, name.as_bytes(), id);
             named.map_err(unfit_at(visit.path))
         })?;
-        // Stable: the files of one directory stay in the order of their names.
+        // A stable sort: the files of one directory stay in the order of their names.
         seen.contents.sort_by_key(|content| content.directory);
         Ok(seen)
     }
@@ -233,7 +233,7 @@ impl Seen {
     }
 }
 
-/// True where less is stored than there is.
+/// True if the file takes less space than its length.
 fn is_sparse(stat: &Stat) -> bool {
     super::stored_bytes(stat) < size_bytes(stat)
 }
@@ -248,7 +248,7 @@ fn meta(stat: &Stat, epoch: Option<u64>) -> Meta {
     });
     let (mtime_s, mtime_ns) = found.min(latest);
     Meta {
-        // The rest says the kind.
+        // The other bits are the kind.
         permissions: (stat.st_mode & 0o7777) as u16,
         uid: stat.st_uid,
         gid: stat.st_gid,
@@ -257,7 +257,7 @@ fn meta(stat: &Stat, epoch: Option<u64>) -> Meta {
     }
 }
 
-/// Extended attributes of one file at a time.
+/// Reader of extended attributes, one file at a time.
 struct Attributes {
     names: Vec<u8>,
     value: Vec<u8>,
@@ -273,21 +273,22 @@ impl Attributes {
         }
     }
 
-    /// Reads those of `file`, a link's own ones included, that erofs can hold; others belong to the
-    /// file system that it lies on. `path` is for messages.
+    /// Reads the attributes of `file` that erofs can hold, also those of a symbolic link itself;
+    /// others belong to the source file system. `path` is for messages.
     fn read(&mut self, file: BorrowedFd<'_>, path: &Path) -> Result<(), InnerError> {
         let failed = |errno: Errno| InnerError::reading(path)(errno.into());
         self.found.clear();
         let mut reach = None;
         let mut listed = flistxattr(file, &mut self.names[..]);
         if listed == Err(Errno::BADF) {
-            // Opened by O_PATH: the calls for descriptors refuse it, its path in /proc leads to it.
+            // The descriptor is opened with O_PATH, which the descriptor calls refuse; its path in
+            // /proc works.
             let path = reach.insert(format!("/proc/self/fd/{}", file.as_raw_fd()));
             listed = listxattr(&**path, &mut self.names[..]);
         }
         let len = match listed {
             Ok(len) => len,
-            // The file system has none.
+            // The file system does not support attributes.
             Err(Errno::NOTSUP) => return Ok(()),
             Err(errno) => return Err(failed(errno)),
         };
@@ -301,7 +302,7 @@ impl Attributes {
             };
             match got {
                 Ok(len) => self.found.push((name.to_vec(), self.value[..len].to_vec())),
-                // Gone meanwhile.
+                // Removed meanwhile.
                 Err(Errno::NODATA) => {}
                 Err(errno) => return Err(failed(errno)),
             }
@@ -316,14 +317,14 @@ impl Attributes {
     }
 }
 
-/// A file's contents, chunk after chunk, holes not read.
+/// A file's contents, chunk after chunk; holes are not read.
 struct Reader<'p> {
     file: File,
     path: &'p Path,
     size_bytes: u64,
     at: u64,
     is_sparse: bool,
-    /// The stretch of data that `at` lies in or before; all else up to its end is a hole.
+    /// The data range that contains or follows `at`; everything else up to its end is a hole.
     data: Range<u64>,
 }
 
@@ -331,12 +332,12 @@ struct Reader<'p> {
 enum Piece {
     /// A number of chunks of zeros.
     Hole(u64),
-    /// One chunk of so many bytes; up to the end of its block the buffer is zeros.
+    /// One chunk of this many bytes; up to the end of its block the buffer is zeros.
     Bytes(usize),
 }
 
 impl<'p> Reader<'p> {
-    /// Opens the file that is `name` in `folder`; `path` is for messages.
+    /// Opens the file `name` in `folder`; `path` is for messages.
     fn open(
         folder: &Folder,
         name: &OsStr,
@@ -347,7 +348,7 @@ impl<'p> Reader<'p> {
         let opened = folder.open_file(Path::new(name), OFlags::RDONLY | OFlags::NOCTTY, 0);
         let file = match opened {
             Ok(file) => file,
-            // A link by now.
+            // Replaced by a link meanwhile.
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 return Err(InnerError::Changed {
                     path: path.to_owned(),
@@ -364,7 +365,7 @@ impl<'p> Reader<'p> {
             is_sparse: content.is_sparse,
             data: 0..0,
         };
-        // A number alone may be another file's by now.
+        // The inode number alone may belong to another file by now.
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::RegularFile || identity(&stat) != content.identity {
             return Err(reader.changed());
@@ -381,7 +382,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// The next chunk, in `buffer` where it is not a hole; none at the end.
+    /// The next chunk, in `buffer` unless it is a hole; `None` at the end.
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Piece>, InnerError> {
         let left = self.size_bytes - self.at;
         if left == 0 {
@@ -396,7 +397,7 @@ impl<'p> Reader<'p> {
             false => hole / CHUNK_BYTES,
         };
         if chunks > 0 {
-            // What is no longer there looks like a hole, too.
+            // A truncated part looks like a hole, too.
             let metadata = self
                 .file
                 .metadata()
@@ -427,7 +428,7 @@ impl<'p> Reader<'p> {
     }
 }
 
-/// The first stretch of data at or behind `at`. Where the file system knows no holes, all is data.
+/// The first data range at or after `at`. On a file system without support for holes, all is data.
 fn data_from(file: &File, at: u64) -> Range<u64> {
     let start = match seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
@@ -453,7 +454,7 @@ fn random_uuid(scratch: &Path) -> Result<[u8; 16], InnerError> {
     Ok(uuid)
 }
 
-/// The longest list of names, and the longest value, that Linux gives (xattr(7)).
+/// The longest list of names, and the longest value, on Linux (xattr(7)).
 const NAMES_BYTES_MAX: usize = 64 << 10;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 

@@ -1,21 +1,21 @@
-//! A file system made of a directory, to be packed.
+//! A file system made from a directory, to be packed.
 //!
-//! Why here: a directory is packed as an image that can be mounted. The file system inside is
-//! stored plain: our frames do the compressing, larger and on all engines, and the kernel then
-//! finds bytes where it wants them.
+//! Why here: a directory is packed as an image that can be mounted. The file system inside is not
+//! compressed: our frames are, in larger units and on all engines, and the kernel then finds bytes
+//! where it expects them.
 //! Must stay true: nothing is left behind, whatever happens: the file system is written to a file
 //! without a name. Owners, modes, times, links and extended attributes are those of the directory.
 //!
 //! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
-//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]); files are
-//! cut into chunks of [`EROFS_CHUNK_BYTES`], of which equal ones are stored once, and zeros not at
-//! all: a tree with many copies (licences, translations, two versions of a package) packs to about
-//! what squashfs makes of it. The others are made by the programs of their own packages.
+//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]). Files are
+//! cut into chunks of [`EROFS_CHUNK_BYTES`]; equal chunks are stored once, and zeros not at all. A
+//! tree with many copies (licences, translations, two versions of a package) packs to about the
+//! size of a squashfs. The other file systems are made by the programs of their packages.
 //!
-//! Another user may change the tree meanwhile: nothing outside of it is ever read (`tree`,
-//! `still`). It should hold still all the same. A file that grows is cut off where it ended when
-//! its name was looked at; one that becomes shorter, or another file, is an error; what is written
-//! over others' bytes is not noticed.
+//! Other users may change the tree meanwhile: nothing outside of it is ever read (`tree`, `still`).
+//! It should nevertheless not change. A file that grows is cut off at its length when its name was
+//! read. A file that shrinks or is replaced is an error. Bytes that are overwritten in place are
+//! not detected.
 //!
 //! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
 //! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
@@ -38,7 +38,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 use still::Still;
 
-/// Which file system.
+/// The kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
     /// erofs, not compressed.
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name that `--inner` takes and that `mount -t` knows.
+    /// The name for `--inner` and for `mount -t`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -73,35 +73,35 @@ impl FromStr for Kind {
     }
 }
 
-/// Why no file system could be made.
+/// Reasons why no file system could be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InnerError {
     /// The directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
-    /// There is no room for the file system.
+    /// There is no space for the file system.
     #[error(
         "cannot make a scratch file in {}: {source}; name another directory with TMPDIR",
         path.display()
     )]
     Scratch {
-        /// Where.
+        /// The scratch directory.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
-    /// The program that makes it is not there.
+    /// The program that makes it is not installed.
     #[error("cannot run {program}: {source}; install the package {package}")]
     Missing {
-        /// Which.
+        /// The program.
         program: &'static str,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
         /// The operating system's error.
         source: io::Error,
@@ -122,7 +122,7 @@ pub enum InnerError {
         /// Its fault.
         source: Fault,
     },
-    /// A file is not the one any more that it was.
+    /// A file was replaced or shortened.
     #[error(
         "{} became shorter, or another file, while it was packed; pack again when nobody writes to \
          it, or a snapshot",
@@ -141,15 +141,15 @@ pub enum InnerError {
     Changeable {
         /// The program.
         program: &'static str,
-        /// The directory inside that others may change.
+        /// The directory inside that other users may change.
         path: PathBuf,
-        /// The others, in words.
+        /// Description of these users.
         user: String,
     },
-    /// `SOURCE_DATE_EPOCH` is no time.
+    /// `SOURCE_DATE_EPOCH` is not a valid time.
     #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
     Epoch(String),
-    /// It failed where there was less room than it may take.
+    /// A failure, with less free space than may be needed.
     #[error(
         "{failure}; {} has {free_bytes} bytes free, up to {needed_bytes} may be needed: name \
          another directory with TMPDIR",
@@ -160,25 +160,25 @@ pub enum InnerError {
         failure: Box<InnerError>,
         /// The scratch file.
         scratch: PathBuf,
-        /// The most that the file system takes.
+        /// Upper bound of the file system's size.
         needed_bytes: u64,
         /// Free space before the file was begun.
         free_bytes: u64,
     },
-    /// It failed.
+    /// The program failed.
     #[error("{program} could not make a file system of {}: {said}", path.display())]
     Failed {
-        /// Which.
+        /// The program.
         program: &'static str,
-        /// Of what.
+        /// The directory.
         path: PathBuf,
-        /// Its last words.
+        /// Its last error output.
         said: String,
     },
 }
 
 impl InnerError {
-    /// Makes the error of what cannot be read at `path`.
+    /// Makes the error for a failed read of `path`.
     fn reading(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
         |source| Self::Directory {
             path: path.to_owned(),
@@ -188,7 +188,7 @@ impl InnerError {
 }
 
 /// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is
-/// done.
+/// complete.
 ///
 /// # Errors
 /// [`InnerError`].
@@ -208,7 +208,7 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
         return Ok(file);
     };
     let is_about_room = match &failure {
-        // Where the disk is full, these programs say `Input/output error`.
+        // On a full disk these programs report `Input/output error`.
         InnerError::Failed { .. } => true,
         InnerError::Store { source, .. } => source.kind() == io::ErrorKind::StorageFull,
         _ => false,
@@ -228,14 +228,14 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
     })
 }
 
-/// Byte behind the metadata of the erofs whose first bytes `head` are, as far as its superblock
-/// says it: a hint for reading ahead. None of anything else.
+/// End of the metadata of the erofs that begins with `head`, if its superblock gives it: a hint for
+/// read-ahead. `None` for anything else.
 #[must_use]
 pub fn metadata_end(head: &[u8]) -> Option<u64> {
     sidecore_erofs::metadata_end(&head)
 }
 
-/// A path by which another process opens a file that has none.
+/// A path by which another process opens a file without a name.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!(
         "/proc/{}/fd/{}",
@@ -247,7 +247,7 @@ fn path_of(file: &File) -> PathBuf {
 fn make_squashfs(directory: &Folder, file: &File, epoch: Option<u64>) -> Result<(), InnerError> {
     let still = Still::of(directory, MKSQUASHFS)?;
     let mut command = Command::new(MKSQUASHFS.name);
-    // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
+    // It has no UUID, and its times follow SOURCE_DATE_EPOCH without an option.
     command.arg(".").arg(path_of(file));
     command.current_dir(still.path());
     command.args(["-noappend", "-no-progress", "-quiet"]);
@@ -285,7 +285,7 @@ fn make_ext4(
     command.arg("-d").arg(".").arg(&image);
     command.current_dir(still.path());
     run(set_time(&mut command, epoch), MKFS_EXT4, directory)?;
-    // The tree has no such directory, and nothing will ever be found in it.
+    // The tree has no such directory, and it would always be empty.
     let mut remove = Command::new("debugfs");
     remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
     run(set_time(&mut remove, epoch), MKFS_EXT4, directory)
@@ -295,7 +295,7 @@ fn make_ext4(
 #[derive(Clone, Copy)]
 struct Program {
     name: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     package: &'static str,
 }
 
@@ -319,7 +319,7 @@ fn source_date_epoch() -> Result<Option<u64>, InnerError> {
         .map_err(|_| InnerError::Epoch(text.into_owned()))
 }
 
-/// e2fsprogs 1.47.0 knows `SOURCE_DATE_EPOCH` under a name of its own only.
+/// e2fsprogs 1.47.0 reads `SOURCE_DATE_EPOCH` only under a name of its own.
 fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
     match epoch {
         Some(epoch) => command.env("E2FSPROGS_FAKE_TIME", epoch.to_string()),
@@ -327,7 +327,7 @@ fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
     }
 }
 
-/// Bytes that this user may still write there.
+/// Bytes that this user may still write in the directory.
 fn free_bytes(directory: &Path) -> Option<u64> {
     let room = rustix::fs::statvfs(directory).ok()?;
     Some(room.f_bavail.saturating_mul(room.f_frsize))
@@ -356,8 +356,8 @@ fn run(command: &mut Command, program: Program, directory: &Folder) -> Result<()
     Ok(())
 }
 
-/// Size of a directory's contents, for the one file system that must know beforehand, and for who
-/// has no room.
+/// Size of a directory's contents: for ext4, whose size must be known beforehand, and for the error
+/// when there is no space.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     /// Bytes of contents, each file rounded up to a block.
@@ -384,7 +384,7 @@ impl Size {
         self.entries + self.entries / 16 + 64
     }
 
-    /// Generous: what is not used is zeros, which pack to almost nothing.
+    /// Generous: unused space is zeros, which pack to almost nothing.
     fn ext4_bytes(self) -> u64 {
         let contents = self.bytes + self.bytes / 32;
         let tables = self.inodes() * (256 + 64) + self.entries * BLOCK_BYTES / 8;
@@ -414,9 +414,8 @@ fn last_words(text: &str) -> String {
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Pieces of files of which equal ones are stored once: as long as the kernel's reads of small
-/// files, and half a frame of a packed directory, so that a file without copies lies in one piece
-/// all the same.
+/// Unit in which equal parts of files are stored once. It is as long as the kernel's reads of small
+/// files, and half a frame of a packed directory. A file without copies is still contiguous.
 pub const EROFS_CHUNK_BYTES: u32 = CHUNK_BYTES as u32;
 
 #[cfg(test)]

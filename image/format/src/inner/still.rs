@@ -1,9 +1,9 @@
 //! A directory for a program that walks it by names, as `mksquashfs` and `mkfs.ext4` do.
 //!
-//! Why here: another user who may change the tree could put a link in the place of a directory
-//! while such a program walks, and lead it to files that only this process may read. So it walks
-//! through a mount of its own on which the kernel follows no link; where that cannot be had, a tree
-//! that others may change is refused.
+//! Why here: another user with write access to the tree could replace a directory by a link while
+//! such a program walks, and lead it to files that only this process may read. So the program walks
+//! through a private mount on which the kernel follows no links. If such a mount is not possible, a
+//! tree that other users may change is refused.
 
 use super::{InnerError, Program, tree};
 use rustix::fs::{FileType, Stat};
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 /// See the module.
 pub(super) enum Still<'d> {
-    /// Nobody else may change it.
+    /// No other user may change it.
     Closed(&'d Folder),
-    /// No link is followed in it.
+    /// A mount on which no link is followed.
     Linkless(Folder),
 }
 
 impl<'d> Still<'d> {
-    /// For `program`, which makes a file system of `directory`.
+    /// Prepares the access for `program`, which makes a file system of `directory`.
     pub(super) fn of(directory: &'d Folder, program: Program) -> Result<Self, InnerError> {
         if let Ok(folder) = directory.without_links() {
             return Ok(Self::Linkless(folder));
@@ -49,7 +49,7 @@ impl<'d> Still<'d> {
         Ok(Self::Closed(directory))
     }
 
-    /// A path by which a child process goes there before it runs another program.
+    /// A path by which a child process enters the directory before it runs another program.
     pub(super) fn path(&self) -> PathBuf {
         let folder = match self {
             Self::Closed(folder) => folder,
@@ -59,14 +59,14 @@ impl<'d> Still<'d> {
     }
 }
 
-/// Another user who may exchange what is in a directory, in words.
+/// Describes the other users that may replace entries of a directory.
 fn changed_by(stat: &Stat) -> Option<String> {
     let own = rustix::process::geteuid().as_raw();
     if stat.st_uid != 0 && stat.st_uid != own {
         return Some(format!("user {}", stat.st_uid));
     }
     let mode = stat.st_mode & 0o7777;
-    // In a sticky directory others exchange what is their own.
+    // In a sticky directory other users may replace only their own entries.
     (mode & 0o022 != 0).then(|| format!("others (mode {mode:04o})"))
 }
 

@@ -1,4 +1,4 @@
-//! File systems made of small trees, by ourselves and by the programs.
+//! File systems made of small trees, by this crate and by external programs.
 
 use super::*;
 use sidecore_erofs::{Erofs, Extent};
@@ -54,7 +54,7 @@ fn names_of_255_bytes_are_taken() {
     }
 }
 
-/// Contents of a file by their path in an image, whatever is a hole as zeros.
+/// Contents of a file in an image by their path, holes as zeros.
 fn contents(image: &[u8], path: &str) -> Vec<u8> {
     let erofs = Erofs::open(image).unwrap();
     let mut inode = erofs.inode(erofs.root()).unwrap();
@@ -83,7 +83,7 @@ fn files_of_all_lengths_come_back() {
     for (number, len) in lengths.into_iter().enumerate() {
         let bytes = bytes_of(number, len);
         fs::write(directory.path().join(len.to_string()), &bytes).unwrap();
-        // Begins as another one does.
+        // Begins with the contents of another file.
         let longer = [&bytes[..], b"more"].concat();
         fs::write(directory.path().join(format!("{len} and more")), longer).unwrap();
     }
@@ -137,7 +137,7 @@ fn a_full_disk_is_named_with_what_is_needed() {
         eprintln!("skipped: no tmpfs may be mounted here");
         return;
     }
-    // Beside the copies that are stored once: more than there is room for.
+    // More than the space available, in addition to the copies that are stored once.
     let noise: Vec<u8> = (0..500_000_u64)
         .flat_map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
         .collect();

@@ -1,9 +1,8 @@
-//! A directory tree, walked through descriptors in an order of its own, and a UUID that follows
-//! from it.
+//! A directory tree, walked through descriptors in a fixed order, and a UUID derived from it.
 //!
-//! Why here: another user may change the tree while it is packed, so that a path that is looked up
-//! twice may lead to two files, the second one outside. Each entry is opened once, in its directory
-//! that is open, without following a link; all that is said of it comes from that descriptor.
+//! Why here: another user may change the tree while it is packed, so a path that is looked up twice
+//! may lead to two files, the second one outside. Each entry is opened once, in its open parent
+//! directory, without following a link; all its attributes are read from that descriptor.
 //!
 //! Must stay true: the order is that of sorted paths; at most [`OPEN_MAX`] directories are open,
 //! however deep the tree. A directory that has to be opened again is reached from the root without
@@ -25,10 +24,10 @@ use xxhash_rust::xxh3::Xxh3;
 pub(super) struct Visit<'w> {
     /// Its path inside the tree.
     pub(super) path: &'w Path,
-    /// Directories between the root and it.
+    /// Number of directories between the root and it.
     pub(super) depth: usize,
     pub(super) stat: &'w Stat,
-    /// Directories and regular files are open for reading, all else by `O_PATH`.
+    /// Directories and regular files are open for reading, all others with `O_PATH`.
     pub(super) file: BorrowedFd<'w>,
 }
 
@@ -43,7 +42,8 @@ pub(super) fn walk(
         path: PathBuf::new(),
         listing: Vec::with_capacity(LISTING_BYTES),
     };
-    // A description of its own: where its listing stands is nobody else's business.
+    // A file description of its own, so that its listing position is not shared with other users of
+    // `root`.
     let again = openat(root, ".", DIRECTORY, Mode::empty());
     let opened = again.and_then(|file| fstat(&file).map(|stat| (file, stat)));
     let (file, stat) = opened.map_err(|errno| walk.failed(errno.into()))?;
@@ -79,19 +79,19 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// A walk on its way.
+/// The state of a walk.
 struct Walk<'r> {
     root: &'r Folder,
-    /// The directories from the root down to where it stands.
+    /// The directories from the root down to the current one.
     levels: Vec<Level>,
     /// Path of the last one, or of the entry that is being visited.
     path: PathBuf,
-    /// Room for a part of a listing; empty.
+    /// Buffer for a part of a listing; empty between uses.
     listing: Vec<u8>,
 }
 
 struct Level {
-    /// None where too many are open.
+    /// `None` if too many are open.
     folder: Option<OwnedFd>,
     identity: (u64, u64),
     /// Entries that were not visited yet, the next one last.
@@ -133,7 +133,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Opens the last directories again, from the root down.
+    /// Opens the innermost directories again, from the root down.
     fn open_again(&mut self) -> Result<(), InnerError> {
         let first = self.levels.len().saturating_sub(OPEN_MAX);
         // The root's own level has no name.
@@ -172,8 +172,8 @@ impl Walk<'_> {
     }
 }
 
-/// Opens an entry as what it is now; none where it never is the same twice. Pipes and devices are
-/// not opened but by `O_PATH`: nothing waits for a writer, no driver is asked.
+/// Opens an entry as its current kind; `None` if it changes with each attempt. Pipes and devices
+/// are opened only with `O_PATH`: this neither waits for a writer nor calls a driver.
 fn open(
     folder: BorrowedFd<'_>,
     name: &OsStr,
@@ -188,7 +188,7 @@ fn open(
         };
         let file = match openat(folder, name, flags, Mode::empty()) {
             Ok(file) => file,
-            // Something else by now.
+            // The entry's kind has changed meanwhile.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) if flags != OTHER => {
                 kind = FileType::Unknown;
                 continue;
@@ -210,8 +210,8 @@ pub(super) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// A UUID (RFC 9562, version 8) from the names, kinds and sizes in the tree: the same for the same
-/// tree, wherever it lies, and hardly ever for two.
+/// A UUID (RFC 9562, version 8) from the names, kinds and sizes in the tree: the same for equal
+/// trees, wherever they lie, and almost certainly different for others.
 pub(super) fn uuid(root: &Folder) -> Result<String, InnerError> {
     let mut identity = Identity::default();
     walk(root, |visit| {
@@ -228,7 +228,7 @@ pub(super) fn uuid(root: &Folder) -> Result<String, InnerError> {
     Ok(text)
 }
 
-/// The UUID of a tree, whose entries come one after the other.
+/// The UUID of a tree, computed from its entries in order.
 #[derive(Default)]
 pub(super) struct Identity(Xxh3);
 
@@ -251,11 +251,11 @@ impl Identity {
     }
 }
 
-/// Directories that are open at once; limits of descriptors begin at hundreds.
+/// Maximum number of open directories; descriptor limits begin at hundreds.
 const OPEN_MAX: usize = 32;
-/// Looks at an entry that is another thing each time.
+/// Attempts to open an entry that changes its kind each time.
 const ATTEMPTS_MAX: usize = 8;
-/// Bytes of a listing that are taken at once, as readdir(3) takes them.
+/// Bytes of a listing that are read at once, as in readdir(3).
 const LISTING_BYTES: usize = 32 << 10;
 const OTHER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const REGULAR: OFlags = OFlags::RDONLY

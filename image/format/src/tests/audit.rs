@@ -1,4 +1,4 @@
-//! Tables that are not needed: what is wrong with one is said, whichever byte it is.
+//! Redundant tables: damage of any of their bytes is reported.
 
 use super::super::audit::Audit;
 use super::super::tree::Signature;
@@ -6,8 +6,8 @@ use super::super::write::Layout;
 use super::*;
 use crate::codec;
 
-/// The tables' faults of an image of which every frame is read; none where it is no such image any
-/// more (the first bytes say what it is) or has a bad frame.
+/// The table faults of an image whose frames are all read; `None` if it is no longer such an image
+/// (the first bytes determine that) or has a bad frame.
 fn faults(format: Format, image: &[u8]) -> Option<Vec<String>> {
     let index = Index::read(&image).ok()?;
     if index.format() != format {
@@ -23,7 +23,7 @@ fn faults(format: Format, image: &[u8]) -> Option<Vec<String>> {
     Some(audit.finish(&index).unwrap())
 }
 
-/// An image with a hash tree that nobody has signed.
+/// An image with an unsigned hash tree.
 fn with_tree(format: Format, raw: &[u8]) -> Vec<u8> {
     let layout = Layout {
         frame_bytes: 4096,
@@ -76,7 +76,7 @@ fn a_bit_changed_anywhere_is_found() {
         let format = Index::read(&image.as_slice()).unwrap().format();
         assert_eq!(faults(format, &image), Some(Vec::new()), "{name}");
         let mut said = std::collections::BTreeSet::new();
-        // A byte without a meaning, behind the number of signatures.
+        // A byte without a meaning, after the number of signatures.
         let tree = image.windows(8).position(|bytes| bytes == b"sidetree");
         let unused = tree.map(|at| at + 11);
         for at in (0..image.len()).filter(|&at| Some(at) != unused) {

@@ -1,12 +1,12 @@
-//! Indexes beside files of many zstd frames: the right bytes or an error, whatever is done to
-//! either.
+//! Sidecar indexes of files of many zstd frames: the right bytes or an error, whichever file is
+//! changed.
 
 use super::super::beside::{Scan, Walked, read};
 use super::super::read_at::Bytes;
 use super::*;
 use zstd_safe::{CCtx, CParameter};
 
-/// Frames of `raw`, of which some say the size of their contents and some do not.
+/// A frame of `raw`, with or without the size of its contents.
 fn frame(raw: &[u8], sized: bool) -> Vec<u8> {
     let mut context = CCtx::create();
     for parameter in [
@@ -56,12 +56,12 @@ fn index_of(file: &[u8]) -> Result<Vec<u8>, FormatError> {
     Ok(index)
 }
 
-/// Opens `file` by `index` and compares what comes out with `raw`: true where all of it did.
+/// Opens `file` by `index` and compares the contents with `raw`: true if all frames were read.
 fn reads(file: &[u8], index: &[u8], raw: &[u8]) -> Result<bool, FormatError> {
     reads_by(&Index::read_beside(&file, &index, true)?, file, raw)
 }
 
-/// The same, with an index that was read.
+/// The same, with a parsed index.
 fn reads_by(index: &Index, file: &[u8], raw: &[u8]) -> Result<bool, FormatError> {
     assert_eq!(index.raw_bytes(), raw.len() as u64);
     let mut reader = FrameReader::of(index, false);
@@ -83,13 +83,13 @@ fn a_file_is_read_by_the_index_beside_it() {
         let (file, raw) = file(sized);
         let index = index_of(&file).unwrap();
         assert!(reads(&file, &index, &raw).unwrap());
-        // Without it nothing says where frames begin.
+        // Without the index the beginnings of frames are not known.
         let message = error(&file);
         assert!(message.contains("sidecore block index FILE"), "{message}");
     }
 }
 
-/// No head is read far away: the frames' own checksums tell.
+/// Headers of remote files are not read: the frames' own checksums detect a wrong file.
 #[test]
 fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
     let (file, raw) = file(false);
@@ -108,7 +108,7 @@ fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
     for at in 0..index.len() {
         let mut changed = index.clone();
         changed[at] ^= 1 << (at % 8);
-        // The check of heads is not looked at.
+        // The checksum of headers is not examined.
         assert_eq!(
             far(&file, &changed).is_ok(),
             (32..40).contains(&at),
@@ -116,7 +116,7 @@ fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
         );
     }
     assert!(far(&file[..file.len() - 1], &index).is_err());
-    // Frames behind the last that it knows.
+    // Frames after the last one in the index.
     let more = [&file[..], &frame(b"more", true)].concat();
     let mut other = index.clone();
     other[24..32].copy_from_slice(&(more.len() as u64).to_le_bytes());
@@ -139,11 +139,11 @@ fn a_file_that_was_changed_gives_errors() {
     .unwrap();
     let last = frames.frame(frames.frames() - 1);
     let end = (last.offset + u64::from(last.stored_bytes)) as usize;
-    // All but most of the table at the end.
+    // All bytes except most of the table at the end.
     for at in 0..end + 100 {
         let mut changed = file.clone();
         changed[at] ^= 1 << (at % 8);
-        // What stands behind the last frame with contents is nobody's.
+        // Bytes after the last frame with contents belong to no frame.
         let is_whole = reads(&changed, &index, &raw).is_ok_and(|whole| whole);
         assert!(!is_whole || at >= end, "byte {at}");
         if !at.is_multiple_of(13) {
@@ -182,7 +182,7 @@ fn an_index_that_was_forged_is_refused_or_gives_errors() {
             let at = entries + frame * 16 + field;
             let old = u32::from_le_bytes(forged[at..at + 4].try_into().unwrap());
             forged[at..at + 4].copy_from_slice(&(old ^ value).to_le_bytes());
-            // The sum of contents and the checksum, as somebody who forges would have them.
+            // The sum of contents and the checksum, as a forger would set them.
             if field == 12 {
                 let sum = raw.len() as u64 - u64::from(old) + u64::from(old ^ value);
                 forged[40 + 32..40 + 40].copy_from_slice(&sum.to_le_bytes());
@@ -191,7 +191,7 @@ fn an_index_that_was_forged_is_refused_or_gives_errors() {
             let check = xxhash_rust::xxh3::xxh3_64(&forged[48..end]);
             forged[end..end + 8].copy_from_slice(&check.to_le_bytes());
             match reads(&file, &forged, &raw) {
-                // A checksum: the frame it is of cannot be had.
+                // A checksum was changed: its frame cannot be read.
                 Ok(whole) => assert!(field == 4 && !whole, "frame {frame}, field {field}"),
                 Err(_) => refused += 1,
             }
@@ -214,7 +214,7 @@ fn what_cannot_be_indexed_says_why() {
         "{}",
         says(&other)
     );
-    // A head that promises 64 MiB and a byte.
+    // A header that promises 64 MiB, and one byte.
     let mut large = FRAME.to_vec();
     large[5..9].copy_from_slice(&(FRAME_BYTES_MAX + 1).to_le_bytes());
     assert!(

@@ -1,4 +1,4 @@
-//! Exact limits of the format, the facts of an index, and the finding of bytes in it.
+//! Exact limits of the format, the properties of an index, and lookups in it.
 
 use super::super::read_at::PIECE_BYTES;
 use super::super::write::{Packed, is_zero};
@@ -18,7 +18,7 @@ fn frame(offset: u64, stored_bytes: u32, raw_bytes: u32) -> Frame {
     }
 }
 
-/// The message with which a file of `file_bytes` refuses these frames; none if it takes them.
+/// The message with which a file of `file_bytes` refuses these frames; `None` if it accepts them.
 fn refusal(file_bytes: u64, frames: &[Frame]) -> Option<String> {
     let mut builder = Builder::new(Format::Cloop, "test", file_bytes, frames.len() as u64);
     let pushed = frames
@@ -96,7 +96,7 @@ fn checksums_are_those_of_all_frames_or_of_none() {
 
 #[test]
 fn frames_anywhere_in_the_file_keep_places_sizes_and_codecs() {
-    // The third does not follow the second: from there on each has its own size.
+    // The third does not follow the second: from there on the size of each is stored.
     let codecs = [CodecId::Zlib, CodecId::Store, CodecId::Lzo1x, CodecId::Xz];
     let places = [(100, 10), (110, 20), (500, 30), (40, 5)];
     let mut builder = Builder::new(Format::Cloop, "test", 1000, 4);
@@ -130,10 +130,10 @@ fn the_index_knows_what_it_takes_and_which_frames_are_zeros() {
     assert_eq!((index.frames(), index.zero_frames()), (130, 3));
     let zeros: Vec<u64> = (0..400).filter(|&i| index.is_zero(i)).collect();
     assert_eq!(zeros, [3, 64, 67]);
-    // 131 places, 130 checksums, and a bit a frame in whole words.
+    // 131 places, 130 checksums, and one bit per frame in whole words.
     let taken = 8 * (131 + 130 + 3);
     assert_eq!(index.memory_bytes(), size_of::<Index>() + taken);
-    // A thousand bytes are no power of two.
+    // A thousand bytes is not a power of two.
     for (at, wanted) in [(0, 0), (999, 0), (1000, 1), (129_000, 129), (129_999, 129)] {
         assert_eq!(index.frame_at(at), wanted, "byte {at}");
     }
@@ -176,7 +176,7 @@ fn bytes_are_had_up_to_the_files_end() {
 
 #[test]
 fn tables_are_read_in_pieces_and_each_record_once() {
-    // Two pieces and a half of records of twelve bytes, which do not divide a piece.
+    // Two and a half pieces of records of twelve bytes, which do not divide a piece.
     let count = (5 * PIECE_BYTES / 2 / 12) as u64;
     let mut file = vec![7; 3];
     for i in 0..count {
@@ -221,7 +221,7 @@ fn a_file_has_its_size_and_a_folder_is_none() {
     assert!(matches!(folder, Err(FormatError::Directory)), "{folder:?}");
     let empty = tempfile::tempfile().unwrap();
     assert!(Index::open_raw(&empty).is_err());
-    // What another program should read first is refused, unless it is asked for as it is.
+    // A file that another program should convert first is refused, unless opened as raw.
     let mut qcow2 = tempfile::tempfile().unwrap();
     qcow2.write_all(b"QFI\xfb\0\0\0\x03").unwrap();
     assert!(matches!(
@@ -242,7 +242,7 @@ fn a_packed_frame_is_described_by_its_bytes() {
     );
     assert!(!packed.zero && Packed::of(b"x", &[0; 70]).zero);
     assert_eq!(Packed::of(b"abc", b"x").stored_end, 0);
-    // One byte in a word of 64, or behind the last whole one.
+    // One byte in a word of 64, or after the last whole one.
     assert!(is_zero(&[]) && is_zero(&[0; 64]) && is_zero(&[0; 200]));
     for at in 0..200 {
         let mut bytes = [0; 200];
@@ -296,7 +296,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
     for (blocks, finishes) in [(2, false), (3, true), (4, false)] {
         let mut writer = Format::Cloop.writer(&layout).unwrap();
         assert!(writer.pads_last_frame());
-        // Head, and four offsets of three blocks.
+        // Header, and four offsets of three blocks.
         assert_eq!(writer.start(), [0; 136 + 32]);
         for _ in 0..blocks {
             writer.push(&packed).unwrap();
@@ -312,7 +312,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
             assert_eq!(front[160..168], 468_u64.to_be_bytes());
         }
     }
-    // To a pipe the head comes last, and the blocks do not begin at byte 0.
+    // To a pipe the header is written last, and the blocks do not begin at byte 0.
     let pipe = Layout {
         raw_bytes: None,
         seekable: false,
@@ -385,7 +385,8 @@ fn a_descriptor_with_bits_that_must_be_zero_is_refused() {
         let at = image.len() - 5;
         image[at] ^= 1 << bit;
         let read = Index::read(&image.as_slice()).is_ok();
-        // Bits 0 and 1 say nothing; bit 7 that there are checksums, which moves the table.
+        // Bits 0 and 1 have no meaning; bit 7 means that there are checksums, which moves the
+        // table.
         assert_eq!(read, bit < 2, "bit {bit}");
         if (2..7).contains(&bit) {
             let message = error(&image);

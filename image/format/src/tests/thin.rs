@@ -1,4 +1,4 @@
-//! Thin images: what is not stored takes no room, and cannot be moved or made up.
+//! Thin images: holes take no space, and cannot be moved or forged.
 
 use super::super::tree::Hash;
 use super::super::write::{Layout, Packed};
@@ -123,7 +123,7 @@ fn an_image_of_nothing_but_holes_is_one() {
     }
 }
 
-/// Who inflates frame by frame would put everything behind a hole at a wrong place.
+/// A decoder that goes frame by frame would place all data after a hole at a wrong offset.
 #[test]
 fn decoders_that_know_no_holes_refuse_it_at_once() {
     let image = image(Format::Zstd, &[Piece::Holes(1000), Piece::Frame(1)]).0;
@@ -158,7 +158,7 @@ fn holes_that_are_moved_are_refused_by_who_knows_the_root() {
     }
 }
 
-/// An index with these entries and a right checksum, behind the head of a thin image.
+/// An index with these entries and a valid checksum, after the header of a thin image.
 fn forged(raw_bytes: u64, entries: &[(u32, u64)], extra: &[u8]) -> Vec<u8> {
     let mut content = b"sidecore".to_vec();
     content.extend([4, 0, 0, 0]);
@@ -212,7 +212,7 @@ fn runs_that_cannot_be_are_refused() {
         let error = super::error(&image);
         assert!(error.contains(message), "{error}, not {message}");
     }
-    // The largest device is one, and costs nothing.
+    // The largest device is one hole, and costs nothing.
     let largest = i64::MAX as u64;
     let image = forged(largest, &[(hole, largest.div_ceil(frame))], &[]);
     let index = Index::read(&image.as_slice()).unwrap();
@@ -220,8 +220,8 @@ fn runs_that_cannot_be_are_refused() {
     assert_eq!(index.hole_run(3), index.frames() - 3);
 }
 
-/// Versions before thin images come to the index and say that they do not read it; none takes the
-/// file for a shorter image. What they look at is checked here.
+/// Versions before thin images find the index and report that they do not support it; none takes
+/// the file for a shorter image. The fields that they examine are checked here.
 #[test]
 fn older_versions_find_an_index_that_they_refuse() {
     let (image, _) = image(Format::Zstd, &[Piece::Holes(1000), Piece::Frame(1)]);
@@ -229,8 +229,8 @@ fn older_versions_find_an_index_that_they_refuse() {
     assert_eq!(image[..4], 0xFD2F_B528_u32.to_le_bytes());
     let footer = &image[image.len() - 9..];
     assert_eq!(footer, [0, 0, 0, 0, 0x80, 0xB1, 0xEA, 0x92, 0x8F]);
-    // In front of it the index frame, whose entries have 12 bytes each, as the older versions check
-    // before they look at the version.
+    // Before it lies the index frame, whose entries have 12 bytes each, which the older versions
+    // check before the version.
     let index_end = image.len() - 17;
     assert_eq!(&image[index_end - 4..index_end], b"SIDX");
     let total = u32::from_le_bytes(image[index_end - 8..index_end - 4].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! Images with a hash tree: what is not as it was is refused, whatever checksums say.
+//! Images with a hash tree: changed frames are refused, whatever their checksums.
 
 use super::super::tree::{Hash, Signature};
 use super::super::write::{Layout, Packed};
@@ -8,7 +8,7 @@ use sidecore_random::SplitMix;
 
 const FRAME_BYTES: usize = 4096;
 
-/// One frame as it goes into an image.
+/// One frame as it is put into an image.
 struct Put {
     stored: Vec<u8>,
     packed: Packed,
@@ -23,8 +23,8 @@ fn deflated(format: Format, number: usize, raw: &[u8]) -> Put {
     Put { stored, packed }
 }
 
-/// An image of `raw`, whose frames `forge` may change: their leaves stay, everything else is made
-/// to fit, as somebody would do who has no key.
+/// An image of `raw`, whose frames `forge` may change: their leaves stay, and everything else is
+/// made consistent, as by a forger without a key.
 fn image(format: Format, raw: &[u8], forge: &mut dyn FnMut(usize, &mut Put)) -> (Vec<u8>, Hash) {
     let layout = Layout {
         frame_bytes: FRAME_BYTES as u32,
@@ -67,7 +67,7 @@ fn trusted(image: &[u8], root: &Hash) -> Result<Index, FormatError> {
     Ok(index)
 }
 
-/// Contents for a reader who trusts `root`; none where anything was refused.
+/// Contents for a reader that trusts `root`; `None` if anything was refused.
 fn read(image: &[u8], root: &Hash) -> Option<Vec<u8>> {
     let index = trusted(image, root).ok()?;
     let mut reader = FrameReader::new(false);
@@ -78,7 +78,8 @@ fn read(image: &[u8], root: &Hash) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// `SIDECORE_FORGED_FRAMES=1000000 cargo test --release -p sidecore-block --lib tree`: as many.
+/// Number of forged frames: `SIDECORE_FORGED_FRAMES=1000000 cargo test --release -p sidecore-block
+/// --lib tree`.
 fn rounds() -> usize {
     let wanted = std::env::var("SIDECORE_FORGED_FRAMES").ok();
     wanted.and_then(|wanted| wanted.parse().ok()).unwrap_or(300)
@@ -96,14 +97,15 @@ fn the_right_image_reads_back() {
         let tree = index.tree().unwrap();
         assert_eq!((tree.root, tree.signatures.len()), (root, 1));
         assert!(!index.is_trusted());
-        // Who asks for nothing reads it as any other, and so do others' tools.
+        // A reader that requires no verification reads it like any other image, and so do other
+        // tools.
         assert_eq!(super::read_all(&image), raw, "{format}");
     }
     let zstd = image(Format::Zstd, &raw, &mut |_, _| {}).0;
     assert_eq!(zstd::decode_all(&zstd), raw);
 }
 
-/// The `zstd` library's own streaming decoder, which knows nothing of us.
+/// The `zstd` library's own streaming decoder, as an independent reader.
 mod zstd {
     pub(super) fn decode_all(mut image: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
@@ -167,13 +169,13 @@ fn frames_cannot_change_places_or_become_zeros() {
             }
         });
         assert_eq!(read(&swapped, &root), None, "{format}");
-        // Declared to be zeros, which nobody reads.
+        // Declared zeros, which are never read from the file.
         let (emptied, _) = image(format, &raw, &mut |number, put| {
             put.packed.zero |= number == 5;
         });
         let error = trusted(&emptied, &root).unwrap_err().to_string();
         assert!(error.contains("frame 5 is declared all zeros"), "{error}");
-        // Zeros that are declared to be none are read, and their bytes were not covered.
+        // Zeros without the declaration are read, and their bytes were not covered.
         let (filled, _) = image(format, &raw, &mut |number, put| {
             if number == 3 {
                 let leaf = put.packed.leaf;
@@ -182,7 +184,7 @@ fn frames_cannot_change_places_or_become_zeros() {
             }
         });
         assert_eq!(read(&filled, &root), None, "{format}");
-        // Declared zeros whose bytes are others: what was declared is what is read.
+        // Declared zeros with other bytes: the declaration determines what is read.
         let (odd, _) = image(format, &raw, &mut |number, put| {
             if number == 3 {
                 let leaf = put.packed.leaf;
@@ -220,8 +222,7 @@ fn the_tree_of_another_image_is_refused() {
     assert!(trusted(&cut, &[0; 32]).is_err());
 }
 
-/// Whatever is changed anywhere in an image, a reader who trusts the root gets the right bytes or
-/// an error.
+/// Whatever is changed in an image, a reader that trusts the root gets the right bytes or an error.
 #[test]
 fn no_mutation_gives_wrong_bytes() {
     let raw = contents();

@@ -1,17 +1,18 @@
-//! Frames on their way: who waits for which, what is asked for next, what is kept.
+//! Frames in flight: which threads wait for which frames, the next requests, and the kept frames.
 //!
-//! One lock guards all book-keeping; no network or disk is touched under it. Threads that make
-//! requests are started when all others are busy, up to [`WORKERS_MAX`], and end when idle.
+//! One lock guards all bookkeeping; no network or disk I/O is done under it. Worker threads make
+//! the requests. A worker is started if all others are busy, up to [`WORKERS_MAX`], and ends when
+//! idle.
 //!
-//! - A frame that somebody waits for goes before one that is only expected; one that was expected
-//!   and is now waited for changes queues.
-//! - A frame is asked for once, however many wait for it.
-//! - Frames that came are kept until their memory is needed: first go those that were used.
+//! - A frame with waiting readers goes before a prefetched one; a queued prefetch that gets a
+//!   waiting reader changes queues.
+//! - A frame is requested once, however many readers wait for it.
+//! - Fetched frames are kept until their memory is needed: used frames are evicted first.
 //!
-//! Must stay true: everybody who waits is answered, for every request ends (its attempts are
-//! bounded, and each has a time limit) and tells of all its frames; kept and expected bytes stay
-//! within `memory_bytes`; a frame whose checksum is wrong on the last attempt is handed out as it
-//! came, so that its neighbours are had: the device checks it again and refuses it.
+//! Must stay true: every waiting reader gets an answer, since every request ends (its attempts are
+//! bounded, and each has a time limit) and settles all its frames. Cached and requested bytes stay
+//! within `memory_bytes`. A frame whose checksum is wrong at the last attempt is delivered as
+//! received, so that its neighbours are usable: the device checks it again and refuses it.
 //! Called from: any thread.
 
 mod plan;
@@ -38,7 +39,7 @@ pub struct Counts {
     pub requests: u64,
     /// Bytes of the image that came over the network and were used.
     pub fetched_bytes: u64,
-    /// Attempts that failed and were made again.
+    /// Failed attempts that were repeated.
     pub retries: u64,
     /// Frames that were found on disk.
     pub disk_hits: u64,
@@ -58,9 +59,9 @@ pub(crate) struct Shared {
     disk: Option<Disk>,
     memory_bytes: u64,
     state: Mutex<State>,
-    /// Frames came; only prefetching waits here, and not for any one.
+    /// Notified when frames arrive; only prefetching waits here, for no particular frame.
     arrived: Condvar,
-    /// There is a request to make.
+    /// Notified when there is a request to make.
     asked: Condvar,
     counters: Counters,
 }
@@ -79,14 +80,14 @@ struct State {
     frames: HashMap<Key, Entry>,
     urgent: VecDeque<Vec<Frame>>,
     expected: VecDeque<Vec<Frame>>,
-    /// Frames that came, the first to be forgotten first; some are gone already.
+    /// Fetched frames in the order of eviction; some may be evicted already.
     used: VecDeque<Key>,
     fresh: VecDeque<Key>,
-    /// Bytes of frames that are here or on their way.
+    /// Bytes of frames that are cached or in flight.
     held_bytes: u64,
-    /// Of which nobody has used yet.
+    /// Part of `held_bytes`: frames that were not used yet.
     fresh_bytes: u64,
-    /// Frames that were used since prefetching began, while it goes on: not to be asked for again.
+    /// Frames used since the current prefetch began: they are not requested again.
     passed: Option<HashSet<Key>>,
     workers: usize,
     idle: usize,
@@ -99,22 +100,23 @@ type Key = (u64, u32);
 struct Entry {
     place: Place,
     waiters: u32,
-    /// Those of them who sleep until the frame comes or fails.
+    /// Threads among the waiters that sleep until the frame is fetched or fails.
     sleepers: Vec<Arc<Sleeper>>,
     used: bool,
 }
 
-/// Somebody who waits for some frames, and is woken when the last of them has come or failed: one
-/// wake-up for all who wait, with each frame that comes, would cost more than fetching it.
+/// A thread that waits for some frames. It is woken once, when the last of them was fetched or
+/// failed: waking all waiting threads for each frame would cost more than fetching it.
 #[derive(Default)]
 struct Sleeper {
-    /// Frames that are still out.
+    /// Frames that are not settled yet.
     left: AtomicUsize,
     woken: Condvar,
 }
 
 impl Entry {
-    /// Changes the place of a frame that came or failed, and tells who waits for it.
+    /// Sets the state of a frame that was fetched or failed, and wakes the threads that wait for
+    /// it.
     fn settle(&mut self, place: Place) {
         self.place = place;
         for sleeper in self.sleepers.drain(..) {
@@ -126,14 +128,14 @@ impl Entry {
 }
 
 enum Place {
-    /// In a queue, for somebody who waits or for nobody yet.
+    /// In a queue: urgent if a reader waits for it, else a prefetch.
     Queued {
         urgent: bool,
     },
-    /// Part of a request under way.
+    /// Part of a request in flight.
     Asked,
     Here(Stored),
-    /// As it came, and not as its checksum says: for those who wait for it, and for nobody else.
+    /// Its bytes do not match its checksum: delivered only to the readers that wait for it now.
     Unsound(Stored),
     Failed(String),
 }
@@ -183,18 +185,18 @@ impl Fetcher {
         }
     }
 
-    /// The bound of the memory for what is on its way or waits.
+    /// Upper bound of the memory for frames in flight and cached frames.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.shared.memory_bytes
     }
 
-    /// Bytes to have under way ahead of a reader.
+    /// Bytes to keep in flight ahead of a reader.
     pub(crate) fn window_bytes(&self) -> u64 {
         let most = self.shared.memory_bytes / 4 * 3;
         self.shared.link.lock().window_bytes(most)
     }
 
-    /// Keeps a frame on disk that came another way.
+    /// Writes a frame that was received in another way to the disk cache.
     pub(crate) fn keep(&self, frame: &Frame, stored: &[u8]) {
         if let Some(disk) = &self.shared.disk
             && disk.get(frame).is_none()
@@ -203,7 +205,7 @@ impl Fetcher {
         }
     }
 
-    /// True where frames are kept on disk.
+    /// True if there is a disk cache.
     pub(crate) fn keeps(&self) -> bool {
         self.shared.disk.is_some()
     }
@@ -216,7 +218,7 @@ impl Fetcher {
     ) -> io::Result<Vec<Stored>> {
         let shared = &self.shared;
         if let Some(disk) = &shared.disk {
-            // Before the lock: a file takes its time.
+            // Read from disk before taking the lock, since file I/O may take long.
             let missing: Vec<Frame> = {
                 let state = shared.state.lock();
                 let is_new = |frame: &&Frame| !state.frames.contains_key(&key(frame));
@@ -262,7 +264,7 @@ impl Fetcher {
                 entry.sleepers.push(Arc::clone(&sleeper));
             }
         }
-        // Every request ends, and tells of all its frames: this is no wait for ever.
+        // Every request ends and settles all its frames, so this loop ends.
         while sleeper.left.load(Ordering::Relaxed) > 0 {
             sleeper.woken.wait(&mut state);
         }
@@ -280,7 +282,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks for frames that nobody waits for yet, as far as there is room.
+    /// Prefetches frames that no reader waits for yet, as far as memory allows.
     fn expect(&self, state: &mut State, ahead: &mut dyn Iterator<Item = Frame>) {
         let limit = self.shared.memory_bytes / 8 * 7;
         let mut frames = Vec::new();
@@ -303,15 +305,15 @@ impl Fetcher {
         }
     }
 
-    /// From now on ([`Self::prefetch`] is about to be called), or no longer, what is used is
-    /// remembered.
+    /// Starts or stops recording the frames that are used; called with true before
+    /// [`Self::prefetch`].
     pub(crate) fn remember_used(&self, on: bool) {
         self.shared.state.lock().passed = on.then(HashSet::new);
     }
 
-    /// Asks for `frames` in their order, as fast as they come, for as long as `more` says so; what
-    /// is on disk already is passed over. Without a disk it stops when memory is full of frames
-    /// that nobody has used, and goes on when they are.
+    /// Fetches `frames` in their order, at full rate, while `more` returns true; frames in the disk
+    /// cache are skipped. Without a disk cache it pauses when memory is full of unused frames, and
+    /// resumes when they are used.
     pub(crate) fn prefetch(&self, frames: &[Frame], more: &dyn Fn() -> bool) {
         let shared = &self.shared;
         let mut rest = frames.iter().copied().peekable();
@@ -320,7 +322,7 @@ impl Fetcher {
             let mut state = shared.state.lock();
             if state.fresh_bytes >= window {
                 if shared.disk.is_some() {
-                    // They are on disk, or will be when they come.
+                    // With a disk cache they are on disk, or will be once fetched.
                     state.forget_fresh(window / 2);
                 }
                 if state.fresh_bytes >= window {
@@ -336,7 +338,7 @@ impl Fetcher {
             });
             self.expect(&mut state, &mut some);
             if rest.peek().is_some() {
-                // Too little room for the next one: it comes when others have.
+                // Too little room for the next frame: wait until others have arrived.
                 shared.arrived.wait_for(&mut state, PREFETCH_PAUSE);
             }
         }
@@ -371,7 +373,7 @@ impl State {
         }
     }
 
-    /// Forgets a frame that nobody waits for.
+    /// Removes a frame that no reader waits for.
     fn remove(&mut self, key: Key) {
         if let Some(entry) = self.frames.remove(&key) {
             let bytes = u64::from(key.1);
@@ -380,7 +382,7 @@ impl State {
         }
     }
 
-    /// A waiter takes its frame, or the reason why there is none.
+    /// Returns a waiter's frame, or the reason for a failure.
     fn take(&mut self, frame: &Frame) -> Result<Stored, String> {
         let key = key(frame);
         let Some(entry) = self.frames.get_mut(&key) else {
@@ -408,7 +410,7 @@ impl State {
             }
             Place::Failed(reason) => {
                 let reason = reason.clone();
-                // The next reader tries again.
+                // The last waiter removes the failed entry, so that the next reader tries again.
                 if entry.waiters == 0 {
                     self.remove(key);
                 }
@@ -433,7 +435,7 @@ impl State {
         }
     }
 
-    /// Forgets frames until those held take at most `limit`; used ones first.
+    /// Evicts frames until those held take at most `limit`; used ones first.
     fn make_room(&mut self, limit: u64) {
         let mut busy = Vec::new();
         while self.held_bytes > limit {
@@ -444,11 +446,11 @@ impl State {
                 busy.push(oldest);
             }
         }
-        // Somebody is about to take these; they go another time.
+        // Readers are about to take these; they stay for a later eviction.
         self.used.extend(busy);
     }
 
-    /// Forgets frames that nobody has used until they take at most `limit`.
+    /// Evicts unused frames until they take at most `limit`.
     fn forget_fresh(&mut self, limit: u64) {
         while self.fresh_bytes > limit {
             let Some(oldest) = self.fresh.pop_front() else {
@@ -460,7 +462,7 @@ impl State {
         }
     }
 
-    /// Forgets a frame unless somebody waits for it. True when it is gone.
+    /// Removes a frame unless a reader waits for it. True when it is gone.
     fn remove_if_idle(&mut self, key: Key) -> bool {
         let Some(entry) = self.frames.get(&key) else {
             return true;
@@ -474,7 +476,7 @@ impl State {
 }
 
 impl Shared {
-    /// Sees to it that somebody makes the request that was queued.
+    /// Makes sure that a worker handles the queued request.
     fn call_worker(self: &Arc<Self>, state: &mut State) {
         let queued = state.urgent.len() + state.expected.len();
         self.asked.notify_one();
@@ -492,8 +494,8 @@ impl Shared {
             state.workers -= 1;
             tracing::warn!("no thread to make requests: {error}");
             if state.workers == 0 {
-                // Without a thread no request is ever answered; neither those that are only
-                // expected now, which may become urgent without a call of this.
+                // Without a thread no request would ever be answered. This includes queued
+                // prefetches, which may become urgent without another call of this function.
                 let expected = std::mem::take(&mut state.expected);
                 for request in std::mem::take(&mut state.urgent)
                     .into_iter()
@@ -519,7 +521,7 @@ impl Shared {
                     }
                 }
                 drop(state);
-                // A bug of ours in there must not leave anybody waiting.
+                // A panic in there must not leave a reader waiting.
                 let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     self.serve(&request);
                 }));
@@ -542,14 +544,14 @@ impl Shared {
         state.workers -= 1;
     }
 
-    /// Brings the frames of one request, from disk or over the network.
+    /// Gets the frames of one request from disk or over the network.
     fn serve(&self, request: &[Frame]) {
         let mut missing = Vec::with_capacity(request.len());
         for frame in request {
             match self.disk.as_ref().and_then(|disk| disk.get(frame)) {
                 Some(bytes) => {
                     self.counters.disk_hits.fetch_add(1, Ordering::Relaxed);
-                    // The disk has compared it with its checksum.
+                    // The disk cache has verified its checksum.
                     self.publish(std::iter::once((frame, bytes.into(), true)));
                 }
                 None => missing.push(*frame),
@@ -562,7 +564,7 @@ impl Shared {
                         .iter()
                         .map(|frame| slice(&reply, frame).unwrap_or_default().into())
                         .collect();
-                    // Who waits goes on while the frames go to disk.
+                    // Waiting readers continue while the frames are written to disk.
                     self.publish(request.iter().zip(&stored).map(|(frame, stored)| {
                         let is_sound = is_whole || is_sound(frame, stored);
                         (frame, Arc::clone(stored), is_sound)
@@ -581,8 +583,8 @@ impl Shared {
         }
     }
 
-    /// Makes one request until it succeeds or must be given up; says whether all its frames match
-    /// their checksums.
+    /// Makes one request until it succeeds or its attempts are used up; returns whether all its
+    /// frames match their checksums.
     fn fetch(&self, request: &[Frame]) -> Result<(Reply, bool), Fault> {
         let (start, end) = plan::span(request);
         let ask = Ask::Range(start..end);
@@ -598,7 +600,7 @@ impl Shared {
             let fault = match result {
                 Ok(reply) if whole(&reply) => return Ok((reply, true)),
                 Ok(reply) => {
-                    // It may be the image that is damaged, and not the way here.
+                    // The image itself may be damaged, and not the transfer.
                     let Some(pause) = self.retry.pause(attempt, &mut random) else {
                         return Ok((reply, false));
                     };
@@ -634,7 +636,7 @@ impl Shared {
         Ok(reply)
     }
 
-    /// Hands out frames that came, each with whether it matches its checksum.
+    /// Delivers received frames, each with a flag that is true if its checksum matches.
     fn publish<'f>(&self, frames: impl Iterator<Item = (&'f Frame, Stored, bool)>) {
         let mut state = self.state.lock();
         for (frame, stored, is_sound) in frames {
@@ -644,7 +646,7 @@ impl Shared {
                     state.fresh.push_back(key(frame));
                 }
                 Some(entry) if entry.waiters > 0 => entry.settle(Place::Unsound(stored)),
-                // Nobody waits: who comes for it has it fetched again.
+                // No reader waits for it: the next reader has it fetched again.
                 _ => state.remove(key(frame)),
             }
         }
@@ -653,7 +655,7 @@ impl Shared {
         self.arrived.notify_all();
     }
 
-    /// Tells all who wait for a frame of `request` that has not come why.
+    /// Gives the reason of a failed `request` to all readers that wait for a missing frame of it.
     fn fail(&self, state: &mut State, request: &[Frame], reason: &str) {
         for frame in request {
             let key = key(frame);
@@ -662,7 +664,7 @@ impl Shared {
                 Some(entry) if entry.waiters > 0 => {
                     entry.settle(Place::Failed(reason.to_owned()));
                 }
-                // It was only expected: who comes for it asks again.
+                // It was only a prefetch: the next reader requests it again.
                 _ => state.remove(key),
             }
         }
@@ -678,11 +680,11 @@ fn slice<'r>(reply: &'r Reply, frame: &Frame) -> Option<&'r [u8]> {
         .get(start..start.checked_add(frame.stored_bytes as usize)?)
 }
 
-/// Requests under way at a time: at 200 ms these carry 1 MiB each five times a second.
+/// Concurrent requests: at a round trip of 200 ms these transfer 1 MiB each five times a second.
 const WORKERS_MAX: usize = 64;
 /// Deep enough for a request; many threads mostly wait.
 const STACK_BYTES: usize = 256 << 10;
 /// Time after which an idle thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// Time after which prefetching looks again for room.
+/// Interval at which a paused prefetch checks for room.
 const PREFETCH_PAUSE: Duration = Duration::from_millis(50);

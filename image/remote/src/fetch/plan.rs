@@ -1,12 +1,12 @@
-//! Which frames one request asks for: neighbours are joined.
+//! Joins neighbouring frames into one request.
 //!
-//! Must stay true: every frame is in exactly one request; a request spans at most
-//! [`REQUEST_BYTES_MAX`] unless it is a single frame's; between two of its frames lie at most
-//! [`GAP_BYTES_MAX`] that nobody asked for. Pure.
+//! Must stay true: every frame is in exactly one request. A request spans at most
+//! [`REQUEST_BYTES_MAX`] unless it holds a single frame. Between two of its frames lie at most
+//! [`GAP_BYTES_MAX`] bytes that were not requested. Pure.
 
 use sidecore_block::format::Frame;
 
-/// Splits `frames` into requests. They need not be in order; requests are, each by offset.
+/// Splits `frames` into requests. Frames may be in any order; requests are sorted by offset.
 pub(super) fn join(mut frames: Vec<Frame>) -> Vec<Vec<Frame>> {
     frames.sort_unstable_by_key(|frame| (frame.offset, frame.stored_bytes));
     let mut requests: Vec<Vec<Frame>> = Vec::new();
@@ -24,16 +24,18 @@ pub(super) fn join(mut frames: Vec<Frame>) -> Vec<Vec<Frame>> {
     requests
 }
 
-/// Length of a request that begins at `start`, between a quarter of the most and the most.
+/// Length limit of a request that begins at `start`, between a quarter of the maximum and the
+/// maximum.
 ///
-/// Requests of one length that began together share the link evenly and end together; then all
-/// begin again at once, and for a round trip nothing is on its way. Different ones drift apart.
+/// Requests of equal length that began together share the link evenly and end together. Then all
+/// begin again at once, and for a round trip no bytes are in flight. Requests of different lengths
+/// drift apart.
 fn limit(start: u64) -> u64 {
     let mixed = (start >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60;
     REQUEST_BYTES_MAX / 4 + REQUEST_BYTES_MAX / 4 * 3 / 15 * mixed
 }
 
-/// First byte of a request's frames, and the one after the last.
+/// First byte of a request's frames, and the byte after the last.
 pub(super) fn span(request: &[Frame]) -> (u64, u64) {
     let start = request.first().map_or(0, |frame| frame.offset);
     (start, request.iter().map(end_of).max().unwrap_or(start))
@@ -43,9 +45,9 @@ fn end_of(frame: &Frame) -> u64 {
     frame.offset + u64::from(frame.stored_bytes)
 }
 
-/// Long enough that heads of requests do not count, short enough that many are under way.
+/// Long enough that headers do not matter, short enough that many requests are in flight.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
-/// Frames of zeros, which nobody asks for, take some tens of bytes each.
+/// Frames of zeros are never requested and take some tens of bytes each.
 const GAP_BYTES_MAX: u64 = 2048;
 
 #[cfg(test)]

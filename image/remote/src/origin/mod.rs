@@ -1,9 +1,9 @@
-//! Requests to where an image lies: HTTP, S3 and registries behind one call, and the checks that
-//! every reply must pass.
+//! Requests to the server of an image: HTTP, S3 and registries with one interface, and the checks
+//! that every reply must pass.
 //!
-//! Must stay true: bytes are handed out only from a reply whose status, range, total size, body
-//! length and validator (ETag or date) are those of the image that was opened; a redirect is
-//! followed by us, so that credentials stay with the host that they are for.
+//! Must stay true: bytes are returned only from a reply whose status, range, total size, body
+//! length and validator (ETag or date) are those of the opened image. Redirects are followed here
+//! and not by the HTTP library, so that credentials are sent only to the host that they belong to.
 //! Called from: any thread; blocks.
 //! Source: RFC 9110, section 14 (range requests).
 
@@ -23,12 +23,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Which image it is: no reply of another one is taken.
+/// Identity of an image: replies of another image are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Its size in bytes.
     pub(crate) size_bytes: u64,
-    /// ETag or date of the last change, where the server gives one.
+    /// ETag or date of the last change, if the server gives one.
     pub(crate) validator: Option<String>,
 }
 
@@ -38,22 +38,22 @@ pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
     /// The first one's offset in the image.
     pub(crate) offset: u64,
-    /// The image that the reply speaks of.
+    /// The image that the reply belongs to.
     pub(crate) identity: Identity,
     /// Time from the request to the reply's head.
     pub(crate) waited: Duration,
 }
 
-/// The bytes that a request asks for.
+/// The bytes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// These, of an image that is known.
+    /// A range of a known image.
     Range(Range<u64>),
-    /// As many of these as there are, of an image that is not known yet.
+    /// A range of an image that is not known yet, cut off at its end.
     Part(Range<u64>),
-    /// The first so many, or all if there are fewer.
+    /// The first bytes of the image, or all if there are fewer.
     Head(u64),
-    /// The last so many, or all if there are fewer.
+    /// The last bytes of the image, or all if there are fewer.
     Tail(u64),
 }
 
@@ -68,7 +68,7 @@ impl Ask {
         }
     }
 
-    /// The range that an image of `size` bytes must answer with.
+    /// The range that an image of `size` bytes must return.
     pub(crate) fn of_size(&self, size: u64) -> Range<u64> {
         match self {
             Self::Range(range) => range.clone(),
@@ -83,11 +83,11 @@ impl Ask {
 pub(crate) struct Origin {
     client: Client,
     kind: Kind,
-    /// Target of a redirect, until that is refused.
+    /// Target of a redirect, until it refuses a request.
     resolved: Mutex<Option<Url>>,
-    /// False where a redirect to another host is refused.
+    /// False if redirects to another host are refused.
     may_leave: bool,
-    /// Time that a server may be silent.
+    /// Longest time without bytes from the server.
     silence_max: Duration,
 }
 
@@ -98,13 +98,13 @@ enum Kind {
 }
 
 impl Origin {
-    /// Makes a client for `location`. Asks a registry for the image's manifest, and otherwise
+    /// Makes a client for `location`. Requests the image's manifest from a registry, and otherwise
     /// nothing. Without `may_leave`, redirects to other servers are not followed.
     ///
     /// # Errors
     /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
     pub(crate) fn new(location: &Location, retry: &Retry, may_leave: bool) -> Result<Self, Fault> {
-        // A second one in the process is the same one.
+        // A repeated call fails: the same provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
@@ -138,7 +138,7 @@ impl Origin {
         })
     }
 
-    /// SHA-256 of the whole image, as its registry names it.
+    /// SHA-256 of the whole image, as given by its registry.
     pub(crate) fn sha256(&self) -> Option<&str> {
         match &self.kind {
             Kind::Oci(blob) => Some(blob.sha256()),
@@ -146,8 +146,8 @@ impl Origin {
         }
     }
 
-    /// Makes one request, once; `known` is the image that must answer. `on_bytes` is told of bytes
-    /// as they come.
+    /// Makes one request, once; `known` is the image that must answer. `on_bytes` is called with
+    /// the number of received bytes as they arrive.
     ///
     /// # Errors
     /// [`Fault`].
@@ -165,7 +165,7 @@ impl Origin {
             let text = "the server sent the whole image instead of a range: it serves no ranges; \
                         fetch the image as a whole, or have it served by one that does (nginx, \
                         Apache, lighttpd, an object store)";
-            // One that served ranges before may do so again.
+            // A server that served ranges before may do so again.
             return Err(match known {
                 Some(_) => Fault::Passing(text.into()),
                 None => Fault::Final(text.into()),
@@ -211,7 +211,7 @@ impl Origin {
             if !status.is_client_error() && !status.is_redirection() {
                 return Ok(response);
             }
-            // Such links live for minutes: ask for another one.
+            // Such links are valid for minutes: request a new one.
             *self.resolved.lock() = None;
         }
         let mut response = self.ask(range)?;
@@ -248,8 +248,8 @@ impl Origin {
                     let (keys, headers) = object.headers(range)?;
                     let request = self.client.get(object.url().clone()).headers(headers);
                     let response = request.send()?;
-                    // Keys that live for an hour may have other ones in their place by now. A
-                    // store says 400 to those that have expired.
+                    // Temporary keys may have been replaced meanwhile. A store answers 400 if they
+                    // have expired.
                     let refused = matches!(response.status().as_u16(), 400 | 401 | 403);
                     if !refused || left == 0 || !object.renew(keys.as_ref()) {
                         return Ok(response);
@@ -265,7 +265,7 @@ impl Origin {
     }
 }
 
-/// Adds a bearer token, where there is one.
+/// Adds a bearer token, if there is one.
 fn with_token(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {
     match token {
         Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
@@ -277,19 +277,19 @@ fn parse(url: &str) -> Result<Url, Fault> {
     Url::parse(url).map_err(|error| Fault::Final(format!("it is no URL: {error}")))
 }
 
-/// Time that a body of `bytes` may take: the client's own limit is for each read, and a server that
-/// sends a byte now and then would hold a reader for ever.
+/// Time limit for a body of `bytes`: the client's own limit is for each read, and a server that
+/// sends a byte now and then would block a reader for ever.
 fn least_pace(bytes: usize) -> Duration {
     Duration::from_secs_f64(bytes as f64 / PACE_BYTES_PER_S_MIN)
 }
 
-/// Slower bodies are given up: 64 requests under way at this pace are a link of 8 Mb/s.
+/// Slower transfers are aborted: 64 concurrent requests at this rate are a link of 8 Mb/s.
 const PACE_BYTES_PER_S_MIN: f64 = 16384.0;
-/// Times that one request is signed anew with other keys.
+/// Maximum number of times that one request is signed again with other keys.
 const RENEWALS_MAX: u32 = 3;
-/// Redirects that one request follows.
+/// Maximum number of redirects per request.
 const REDIRECTS_MAX: u32 = 5;
-/// Time to connect.
+/// Time limit to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time for which an idle connection is kept.
 const IDLE_MAX: Duration = Duration::from_secs(90);

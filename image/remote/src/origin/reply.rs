@@ -1,8 +1,10 @@
-//! Checks of a reply: its head, its body's length, where it leads, and what it says of a refusal.
+//! Checks of a reply: its headers, its body's length, its redirect's target, and the message of a
+//! refusal.
 //!
-//! Why here: pure, so that a fuzzer can play the server. Must stay true: nothing of a reply is used
-//! before it passed these checks, and nothing is allocated by a length that it claims: a body takes
-//! at most twice the memory of the bytes that have come, or [`BODY_STEP_BYTES`].
+//! Why here: pure, so that a fuzzer can play the server.
+//! Must stay true: no part of a reply is used before it passed these checks, and no allocation
+//! depends on a length that it claims: a body takes at most twice the memory of the bytes received,
+//! or [`BODY_STEP_BYTES`].
 //! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
 
 use super::{Ask, Identity};
@@ -15,16 +17,16 @@ use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::time::Instant;
 
-/// A part of an image, as a head with status 206 promises it.
+/// A part of an image, as announced by the headers of a reply with status 206.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) range: Range<u64>,
     pub(crate) identity: Identity,
 }
 
-/// Checks the head of an answer to `ask`. `known` is the image that must answer; `layer_bytes` is
-/// its size where a manifest names it: then its digest is its validator, and what caches in front
-/// of it say is theirs.
+/// Checks the headers of an answer to `ask`. `known` is the image that must answer. `layer_bytes`
+/// is its size if a manifest names it: then its digest is its validator, and validators of caches
+/// in front of it are ignored.
 pub(crate) fn promise(
     headers: &HeaderMap,
     ask: &Ask,
@@ -89,11 +91,11 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let size = size.parse().ok()?;
-    // Only then does one more than the last fit a number.
+    // Only then does the byte after the last one fit in a number.
     (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
-/// Target of a redirect: http or https, and from https no http.
+/// Target of a redirect: http or https, and never http after https.
 pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
     let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let target = target.filter(|target| target.len() <= URL_BYTES_MAX);
@@ -111,7 +113,7 @@ pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> 
     Ok(next)
 }
 
-/// The code by which a store names its refusal, in the beginning of its answer.
+/// The code by which a store names its refusal, from the beginning of its answer.
 pub(crate) fn error_code(answer: impl Read) -> Option<String> {
     let mut bytes = Vec::new();
     answer
@@ -156,7 +158,7 @@ pub(crate) fn body(
             Err(error) => return Err(failed(done, &error)),
         }
     }
-    // Also what lets the connection be used again.
+    // Reading to the end also lets the connection be reused.
     match body.read(&mut [0]) {
         Ok(0) => Ok(buffer),
         Ok(_) => Err(Fault::Passing(format!(
@@ -166,13 +168,13 @@ pub(crate) fn body(
     }
 }
 
-/// Bytes of a body for which there is room before they came: those of nearly every request.
+/// Initial capacity for a body: enough for nearly every request.
 const BODY_STEP_BYTES: usize = 1 << 20;
-/// Validators have some tens of bytes; one is kept with every image and shown in messages.
+/// Validators have some tens of bytes; one is stored with every image and shown in messages.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 /// Signed links have 1 to 4 KiB.
 const URL_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a refusal that are looked at.
+/// Bytes of a refusal that are read.
 const REFUSAL_BYTES_MAX: u64 = 4096;
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn a_body_takes_memory_by_what_has_come() {
         let until = Instant::now() + Duration::from_secs(3600);
-        // A petabyte is promised: to allocate it would end the process.
+        // A petabyte is announced: to allocate it would abort the process.
         let error = body(&[7; 100][..], 1 << 50, until, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("after 100 of"), "{error}");
         let bytes: Vec<u8> = (0..5_000_000_u32).map(|at| at as u8).collect();

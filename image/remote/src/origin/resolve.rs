@@ -1,8 +1,8 @@
 //! Addresses of hosts, each looked up on a thread of its own.
 //!
-//! Why here: the HTTP library's own way ends its process's thread with a panic where no thread can
-//! be started. Must stay true: every question is answered; without a thread the asking one waits
-//! for the answer itself.
+//! Why here: the HTTP library's own resolver panics if no thread can be started.
+//! Must stay true: every lookup is answered; if no thread can be started, the calling thread does
+//! the lookup itself.
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::future::Future;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Asks the system (`getaddrinfo`).
+/// Resolves names through the system (`getaddrinfo`).
 pub(super) struct Resolver;
 
 impl Resolve for Resolver {
@@ -28,7 +28,7 @@ impl Resolve for Resolver {
 }
 
 fn look_up(host: &str) -> io::Result<Vec<SocketAddr>> {
-    // The port is the URL's, which the library sets.
+    // The library sets the URL's port.
     Ok((host, 0).to_socket_addrs()?.collect())
 }
 
@@ -51,7 +51,7 @@ impl Question {
     }
 }
 
-/// The answer, once it has come.
+/// The future of a lookup's answer.
 struct Answer(Arc<Question>);
 
 impl Future for Answer {

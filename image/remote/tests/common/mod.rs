@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The image of `raw`, with frames whose boundaries follow the contents or without.
+/// The image of `raw`, with content-defined frame boundaries or fixed ones.
 pub(crate) fn image_of(raw: &[u8], format: Format, frame_bytes: u32, cdc: bool) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
@@ -38,7 +38,7 @@ pub(crate) fn image_of(raw: &[u8], format: Format, frame_bytes: u32, cdc: bool) 
     std::fs::read(&image).unwrap()
 }
 
-/// Contents that pack to about half, with a hole, and the image of them.
+/// Contents that compress to about half, with a hole, and the image of them.
 pub(crate) fn packed(bytes: usize, format: Format, frame_bytes: u32) -> (Vec<u8>, Vec<u8>) {
     let mut random = Random::new(bytes as u64);
     let mut raw = vec![0; bytes];

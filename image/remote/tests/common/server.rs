@@ -1,6 +1,6 @@
-//! A server of one object, for tests: ranges over HTTP/1.1, and on request all that may go wrong.
+//! A server of one object for tests: ranges over HTTP/1.1, and on request all kinds of faults.
 //!
-//! Must stay true: what it does wrong is drawn from its seed; it ends with its owner.
+//! Must stay true: its faults are drawn from its seed; it stops when it is dropped.
 
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; none uses all of them.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// One request, as it came.
+/// One request, as received.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) path: String,
@@ -29,10 +29,10 @@ impl Request {
     }
 }
 
-/// Answer that comes in place of the object's bytes: status, headers, body.
+/// Answer that replaces the object's bytes: status, headers, body.
 pub(crate) type Other = (u16, Vec<(String, String)>, Vec<u8>);
 
-/// Looks at a request first; `None` lets the object answer.
+/// Inspects a request first; `None` lets the object answer.
 pub(crate) type Guard = dyn Fn(&Request) -> Option<Other> + Send + Sync;
 
 pub(crate) struct Server {
@@ -44,7 +44,7 @@ pub(crate) struct Server {
 struct Shared {
     object: Vec<u8>,
     guard: Box<Guard>,
-    /// Of 1000 requests so many go wrong.
+    /// Requests in 1000 that fail.
     faults_per_mille: AtomicU64,
     random: Mutex<Random>,
     requests: AtomicU64,
@@ -124,7 +124,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // The acceptor looks at the flag when somebody comes.
+        // The acceptor checks the flag at the next connection.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.join().unwrap();
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Answers one request; false when the connection is to be closed.
+    /// Answers one request; false if the connection is to be closed.
     fn answer(&self, request: &Request, stream: &mut TcpStream) -> bool {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let fault = {
@@ -180,7 +180,7 @@ impl Shared {
         vec![("etag".into(), self.etag.lock().unwrap().clone())]
     }
 
-    /// Sends the bytes of `body` as those of `said`.
+    /// Sends the bytes of `body`, declared as the range `said`.
     fn send_range(
         &self,
         stream: &mut TcpStream,
@@ -229,16 +229,16 @@ impl Shared {
         headers.push(("content-range".into(), text));
         match kind {
             0 => self.send(stream, 500 + (salt % 5) as u16, &[], b"", 0),
-            // Gone before a byte.
+            // Closed before the first byte.
             1 => false,
-            // Gone within the body, which was promised whole.
+            // Closed within the body, after its whole length was declared.
             2 => {
                 self.send(stream, 206, &headers, &bytes[..cut], bytes.len());
                 false
             }
-            // A shorter body, and honest about it.
+            // A shorter body with a matching length.
             3 => self.send(stream, 206, &headers, &bytes[..cut], cut),
-            // Another range, and honest about it.
+            // Another range, correctly declared.
             4 => {
                 let shift = 1 + salt % 5000;
                 let start = range.start.saturating_sub(shift);
@@ -253,7 +253,7 @@ impl Shared {
             }
             // An image of another size.
             6 => self.send_range(stream, range.clone(), range, size + 1),
-            // All of it.
+            // The whole object.
             7 => self.send(
                 stream,
                 200,
@@ -261,7 +261,7 @@ impl Shared {
                 &self.object,
                 self.object.len(),
             ),
-            // The right head and other bytes: only the image's checksums tell.
+            // The right headers and wrong bytes: only the image's checksums detect that.
             8 => {
                 let mut wrong = bytes.to_vec();
                 if let Some(byte) = wrong.get_mut(cut) {
@@ -269,7 +269,7 @@ impl Shared {
                 }
                 self.send(stream, 206, &headers, &wrong, wrong.len())
             }
-            // No HTTP at all.
+            // Not HTTP at all.
             _ => {
                 let _ = stream.write_all(b"\x16\x03\x01 what is this\r\n\r\n");
                 false

@@ -1,15 +1,15 @@
-//! Memory whose neighbours cannot be touched, for tests of unsafe decoders.
+//! Memory between inaccessible pages, for tests of unsafe decoders.
 //!
-//! Why here: of `sidecore-zstd`'s tests and, by its path, of `sidecore-block`'s.
+//! Why here: used by `sidecore-zstd`'s tests and, by its path, by `sidecore-block`'s.
 
-// Pages that may not be touched need the memory calls of the operating system.
+// Inaccessible pages need the memory calls of the operating system.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 const PAGE: usize = 4096;
 
-/// Pages to use between two that fault.
+/// Usable pages between two that fault.
 pub(crate) struct Guarded {
     base: *mut u8,
     bytes: usize,
@@ -34,7 +34,8 @@ impl Guarded {
         }
     }
 
-    /// This many bytes, ending where the last page starts, or starting where the first one ends.
+    /// A slice of `count` bytes that ends where the last page starts, or starts where the first one
+    /// ends.
     pub(crate) fn slice(&mut self, count: usize, is_at_end: bool) -> &mut [u8] {
         assert!(count <= self.bytes - 2 * PAGE);
         let from = if is_at_end {

@@ -1,7 +1,7 @@
-//! Terms of the rates of each pattern, and the one scale of a sum table.
+//! Terms of the rates of each pattern, and the common scale of a sum table.
 //!
-//! Why here: the rates of one pattern may be scaled differently, and invariable sites are not
-//! scaled at all; whoever adds them brings them to one scale first.
+//! Why here: the rates of one pattern may have different scalers, and invariable sites are not
+//! scaled at all; terms must have one scale before they are added.
 
 use super::{LN_THRESHOLD, Quad, THRESHOLD};
 
@@ -25,22 +25,24 @@ impl std::ops::Add for Derivatives {
     }
 }
 
-/// What [`super::evaluate`] gave for a run of patterns.
+/// Result of [`super::evaluate`] for a run of patterns.
 #[derive(Debug, Clone, Copy)]
 pub struct SiteTerms<'a> {
     /// Rate categories.
     pub rates: usize,
-    /// For each four patterns, rate by rate, one term a pattern; frequencies and weights are in it.
+    /// For each four patterns, rate by rate, one term a pattern; frequencies and weights are
+    /// included.
     pub terms: &'a [Quad],
-    /// How often each term was scaled, pattern by pattern; empty where none was.
+    /// The scaler of each term, pattern by pattern; empty where no term was scaled.
     pub scalers: &'a [u16],
-    /// What invariable sites add to each pattern: unscaled.
+    /// Contribution of invariable sites to each pattern: unscaled.
     pub fixed: &'a [f64],
 }
 
-/// Brings the rates of each pattern of a sum table to one scale, that of its least scaled rate, or
-/// to none where invariable sites are added to it. A derivative needs no more: the common factor
-/// cancels. Returns what the log-likelihood of the table lacks for it, weighted and summed.
+/// Converts the rates of each pattern of a sum table to one scale: that of its least scaled rate,
+/// or none where invariable sites are added to it. A derivative needs no more: the common factor
+/// cancels. Returns the correction of the table's log-likelihood for that scale, weighted and
+/// summed.
 ///
 /// # Panics
 /// When slices are too short for `fixed`.
@@ -61,6 +63,8 @@ pub fn level_scalers(
             continue;
         }
         let least = scalers.iter().copied().min().unwrap_or(0);
+        // The term of invariable sites is not scaled, so all scaling of such a pattern is undone;
+        // for others the common factor may stay in the returned sum.
         let base = if fixed > 0.0 { 0 } else { least };
         lacking += weight * f64::from(base) * LN_THRESHOLD;
         for (values, &count) in table[pattern * span..][..span]

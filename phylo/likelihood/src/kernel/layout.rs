@@ -1,9 +1,9 @@
 //! Buffers of doubles that begin on a cache line.
 //!
-//! Why here: a load of four doubles that crosses a line costs two; the allocator promises 16 bytes.
-//! And the values of a large tree are some ten thousand buffers, which a traversal goes through:
-//! from an arena they lie on huge pages, so that its walk of the page tables is short.
-//! Must stay true: growing keeps nothing; whoever grows a buffer fills it anew.
+//! Why here: a load of four doubles that crosses a cache line costs two loads; the allocator aligns
+//! to 16 bytes only. And the CLVs of a large tree are some ten thousand buffers that a traversal
+//! goes through: from an arena they lie on huge pages, which keeps page walks short.
+//! Must stay true: growing keeps no contents; the caller that grows a buffer fills it again.
 
 use sidecore_sys::arena::{Arena, Run};
 
@@ -54,7 +54,7 @@ impl std::ops::DerefMut for Memory {
 }
 
 impl Buffer {
-    /// One of `quads` quads, all zero.
+    /// A buffer of `quads` quads, all zero.
     #[must_use]
     pub fn new(quads: usize) -> Self {
         let mut buffer = Self::default();
@@ -62,7 +62,7 @@ impl Buffer {
         buffer
     }
 
-    /// Makes it `quads` long. What stood in it is kept where it was long enough, else lost.
+    /// Makes it `quads` long. Its contents are kept if it was long enough, else lost.
     pub fn resize(&mut self, quads: usize) {
         if self.start + quads * QUAD > self.data.len() {
             let data = vec![0.0; quads * QUAD + LINE_BYTES / size_of::<f64>()];
@@ -73,15 +73,15 @@ impl Buffer {
         self.quads = quads;
     }
 
-    /// As [`Self::resize`], with memory from an arena where it needs more.
+    /// As [`Self::resize`], with memory from an arena if it needs more.
     pub fn resize_in(&mut self, quads: usize, arena: &mut Arena) {
         if self.start + quads * QUAD > self.data.len()
             && let Ok(run) = arena.take(quads * QUAD)
         {
-            // A run begins on a line.
+            // A run begins on a cache line.
             (self.data, self.start) = (Memory::Arena(run), 0);
         }
-        // Where the arena got no memory, the allocator is asked.
+        // If the arena had no memory, the global allocator is used.
         self.resize(quads);
     }
 

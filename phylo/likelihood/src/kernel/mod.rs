@@ -1,19 +1,20 @@
-//! The likelihood kernels: newview, evaluate, the sum table and the derivatives.
+//! The likelihood kernels on conditional likelihood vectors (CLVs, or partials): newview, evaluate,
+//! the sum table and the derivatives.
 //!
-//! Why here: three quarters of a program's time on phylogenies goes into these loops (the Cell
+//! Why here: three quarters of a phylogenetics program's time goes into these loops (the Cell
 //! paper's profile: newview 76.8 %, makenewz 19.6 %, evaluate 2.4 %). They are pure: slices in,
-//! slices out, no allocation, so that any engine can run them on any part of the patterns.
+//! slices out, no allocation, so that any engine can run them on any part of the site patterns.
 //!
-//! Shapes. A *span* is one class's values: `rates` times `states` doubles, rate by rate, state by
-//! state. A *class* is a set of patterns that look alike below a node (site repeats); its values
-//! are kept once. All operands are read through an index, class by class; the identity index makes
-//! every pattern a class of its own. Matrices are `rates` blocks of `states` columns: the values
-//! that go with state `j` of the child stand together.
+//! Layout. A *span* is the CLV entries of one class: `rates` times `states` doubles, rate by rate,
+//! state by state. A *class* is a set of patterns that are alike below a node (site repeats); its
+//! entries are kept once. All operands are read through an index, class by class; the identity
+//! index makes every pattern a class of its own. Transition matrices are `rates` blocks of `states`
+//! columns: the entries for state `j` of the child are contiguous.
 //!
-//! Must stay true: each result depends only on its own class's operands, never on where the loop
-//! was cut. All of [`Isa`] run the same source. [`Isa::Avx2`] fuses multiplications and additions,
-//! so that it differs from [`Isa::Portable`] in the last bits; [`Isa::Avx512`] does what it does
-//! for two classes at a time, and gives the same bits.
+//! Must stay true: each result depends only on its own class's operands, never on the chunk
+//! boundaries. All of [`Isa`] run the same source. [`Isa::Avx2`] fuses multiplications and
+//! additions, so that it differs from [`Isa::Portable`] in the last bits. [`Isa::Avx512`] does the
+//! same for two classes at a time, and gives the same bits.
 //! Source: Stamatakis, Blagojevic, Nikolopoulos, Antonopoulos, "Exploring new search algorithms and
 //! hardware for phylogenetics: RAxML meets the IBM Cell" (2007), section 3; Felsenstein (1981).
 
@@ -29,11 +30,11 @@ pub use simd::{
     powers, table_terms, transitions,
 };
 
-/// What one pattern's values look like.
+/// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// States: a multiple of four up to [`STATES_MAX`]; 4 (DNA) and 20 (protein) have loops of
-    /// their own. An alphabet of other numbers is padded with states that nothing has.
+    /// their own. Alphabets of other sizes are padded with states that never occur.
     pub states: usize,
     /// Rate categories, 1 to [`RATES_MAX`].
     pub rates: usize,
@@ -67,28 +68,29 @@ pub const RATES_MAX: usize = 16;
 pub enum Operand<'a> {
     /// A tip: for each code of the alphabet a span, the matrix applied to the code's states.
     Tip {
-        /// Code by code one span.
+        /// One span for each code.
         table: &'a [Quad],
-        /// For each class the code.
+        /// The code of each class.
         index: &'a [u16],
     },
     /// An inner node.
     Inner {
         /// The matrix of the branch, all rates.
         matrix: &'a [Quad],
-        /// The node's values, class by class one span.
+        /// The node's CLV: one span for each class.
         values: &'a [Quad],
-        /// The node's scaling counts, class by class one for each rate; empty where nothing was
+        /// The node's scalers: for each class one count for each rate; empty where no entry was
         /// scaled.
         scalers: &'a [u16],
-        /// For each class of the result the node's class.
+        /// The node's class for each class of the result.
         index: &'a [u16],
     },
 }
 
-/// A value below this, in all states of a rate, is multiplied by [`SCALE`], and counted.
+/// A rate whose CLV entries are all below this is multiplied by [`SCALE`], and counted in the
+/// scaler.
 ///
-/// 2^-256: the product of two such values and of their matrices is far from the smallest double.
+/// 2^-256: the product of two such entries and of their matrices is far from the smallest double.
 pub const THRESHOLD: f64 = f64::from_bits((1023 - 256) << 52);
 /// 2^256.
 pub const SCALE: f64 = f64::from_bits((1023 + 256) << 52);

@@ -1,18 +1,19 @@
-//! Site repeats: which patterns look alike below a node.
+//! Site repeats: patterns that are alike below a node.
 //!
-//! Why here: two patterns with the same characters at all tips of a subtree have the same values at
-//! its root. A node's class of a pattern is the pair of its children's classes, renumbered in order
-//! of appearance; a tip's class is the code. Values are computed and kept once a class.
-//! Must stay true: classes depend on the topology and the alignment alone, never on lengths or
-//! parameters; the same children give the same numbers.
+//! Why here: two patterns with the same characters at all tips of a subtree have the same CLV
+//! entries at its root. A node's class of a pattern is the pair of its children's classes,
+//! renumbered in order of appearance; a tip's class is the code. Entries are computed and kept once
+//! for each class.
+//! Must stay true: classes depend on the topology and the alignment alone, never on branch lengths
+//! or parameters; the same children give the same numbers.
 //! Source: Kobert, Stamatakis, Flouri, "Efficient detection of repeating sites to accelerate
 //! phylogenetic likelihood calculations", Systematic Biology 66 (2017), 205-217.
 
 /// The classes of one node over a run of patterns.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    /// For each pattern its class; then for each class the left child's class (or code), then for
-    /// each the right one's. Not looked at where every pattern is its own class.
+    /// The class of each pattern; then for each class the left child's class (or code), then for
+    /// each the right one's. Unused where every pattern is its own class.
     lists: Vec<u16>,
     patterns: usize,
     count: usize,
@@ -20,20 +21,20 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// How many there are.
+    /// Number of classes.
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// For each pattern its class; None where each is a class of its own, numbered alike.
+    /// The class of each pattern; `None` where each is a class of its own, with the same number.
     #[must_use]
     pub(crate) fn of_pattern(&self) -> Option<&[u16]> {
         (!self.separate).then(|| &self.lists[..self.patterns])
     }
 
-    /// For each class the left and the right child's; None as in [`Classes::of_pattern`]: the
-    /// children's own, pattern by pattern, are those.
+    /// The left and the right child's class of each class; `None` as in [`Classes::of_pattern`]:
+    /// then the children's own classes, pattern by pattern, apply.
     #[must_use]
     pub(crate) fn children(&self) -> Option<[&[u16]; 2]> {
         let of_children = || self.lists[self.patterns..].split_at(self.count);
@@ -48,7 +49,7 @@ impl Classes {
         self.separate = true;
     }
 
-    /// The pairs of the children's classes. `counts` are how many those are.
+    /// Numbers the pairs of the children's classes. `counts` are the children's numbers of classes.
     ///
     /// # Panics
     /// When there are more than [`PATTERNS_MAX`] patterns, or fewer on one side; or a class is not
@@ -65,14 +66,15 @@ impl Classes {
             patterns <= PATTERNS_MAX && right.len() == patterns,
             "{patterns} patterns"
         );
-        // A child that tells most patterns apart leaves little to find: less than looking costs.
+        // A child that separates most patterns leaves few repeats: fewer than the search for them
+        // costs.
         if counts[0].max(counts[1]) * SHARE_MAX[1] > patterns * SHARE_MAX[0] {
             return self.separate(patterns);
         }
         self.separate = false;
         self.patterns = patterns;
         self.lists.resize(patterns, 0);
-        // Of a length that is not known yet: made elsewhere, kept as long as it is.
+        // Of unknown length: made in the scratch list, then copied at its exact length.
         let mut children = std::mem::take(&mut pairs.children);
         for list in &mut children {
             list.resize(patterns, 0);
@@ -85,7 +87,7 @@ impl Classes {
             let (cells, round) = pairs.begin_cells(counts[0] * counts[1]);
             for (class, (&a, &b)) in lists {
                 let cell = &mut cells[usize::from(a) * counts[1] + usize::from(b)];
-                // Written whether it is new or not: a branch here would be guessed wrong too often.
+                // Written in both cases: a branch here would be mispredicted too often.
                 let new = *cell >> 16 != round;
                 *cell = if new {
                     round << 16 | count as u32
@@ -107,7 +109,7 @@ impl Classes {
             }
         }
         self.count = count;
-        // A few topologies need all the room that any will.
+        // Rounded up, so that after a few topologies the room suffices for all later ones.
         let room = patterns + (2 * count).next_multiple_of(ROOM);
         self.lists.reserve_exact(room - patterns);
         for list in &children {
@@ -120,20 +122,20 @@ impl Classes {
 /// The most patterns that classes are numbered over: their numbers have 16 bits.
 pub(crate) const PATTERNS_MAX: usize = 1 << 15;
 
-/// Lists grow by so many numbers.
+/// Lists grow in steps of this many entries.
 const ROOM: usize = 32;
-/// With more of the patterns apart in one child, none are put together.
+/// With a larger share of distinct patterns in one child, the classes are not merged.
 const SHARE_MAX: [usize; 2] = [7, 8];
-/// Few pairs are looked up in a table of all that there can be (64 KiB), more are hashed.
+/// Few possible pairs are looked up in a table of all of them (64 KiB), more are hashed.
 const CELLS_MAX: usize = 1 << 14;
 
-/// Tables of pairs that were seen, made once and used for every node.
+/// Tables of pairs seen so far, allocated once and used for every node.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// Pair by pair the round (16 bits) in which it was seen last, and its class then.
+    /// For each pair the round (16 bits) in which it was last seen, and its class then.
     cells: Vec<u32>,
     cells_round: u32,
-    /// Class by class the left and the right child's, while they are being numbered.
+    /// The left and the right child's class of each class, while they are being numbered.
     children: [Vec<u16>; 2],
     slots: Vec<Slot>,
     mask: usize,
@@ -148,7 +150,7 @@ struct Slot {
 }
 
 impl Pairs {
-    /// Cells of which none is of this round, and the round.
+    /// The cells, none of them marked with this round, and the round.
     fn begin_cells(&mut self, cells: usize) -> (&mut [u32], u32) {
         if self.cells.is_empty() || self.cells_round == u32::from(u16::MAX) {
             self.cells.clear();
@@ -177,6 +179,7 @@ impl Pairs {
         let mut at = (u64::from(pair).wrapping_mul(MULTIPLIER) >> 32) as usize & self.mask;
         loop {
             let slot = &mut self.slots[at];
+            // Slots of earlier rounds count as empty, so the table need not be cleared.
             if slot.round != self.round {
                 *slot = Slot {
                     round: self.round,

@@ -1,4 +1,4 @@
-//! The kernels against sums written down as the definition says, and against one another.
+//! The kernels compared with sums by the definition, and with one another.
 
 use super::repeats::{Classes, Pairs};
 use super::*;
@@ -81,7 +81,7 @@ impl Side {
         }
     }
 
-    /// What arrives at the node over the branch, by the definition.
+    /// The value at the node after the branch's transition, by the definition.
     fn arrived(&self, shape: Shape, pattern: usize, rate: usize, state: usize) -> f64 {
         let n = shape.states;
         let at = usize::from(self.index[pattern]) * shape.span() + rate * n;
@@ -181,7 +181,7 @@ proptest! {
                     let count = a.count(shape, pattern, rate) + b.count(shape, pattern, rate);
                     likelihood += term * THRESHOLD.powi(count);
                 }
-                // Where everything was scaled far down, a double cannot hold it: left to the sums.
+                // A strongly scaled likelihood underflows a double: it is checked by the sums only.
                 if likelihood > 1e-290 {
                     let (found, exact) = (site_lnl[pattern], likelihood.ln());
                     // A likelihood near 1 has a logarithm near 0, which keeps its absolute error.
@@ -280,8 +280,8 @@ proptest! {
         prop_assert_eq!(&bits[1], &bits[2]);
     }
 
-    /// What is computed two classes at a time is computed as one at a time; with odd numbers of
-    /// classes, and where only some of a group are scaled.
+    /// Two classes at a time give the same bits as one at a time; with odd numbers of classes, and
+    /// where only some of a group are scaled.
     #[test]
     fn wide_registers_change_no_bit(
         shape in shapes(), patterns in 1_usize..70, left in any::<bool>(), right in any::<bool>(),

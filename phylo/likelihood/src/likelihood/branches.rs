@@ -39,6 +39,7 @@ impl<R: Runner> Likelihood<R> {
         let mut lnl = self.evaluate()?;
         let mut edges = std::mem::take(&mut self.scratch.edges);
         let walk = &mut self.scratch.walk;
+        // Depth first: consecutive branches are adjacent, so few CLVs have to be recomputed.
         self.tree.edges_depth_first_into(walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {
@@ -64,12 +65,12 @@ pub(super) fn best_length<E>(
     let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
     for iteration in 0..ITERATIONS_MAX {
         let slope = slope(length)?;
-        // A length that is good enough stays as it is, and all values that see it stay valid.
+        // A length that is good enough stays as it is, and all CLVs that depend on it stay valid.
         let gain = slope.first * slope.first / (-2.0 * slope.second);
         if iteration == 0 && slope.second < 0.0 && gain <= LOSS {
             break;
         }
-        // The slope says on which side the best length is.
+        // The sign of the slope gives the side of the best length.
         if slope.first > 0.0 {
             low = length;
         } else {
@@ -78,7 +79,7 @@ pub(super) fn best_length<E>(
         let mut next = if slope.second < 0.0 {
             length - slope.first / slope.second
         } else if slope.first > 0.0 {
-            // Not concave here: too far down; a branch grows by factors.
+            // Not concave here: too far down the slope; the branch grows by factors.
             length * 4.0
         } else {
             length * 0.25
@@ -113,15 +114,16 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
             (length * 10.0).min(LENGTH_MAX)
         };
     }
+    // The geometric mean, since lengths range over orders of magnitude.
     (low * high).sqrt()
 }
 
-/// A step this small, relative to the length, ends the search: what is left after it is its square,
-/// far below what a log-likelihood shows.
+/// A step this small, relative to the length, ends the search: the error after it is its square,
+/// far below a visible change of the log-likelihood.
 const STEP_RELATIVE: f64 = 1e-3;
-/// So does a larger one where the curve says that what is left, in log-likelihood, is about this:
-/// the error after a step of `s` (relative) is about `s` squared, and it costs half the bend times
-/// that squared.
+/// A larger step ends it as well, if the curvature predicts a remaining loss of log-likelihood of
+/// about this much. The relative error after a step of `s` is about `s` squared, and it costs half
+/// the curvature times the square of that error.
 const LOSS: f64 = 1e-6;
 /// Newton's method needs three to six.
 const ITERATIONS_MAX: usize = 40;

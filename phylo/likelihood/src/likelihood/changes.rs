@@ -1,9 +1,9 @@
-//! Changes of lengths, topology and parameters, and what each of them makes wrong.
+//! Changes of branch lengths, topology and parameters, and the CLVs that each of them invalidates.
 //!
-//! Why here: whoever changes a likelihood's tree or model marks what no longer holds, in one place.
-//! Must stay true: a direction is marked whenever anything that it sees has changed; what was
-//! marked before has nothing valid beyond it, so that a walk stops there. Nothing here computes a
-//! value.
+//! Why here: every change of a likelihood's tree or model marks the invalid CLVs, in one place.
+//! Must stay true: a direction is marked whenever anything behind it has changed. No CLV beyond a
+//! marked one is valid, so that the walk stops at the first marked one. Nothing here computes a
+//! CLV.
 
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood};
 use crate::model::{Model, Parameter};
@@ -14,7 +14,7 @@ use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned};
 use crate::tree::Tree;
 
 impl<R: Runner> Likelihood<R> {
-    /// Sets a branch's length, brought into [`LENGTH_MIN`] to [`LENGTH_MAX`].
+    /// Sets a branch's length, clamped to [`LENGTH_MIN`]..=[`LENGTH_MAX`].
     pub fn set_length(&mut self, edge: EdgeId, length: f64) {
         let length = length.clamp(LENGTH_MIN, LENGTH_MAX);
         if length == self.tree.length(edge) {
@@ -40,9 +40,9 @@ impl<R: Runner> Likelihood<R> {
         self.after_nni(nni);
     }
 
-    /// As [`Tree::prune`]. Until it is regrafted or restored nothing may be evaluated.
+    /// As [`Tree::prune`]. No evaluation is allowed until the subtree is regrafted or restored.
     pub fn prune(&mut self, half: HalfId) -> Pruned {
-        // Marked while the walk can still pass through the node that is about to go.
+        // Marked while the walk can still pass through the node that is about to be removed.
         self.mark_node(half);
         let pruned = self.tree.prune(half);
         self.after_move(&pruned.edges);
@@ -101,7 +101,7 @@ impl<R: Runner> Likelihood<R> {
         for half in nni.halves() {
             self.mark_node(half);
         }
-        // The inner branch's own two directions see other subtrees now.
+        // The inner branch's own two directions have other subtrees behind them now.
         let _ = self.sum_table.take();
     }
 
@@ -112,7 +112,7 @@ impl<R: Runner> Likelihood<R> {
         self.sum_table = None;
     }
 
-    /// Marks what sees a branch from either side.
+    /// Marks all directions that have the branch behind them, from either side.
     pub(super) fn mark_around(&mut self, edge: EdgeId, topology: bool) {
         for end in self.tree.ends(edge) {
             self.mark_beyond(end, topology);
@@ -120,7 +120,7 @@ impl<R: Runner> Likelihood<R> {
         self.sum_table = None;
     }
 
-    /// Marks a node's three directions, and all that see the node.
+    /// Marks a node's three directions, and all that have the node behind them.
     pub(super) fn mark_node(&mut self, half: HalfId) {
         let [b, c] = self.tree.others(half);
         for own in [half, b, c] {
@@ -133,7 +133,7 @@ impl<R: Runner> Likelihood<R> {
         self.sum_table = None;
     }
 
-    /// Marks what sees the branch of `half` from the side of `half`'s node.
+    /// Marks the directions that see the branch of `half` from the side of `half`'s node.
     fn mark_beyond(&mut self, half: HalfId, topology: bool) {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.push(half);
@@ -142,8 +142,10 @@ impl<R: Runner> Likelihood<R> {
                 continue;
             }
             for other in self.tree.others(half) {
+                // Directions beyond a marked one are marked already.
                 if self.mark(other, topology) {
                     let back = self.tree.back(other);
+                    // A free half-edge points to itself.
                     if back != other {
                         path.push(back);
                     }
@@ -153,7 +155,7 @@ impl<R: Runner> Likelihood<R> {
         self.scratch.path = path;
     }
 
-    /// Marks one direction; whether it was not marked before.
+    /// Marks one direction; true if it was not marked before.
     fn mark(&mut self, half: HalfId, topology: bool) -> bool {
         let Some(at) = half.index().checked_sub(self.tree.taxa()) else {
             return false;

@@ -1,8 +1,8 @@
-//! A run of patterns with all its values: what one engine works on at a time.
+//! A chunk: a run of site patterns with all its CLVs, processed by one engine at a time.
 //!
-//! Must stay true: a chunk reads nothing that another writes. What it keeps of a node is as long as
-//! the node's classes need; memory that is given up is used again, and none goes back: after the
-//! first traversals nothing is allocated.
+//! Must stay true: a chunk reads no memory that another chunk writes. A node's buffers are as long
+//! as its classes need. Released memory is reused and never returned: after the first traversals
+//! nothing is allocated.
 
 mod insertion;
 mod store;
@@ -29,25 +29,25 @@ use store::{Store, Values};
 pub(super) struct Chunk {
     part: usize,
     weights: Vec<f64>,
-    /// For each pattern the states that all taxa may have.
+    /// For each pattern the states that all taxa have in common.
     common: Vec<u64>,
-    /// What invariable sites add to each pattern.
+    /// Contribution of invariable sites to each pattern.
     fixed: Vec<f64>,
-    /// Taxon by taxon each pattern's code.
+    /// For each taxon the code of each pattern.
     codes: Vec<Vec<u16>>,
     code_count: usize,
-    /// Inner half-edge by inner half-edge.
+    /// Site repeats of each inner half-edge.
     classes: Vec<Classes>,
-    /// One direction's values of each inner node, then [`SCRATCH_PLACES`] for values that nobody
-    /// asks for again.
+    /// The CLVs (partials) of each inner node in one direction, then [`SCRATCH_PLACES`] for CLVs
+    /// that are used once.
     values: Vec<Values>,
-    /// Memory of the values above.
+    /// Memory of the CLVs above.
     store: Store,
     /// Each pattern's own number.
     identity: Vec<u16>,
     pairs: Pairs,
     table: Buffer,
-    /// What the table's log-likelihood lacks for its scaling.
+    /// Correction of the sum table's log-likelihood for its scaling.
     table_lacks: f64,
     terms: Buffer,
     scalers: Vec<u16>,
@@ -55,8 +55,8 @@ pub(super) struct Chunk {
     lnl: f64,
     slope: Derivatives,
     scratch: insertion::Scratch,
-    /// Makes a correction of the patterns, which are those that could not be seen; none where they
-    /// are the alignment's.
+    /// The ascertainment correction, if the patterns are the unseen ones; `None` where they are the
+    /// alignment's.
     unseen: Option<Unseen>,
 }
 
@@ -84,7 +84,7 @@ impl Chunk {
         Self::of_codes(number, part, room, weights, common, codes.collect())
     }
 
-    /// The patterns that ascertainment left out: each state at all taxa.
+    /// The patterns that ascertainment left out: the same state at all taxa.
     pub(super) fn unseen(
         number: usize,
         part: &Part,
@@ -96,6 +96,7 @@ impl Chunk {
         let states = 0..alphabet.states();
         let codes = states.filter_map(|state| alphabet.code_of_state(state));
         let codes: Vec<u16> = codes.map(u16::from).collect();
+        // Weights of 0: these patterns are no data, only their likelihoods are needed.
         let (weights, common) = (vec![0.0; codes.len()], vec![0; codes.len()]);
         let codes = vec![codes; part.patterns().taxa()];
         Self {
@@ -123,6 +124,8 @@ impl Chunk {
             codes,
             unseen: None,
             code_count: patterns.alphabet().masks().len(),
+            // Site repeats are kept for all three directions of a node, CLVs for one direction
+            // only.
             classes: std::iter::repeat_with(Classes::default)
                 .take(3 * nodes)
                 .collect(),
@@ -167,12 +170,12 @@ impl Chunk {
         &self.site_lnl
     }
 
-    /// True where the patterns are those that ascertainment left out.
+    /// True if the patterns are those that ascertainment left out.
     pub(super) fn is_unseen(&self) -> bool {
         self.unseen.is_some()
     }
 
-    /// What invariable sites add, under a process.
+    /// Sets the contribution of invariable sites under a process.
     pub(super) fn set_fixed(&mut self, process: &Process) {
         for (fixed, &common) in self.fixed.iter_mut().zip(&self.common) {
             let states = process.frequencies.iter().enumerate();
@@ -181,7 +184,7 @@ impl Chunk {
         }
     }
 
-    /// Makes one direction's repeats (if they are to be made) and values.
+    /// Computes one direction's site repeats (if requested) and CLV.
     pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
         if step.classes {
             self.find_classes(step, options.repeats);
@@ -191,6 +194,7 @@ impl Chunk {
         let classes = &self.classes[step.target];
         let shape = part.process().shape;
         self.store.fit(&mut target, classes.count());
+        // Without site repeats the classes are the patterns.
         let [a, b] = match classes.children() {
             Some(indices) => indices,
             None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
@@ -207,7 +211,7 @@ impl Chunk {
     fn find_classes(&mut self, step: &Step, repeats: bool) {
         let mut classes = std::mem::take(&mut self.classes[step.target]);
         if repeats {
-            // The table of pairs is lent out while the indices are read.
+            // The table of pairs is moved out while the indices are borrowed.
             let mut pairs = std::mem::take(&mut self.pairs);
             let [(left, a), (right, b)] =
                 [step.left, step.right].map(|child| self.index_by_pattern(child));
@@ -239,7 +243,7 @@ impl Chunk {
         self.scalers = scalers;
     }
 
-    /// A sum over the patterns' log-likelihoods, of which `site_lnl` has each; of unseen patterns
+    /// The log-likelihood of the chunk from the patterns' ones in `site_lnl`; for unseen patterns
     /// the correction.
     fn corrected(&self, lnl: f64) -> f64 {
         let unseen = self.unseen.as_ref();
@@ -260,7 +264,7 @@ impl Chunk {
         self.scalers = scalers;
     }
 
-    /// Brings the rates of each pattern of a sum table to one scale, if any was scaled.
+    /// Converts the rates of each pattern of a sum table to one scale, if any was scaled.
     fn level(&mut self, shape: Shape, table: &mut Buffer, scalers: Option<&Vec<u16>>) {
         if let Some(unseen) = &mut self.unseen {
             unseen.level(shape, table.doubles_mut(), scalers);
@@ -281,7 +285,7 @@ impl Chunk {
         };
     }
 
-    /// The log-likelihood by the sum table, into where [`Chunk::lnl`] finds it.
+    /// The log-likelihood from the sum table, stored where [`Chunk::lnl`] finds it.
     pub(super) fn evaluate_table(&mut self, part: &Part, isa: Isa) {
         let terms = &mut self.terms.as_mut_slice()[..self.weights.len().div_ceil(QUAD)];
         let shape = part.process().shape;
@@ -336,6 +340,6 @@ impl Chunk {
     }
 }
 
-/// A walk in post-order, larger child first, needs as many places as the tree's number of taxa has
-/// binary digits; and one for the other end of the branch.
+/// A walk in post-order, larger child first, needs as many places as the number of taxa has binary
+/// digits, and one for the other end of the branch.
 pub(super) const SCRATCH_PLACES: usize = 24;

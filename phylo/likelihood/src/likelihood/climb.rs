@@ -1,22 +1,23 @@
-//! The top of a function of several variables within bounds, by Broyden, Fletcher, Goldfarb and
-//! Shanno's method.
+//! Maximum of a function of several variables within bounds, by the BFGS method (Broyden, Fletcher,
+//! Goldfarb and Shanno).
 //!
-//! Why here: a model's parameters depend on one another, and one after the other each undoes a part
-//! of what those before it gained. Derivatives are differences: a likelihood that keeps nothing is
-//! cheap. Source: Nocedal and Wright, "Numerical optimization" (2006), chapters 3 and 6.
+//! Why here: a model's parameters depend on one another, and fitting one after another undoes a
+//! part of the earlier gains. Derivatives are finite differences: a likelihood that keeps no CLVs
+//! is cheap.
+//! Source: Nocedal and Wright, "Numerical optimization" (2006), chapters 3 and 6.
 //! Must stay true: the point that comes back is never worse than the start.
 
 use crate::model::Coordinate;
 
-/// Estimate of a function's curvature: the inverse of its matrix of second derivatives, negated,
-/// row by row. Kept from one climb to the next, it saves measuring it anew.
+/// Estimate of a function's curvature: the negated inverse Hessian, row by row. Kept from one climb
+/// to the next, it saves measuring the curvature again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bend {
     inverse: Vec<f64>,
 }
 
-/// Climbs until a step promises less than `epsilon`; returns the value at the top. `point` has the
-/// start and gets the top.
+/// Climbs until the predicted gain of a step is less than `epsilon`; returns the maximum. `point`
+/// has the start and receives the maximum's position.
 pub(super) fn climb<E>(
     point: &mut [Coordinate],
     bend: &mut Bend,
@@ -41,7 +42,7 @@ pub(super) fn climb<E>(
             step = direction(point, &x, &slope, bend);
             gain = dot(&step, &slope);
         }
-        // To second order half of it is what the step gains.
+        // To second order a step gains half of it.
         if 0.5 * gain < epsilon {
             break;
         }
@@ -56,7 +57,7 @@ pub(super) fn climb<E>(
                 taken = Some((next, there));
                 break;
             }
-            // The top of the parabola through what is known, but not too near either end.
+            // The vertex of the parabola through the known values, but not too near either end.
             let lost = value + part * gain - there;
             part *= (0.5 * part * gain / lost).clamp(0.1, 0.5);
         }
@@ -78,7 +79,7 @@ pub(super) fn climb<E>(
     Ok(value)
 }
 
-/// Direction of a step: what the bend makes of the slope, but not against a bound.
+/// Direction of a step: the inverse Hessian times the slope, but not against a bound.
 fn direction(point: &[Coordinate], x: &[f64], slope: &[f64], bend: &Bend) -> Vec<f64> {
     let n = x.len();
     let at_bound = |k: usize| {
@@ -106,6 +107,7 @@ fn slopes<E>(
 ) -> Result<(), E> {
     let mut at = x.to_vec();
     for k in 0..x.len() {
+        // Towards the inside of the range.
         let h = if x[k] + NEAR < point[k].range[1] {
             NEAR
         } else {
@@ -118,7 +120,7 @@ fn slopes<E>(
     Ok(())
 }
 
-/// Differences to both sides: slopes, and a bend with nothing beside its diagonal.
+/// Central differences: slopes, and an inverse Hessian with only its diagonal set.
 fn bends<E>(
     point: &[Coordinate],
     x: &[f64],
@@ -157,15 +159,16 @@ fn bends<E>(
 }
 
 impl Bend {
-    /// True while nothing has been learnt.
+    /// True while no curvature is known.
     pub(super) fn is_new(&self) -> bool {
         self.inverse.is_empty()
     }
 
-    /// Takes in that a move turned the slope: by the method's update of the inverse.
+    /// Updates the inverse Hessian after a move changed the slope (the BFGS update).
     fn learn(&mut self, moved: &[f64], turned: &[f64]) {
         let n = moved.len();
         let along = dot(moved, turned);
+        // Without positive curvature along the move the inverse would not stay positive definite.
         if along <= 1e-10 * (dot(moved, moved) * dot(turned, turned)).sqrt() {
             return;
         }

@@ -1,8 +1,8 @@
-//! Model parameters: all of a partition's together, or one by itself.
+//! Fits of model parameters: all of a partition's together, or one by itself.
 //!
-//! A partition's parameters depend on one another, and on how long the tree is as a whole; so they
-//! are fitted together ([`super::climb`]), with the partition's scale. What one partition's
-//! parameters change is its own likelihood, so only that is made.
+//! A partition's parameters depend on one another, and on the total tree length. So they are fitted
+//! together ([`super::climb`]), with the partition's scale. A partition's parameters change only
+//! its own likelihood, so only that is computed.
 //! Source for one parameter: Brent, "Algorithms for minimization without derivatives" (1973),
 //! chapter 5.
 
@@ -50,9 +50,12 @@ impl<R: Runner> Likelihood<R> {
                 self.set_model(part, model);
                 self.evaluate_once()
             })?;
+            // Kept apart from `at`: a later window may end lower than an earlier one.
             if lnl > best_lnl {
                 (best, best_lnl) = (Some(libm::exp(found)), lnl);
             }
+            // A maximum at the end of a window that is not the parameter's bound lies beyond the
+            // window.
             let inside = |end: f64, bound: f64| (found - end).abs() > 0.05 || end == bound;
             at = libm::exp(found);
             if inside(window[0], libm::log(least)) && inside(window[1], libm::log(most)) {
@@ -67,7 +70,7 @@ impl<R: Runner> Likelihood<R> {
         self.evaluate_once()
     }
 
-    /// Says how partitions' lengths go together from now on.
+    /// Sets the linkage of the partitions' branch lengths.
     pub fn set_lengths(&mut self, lengths: Lengths) {
         self.lengths = lengths;
     }
@@ -78,15 +81,15 @@ impl<R: Runner> Likelihood<R> {
         self.lengths
     }
 
-    /// Sets the scale of a partition's branch lengths, brought into 0.01 to 100.
+    /// Sets the scale of a partition's branch lengths, clamped to 0.01..=100.
     pub fn set_scale(&mut self, part: usize, scale: f64) {
         let scale = scale.clamp(SCALER_RANGE[0], SCALER_RANGE[1]);
         self.parts[part].set_scale(scale);
         self.forget_values();
     }
 
-    /// Improves all parameters of all partitions, and the tree's length as a whole, until a step
-    /// promises less than `epsilon`; returns the log-likelihood. Blocks.
+    /// Improves all parameters of all partitions, and the total tree length, until the predicted
+    /// gain of a step is less than `epsilon`; returns the log-likelihood. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -95,8 +98,8 @@ impl<R: Runner> Likelihood<R> {
         self.optimise_models_with(epsilon, &mut bends)
     }
 
-    /// `bends` carries what was learnt from one call to the next within one fit. Not beyond it: who
-    /// saves a search and goes on later must get the same bits.
+    /// `bends` carries curvature from one call to the next within one fit. It is not kept beyond
+    /// the fit: a search that is resumed from a checkpoint must get the same bits.
     fn optimise_models_with(
         &mut self,
         epsilon: f64,
@@ -123,14 +126,16 @@ impl<R: Runner> Likelihood<R> {
         self.evaluate_once()
     }
 
-    /// A partition's parameters, and its scale where nothing else is bound by that.
+    /// Fits a partition's parameters, and its scale if nothing else depends on that.
     fn optimise_part(
         &mut self,
         part: usize,
         epsilon: f64,
         bend: &mut Bend,
     ) -> Result<(), LikelihoodError> {
+        // A linked partition's scale is fixed; a single partition may scale the whole tree.
         let scaled = self.lengths != Lengths::Linked || self.parts().len() == 1;
+        // Only a first fit: later fits begin at the values of the one before.
         if self.parts()[part].model().fits_free_rates() && bend.is_new() {
             let new = self.parts()[part].model().has_new_classes();
             self.start_free_rates(part)?;
@@ -151,8 +156,11 @@ impl<R: Runner> Likelihood<R> {
         let top = climb(&mut point, bend, epsilon, |x| {
             self.move_part(part, &model, scaled, x);
             let lnl = self.evaluate_part(part)?;
+            // A point whose likelihood underflows counts as the worst, so that the climb turns
+            // back.
             Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
         })?;
+        // Rounding can make a climb end below its start: then the old values stay.
         if top > before {
             let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
             self.move_part(part, &model, scaled, &x);
@@ -173,8 +181,8 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
-    /// Free rates begin where a gamma distribution is best: from equal rates a climb may end on a
-    /// lower top.
+    /// Free rates begin at the best gamma distribution: from equal rates a climb may end at a lower
+    /// local maximum.
     fn start_free_rates(&mut self, part: usize) -> Result<(), LikelihoodError> {
         let given = self.parts()[part].model().clone();
         let before = self.evaluate_part(part)?;
@@ -189,7 +197,7 @@ impl<R: Runner> Likelihood<R> {
         Ok(())
     }
 
-    /// Makes the scales' mean 1, which the tree's lengths take over.
+    /// Makes the scales' mean 1 and moves the factor into the tree's lengths.
     fn level_scales(&mut self) {
         if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
             return self.fold_scales();
@@ -215,12 +223,13 @@ impl<R: Runner> Likelihood<R> {
             let scale = part.scale() / mean;
             part.set_scale(if one { 1.0 } else { scale });
         }
+        // All transition probabilities depend on lengths times scales.
         self.forget_values();
     }
 
     /// Improves lengths and parameters in turn until a round gains less than `epsilon`; returns the
-    /// log-likelihood. Where the lengths come out far longer than parsimony would have them, it is
-    /// tried from there, too ([`Likelihood::reconsider_lengths`]).
+    /// log-likelihood. If the lengths come out far longer than parsimony suggests, a second fit
+    /// starts from parsimony's lengths ([`Likelihood::reconsider_lengths`]).
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -237,6 +246,7 @@ impl<R: Runner> Likelihood<R> {
         let mut bends = vec![Bend::default(); self.parts().len()];
         for _ in 0..ROUNDS_MAX {
             let lengths = self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
+            // Parameters are fitted no finer than the lengths still improve.
             let coarse = (COARSE * (lengths - lnl)).max(0.1 * epsilon);
             let better = self.optimise_models_with(coarse, &mut bends)?;
             let gain = better - lnl;
@@ -248,9 +258,9 @@ impl<R: Runner> Likelihood<R> {
         Ok(lnl)
     }
 
-    /// Fits lengths and parameters from the lengths that parsimony gives, where those that there
-    /// are have more than three times its changes: they may be on a lower top. What is better
-    /// stays; whether that is what was found here. Blocks.
+    /// Fits lengths and parameters from parsimony's lengths, if the present tree is more than three
+    /// times as long: the present fit may be at a lower local maximum. The better fit is kept; true
+    /// if that is the new one. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -258,6 +268,7 @@ impl<R: Runner> Likelihood<R> {
         let patterns: Vec<_> = self.parts.iter().map(Part::patterns).collect();
         let length = mean_length(&self.tree, &patterns);
         let branches = self.tree.edges().count() as f64;
+        // No long tree, no doubt: the common case costs only a parsimony length.
         if self.tree.total_length() <= LONG * length * branches {
             return Ok(false);
         }
@@ -278,6 +289,7 @@ impl<R: Runner> Likelihood<R> {
             if better > before + RECONSIDERED_EPSILON {
                 return Ok(true);
             }
+            // A fit that gains no more and is still worse will not overtake.
             if better - lnl < RECONSIDERED_EPSILON {
                 break;
             }
@@ -292,7 +304,7 @@ impl<R: Runner> Likelihood<R> {
     }
 }
 
-/// The largest value of `f` between two ends, from a start between them; and where it is.
+/// The largest value of `f` between two ends, from a start between them; and its position.
 fn maximise<E>(
     [mut a, mut b]: [f64; 2],
     start: f64,
@@ -308,12 +320,14 @@ fn maximise<E>(
         if (x - middle).abs() + 0.5 * (b - a) <= 2.0 * tolerance {
             break;
         }
-        // A parabola through the three best, where it is to be trusted; else the golden section.
+        // A parabola through the three best, if it can be trusted; else the golden section.
         let r = (x - w) * (fv - fx);
         let q = (x - v) * (fw - fx);
         let p = (x - v) * q - (x - w) * r;
         let q = 2.0 * (q - r);
         let (p, q) = if q > 0.0 { (-p, q) } else { (p, -q) };
+        // Brent's conditions: inside the bracket, and shorter than half of the step before the
+        // last.
         let trusted = before.abs() > tolerance
             && p.abs() < (0.5 * q * before).abs()
             && p > q * (a - x)
@@ -328,6 +342,7 @@ fn maximise<E>(
             before = if x < middle { b - x } else { a - x };
             step = GOLDEN * before;
         }
+        // Steps below the tolerance would compare rounding errors.
         let u = x + if step.abs() >= tolerance {
             step
         } else {
@@ -359,17 +374,17 @@ fn maximise<E>(
 
 /// The golden section.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// Parameters need not be better known than lengths are: to this share of what these gained.
+/// Parameters need no better precision than lengths: to this share of the gain of the lengths.
 const COARSE: f64 = 0.01;
 const EVALUATIONS_MAX: usize = 24;
-/// A search looks this factor up and down at first, and moves on when it ends at a side.
+/// A search looks this factor up and down at first, and moves the window when it ends at a side.
 const WINDOW: f64 = 2.0;
 const WINDOWS_MAX: usize = 8;
 /// Ratio to a tree's length by parsimony above which its lengths are doubted. Evolution hides
 /// changes from parsimony: right trees of real alignments are up to 2.2 times as long, wrong ones
 /// were 4 times.
 const LONG: f64 = 3.0;
-/// A lower top is hundreds below; a gain below this is none.
+/// A lower local maximum is hundreds below; a gain below this does not count.
 const RECONSIDERED_EPSILON: f64 = 1.0;
 const RECONSIDERED_MAX: usize = 8;
 const ROUNDS_MAX: usize = 60;

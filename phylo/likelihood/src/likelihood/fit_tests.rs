@@ -1,4 +1,4 @@
-//! Fitting: that nothing better is near, and that what was simulated comes back.
+//! Fitting: no better parameters are near, and simulated parameters are recovered.
 
 use super::*;
 use crate::likelihood::{Options, PartOptions};
@@ -120,7 +120,7 @@ fn scales_are_found_and_have_mean_one() {
     let [fast, slow] = [0, 1].map(|part| scaled.parts()[part].scale());
     assert!((slow / fast / 0.3 - 1.0).abs() < 0.15, "{slow} / {fast}");
     assert!(((1_200.0 * fast + 2_400.0 * slow) / 3_600.0 - 1.0).abs() < 1e-9);
-    // What a partition has is what it would have alone on a tree of its own lengths.
+    // A partition's values are those it would have alone on a tree of its own lengths.
     let mut alone = 0.0;
     for (number, gene) in genes.iter().enumerate() {
         let own = &scaled.parts()[number];

@@ -1,11 +1,11 @@
-//! Scores of inserting a subtree elsewhere, with no change of the tree.
+//! Scores of inserting a subtree elsewhere (SPR moves), without a change of the tree.
 //!
-//! Why here: a search by subtree moves asks this millions of times. Everything that looks away from
-//! the pruned place is turned there once, and stays from walk to walk but for a few nodes on the
-//! way from one subtree to the next; only the near side of each visited branch is made anew, one
-//! newview a branch, in scratch values. Some branches at a time ([`walk`]) are scored by one loop
-//! over chunks, and between loops the caller says where to go on.
-//! Must stay true: nothing here changes the tree, its lengths or its values.
+//! Why here: a search by SPR moves needs millions of these scores. All CLVs are oriented away from
+//! the pruned place once. From walk to walk they stay valid, except for a few nodes between one
+//! subtree and the next. Only the near side of each visited branch is computed again, one newview a
+//! branch, in scratch CLVs. A few branches at a time ([`walk`]) are scored by one loop over chunks,
+//! and between loops the caller says where to continue.
+//! Must stay true: nothing here changes the tree, its lengths or its CLVs.
 
 mod walk;
 
@@ -17,31 +17,31 @@ use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree};
 use walk::Visited;
 
-/// A place for a subtree, and how good it is.
+/// A target branch for a subtree, and its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Insertion {
     /// The branch.
     pub edge: EdgeId,
-    /// Number of nodes between it and the place that the subtree comes from, from 1.
+    /// Number of nodes between it and the pruned place, from 1.
     pub distance: u32,
     /// The log-likelihood with the subtree in the branch's middle, no length changed.
     pub lnl: f64,
-    /// The branch's half-edge that is nearer to the old place, and its node's one that is nearest.
+    /// The branch's half-edge that is nearer to the old place, and its node's nearest one.
     near: HalfId,
     entry: HalfId,
-    /// From which insertion the walk came.
+    /// The insertion from which the walk came.
     parent: Option<usize>,
 }
 
-/// The places that were tried for one subtree.
+/// The branches that were tried for one subtree.
 #[derive(Debug, Clone, Default)]
 pub struct Insertions {
-    /// All of them, each after the one that the walk came from.
+    /// All of them, each after its parent in the walk.
     pub tried: Vec<Insertion>,
     half: HalfId,
 }
 
-/// An insertion with its three branch lengths at their best.
+/// An insertion with its three branch lengths optimised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Refined {
     /// The branch.
@@ -56,7 +56,7 @@ pub struct Refined {
 
 impl<R: Runner> Likelihood<R> {
     /// Scores the insertions of the subtree behind `half` (with `half`'s node) into branches up to
-    /// `radius` away; beyond a branch it goes on only where `follow` says so. Blocks.
+    /// `radius` away; it goes beyond a branch only where `follow` returns true. Blocks.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`].
@@ -77,6 +77,7 @@ impl<R: Runner> Likelihood<R> {
         let below = self.tree.back(half);
         let (tip, length) = (self.tree.is_tip(below), self.tree.length(stem));
         let subtree = self.child(below);
+        // The subtree's branch is folded once: it is the same for all target branches.
         for part in &mut self.parts {
             part.prepare_folded(tip, length * part.factor(&self.tree, stem));
         }
@@ -91,6 +92,8 @@ impl<R: Runner> Likelihood<R> {
         }
         let mut batch = Vec::new();
         while walk.next(&found.tried, &mut batch) {
+            // All chunks score a batch, then the sums are exchanged once: processes wait for each
+            // other at most once a batch.
             self.visit(half, &found.tried, &batch, true)?;
             self.sums(
                 0..self.parts.len(),
@@ -100,6 +103,7 @@ impl<R: Runner> Likelihood<R> {
             );
             for &Visited { at, .. } in &batch {
                 let tried = &found.tried[at];
+                // The caller decides by the score how far the walk continues behind this branch.
                 let on = tried.distance < radius && follow(tried);
                 let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
                 let beyond = self.beyond(entry, Some(at), distance);
@@ -110,8 +114,8 @@ impl<R: Runner> Likelihood<R> {
         Ok(())
     }
 
-    /// Finds the best three lengths around the `k`th of the insertions that were scored last, each
-    /// `rounds` times, and the log-likelihood with them. The tree must be as it was. Blocks.
+    /// Finds the best three lengths around the `k`th of the last scored insertions, each `rounds`
+    /// times, and the log-likelihood with them. The tree must be unchanged since. Blocks.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`].
@@ -126,12 +130,13 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<Refined, LikelihoodError> {
         self.begin_insertions(found.half);
         let target = found.tried[k];
+        // Scratch CLVs of the walk are gone: the near sides on the path are computed again.
         let mut path = vec![k];
         while let Some(parent) = found.tried[path[path.len() - 1]].parent {
             path.push(parent);
         }
         let steps = path.iter().rev().enumerate();
-        // Each reads its parent's, and nobody else does.
+        // Each visit reads its parent's slot, and no later visit does: two slots suffice.
         let batch = steps.map(|(step, &at)| Visited {
             at,
             slot: step % 2,
@@ -147,11 +152,13 @@ impl<R: Runner> Likelihood<R> {
             StarEnd::Child(self.child(below)),
         ];
         let tips = [false, self.tree.is_tip(far), self.tree.is_tip(below)];
+        // The inserted node starts in the middle, as it was scored.
         let half = (0.5 * self.tree.length(target.edge)).clamp(LENGTH_MIN, LENGTH_MAX);
         let mut lengths = [half, half, self.tree.length(self.tree.edge(found.half))];
         let stem = self.tree.edge(found.half);
         let edges = [target.edge, target.edge, stem];
         let lnl = self.fit_star(&ends, edges, tips, &mut lengths, rounds)?;
+        // The near side may be either end of the branch; `lengths` is in the order of `ends`.
         let turned = self.tree.ends(target.edge)[0] != target.near;
         Ok(Refined {
             edge: target.edge,
@@ -165,8 +172,8 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// Moves the subtree behind `half` to where it was found to be better, lengths included.
-    /// Returns the branch that closed the gap.
+    /// Moves the subtree behind `half` to the better place `to`, lengths included. Returns the
+    /// branch that closed the gap.
     pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
         let pruned = self.prune(half);
         let _ = self.regraft(pruned, to.edge);
@@ -181,8 +188,8 @@ impl<R: Runner> Likelihood<R> {
         pruned.edges[0]
     }
 
-    /// Takes another tree of the same taxa, its lengths brought into [`LENGTH_MIN`] to
-    /// [`LENGTH_MAX`]. What looks at nothing that differs stays valid.
+    /// Takes another tree of the same taxa, its lengths clamped to [`LENGTH_MIN`]..=[`LENGTH_MAX`].
+    /// CLVs of unchanged subtrees stay valid.
     ///
     /// # Panics
     /// When it has another number of taxa.
@@ -201,7 +208,8 @@ impl<R: Runner> Likelihood<R> {
             {
                 continue;
             }
-            // What does not see this node in the old tree is made of the same nodes in the new one.
+            // Directions that do not have this node behind them in the old tree are made of the
+            // same nodes in the new one.
             if !self.tree.is_tip(half) {
                 self.mark_node(half);
             }
@@ -229,7 +237,7 @@ impl<R: Runner> Likelihood<R> {
             self.prepare_star(branch, edges[branch], tip, length);
         }
         for _ in 0..rounds {
-            // The new stem first: it is the furthest from where it should be.
+            // The new stem first: its length is furthest from the optimum.
             for third in [2, 0, 1] {
                 let parts = &self.parts;
                 let (work, ns) = (Work::Traverse, (2.0 * self.newview_ns) as u64);
@@ -248,7 +256,7 @@ impl<R: Runner> Likelihood<R> {
         Ok(self.table_lnl(edges[1], lengths[1])?)
     }
 
-    /// Makes what one branch of the star needs; `edge` is the tree's that it comes from.
+    /// Prepares the tables of one branch of the star; `edge` is its branch in the tree.
     fn prepare_star(&mut self, branch: usize, edge: EdgeId, tip: bool, length: f64) {
         let (tree, parts) = (&self.tree, self.parts.iter_mut());
         parts.for_each(|part| {
@@ -256,7 +264,7 @@ impl<R: Runner> Likelihood<R> {
         });
     }
 
-    /// Makes the tables of the branch that pruning the subtree behind `half` would leave.
+    /// Prepares the tables of the branch that pruning the subtree behind `half` would leave.
     fn begin_insertions(&mut self, half: HalfId) {
         assert!(!self.tree.is_tip(half), "a tip has no place to leave");
         let [a, b] = self.tree.others(half);
@@ -292,7 +300,7 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// Makes an insertion's near side: from the slot `from`, or across the old place.
+    /// Describes an insertion's near side: from the slot `from`, or across the old place.
     fn visit_of(
         &mut self,
         half: HalfId,
@@ -306,6 +314,7 @@ impl<R: Runner> Likelihood<R> {
         let sibling = self.child(tree.back(if x == entry { y } else { x }));
         let far = self.child(tree.back(near));
         let back = tree.back(entry);
+        // Lengths are copied first, since the parts are borrowed mutably below.
         let lengths = [near, entry].map(|half| tree.length(tree.edge(half)));
         let sibling_length = tree.length(sibling.edge);
         let [p, q] = tree.others(half);
@@ -316,6 +325,7 @@ impl<R: Runner> Likelihood<R> {
             let own = [far.edge, sibling.edge, through.edge].map(factor);
             part.prepare_half(far.edge, far.tip, lengths[0] * own[0]);
             part.prepare_child(&sibling, sibling_length * own[1]);
+            // The first step across the old place uses the joined branch instead.
             if from.is_some() {
                 part.prepare_child(&through, lengths[1] * own[2]);
             }
@@ -331,8 +341,8 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
-    /// Makes the near sides of some insertions of the subtree behind `half`, and what they are made
-    /// of; with `score` scores them.
+    /// Computes the near sides of some insertions of the subtree behind `half`, and the CLVs that
+    /// they need; with `score` scores them.
     fn visit(
         &mut self,
         half: HalfId,
@@ -343,7 +353,7 @@ impl<R: Runner> Likelihood<R> {
         let mut visits = std::mem::take(&mut self.scratch.visits);
         let mut ends = std::mem::take(&mut self.scratch.ends);
         visits.clear();
-        // Those beside the old place are looked at in every walk.
+        // The CLVs around the old place are used in every walk.
         ends.clear();
         let own = self.tree.others(half);
         ends.extend([half, own[0], own[1]].map(|own| self.tree.back(own)));

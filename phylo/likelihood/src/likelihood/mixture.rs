@@ -1,7 +1,7 @@
-//! Free rates of a mixture whose classes have a matrix each: where a fit of them begins.
+//! Start values for the free rates of a mixture whose classes have a matrix each.
 //!
-//! Why here: of plain free rates any order is as good, and a climb finds their values; a mixture's
-//! classes differ, and which is slow and which is fast makes tops of their own, tens of
+//! Why here: plain free rates are interchangeable, and a climb finds their values. A mixture's
+//! classes differ, and each choice of slow and fast classes has a local maximum of its own, tens of
 //! log-likelihoods apart on alignments that the mixture was not made for. So a first fit climbs
 //! coarsely from each choice of the slowest and the fastest class.
 
@@ -10,8 +10,8 @@ use super::{Likelihood, LikelihoodError};
 use crate::runner::Runner;
 
 impl<R: Runner> Likelihood<R> {
-    /// Gives a partition's mixture the free rates that the best of these climbs came to; nothing
-    /// where it is none, or was fitted before.
+    /// Gives a partition's mixture the free rates of the best of these climbs; does nothing for
+    /// other models, or where the mixture was fitted before.
     pub(super) fn start_mixture(&mut self, part: usize) -> Result<(), LikelihoodError> {
         let given = self.parts()[part].model().clone();
         let mut best = (self.evaluate_part(part)?, given.clone());
@@ -22,6 +22,7 @@ impl<R: Runner> Likelihood<R> {
                 model.move_to(x);
                 self.set_model(part, model);
                 let lnl = self.evaluate_part(part)?;
+                // The climb compares values, which NaN would break.
                 Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
             })?;
             if top > best.0 {
@@ -36,5 +37,5 @@ impl<R: Runner> Likelihood<R> {
     }
 }
 
-/// Tops are further apart than this.
+/// Local maxima are further apart than this.
 const EPSILON: f64 = 1.0;

@@ -1,20 +1,21 @@
-//! The likelihood of a tree: what a search asks for, with nothing computed twice.
+//! The likelihood of a tree, with conditional likelihood vectors (CLVs, or partials) that are
+//! reused until they are invalid.
 //!
-//! A [`Likelihood`] owns a tree and, for each of its inner nodes, the values of the subtree that
-//! one sees when looking away from one of the node's three branches: the one asked for last.
-//! Asking at another place turns the nodes on the way there, no others; a search and a fit of
-//! lengths go from branch to neighbouring branch. What a change of the tree makes wrong is marked,
-//! in all three directions, and made again when it is next asked for. Site repeats depend on the
-//! topology alone and outlive changes of lengths and parameters.
+//! A [`Likelihood`] owns a tree. For each inner node it keeps one CLV: that of the subtree behind
+//! the node, seen from one of its three branches, the one that was last needed. An evaluation at
+//! another branch reorients the nodes on the way there, and no others; a search and a fit of
+//! lengths go from branch to neighbouring branch. A change of the tree marks the CLVs that it
+//! invalidates, in all three directions; they are computed again when they are needed. Site repeats
+//! depend on the topology alone and outlive changes of lengths and parameters.
 //!
-//! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk by
-//! chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
-//! the parent is made, and so that engines share nothing but tables that are only read.
+//! Patterns are cut into chunks, each with CLVs of its own. One call runs a whole traversal chunk
+//! by chunk. So a node's CLV is still in the cache (the engine's local store) when its parent is
+//! computed, and engines share only read-only tables.
 //!
-//! Must stay true: values that are valid were made from values that are valid, whether these are
-//! still kept or not; so a walk that marks stops at the first that is marked. All that one plan
-//! makes is seen from one place, so that no step takes what a later one reads. Sums are added per
-//! chunk, then in a tree: the same doubles, whoever ran the chunks.
+//! Must stay true: valid CLVs were computed from valid CLVs, even if those are no longer kept. So a
+//! walk that marks stops at the first marked one. All CLVs of one plan are oriented towards one
+//! branch, so that no step overwrites a CLV that a later one reads. Sums are added per chunk, then
+//! in a tree: the same doubles, on whichever thread or process the chunks ran.
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;
@@ -51,7 +52,7 @@ pub enum LikelihoodError {
     /// An engine failed.
     #[error("the likelihood's loop failed: {0}")]
     Offload(#[from] OffloadError),
-    /// Alignment and tree do not go together.
+    /// The alignment and the tree have different numbers of taxa.
     #[error("the tree has {tree} taxa, the alignment {alignment}")]
     Taxa {
         /// Tips.
@@ -65,7 +66,7 @@ pub enum LikelihoodError {
         /// The value.
         lnl: f64,
     },
-    /// A saved search of something else.
+    /// A saved state of another search.
     #[error("the saved search has {what}: it is not of this alignment and model")]
     State {
         /// The part that does not fit.
@@ -73,14 +74,14 @@ pub enum LikelihoodError {
     },
 }
 
-/// Options of the computation; none of them changes the result but in the last bits.
+/// Options of the computation; they change the result in the last bits at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Instruction set.
     pub isa: Isa,
-    /// Site repeats: values are computed once for patterns that look alike below a node.
+    /// Site repeats: CLV entries are computed once for patterns that are alike below a node.
     pub repeats: bool,
-    /// Bytes of one node's values in a chunk, at most; the chunk's patterns follow from it.
+    /// Most bytes of one node's CLV in a chunk; the number of a chunk's patterns follows from it.
     pub chunk_bytes: usize,
 }
 
@@ -94,8 +95,9 @@ impl Default for Options {
     }
 }
 
-/// A node's values of a chunk: a traversal's few live ones fit into a local store of 256 KiB, and a
-/// small alignment still has chunks to share. From 8 to 128 KiB the speed of one core is the same.
+/// Size of a node's CLV in a chunk: the few CLVs in use during a traversal fit into a local store
+/// of 256 KiB, and a small alignment still has chunks to share. From 8 to 128 KiB the speed of one
+/// core is the same.
 pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// The likelihood of a tree under the models of its partitions.
@@ -105,24 +107,24 @@ pub struct Likelihood<R> {
     parts: Vec<Part>,
     /// This process's share of the chunks, in order.
     chunks: Vec<Chunk>,
-    /// Partition by partition the number of its first chunk, counted over all processes; then that
-    /// of all.
+    /// For each partition the number of its first chunk, counted over all processes; then the
+    /// number of all chunks.
     bounds: Vec<usize>,
-    /// Neighbouring chunks that one process has, all or none of them.
+    /// Size of a block: neighbouring chunks that belong to one process together.
     block: usize,
     exchange: sums::Exchange,
     runner: R,
     options: Options,
-    /// For each inner half-edge whether its repeats are those of the tree.
+    /// For each inner half-edge: true if its site repeats match the tree.
     classes_valid: Vec<bool>,
-    /// For each inner half-edge whether its values, as they were made last, still are right.
+    /// For each inner half-edge: true if its CLV, as last computed, is still right.
     values_valid: Vec<bool>,
-    /// For each inner node which of its half-edges' values are kept; [`NONE`] at first.
+    /// For each inner node the half-edge whose CLV is kept; [`NONE`] at first.
     held: Vec<u32>,
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
     scratch: Scratch,
-    /// About how long one core takes for one node's values.
+    /// Estimated time of one core for one node's CLV.
     newview_ns: f64,
     /// Linkage of the partitions' lengths.
     lengths: Lengths,
@@ -138,9 +140,9 @@ struct Scratch {
     insertions: insertion::Walk,
     visits: Vec<chunk::Visit>,
     ends: Vec<HalfId>,
-    /// Places that are free in a traversal that keeps nothing.
+    /// Scratch places that are free in a traversal that keeps no CLVs.
     free: Vec<usize>,
-    /// Node by node the place of its values in such a traversal.
+    /// For each node the place of its CLV in such a traversal.
     places: Vec<usize>,
 }
 
@@ -164,9 +166,9 @@ impl<R: Runner> Likelihood<R> {
         Self::partitioned(tree, vec![part], runner, options)
     }
 
-    /// For several partitions. Lengths below [`LENGTH_MIN`] or above [`LENGTH_MAX`] are brought
-    /// into that range, as RAxML does. Where a partition's model has `+B` its lengths are scaled,
-    /// and so are those of all others; else they are linked.
+    /// For several partitions. Lengths outside [`LENGTH_MIN`]..=[`LENGTH_MAX`] are clamped, as
+    /// RAxML does. If any partition's model has `+B`, the lengths of all partitions are scaled;
+    /// else they are linked.
     ///
     /// # Errors
     /// [`LikelihoodError::Taxa`].
@@ -189,6 +191,7 @@ impl<R: Runner> Likelihood<R> {
                 });
             }
         }
+        // As RAxML does; a length of 0 could make patterns impossible.
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
@@ -206,12 +209,15 @@ impl<R: Runner> Likelihood<R> {
             .map(|(number, part)| Part::new(number, part, &tree, options.isa))
             .collect();
         for (number, part) in parts.iter().enumerate() {
+            // Chunks are cut by bytes, so that protein and codon chunks fit the cache as well as
+            // DNA's.
             let bytes = part.process().shape.span() * size_of::<f64>();
             let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
             let unseen = usize::from(Unseen::of(part).is_some());
             bounds.push(bounds[number] + part.patterns().len().div_ceil(size) + unseen);
         }
         let share = runner.share();
+        // The bounds count the chunks of all processes; only this process's share is allocated.
         let block = sums::block(parts.len(), bounds[parts.len()], share.count);
         for (number, part) in parts.iter().enumerate() {
             let (first, mut count) = (bounds[number], bounds[number + 1] - bounds[number]);
@@ -245,6 +251,7 @@ impl<R: Runner> Likelihood<R> {
             newview_ns: 0.0,
             lengths,
         };
+        // A rough estimate, by which the runner decides if a loop is worth an engine.
         for chunk in &likelihood.chunks {
             let shape = likelihood.parts[chunk.part()].process().shape;
             likelihood.newview_ns += (shape.matrix() * chunk.patterns()) as f64 * ENTRY_NS;
@@ -271,7 +278,7 @@ impl<R: Runner> Likelihood<R> {
         self.chunks.len()
     }
 
-    /// The log-likelihood. Blocks; computes what is not valid.
+    /// The log-likelihood. Blocks; recomputes the parts that are not valid.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`], [`LikelihoodError::Impossible`].
@@ -288,11 +295,10 @@ impl<R: Runner> Likelihood<R> {
         finite(self.evaluate_raw(edge, true)?)
     }
 
-    /// The log-likelihood of every site, in the alignment's order: one value for each of its
-    /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
-    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.)
-    /// What
-    /// ascertainment corrects a partition by is spread evenly over its columns, so that they sum to
+    /// The log-likelihood of every site: one value for each of the alignment's columns, in order.
+    /// Columns without a character, which belong to no pattern, are 0: every tree gives them the
+    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.) A
+    /// partition's ascertainment correction is spread evenly over its columns, so that they sum to
     /// the tree's log-likelihood.
     ///
     /// # Errors
@@ -311,8 +317,8 @@ impl<R: Runner> Likelihood<R> {
         Ok(all)
     }
 
-    /// Makes values at both ends of a branch valid, without asking for anything there: what a
-    /// measurement of newview alone needs.
+    /// Makes the CLVs at both ends of a branch valid, without evaluating there: for measurements of
+    /// newview alone.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`].
@@ -320,20 +326,20 @@ impl<R: Runner> Likelihood<R> {
         self.run(edge, 0..self.chunks.len(), true, |_, _, _, _| {})
     }
 
-    /// Marks all values, as a change of every parameter does; repeats stay.
+    /// Invalidates all CLVs, as a change of every parameter does; site repeats stay.
     pub fn forget_values(&mut self) {
         self.values_valid.fill(false);
         self.sum_table = None;
     }
 
-    /// Marks all repeats and values, as a new topology does.
+    /// Invalidates all site repeats and CLVs, as a new topology does.
     pub fn forget_all(&mut self) {
         self.classes_valid.fill(false);
         self.forget_values();
     }
 
-    /// Classes that the last traversals computed values for, of how many patterns: how much site
-    /// repeats save.
+    /// Number of classes that the last traversals computed, and of patterns that they stand for:
+    /// the savings of site repeats.
     #[must_use]
     pub fn repeats_kept(&self) -> [u64; 2] {
         let mut kept = [0, 0];
@@ -348,10 +354,10 @@ impl<R: Runner> Likelihood<R> {
         kept
     }
 
-    /// The log-likelihood, without keeping what is made for it: the right way where all values are
-    /// wrong and will be wrong again, as in a search for a parameter. It stays in the cache, where
-    /// a traversal that keeps a large alignment's values waits for memory. To the last bit what
-    /// [`Likelihood::evaluate`] finds.
+    /// The log-likelihood, without keeping CLVs: for searches over a parameter, where all CLVs are
+    /// invalid and will be invalid again. It stays in the cache, where a traversal that keeps a
+    /// large alignment's CLVs waits for memory. The result has the same bits as that of
+    /// [`Likelihood::evaluate`].
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -360,7 +366,7 @@ impl<R: Runner> Likelihood<R> {
         finite(self.evaluate_raw(edge, false)?)
     }
 
-    /// As [`Likelihood::evaluate_once`], what one partition contributes.
+    /// As [`Likelihood::evaluate_once`], but only one partition's contribution.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`]. It may be no finite number.
@@ -432,9 +438,9 @@ impl<R: Runner> Likelihood<R> {
         Ok(self.sum_slopes(edge))
     }
 
-    /// The log-likelihood that a branch of this `length` would give, by its sum table: what
-    /// [`Likelihood::evaluate_at`] finds once the length is set, but for rounding, and a third of
-    /// the work where the table is there, as after [`Likelihood::optimise_length`].
+    /// The log-likelihood with this `length` of a branch, from its sum table. But for rounding it
+    /// equals [`Likelihood::evaluate_at`] once the length is set, for a third of the work if the
+    /// table is there, as after [`Likelihood::optimise_length`].
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -468,10 +474,11 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
 
 /// No half-edge.
 const NONE: u32 = u32::MAX;
-/// Cost of one entry of the matrices for a pattern, all included: DNA with four rates has 64,
+/// Cost of one matrix entry for a pattern, everything included: DNA with four rates has 64 entries
 /// and takes about seven nanoseconds a node.
 const ENTRY_NS: f64 = 0.1;
-/// Patterns of a chunk: fewer cost more in calls than they gain, more have no numbers.
+/// Bounds of a chunk's patterns: with fewer, the calls cost more than the chunks gain; more would
+/// not fit the classes' 16-bit numbers.
 const CHUNK_MIN: usize = 32;
 const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;
 

@@ -56,7 +56,7 @@ pub struct Part {
     matrices: Buffer,
     /// Taxon by taxon, the table of its branch.
     tip_tables: Buffer,
-    /// For each branch whether its matrix or table is right.
+    /// For each branch: true if its matrix or table is right.
     made: Vec<bool>,
     /// The evaluated branch's matrix, with frequencies and weights, and a table of it for a tip.
     folded: Buffer,
@@ -128,8 +128,8 @@ impl Part {
         &self.process
     }
 
-    /// Its model with all values, its scale (`+B{…}`) among them where it has one: the text can be
-    /// given as a model again.
+    /// Its model with all values, including its scale (`+B{…}`) if it has one: the text can be
+    /// passed as a model again.
     #[must_use]
     pub fn model_text(&self) -> String {
         match self.scale == 1.0 && self.model.name().scaler == ScalerName::None {
@@ -182,8 +182,9 @@ impl Part {
         self.insertion.forget_edge(edge);
     }
 
-    /// Makes what newview needs of the branch above a child.
+    /// Prepares the tables that newview needs for the branch above a child.
     pub(super) fn prepare_child(&mut self, child: &Child, length: f64) {
+        // Tables stay valid until the length or the model changes.
         if std::mem::replace(&mut self.made[child.edge.index()], true) {
             return;
         }
@@ -203,23 +204,23 @@ impl Part {
         }
     }
 
-    /// Makes what evaluate needs of its branch.
+    /// Prepares the tables that evaluate needs for its branch.
     pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
         let tip = tree.ends(edge).into_iter().any(|end| tree.is_tip(end));
         self.prepare_folded(tip, self.length(tree, edge));
     }
 
-    /// The length of a branch before it is scaled.
+    /// The length of a branch before scaling.
     pub(super) fn length(&self, tree: &Tree, edge: EdgeId) -> f64 {
         tree.length(edge) * self.factor(tree, edge)
     }
 
-    /// A branch's length here relative to the tree's, but for the scale.
+    /// A branch's length here relative to the tree's, without the scale.
     pub(super) fn factor(&self, tree: &Tree, edge: EdgeId) -> f64 {
         tree.factor(self.number, edge)
     }
 
-    /// Makes what the derivatives need of a length.
+    /// Prepares the powers that the derivatives need for a length.
     pub(super) fn prepare_powers(&mut self, length: f64) {
         let eigen = self.process.eigen();
         let length = length * self.scale;

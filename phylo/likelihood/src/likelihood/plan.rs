@@ -1,7 +1,7 @@
-//! Plan of a call: values to make before its own work, and the loop that does both.
+//! Plan of a call: the CLVs to compute before its own work, and the loop that does both.
 //!
-//! Must stay true: a step comes after those that make its children; values that are not kept stay
-//! in their scratch place until their parent has read them.
+//! Must stay true: a step comes after its children's steps; a CLV that is not kept stays in its
+//! scratch place until its parent has read it.
 
 use super::chunk::{Chunk, SCRATCH_PLACES};
 use super::step::{Child, Ends, Step};
@@ -12,8 +12,8 @@ use crate::tree::{EdgeId, HalfId};
 use std::ops::Range;
 
 impl<R: Runner> Likelihood<R> {
-    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them
-    /// where values are kept.
+    /// Computes the CLVs at both ends of a branch, then does `then`, on some chunks: all of them
+    /// where CLVs are kept.
     pub(super) fn run(
         &mut self,
         edge: EdgeId,
@@ -23,6 +23,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<(), LikelihoodError> {
         let [a, b] = self.tree.ends(edge);
         self.plan(&[a, b], keep);
+        // Kernels expect a tip on the far side.
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
         let ends = Ends {
             near: self.placed_child(near, keep),
@@ -33,8 +34,8 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// Makes the values at some half-edges, all seen from one place, then does `then`, which takes
-    /// as long as `more` newviews.
+    /// Computes the CLVs at some half-edges, all oriented towards one place, then does `then`,
+    /// which takes as long as `more` newviews.
     pub(super) fn run_towards(
         &mut self,
         ends: &[HalfId],
@@ -45,7 +46,7 @@ impl<R: Runner> Likelihood<R> {
         self.run_steps(0..self.chunks.len(), more, then)
     }
 
-    /// Does what was planned, then `then`, chunk by chunk.
+    /// Runs the planned steps, then `then`, chunk by chunk.
     fn run_steps(
         &mut self,
         chunks: Range<usize>,
@@ -74,13 +75,14 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make some half-edges valid, children first, into the scratch. Where values
-    /// are kept, they are marked as done; else they go from place to place.
+    /// The steps that make some half-edges valid, children first, into the scratch. Where CLVs are
+    /// kept, they are marked as valid; else they move from place to place.
     fn plan(&mut self, ends: &[HalfId], keep: bool) {
         let taxa = self.tree.taxa();
         let mut walk = std::mem::take(&mut self.scratch.walk);
         let mut steps = std::mem::take(&mut self.scratch.steps);
         steps.clear();
+        // Scratch places first: only when they run out is a kept CLV overwritten.
         if !keep {
             let nodes = self.held.len();
             self.scratch.free.clear();
@@ -90,6 +92,7 @@ impl<R: Runner> Likelihood<R> {
         }
         for &end in ends {
             let (valid, held) = (&self.values_valid, &self.held);
+            // A CLV must be valid and be the direction that is kept of its node.
             let missing = |half: HalfId| {
                 let at = half.index() - taxa;
                 !valid[at] || held[at / 3] != at as u32
@@ -100,11 +103,14 @@ impl<R: Runner> Likelihood<R> {
                 let children = self.tree.others(half).map(|other| self.tree.back(other));
                 let [left, right] = children.map(|half| self.placed_child(half, keep));
                 for child in [left, right] {
+                    // Matrices are made here, by the owner's thread, because chunks only read them.
                     let tree = &self.tree;
                     self.parts
                         .iter_mut()
                         .for_each(|part| part.prepare_child(&child, part.length(tree, child.edge)));
                 }
+                // Repeats outlive changes of lengths, so they are found only after a change of
+                // topology.
                 let classes = !std::mem::replace(&mut self.classes_valid[target], true);
                 let place = match keep {
                     true => target / 3,
@@ -126,14 +132,13 @@ impl<R: Runner> Likelihood<R> {
         (self.scratch.walk, self.scratch.steps) = (walk, steps);
     }
 
-    /// A free place for a node's values that are not kept; those of the children are free from then
-    /// on.
+    /// A free place for a node's CLV that is not kept; the children's places are free from then on.
     fn take_place(&mut self, node: usize, children: [Child; 2]) -> usize {
         let nodes = self.held.len();
         let place = self.scratch.free.pop().unwrap_or(node);
         self.scratch.places[node] = place;
         if place == node {
-            // What was kept there is lost.
+            // The CLV that was kept there is lost.
             self.held[node] = NONE;
         }
         let read = children.into_iter().filter(|child| !child.tip);
@@ -142,12 +147,12 @@ impl<R: Runner> Likelihood<R> {
         place
     }
 
-    /// A half-edge as one side of a step or a branch, its values where they are kept.
+    /// A half-edge as one side of a step or a branch, where its CLV is kept.
     pub(super) fn child(&self, half: HalfId) -> Child {
         self.placed_child(half, true)
     }
 
-    /// `kept` is false where its values may be in a scratch place.
+    /// `kept` is false where its CLV may be in a scratch place.
     fn placed_child(&self, half: HalfId, kept: bool) -> Child {
         let tip = self.tree.is_tip(half);
         let at = if tip {
@@ -160,6 +165,7 @@ impl<R: Runner> Likelihood<R> {
             at,
             place: match (tip, kept) {
                 (true, _) => at,
+                // An inner node has one place, for the CLV of one of its three directions.
                 (false, true) => at / 3,
                 (false, false) => self.scratch.places[at / 3],
             },

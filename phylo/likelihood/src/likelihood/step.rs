@@ -1,7 +1,8 @@
-//! Steps of a traversal and the branch at its end: what a plan says, and chunks and parts follow.
+//! Steps of a traversal and the branch at its end: the format of a plan, which chunks and parts
+//! execute.
 //!
-//! Must stay true: plain values that name half-edges, branches and places by number; the tables and
-//! values they stand for are a part's and a chunk's own.
+//! Must stay true: plain data that names half-edges, branches and places by number; the tables and
+//! CLVs behind the numbers belong to a part and to a chunk.
 
 use crate::tree::EdgeId;
 
@@ -11,7 +12,7 @@ pub(super) struct Child {
     pub(super) tip: bool,
     /// The taxon, or the inner half-edge counted from the first one.
     pub(super) at: usize,
-    /// Place of an inner node's values: its own, or a scratch place.
+    /// Place of an inner node's CLV: its own, or a scratch place.
     pub(super) place: usize,
     pub(super) edge: EdgeId,
 }
@@ -19,13 +20,13 @@ pub(super) struct Child {
 /// One newview of a traversal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// The inner half-edge whose values are made.
+    /// The inner half-edge whose CLV is computed.
     pub(super) target: usize,
-    /// Place that the values go to.
+    /// Place of the result.
     pub(super) place: usize,
     pub(super) left: Child,
     pub(super) right: Child,
-    /// True if its repeats are to be found anew.
+    /// True if its site repeats have to be found again.
     pub(super) classes: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Sums over all chunks, whoever has them.
+//! Sums over the chunks of all processes.
 //!
-//! Why here: where a search is split among processes ([`crate::runner::split`]) a likelihood holds
-//! a share of the chunks only, and every sum has to hear of the others'. No other file of this
-//! folder adds over chunks.
+//! Why here: where a search is split among processes ([`crate::runner::split`]), a likelihood holds
+//! only a share of the chunks, and every sum needs the terms of all processes. No other file of
+//! this folder adds over chunks.
 //! Must stay true: terms are added in a tree that depends on the number of all chunks alone, so a
 //! sum has the same bits on any number of processes; nothing is allocated after the widest sum.
 
@@ -13,7 +13,7 @@ use crate::runner::{Runner, sum_in_tree_at, sum_in_tree_of};
 use crate::tree::{EdgeId, Tree};
 use std::ops::Range;
 
-/// Terms on their way: this process's, and everybody's.
+/// Terms in exchange: this process's, and all processes'.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     own: Vec<f64>,
@@ -34,7 +34,7 @@ impl<R: Runner> Likelihood<R> {
         sum
     }
 
-    /// The derivatives that all chunks found last: by the tree's length of `edge`.
+    /// The sum of all chunks' last derivatives, by the tree's length of `edge`.
     pub(super) fn sum_slopes(&mut self, edge: EdgeId) -> Derivatives {
         let scale = |part: &Part, tree: &Tree| part.scale() * part.factor(tree, edge);
         self.slopes(0..self.parts.len(), scale)
@@ -60,7 +60,7 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// `width` sums over the chunks of some partitions: `term` gives a chunk's term of the `k`th,
-    /// `tell` is told the `k`th sum.
+    /// `tell` receives the `k`th sum.
     pub(super) fn sums(
         &mut self,
         parts: Range<usize>,
@@ -87,7 +87,7 @@ impl<R: Runner> Likelihood<R> {
             return;
         }
         let len = self.bounds[parts.end] - self.bounds[parts.start];
-        // What a block comes to is a branch of the tree, so its owner adds it.
+        // The sum of a block is a subtree of the summation tree, so the block's owner adds it.
         let len = len.div_ceil(self.block);
         let gathered = self.gather(parts, width, self.block, term);
         for k in 0..width {
@@ -96,8 +96,8 @@ impl<R: Runner> Likelihood<R> {
         self.exchange = gathered.exchange;
     }
 
-    /// The log-likelihoods of a partition's patterns, as evaluated last; a correction for what
-    /// could not be seen is shared out over the sites.
+    /// The log-likelihoods of a partition's patterns, as evaluated last; an ascertainment
+    /// correction is spread over the sites.
     pub(super) fn pattern_log_likelihoods(&mut self, part: usize) -> Vec<f64> {
         let (patterns, sites) = (self.parts[part].patterns().len(), self.parts[part].sites());
         let corrected = usize::from(Unseen::of(&self.parts[part]).is_some());
@@ -134,6 +134,7 @@ impl<R: Runner> Likelihood<R> {
         let first = self.bounds[parts.start];
         let blocks = (self.bounds[parts.end] - first).div_ceil(self.block);
         let rows = blocks.div_ceil(count) * block;
+        // The buffers are reused: repeated evaluations allocate nothing.
         let mut exchange = std::mem::take(&mut self.exchange);
         exchange.own.clear();
         for chunks in self.chunks[self.chunks_of(parts)].chunks(unit) {
@@ -143,7 +144,7 @@ impl<R: Runner> Likelihood<R> {
             };
             exchange.own.extend((0..width).map(sum));
         }
-        // All processes send as many, whether they have a block more or less.
+        // All processes send the same number of terms, even if one has a block less.
         exchange.own.resize(rows * width, 0.0);
         exchange.all.resize(rows * width * count, 0.0);
         self.runner.gather(&exchange.own, &mut exchange.all);
@@ -158,13 +159,13 @@ impl<R: Runner> Likelihood<R> {
     }
 }
 
-/// Everybody's terms, found again by their place.
+/// All processes' terms, indexed by place.
 struct Gathered {
     exchange: Exchange,
     /// The first chunk, counted over all partitions.
     first: usize,
     count: usize,
-    /// Neighbours that one process has.
+    /// Chunks of a block.
     block: usize,
     rows: usize,
     width: usize,

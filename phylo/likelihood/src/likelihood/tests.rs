@@ -23,7 +23,7 @@ fn case(text: &str, taxa: usize, sites: usize, mean: f64, seed: u64) -> (Tree, P
     sprinkled(text, taxa, sites, mean, seed, 20)
 }
 
-/// One character of `one_in` is made unclear; none where it is 0.
+/// One character of `one_in` is made ambiguous; none if it is 0.
 fn sprinkled(
     text: &str,
     taxa: usize,
@@ -110,7 +110,7 @@ fn by_definition((tree, patterns, model): &(Tree, Patterns, Model)) -> f64 {
     lnl
 }
 
-/// True where inner node 0 is on `a`'s side of the branch between `a` and `b`.
+/// True if inner node 0 is on `a`'s side of the branch between `a` and `b`.
 fn nearer(tree: &Tree, a: HalfId, b: HalfId) -> bool {
     let root = tree.taxa();
     let _ = b;
@@ -240,7 +240,7 @@ proptest! {
                     let inner = taxa as u64 + random.below(3 * taxa as u64 - 6);
                     let half = HalfId(inner as u32);
                     let pruned = own.prune(half);
-                    // Anywhere outside the subtree: a walk from where it was.
+                    // Anywhere outside the subtree: a walk from the old place.
                     let mut at = pruned.ends[random.below(2) as usize];
                     for _ in 0..random.below(5) {
                         if !own.tree().is_tip(at) {

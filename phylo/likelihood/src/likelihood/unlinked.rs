@@ -1,9 +1,10 @@
 //! Branch lengths of partitions that have lengths of their own.
 //!
 //! A branch of the tree has the partitions' mean length, weighted by sites, and each partition a
-//! factor of it ([`Tree::factor`]). Each partition's best length is found by itself; insertions are
-//! scored with the factors that the branches have, and only what is taken is fitted anew.
-//! Must stay true: tree and factors change together, and what sees the branch is marked.
+//! factor of it ([`Tree::factor`]). Each partition's best length is found by itself. Insertions are
+//! scored with the branches' present factors, and only accepted ones are fitted again.
+//! Must stay true: tree and factors change together, and the CLVs that depend on the branch are
+//! marked.
 
 use super::branches::best_length;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
@@ -31,7 +32,7 @@ impl<R: Runner> Likelihood<R> {
             moved |= best != start;
             own.push(best);
         }
-        // Lengths that are good enough stay, to the last bit, and so do all values.
+        // Lengths that are good enough stay, to the last bit, and so do all CLVs.
         if moved {
             self.set_own_lengths(edge, &own);
         }
@@ -54,6 +55,7 @@ impl<R: Runner> Likelihood<R> {
 
     /// Sets a branch's length in each partition.
     fn set_own_lengths(&mut self, edge: EdgeId, own: &[f64]) {
+        // The tree's own length is the mean over sites; factors lead from it to the partitions.
         let sites: Vec<f64> = self.parts.iter().map(|part| part.sites() as f64).collect();
         let sum: f64 = own
             .iter()
@@ -71,7 +73,7 @@ impl<R: Runner> Likelihood<R> {
         self.mark_around(edge, false);
     }
 
-    /// Brings scales into the lengths, which are free: what a fit of parameters leaves behind.
+    /// Moves the scales that a fit of parameters left into the lengths, which are free.
     pub(super) fn fold_scales(&mut self) {
         if self.parts.iter().all(|part| part.scale() == 1.0) {
             return;
@@ -97,6 +99,7 @@ impl<R: Runner> Likelihood<R> {
         let before = self.tree.clone();
         self.tree.restore_factors(factors);
         for (edge, length) in edges.into_iter().zip(lengths) {
+            // Matrices and CLVs made with other factors are not valid any more.
             let same = |part| before.factor(part, edge) == self.tree.factor(part, edge);
             if !parts.clone().all(same) {
                 self.parts

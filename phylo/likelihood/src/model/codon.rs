@@ -41,7 +41,7 @@ impl CodonKind {
         own.map_or("GY", |(label, _)| label)
     }
 
-    /// `omega`, and `kappa` where it has one, before they are fitted.
+    /// `omega`, and `kappa` if it has one, before they are fitted.
     pub(super) fn start(self) -> Vec<f64> {
         match self {
             Self::Mg => vec![0.5],
@@ -58,6 +58,7 @@ impl CodonKind {
         let rate = |(i, j): (usize, usize)| {
             let (from, to) = (codons[i], codons[j]);
             let mut changed = (0..3).filter(|&at| from[at] != to[at]);
+            // Two or three changed bases at once have rate 0.
             let (Some(at), None) = (changed.next(), changed.next()) else {
                 return 0.0;
             };
@@ -69,6 +70,8 @@ impl CodonKind {
             if from[at].abs_diff(to[at]) == 2 {
                 rate *= kappa;
             }
+            // The MG models count only the frequency of the new base: the codon's other bases are
+            // divided out.
             if self != Self::Gy {
                 let stay = (0..3).filter(|&other| other != at);
                 rate /= stay
@@ -99,7 +102,7 @@ pub(super) fn bases_of(code: GeneticCode, codons: &[f64], by_position: bool) -> 
         }
     }
     for own in bases.chunks_mut(4) {
-        // A base that stands nowhere keeps a little, or a codon's frequency would be 0.
+        // A base that never occurs keeps a small frequency, or a codon's frequency would be 0.
         own.iter_mut()
             .for_each(|share| *share = share.max(super::FREQUENCY_MIN));
         let sum: f64 = own.iter().sum();

@@ -1,20 +1,20 @@
-//! A model's free parameters as a point: what a search along all of them at once moves in.
+//! A model's free parameters as a point, for optimisation along all of them at once.
 //!
 //! Every coordinate is a logarithm: of a parameter, or of one share of a whole relative to the
 //! last. So any point within the bounds is a valid model, and a step means the same for small
-//! values as for large ones. But for those that data may leave near 0 (rates of exchange, the share
-//! of invariable sites) a little is added first: what a rate far below the others changes is in
-//! proportion to the rate itself, so along its plain logarithm the likelihood is flat there, and a
-//! climb that once overshot would take that for a top.
+//! values as for large ones. An offset is added first to parameters that data may leave near 0
+//! (exchange rates, the share of invariable sites). The effect of a rate far below the others is
+//! proportional to the rate itself. So along its plain logarithm the likelihood is flat there, and
+//! a climb that overshot once would take that for a maximum.
 
 use super::{FREQUENCY_MIN, Model, Parameter};
 
-/// A coordinate and how far it may go.
+/// A coordinate and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coordinate {
     /// The present value.
     pub at: f64,
-    /// The least and the largest that it may be.
+    /// The least and the largest value.
     pub range: [f64; 2],
 }
 
@@ -29,7 +29,7 @@ impl Coordinate {
 }
 
 impl Model {
-    /// The point at which the model is; empty where nothing is to be fitted.
+    /// The model's present point; empty where no parameter is fitted.
     #[must_use]
     pub fn coordinates(&self) -> Vec<Coordinate> {
         let mut point = Vec::new();
@@ -45,7 +45,7 @@ impl Model {
                 Parameter::FreeWeight(category) if category + 1 < self.free_weights.len() => {
                     point.push(share(&self.free_weights, category));
                 }
-                // The last share is what the others leave.
+                // The last share is 1 minus the others.
                 Parameter::Frequency(_) | Parameter::FreeWeight(_) => {}
                 _ => {
                     let shift = self.shift(parameter);
@@ -69,8 +69,8 @@ impl Model {
         }
     }
 
-    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has. A point
-    /// means the same only to the model that gave it and to its copies, before they move.
+    /// Moves the model to a point with as many coordinates as [`Model::coordinates`] has. A point
+    /// is valid only for the model that returned it and for its copies, before they move.
     ///
     /// # Panics
     /// When there are fewer.
@@ -84,6 +84,7 @@ impl Model {
                 .unwrap_or_else(|| panic!("{} coordinates", point.len()))
         };
         let fitted = self.fitted().into_iter();
+        // Collected first: the shifts depend on the old values, which the loop overwrites.
         let shifted: Vec<(Parameter, f64)> = fitted
             .map(|parameter| (parameter, self.shift(parameter)))
             .collect();
@@ -91,6 +92,7 @@ impl Model {
             match parameter {
                 Parameter::Frequency(state) => {
                     moved[0] = true;
+                    // The last frequency or weight is the reference, 1, and has no coordinate.
                     if state + 1 < frequencies.len() {
                         frequencies[state] = take();
                     }
@@ -130,8 +132,8 @@ fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
 
 /// The logarithm of how many times larger or smaller than the last a share may be.
 const SHARE_MAX: f64 = 7.0;
-/// Offset of a rate of exchange, as a share of the rates' mean: about what two steps by way of a
-/// third state bring in its place.
+/// Offset of an exchange rate, as a share of the mean rate: about the effect of two steps through a
+/// third state.
 const EXCHANGE_SHIFT: f64 = 0.1;
 /// Offset of the share of invariable sites.
 const INVARIANT_SHIFT: f64 = 0.1;

@@ -8,7 +8,7 @@ pub(super) struct Named {
     pub(super) name: &'static str,
     /// The class of each of the six rates.
     pub(super) classes: [u8; 6],
-    /// True where all frequencies are a quarter unless said otherwise.
+    /// True if all frequencies are a quarter unless said otherwise.
     pub(super) equal: bool,
 }
 

@@ -16,6 +16,7 @@ pub(super) fn symmetric(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
             .map(|(i, j)| a[i * n + j] * a[i * n + j])
             .sum();
         let diagonal: f64 = (0..n).map(|i| a[i * n + i] * a[i * n + i]).sum();
+        // Squares are compared: a relative size of 1e-20.
         if off <= diagonal * 1e-40 {
             break;
         }
@@ -35,7 +36,9 @@ fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
         return;
     }
     let theta = (a[q * n + q] - a[p * n + p]) / (2.0 * apq);
+    // The smaller of the two possible angles, which keeps the rotation accurate.
     let t = theta.signum() / (theta.abs() + libm::sqrt(theta * theta + 1.0));
+    // An infinite quotient means that the entry is negligible.
     let t = if theta.is_finite() { t } else { 0.0 };
     let c = 1.0 / libm::sqrt(t * t + 1.0);
     let s = t * c;
@@ -52,6 +55,7 @@ fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
         v[k * n + p] = c * x - s * y;
         v[k * n + q] = s * x + c * y;
     }
+    // Set exactly, since rounding leaves a small rest.
     a[p * n + q] = 0.0;
     a[q * n + p] = 0.0;
 }

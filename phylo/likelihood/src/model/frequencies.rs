@@ -27,6 +27,7 @@ pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
         }
     }
     let mut shares = vec![0.0; states];
+    // An unknown character says nothing about frequencies.
     by_code[usize::from(patterns.alphabet().unknown())] = 0.0;
     for (count, mask) in by_code.iter().zip(masks) {
         let part = count / f64::from(mask.count_ones().max(1));

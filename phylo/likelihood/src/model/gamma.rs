@@ -43,6 +43,7 @@ pub fn discrete_gamma(alpha: f64, categories: usize, by: CategoryRate) -> Vec<f6
             let middle = |k: usize| gamma_quantile(alpha, (2 * k + 1) as f64 / (2.0 * count));
             let mut rates: Vec<f64> = (0..categories).map(middle).collect();
             let sum: f64 = rates.iter().sum();
+            // Medians do not average to 1 by themselves.
             rates.iter_mut().for_each(|rate| *rate *= count / sum);
             rates
         }
@@ -56,6 +57,7 @@ pub fn incomplete_gamma(a: f64, x: f64) -> f64 {
         return 0.0;
     }
     let scale = libm::exp(a * libm::log(x) - x - libm::lgamma(a));
+    // The series converges fast here, the continued fraction on the other side.
     if x < a + 1.0 {
         let mut term = 1.0 / a;
         let mut sum = term;
@@ -120,7 +122,7 @@ fn lower_at_log(a: f64, y: f64) -> f64 {
     incomplete_gamma(a, libm::exp(y))
 }
 
-/// Terms of a series or fraction; reached by none of the shapes that a model may have.
+/// Most terms of a series or fraction; no shape that a model may have needs that many.
 const TERMS_MAX: usize = 2_000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Substitution models: their names, their parameters, and the process that these make.
+//! Substitution models: their names, their parameters, and the resulting substitution process.
 //!
-//! Top-down: [`ModelName`] is what a user writes, parsed and nothing more; [`Model`] is that with
-//! values (from the braces, from the alignment, or to be fitted); [`Process`] is what the kernels'
-//! tables are made from.
+//! Top-down: [`ModelName`] is a user's text, parsed and nothing more; [`Model`] adds values (from
+//! the braces, from the alignment, or to be fitted); [`Process`] is the input of the kernels'
+//! tables.
 //! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
 
 mod codon;
@@ -73,15 +73,15 @@ pub enum ModelError {
         /// The part.
         part: String,
     },
-    /// Something that stands twice.
+    /// A part that occurs twice.
     #[error("model `{model}`: {what} is given twice")]
     Twice {
         /// The whole name.
         model: String,
-        /// What.
+        /// The part of the name that is given twice.
         what: &'static str,
     },
-    /// A brace is not closed, or something stands after it.
+    /// A brace is not closed, or text follows it.
     #[error("model `{model}`: braces do not match in `{part}`")]
     Braces {
         /// The whole name.
@@ -101,12 +101,12 @@ pub enum ModelError {
         /// Its range.
         range: &'static str,
     },
-    /// Another number of values than it takes.
+    /// A wrong number of values.
     #[error("model `{model}`: {what} takes {expected} values, {found} are given")]
     Count {
         /// The whole name.
         model: String,
-        /// What.
+        /// The part of the name that takes the values.
         what: &'static str,
         /// Number of values that it takes.
         expected: usize,
@@ -132,7 +132,7 @@ pub struct Model {
     /// One value for each class of exchangeabilities.
     exchange: Vec<f64>,
     frequencies: Vec<f64>,
-    /// Of codons the frequencies of bases by position; else nothing.
+    /// Frequencies of bases by position, of codon models; else empty.
     bases: Vec<f64>,
     invariant: f64,
     alpha: f64,
@@ -142,8 +142,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Gives every parameter of `name` a value: those in its braces, those counted in `patterns`,
-    /// or a start for fitting.
+    /// Gives every parameter of `name` a value: the one in its braces, the one counted in
+    /// `patterns`, or a start for fitting.
     ///
     /// # Panics
     /// When `patterns` are of another alphabet.
@@ -158,7 +158,7 @@ impl Model {
         Self::with_counts(name, &counted, &bases, constant_share(patterns))
     }
 
-    /// As [`Model::new`] where no alignment is at hand: counted values are those of a uniform one.
+    /// As [`Model::new`] without an alignment: counted values are those of uniform frequencies.
     #[must_use]
     pub fn without_alignment(name: ModelName) -> Self {
         let states = name.alphabet().states();
@@ -195,6 +195,8 @@ impl Model {
         };
         let invariant = match name.invariant {
             InvariantName::None => 0.0,
+            // Half of the constant sites is a start that is neither 0 nor the most that is
+            // possible.
             InvariantName::Fitted => 0.5 * constant_share,
             InvariantName::Empirical => constant_share,
             InvariantName::Given(share) => share,
@@ -216,6 +218,7 @@ impl Model {
             exchange,
             frequencies,
             bases,
+            // All sites invariable would leave nothing for the rates.
             invariant: invariant.min(INVARIANT_MAX),
             alpha,
             free_rates,
@@ -238,7 +241,7 @@ impl Model {
         self.name.alphabet()
     }
 
-    /// The process that the present values make. Some microseconds (DNA) to half a millisecond.
+    /// The process of the present values. Takes some microseconds (DNA) to half a millisecond.
     #[must_use]
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
@@ -279,14 +282,14 @@ impl Model {
         }
     }
 
-    /// True where it has free rates that are to be fitted.
+    /// True if it has free rates that are to be fitted.
     #[must_use]
     pub fn fits_free_rates(&self) -> bool {
         matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
     }
 
-    /// Gives free rates the values of a gamma distribution of this shape, all alike likely: where a
-    /// fit begins.
+    /// Gives free rates the values of a gamma distribution of this shape, with equal weights: the
+    /// start of a fit.
     pub fn start_free_rates(&mut self, alpha: f64) {
         let count = self.free_rates.len();
         self.free_rates = discrete_gamma(alpha, count, CategoryRate::Mean);
@@ -324,6 +327,7 @@ impl Model {
                     _ => middle.next().copied().unwrap_or(1.0),
                 };
             }
+            // The mean rate must stay 1.
             own.normalise_free_rates();
             own
         };
@@ -348,7 +352,7 @@ impl Model {
     }
 }
 
-/// Prints the model with all its values fixed: the text can be given as a model again.
+/// Prints the model with all its values fixed: the text can be parsed as a model again.
 impl std::fmt::Display for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let list = |values: &[f64]| {
@@ -359,6 +363,7 @@ impl std::fmt::Display for Model {
                 .join("/")
         };
         write!(f, "{}", self.name.exchange.label())?;
+        // Published matrices and mixtures are known by name: their values are not printed.
         let fixed = matches!(
             self.name.exchange,
             ExchangeName::Published(_) | ExchangeName::Mixture(_)
@@ -367,6 +372,7 @@ impl std::fmt::Display for Model {
             ExchangeName::Codon { code, .. } => Some(code),
             _ => None,
         };
+        // A single class of rates is equal rates, as in the name.
         if code.is_some() || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }
@@ -412,8 +418,8 @@ pub struct KnownMatrix {
     pub mixture: bool,
 }
 
-/// All matrices that have names, those of DNA first; in each alphabet simple ones first. Other
-/// spellings that are understood, as `JC69`, are not among them.
+/// All named matrices, those of DNA first; in each alphabet simple ones first. Accepted aliases,
+/// such as `JC69`, are not included.
 pub fn names() -> impl Iterator<Item = KnownMatrix> {
     let known = |name, alphabet, mixture| KnownMatrix {
         name,

@@ -31,7 +31,7 @@ pub struct ModelName {
 /// Source of the exchangeabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExchangeName {
-    /// Rates of which some are equal, and their values if they are fixed.
+    /// Exchange rates, some of them equal, and their values if they are fixed.
     Classes {
         /// The matrix's name.
         label: String,
@@ -77,7 +77,7 @@ pub enum FrequencyName {
     Given(Vec<f64>),
     /// Codons: products of the frequencies of bases.
     Bases {
-        /// True where these are counted at each of the three positions by itself (`F3X4`).
+        /// True if these are counted at each of the three positions by itself (`F3X4`).
         by_position: bool,
         /// All twelve, if they are given.
         given: Option<Vec<f64>>,
@@ -91,7 +91,7 @@ pub enum InvariantName {
     None,
     /// A fitted share.
     Fitted,
-    /// As many as are constant.
+    /// The share of constant sites.
     Empirical,
     /// A given share.
     Given(f64),
@@ -100,7 +100,7 @@ pub enum InvariantName {
 /// Rate heterogeneity across sites.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RatesName {
-    /// They do not.
+    /// The same rate at all sites.
     Uniform,
     /// A discrete gamma distribution.
     Gamma {
@@ -123,7 +123,7 @@ pub enum RatesName {
 /// Branch-length scaler of a partition (`+B`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ScalerName {
-    /// None: whatever the partitions have in common.
+    /// None: whatever linkage the partitions have.
     None,
     /// Fitted.
     Fitted,
@@ -140,9 +140,9 @@ pub enum AscertainmentName {
     None,
     /// Likelihoods are those of sites that vary (Lewis 2001).
     Lewis,
-    /// As many invariable sites were left out.
+    /// This number of invariable sites was left out.
     Felsenstein(f64),
-    /// As many invariable sites of each state were left out.
+    /// This number of invariable sites of each state was left out.
     Stamatakis(Vec<f64>),
 }
 
@@ -194,7 +194,7 @@ impl RatesName {
 }
 
 impl ExchangeName {
-    /// Rates across sites where the name says nothing of them: a mixture's classes have rates.
+    /// Default rates across sites, where the name gives none: a mixture's classes have rates.
     pub(super) fn default_rates(&self) -> RatesName {
         match self {
             Self::Mixture(at) if MIXTURES[*at].free => RatesName::Free {
@@ -222,7 +222,7 @@ impl ExchangeName {
         }
     }
 
-    /// One value a class: the given ones, or where a fit starts.
+    /// One value a class: the given ones, or the start of a fit.
     pub(super) fn start(&self) -> Vec<f64> {
         match self {
             Self::Classes {
@@ -237,7 +237,8 @@ impl ExchangeName {
             Self::Protein {
                 given: Some((values, _)),
             } => values.clone(),
-            // Where nothing is known, what is known of all proteins is nearer than nothing.
+            // Without given values, the average over all proteins is a better start than equal
+            // rates.
             Self::Protein { given: None } => {
                 let rates = &PUBLISHED[0].matrix().exchange;
                 let last = rates[rates.len() - 1];

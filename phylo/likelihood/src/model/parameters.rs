@@ -1,4 +1,4 @@
-//! A model's parameters, one number at a time: what a search along one of them needs.
+//! A model's parameters, one number at a time, for optimisation along one of them.
 //!
 //! Must stay true: setting a parameter within its range leaves the model valid: frequencies and
 //! weights sum to 1, free rates have mean 1.
@@ -27,7 +27,7 @@ pub enum Parameter {
 }
 
 impl Model {
-    /// The parameters that are to be fitted.
+    /// The parameters to be fitted.
     #[must_use]
     pub fn fitted(&self) -> Vec<Parameter> {
         let mut fitted = Vec::new();
@@ -53,7 +53,7 @@ impl Model {
             ExchangeName::Codon { given, .. } => given.is_some(),
         };
         if !given {
-            // The last rate is what others are relative to; of codons that is no value of these.
+            // Rates are relative to the last one; codon models have no such reference value.
             let codon = matches!(self.name.exchange, ExchangeName::Codon { .. });
             let free = self.exchange.len() - usize::from(!codon);
             fitted.extend((0..free).map(Parameter::Exchange));
@@ -108,6 +108,7 @@ impl Model {
             Parameter::Alpha => self.alpha = value,
             Parameter::FreeRate(category) => {
                 self.free_rates[category] = value;
+                // The mean rate must stay 1.
                 self.normalise_free_rates();
             }
             Parameter::FreeWeight(category) => {
@@ -119,7 +120,8 @@ impl Model {
 }
 
 impl Model {
-    /// All numbers that a fit can change, in a fixed order: what is kept of a model to go on later.
+    /// All numbers that a fit can change, in a fixed order: the part of a model that a checkpoint
+    /// stores.
     #[must_use]
     pub fn numbers(&self) -> Vec<f64> {
         let mut numbers = self.exchange.clone();
@@ -130,8 +132,8 @@ impl Model {
         numbers
     }
 
-    /// Takes the numbers of a model of the same name, to the last bit; false, and nothing changes,
-    /// where there are more or fewer, or one is no number.
+    /// Takes the numbers of a model of the same name, to the last bit. False, with no change, where
+    /// their number differs or one is not finite.
     #[must_use]
     pub fn set_numbers(&mut self, numbers: &[f64]) -> bool {
         if numbers.len() != self.numbers().len()
@@ -155,7 +157,7 @@ impl Model {
     }
 }
 
-/// Sets one share of a whole; the others share the rest as before.
+/// Sets one share of a whole; the others keep their proportions.
 fn set_share(shares: &mut [f64], at: usize, value: f64) {
     let rest: f64 = shares.iter().sum::<f64>() - shares[at];
     let factor = (1.0 - value) / rest;

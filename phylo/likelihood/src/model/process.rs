@@ -1,11 +1,11 @@
-//! The substitution process that a model's parameters make: eigenvectors, rates, weights, and from
-//! them what the kernels multiply with.
+//! The substitution process of a model: eigenvectors, rates, weights, and the tables that the
+//! kernels derive from them.
 //!
 //! With `S` the exchangeabilities and `p` the frequencies, `q[i][j] = S[i][j] p[j]` is similar to a
 //! symmetric matrix; `P(t) = right exp(values t) left`. Probabilities are made as
 //! `1 + right (exp(values t) - 1) left`, which keeps every digit of a short branch's small entries.
-//! Must stay true: the same parameters make the same doubles on every machine (`libm`); what the
-//! kernels make of them is theirs.
+//! Must stay true: the same parameters give the same doubles on every machine (`libm`); the
+//! kernels' own rounding is their matter.
 
 use super::eigen;
 use crate::kernel::{Eigen, QUAD, Shape};
@@ -39,7 +39,7 @@ pub struct Process {
     pub invariant: f64,
 }
 
-/// States of the values that the kernels work on, for as many states of a model.
+/// Number of states in the kernels' loops for a model's number of states.
 #[must_use]
 pub(super) fn padded(states: usize) -> usize {
     states.next_multiple_of(QUAD)
@@ -68,6 +68,8 @@ impl Process {
             right: vec![0.0; matrices.len() * square],
             left: vec![0.0; matrices.len() * square],
             left_by_state: vec![0.0; matrices.len() * square],
+            // Invariable sites have rate 0: the others' rates rise, so that the mean over all sites
+            // is 1.
             rates: rates.iter().map(|rate| rate / variable).collect(),
             weights: weights.iter().map(|weight| weight * variable).collect(),
             invariant,
@@ -75,6 +77,7 @@ impl Process {
         for (at, (exchange, frequencies)) in matrices.iter().enumerate() {
             process.decompose(at, exchange, frequencies);
         }
+        // The mean of the rates' own frequencies, which invariable sites have.
         for (rate, weight) in weights.iter().enumerate() {
             let own = &process.own_frequencies[process.matrix_of(rate) * n..][..n];
             for (mean, own) in process.frequencies.iter_mut().zip(own) {
@@ -87,8 +90,11 @@ impl Process {
     /// Makes the eigenvalues and vectors of one rate matrix.
     fn decompose(&mut self, at: usize, exchange: &[f64], frequencies: &[f64]) {
         let (n, wide) = (frequencies.len(), self.shape.states);
+        // Given frequencies may sum to slightly less or more than 1.
         let total: f64 = frequencies.iter().sum();
         let frequencies: Vec<f64> = frequencies.iter().map(|f| f / total).collect();
+        // `sqrt(pi) Q / sqrt(pi)` is symmetric for a reversible model, and has the same
+        // eigenvalues.
         let mut symmetric = vec![0.0; n * n];
         let mut k = 0;
         let mut mean_rate = 0.0;
@@ -111,6 +117,7 @@ impl Process {
         if let Some(largest) = values.iter_mut().max_by(|a, b| a.total_cmp(b)) {
             *largest = 0.0;
         }
+        // Rounding must not give a growing exponential.
         for (to, value) in self.values[at * wide..].iter_mut().zip(values) {
             *to = value.min(0.0);
         }
@@ -143,9 +150,9 @@ impl Process {
         &self.own_frequencies[self.matrix_of(rate) * n..][..n]
     }
 
-    /// The transition probabilities over a branch of `length` for every rate, as the kernels want
-    /// them: for each rate, for each state of the far end, a column over the states of the near
-    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast way.
+    /// The transition probabilities over a branch of `length` for every rate, in the kernels'
+    /// layout: for each rate, for each state of the far end, a column over the states of the near
+    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast version.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
@@ -169,7 +176,7 @@ impl Process {
         let columns = block.as_chunks_mut::<N>().0;
         columns.fill([0.0; N]);
         for ((value, right), left) in values.iter().zip(right).zip(left) {
-            // The one that is 0 does not grow.
+            // The eigenvalue 0 contributes no growth.
             if *value == 0.0 {
                 continue;
             }
@@ -183,12 +190,12 @@ impl Process {
         }
         for (j, column) in columns.iter_mut().enumerate() {
             column[j] += 1.0;
-            // Rounding leaves a true 0 just below it.
+            // Rounding can turn a true 0 into a value just below it.
             column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }
 
-    /// As [`Self::fill_transitions`], of a number of states that the compiler does not know.
+    /// As [`Self::fill_transitions`], for a number of states that is not known at compile time.
     fn fill_any_transitions(&self, rate: usize, length: f64, block: &mut [f64]) {
         let n = self.shape.states;
         let at = self.matrix_of(rate);
@@ -196,9 +203,12 @@ impl Process {
         let left = &self.left[at * n * n..];
         block.fill(0.0);
         for (k, value) in self.values[at * n..][..n].iter().enumerate() {
+            // The equilibrium's eigenvalue: it adds nothing.
             if *value == 0.0 {
                 continue;
             }
+            // For short lengths `exp` alone would lose the small difference from 1, which is added
+            // below.
             let growth = libm::expm1(value * self.rates[rate] * length);
             let (right, left) = (&right[k * n..][..n], &left[k * n..][..n]);
             for (column, left) in block.chunks_exact_mut(n).zip(left) {
@@ -210,6 +220,7 @@ impl Process {
         }
         for (j, column) in block.chunks_exact_mut(n).enumerate() {
             column[j] += 1.0;
+            // Rounding may give slightly negative probabilities.
             column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }
@@ -227,7 +238,8 @@ impl Process {
         }
     }
 
-    /// The two matrices that turn a branch's ends into its sum table; weights are in the first.
+    /// The two matrices that turn the CLVs of a branch's ends into its sum table; weights are in
+    /// the first.
     pub fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
         let n = self.shape.states;
         let blocks = near.chunks_mut(n * n).zip(far.chunks_mut(n * n));
@@ -244,7 +256,7 @@ impl Process {
         }
     }
 
-    /// What the kernels make a branch's matrices and powers of.
+    /// The input for a branch's matrices and powers.
     #[must_use]
     pub fn eigen(&self) -> Eigen<'_> {
         Eigen {
@@ -256,13 +268,14 @@ impl Process {
         }
     }
 
-    /// A tip's table: for each code of `masks` the span that `matrix` makes of its states.
+    /// A tip's table: for each code of `masks` the span that `matrix` gives for its states.
     pub fn tip_table(&self, matrix: &[f64], masks: &[u64], out: &mut [f64]) {
         let (n, span) = (self.shape.states, self.shape.span());
         for (code, &mask) in masks.iter().enumerate() {
             let (before, rest) = out.split_at_mut(code * span);
             let own = &mut rest[..span];
-            // A set whose remainder without one state is known already needs one more column.
+            // A set whose remainder without one state is already computed needs only one more
+            // column.
             let less = mask & mask.wrapping_sub(1);
             let known = masks[..code].iter().position(|&known| known == less);
             let mut left = mask;

@@ -1,11 +1,11 @@
 //! The published amino-acid matrices: exchangeabilities and stationary frequencies.
 //!
-//! Why here: they are data, not code: files in PAML's layout (`data/protein`), each with the paper
-//! that it is from: the lower triangle, row by row, of a symmetric matrix over the states in the
-//! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, when
-//! it is first asked for.
-//! Must stay true: the digits are those that RAxML-NG (where it has the matrix) or IQ-TREE computes
-//! with; `tests/published.rs` holds likelihoods to theirs.
+//! Why here: they are data, not code: files in PAML's layout (`data/protein`), each with its
+//! source. A file has the lower triangle, row by row, of a symmetric matrix over the states in the
+//! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, at its
+//! first use.
+//! Must stay true: the digits are those of RAxML-NG (where it has the matrix) or of IQ-TREE; the
+//! tests compare likelihoods with theirs.
 
 use std::sync::OnceLock;
 
@@ -32,7 +32,7 @@ pub(super) struct Mixture {
     pub(super) name: &'static str,
     /// One matrix a class, slow ones first.
     pub(super) classes: [Published; 4],
-    /// True where the classes' rates and weights are free unless said otherwise; else they are a
+    /// True if the classes' rates and weights are free unless said otherwise; else they are a
     /// gamma distribution's.
     pub(super) free: bool,
 }

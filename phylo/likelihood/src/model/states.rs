@@ -15,13 +15,14 @@ pub(super) struct Matrix {
     pub(super) classes: Vec<u16>,
     /// The classes' values where they are fixed.
     pub(super) given: Option<Vec<f64>>,
-    /// True where all frequencies are equal unless said otherwise.
+    /// True if all frequencies are equal unless said otherwise.
     pub(super) equal: bool,
 }
 
 /// Looks a name up, without case.
 pub(super) fn by_name(name: &str) -> Option<Matrix> {
     let upper = name.to_ascii_uppercase();
+    // Two states have a single exchange rate, so there is nothing to choose.
     if upper == "BIN" {
         return Some(Matrix {
             label: upper,
@@ -34,6 +35,7 @@ pub(super) fn by_name(name: &str) -> Option<Matrix> {
     if let Some(rest) = upper.strip_prefix("MULTI") {
         let (states, kind) = rest.split_once('_')?;
         let states: u8 = states.parse().ok()?;
+        // There are no characters for more states.
         if !(2..=MULTISTATE_MAX).contains(&states.into()) {
             return None;
         }
@@ -66,11 +68,13 @@ pub(super) fn by_name(name: &str) -> Option<Matrix> {
             (numbered(&pairs, kind), None, false)
         }
         "JC" => (vec![0; pairs.len()], None, true),
+        // The class of double changes has rate 0, all others rate 1.
         "JC-SM" if alphabet == Alphabet::Genotype => {
             let one = |from, to| by_bases(from, to).map(|_| 0);
             (numbered(&pairs, one), Some(vec![0.0, 1.0]), true)
         }
         "GTR" => ((0..pairs.len() as u16).collect(), None, false),
+        // As GTR, but all double changes share class 0.
         "GTR-SM" if alphabet == Alphabet::Genotype => {
             let mut next = 0;
             let single = pairs.iter().map(|&(from, to)| match by_bases(from, to) {
@@ -154,14 +158,14 @@ fn rates_of(alphabet: Alphabet) -> Vec<(Genotype, Genotype)> {
 }
 
 /// The exchange of bases (AC 0, AG 1, AT 2, CG 3, CT 4, GT 5) that leads from one genotype to
-/// another; none where it takes two.
+/// another; `None` where it takes two.
 fn by_bases((from, phased): Genotype, (to, _): Genotype) -> Option<u16> {
     let changed = |to: [u8; 2]| match [from[0] == to[0], from[1] == to[1]] {
         [true, false] => Some([from[1], to[1]]),
         [false, true] => Some([from[0], to[0]]),
         _ => None,
     };
-    // Unphased, either order of the second is as good.
+    // Unphased, both orders of the second are equivalent.
     let turned = || changed([to[1], to[0]]).filter(|_| !phased);
     let [a, b] = changed(to).or_else(turned)?;
     Some(match [a.min(b), a.max(b)] {
@@ -174,7 +178,7 @@ fn by_bases((from, phased): Genotype, (to, _): Genotype) -> Option<u16> {
     })
 }
 
-/// Classes: 0 for exchanges of two bases at once, from 1 on what `kind` says of the others.
+/// Classes: 0 for exchanges of two bases at once, from 1 on the results of `kind` for the others.
 fn numbered(
     pairs: &[(Genotype, Genotype)],
     kind: impl Fn(Genotype, Genotype) -> Option<u16>,

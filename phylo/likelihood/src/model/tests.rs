@@ -1,4 +1,4 @@
-//! Names as RAxML-NG writes them, and matrices against what is known by hand.
+//! Names as written by RAxML-NG, and matrices compared with values computed by hand.
 
 use super::*;
 
@@ -280,7 +280,7 @@ fn genotypes_change_base_by_base() {
     assert_eq!(unphased[44], 4);
     let phased = classes("GT16");
     assert_eq!(phased[..15], [0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3, 0, 0, 0]);
-    // AC to CA is both at once where they are told apart.
+    // AC to CA changes both bases when the phase is known.
     let at = |i: usize, j: usize| 15 * i - i * i.saturating_sub(1) / 2 + j - i - 1;
     assert_eq!(phased[at(4, 10)], 0);
     assert_eq!(phased[119], 4, "TC to TG is C to G");
@@ -291,7 +291,7 @@ fn genetic_codes_are_parts_of_codon_models() {
     let parse =
         |text: &str| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
     let name = parse("GY{0.2/2}+FU{FILE}+CODE{2}");
-    // The file is asked for, so the code was understood.
+    // The file is looked for, so the code was understood.
     assert!(name.unwrap_err().to_string().contains("FILE"));
     let name = parse("gy+f3x4+code{2}").unwrap();
     assert_eq!(name.alphabet().states(), 60);

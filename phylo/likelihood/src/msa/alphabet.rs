@@ -1,4 +1,4 @@
-//! The characters of sequences, and which states each of them may be.
+//! The characters of sequences, and the states that each of them may be.
 //!
 //! A *code* is a character's number within its alphabet; characters that mean the same have one
 //! code. DNA: the code is the set of states itself (A 1, C 2, G 4, T 8). Protein: 20 states in the
@@ -8,11 +8,9 @@
 //!
 //! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
 //! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT
-//! CG CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart
-//! (phased),
-//! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the
-//! last code is the one that says nothing. Source of these: RAxML-NG's manual,
-//! "Evolutionary models".
+//! CG CT GT, written as DNA's ambiguity codes (`M` is AC). Phased genotypes have sixteen ordered
+//! pairs, and a heterozygous code may be either of two. In all of these alphabets the last code is
+//! the missing state. Source of these: RAxML-NG's manual, "Evolutionary models".
 
 use super::codon::GeneticCode;
 
@@ -87,7 +85,8 @@ impl Alphabet {
         }
     }
 
-    /// The code of a site's characters, as many as [`Alphabet::width`], or none.
+    /// The code of a site's characters, as many as [`Alphabet::width`]; `None` if they are not
+    /// valid.
     #[must_use]
     pub fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
@@ -100,7 +99,7 @@ impl Alphabet {
         }
     }
 
-    /// The code of a character, or none; of codons see [`Alphabet::code_of`].
+    /// The code of a character; `None` if it is not valid. For codons see [`Alphabet::code_of`].
     #[must_use]
     pub fn code(self, character: u8) -> Option<u8> {
         let code = match self {
@@ -128,7 +127,7 @@ impl Alphabet {
         (code != NONE).then_some(code)
     }
 
-    /// The code that says nothing.
+    /// The code of missing data.
     #[must_use]
     pub fn unknown(self) -> u8 {
         match self {
@@ -141,8 +140,8 @@ impl Alphabet {
         }
     }
 
-    /// The code of a state alone: none where no character says which state it is, as of phased
-    /// genotypes of two different bases.
+    /// The code of a state alone; `None` where no character names it, as for phased genotypes of
+    /// two different bases.
     #[must_use]
     pub fn code_of_state(self, state: usize) -> Option<u8> {
         let wanted = 1_u64.checked_shl(state as u32)?;

@@ -1,11 +1,11 @@
 //! Clustal (`.aln`) and Stockholm: blocks of lines `name characters`, every sequence once a block.
 //!
 //! A block ends at a line that is blank (or, in Clustal, one that begins with a blank: marks of
-//! conservation). The first block says the names and their order; in later ones each line must
-//! have the name that stands at its place.
+//! conservation). The first block gives the names and their order; each line of a later block must
+//! have the name at its place.
 //! Sources: the output of Clustal W and Omega, of MUSCLE, T-Coffee and Kalign in "Clustal format"
-//! (their first lines differ); Pfam's description of Stockholm 1.0, of which annotations (`#=`) are
-//! passed over and the first alignment of a file is read.
+//! (their first lines differ); Pfam's description of Stockholm 1.0. Stockholm's annotations (`#=`)
+//! are skipped, and only the first alignment of a file is read.
 
 use super::{MsaError, Rows, is_sequence, name, shown};
 
@@ -17,7 +17,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Tells it by the file's first line.
+    /// Recognises the format by the file's first line.
     pub(super) fn of(start: &[u8]) -> Option<Self> {
         let line = start.split(|&byte| byte == b'\n').next()?;
         let line = line.to_ascii_uppercase();
@@ -39,7 +39,7 @@ impl Format {
     }
 }
 
-/// Number of a file's alignments, of which the first is read.
+/// Number of alignments in a file; the first is read.
 pub(super) fn alignments(bytes: &[u8], format: Format) -> usize {
     let begins = |line: &&[u8]| Format::of(line) == Some(Format::Stockholm);
     let lines = bytes
@@ -62,6 +62,7 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             line: number + 1,
             what,
         };
+        // A blank line ends a block, but blank lines before the first one do not.
         if line.trim_ascii().is_empty() || is_conservation(line, format) {
             if place.unwrap_or(rows.len()) > 0 {
                 check_whole(place, &names).map_err(error)?;
@@ -73,6 +74,7 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             continue;
         }
         if format == Format::Stockholm {
+            // Annotations of Stockholm are lines of their own; `//` ends the alignment.
             match line {
                 [b'#', ..] => continue,
                 [b'/', b'/', ..] => break,
@@ -93,6 +95,8 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             }
             Some(next) => {
                 let row = *next;
+                // Later blocks repeat the names in order: another name means a missing or an extra
+                // row.
                 if names.get(row) != Some(&word) {
                     let expected = names.get(row).map_or_else(
                         || "a blank line, as the first block has no more".to_owned(),

@@ -1,8 +1,8 @@
-//! Genetic codes: which triplets are codons, and what they stand for.
+//! Genetic codes: the triplets that are codons, and their amino acids.
 //!
-//! States are the codons that are not stops, in the order AAA AAC AAG AAT ACA … TTT. A triplet
-//! with an ambiguous base says nothing, as with IQ-TREE; a stop is refused, since no model lets a
-//! protein go on after it.
+//! States are the codons that are not stops, in the order AAA AAC AAG AAT ACA … TTT. A triplet with
+//! an ambiguous base counts as missing, as with IQ-TREE. A stop is refused, since no model lets a
+//! protein continue after it.
 //! Source: the genetic codes of the National Center for Biotechnology Information, by their numbers
 //! there (`transl_table` of sequence files).
 
@@ -66,8 +66,8 @@ impl GeneticCode {
     /// The code of most genes in nuclei.
     pub const STANDARD: Self = Self(0);
 
-    /// The code of this number; none where there is none, or one whose stops may also be amino
-    /// acids (27, 28, 31).
+    /// The code of this number; `None` if there is none, or one whose stops may also be amino acids
+    /// (27, 28, 31).
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         let place = TABLES.iter().position(|(own, _)| *own == number);
@@ -108,7 +108,7 @@ impl GeneticCode {
     }
 
     /// The code of three bases, given as sets of A 1, C 2, G 4, T 8: a state, the number of states
-    /// where they leave it open, none where they are a stop.
+    /// if they are ambiguous, `None` if they are a stop.
     pub(super) fn code(self, sets: [u8; 3]) -> Option<u8> {
         if sets.iter().any(|set| !set.is_power_of_two()) {
             return Some(self.states() as u8);

@@ -11,6 +11,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
             what,
         };
         if let Some(head) = line.strip_prefix(b">") {
+            // The name ends at the first blank; the rest of the line is a description.
             let word = head
                 .split(u8::is_ascii_whitespace)
                 .find(|word| !word.is_empty());

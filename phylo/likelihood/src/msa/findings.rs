@@ -1,9 +1,9 @@
-//! Oddities of an alignment that can be worked with: columns and sequences without a character, and
-//! sequences that repeat another one; and what was read as something else than it is in the file.
+//! Oddities of a usable alignment: columns and sequences without a character, sequences that repeat
+//! another one, and input that was read as something else.
 //!
 //! RAxML-NG's treatment: columns without a character are left out, sequences without one and
-//! repeated ones are kept; all three are warned of. A character counts as the model reads it: in
-//! DNA `N` says as little as `-`, and `U` is `T`.
+//! repeated ones are kept; all three give warnings. A character counts as the model reads it: in
+//! DNA `N` is missing data as `-` is, and `U` is `T`.
 
 use super::{Alignment, Patterns};
 use crate::newick::Newick;
@@ -22,8 +22,8 @@ pub struct Findings {
     pub identical_taxa: Vec<[usize; 2]>,
     /// Number of all columns.
     pub sites: usize,
-    /// Characters that say something and that the alphabets do not have: read as unknown. Each with
-    /// its number, in the order of the bytes.
+    /// Meaningful characters that the alphabets do not have, which are read as unknown. Each with
+    /// its count, in the order of the bytes.
     pub unread: Vec<(u8, usize)>,
     /// Codons with a base that is not known, or ambiguous: read as unknown.
     pub unread_codons: usize,
@@ -105,7 +105,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// Branches without a length among those of trees as they were read; none where all have one.
+    /// Branches without a length among those of trees as they were read; `None` if all have one.
     #[must_use]
     pub fn no_length<'t>(trees: impl IntoIterator<Item = &'t Newick>) -> Option<Self> {
         let (mut none, mut all) = (0, 0);
@@ -124,7 +124,7 @@ impl Warning {
         }
     }
 
-    /// Names that are not UTF-8; none where all are.
+    /// Names that are not UTF-8; `None` if all are.
     pub(super) fn not_text(names: &[String]) -> Option<Self> {
         let bad = || names.iter().filter(|name| name.contains('\u{FFFD}'));
         let count = bad().count();
@@ -134,7 +134,7 @@ impl Warning {
 }
 
 impl Findings {
-    /// Looks at all partitions of an alignment together. Reads each pattern once.
+    /// Examines all partitions of an alignment together. Reads each pattern once.
     #[must_use]
     pub fn of<'p>(
         alignment: &Alignment,
@@ -144,6 +144,7 @@ impl Findings {
             sites: alignment.sites(),
             ..Self::default()
         };
+        // Summed over the partitions: one character is one warning.
         let mut unread = [0_usize; 256];
         for part in parts.clone() {
             let sites = part.undetermined_sites();
@@ -157,6 +158,7 @@ impl Findings {
         found.unread = pairs.collect();
         found.undetermined_sites.sort_unstable();
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
+        // Sequences are compared by their codes, so that `N` and `-` count as the same.
         for taxon in 0..alignment.names().len() {
             let mut codes = Vec::new();
             let mut has_character = false;
@@ -177,7 +179,7 @@ impl Findings {
         found
     }
 
-    /// One warning for each kind of oddity that there is, those of the reading first.
+    /// One warning for each kind of oddity found, those of the reading first.
     #[must_use]
     pub fn warnings(&self, alignment: &Alignment) -> Vec<Warning> {
         let name = |taxon: usize| super::shown(&alignment.names()[taxon]);

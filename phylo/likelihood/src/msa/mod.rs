@@ -1,10 +1,10 @@
 //! Alignments: reading them, checking them, and compressing them to site patterns.
 //!
-//! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats; [`Patterns`] is what
-//! the likelihood works on, made for one alphabet and one set of sites ([`partitions`]);
-//! [`Findings`] are what a user should know of an alignment that can be worked with.
-//! Must stay true: parsers take any bytes, never panic, and use memory in proportion to them, not
-//! to the numbers that they hold.
+//! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats. [`Patterns`] is the
+//! input of the likelihood, made for one alphabet and one set of sites ([`partitions`]).
+//! [`Findings`] are oddities of a usable alignment that a user should know.
+//! Must stay true: parsers take any bytes and never panic. Their memory is proportional to the
+//! bytes, not to the numbers that these state.
 
 mod alphabet;
 mod blocks;
@@ -54,7 +54,7 @@ pub enum MsaError {
         /// That of the others, or of the header.
         expected: usize,
     },
-    /// Another number of taxa than the header says.
+    /// Another number of taxa than in the header.
     #[error("{found} taxa are there, the header says {expected}")]
     TaxonCount {
         /// Number found.
@@ -106,7 +106,7 @@ pub enum MsaError {
         /// DNA or protein.
         alphabet: Alphabet,
     },
-    /// A dot whose meaning the format does not say.
+    /// A dot whose meaning the format does not define.
     #[error(
         "`{taxon}`, site {site}: `.` is a gap to some programs and the first sequence's \
          character to others; write `-` or the character"
@@ -143,7 +143,7 @@ pub const SITES_MAX: usize = 1 << 30;
 pub struct Alignment {
     names: Vec<String>,
     rows: Vec<Vec<u8>>,
-    /// What was read as something else than the file has.
+    /// Warnings about input that was read as something else.
     warnings: Vec<Warning>,
 }
 
@@ -157,8 +157,9 @@ impl Alignment {
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let bytes = &*with_line_feeds(bytes);
-        // Digits and signs are states of multistate data, and a mistake in all others; so files are
-        // read with them where they cannot be without, and a model that has none of them says so.
+        // Digits and signs are states of multistate data, and a mistake in all others. Files that
+        // cannot be read without them are read with them, and a model without such states reports
+        // the error.
         match Self::parse_with(bytes, is_sequence) {
             Err(error @ (MsaError::Format { .. } | MsaError::Length { .. })) => {
                 Self::parse_with(bytes, is_multistate).map_err(|_| error)
@@ -220,7 +221,7 @@ impl Alignment {
         })
     }
 
-    /// What was read as something else than the file has; [`Findings::warnings`] has these, too.
+    /// Warnings about input that was read as something else; [`Findings::warnings`] includes these.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
@@ -244,7 +245,7 @@ impl Alignment {
         &self.rows[taxon]
     }
 
-    /// What it seems to be: DNA where nine of ten characters are nucleotides or gaps, else protein.
+    /// The likely alphabet: DNA where nine of ten characters are nucleotides or gaps, else protein.
     #[must_use]
     pub fn likely_alphabet(&self) -> Alphabet {
         let (mut plain, mut all) = (0_usize, 0_usize);
@@ -272,7 +273,7 @@ impl Alignment {
     }
 }
 
-/// The lines of an old Macintosh's file end with a carriage return alone.
+/// In old Macintosh files lines end with a carriage return alone.
 fn with_line_feeds(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.contains(&b'\n') || !bytes.contains(&b'\r') {
         return Cow::Borrowed(bytes);
@@ -290,8 +291,8 @@ enum Dots {
     Unclear,
 }
 
-/// Replaces `.` by what it means. Where the first sequence has dots they are gaps, in all
-/// sequences: the first cannot refer to itself.
+/// Replaces `.` by its meaning. If the first sequence has dots, they are gaps in all sequences: the
+/// first cannot refer to itself.
 fn without_dots((names, mut rows): Rows, dots: Dots) -> Result<Rows, MsaError> {
     let Some((first, others)) = rows.split_first_mut() else {
         return Ok((names, rows));
@@ -309,6 +310,8 @@ fn without_dots((names, mut rows): Rows, dots: Dots) -> Result<Rows, MsaError> {
             .enumerate()
             .filter(|(_, cell)| **cell == b'.')
         {
+            // Only a format that defines dots as matches resolves them; otherwise a dot could also
+            // be a gap.
             match first.get(site).filter(|_| dots == Dots::Match) {
                 Some(&same) => *cell = same,
                 None => {
@@ -326,8 +329,8 @@ fn without_dots((names, mut rows): Rows, dots: Dots) -> Result<Rows, MsaError> {
 /// Names and rows, as the formats' parsers give them.
 type Rows = (Vec<String>, Vec<Vec<u8>>);
 
-/// Checks the numbers of taxa and characters against those of the file's header; None where it
-/// says nothing.
+/// Checks the numbers of taxa and characters against those of the file's header; `None` where it
+/// gives none.
 fn check_declared(
     names: &[String],
     rows: &[Vec<u8>],
@@ -355,7 +358,7 @@ fn check_declared(
     }
 }
 
-/// Refuses names that several sequences have. All are told at once, so that one repair is enough.
+/// Refuses duplicate names. All are reported at once, so that one repair is enough.
 fn check_distinct(names: &[String]) -> Result<(), MsaError> {
     let mut counts: HashMap<&str, usize> = HashMap::with_capacity(names.len());
     for name in names {
@@ -386,7 +389,7 @@ fn limit(what: &'static str, found: usize, max: usize) -> Result<(), MsaError> {
     }
 }
 
-/// A name from bytes; what is no UTF-8 is shown as such.
+/// A name from bytes; invalid UTF-8 is replaced by a mark.
 fn name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -406,7 +409,7 @@ fn shown(name: &str) -> String {
 
 const SHOWN_MAX: usize = 60;
 
-/// Tells which characters can stand in a sequence.
+/// Decides which characters can occur in a sequence.
 type Accept = fn(u8) -> bool;
 
 /// A character of multistate data, or of any other.

@@ -2,10 +2,10 @@
 //!
 //! Understood: DIMENSIONS; TAXLABELS; FORMAT with DATATYPE, GAP, MISSING, MATCHCHAR, INTERLEAVE,
 //! NOLABELS, RESPECTCASE, SYMBOLS and EQUATE; sets of states in a cell; quoted names, comments in
-//! brackets. Blocks and commands that change nothing in the matrix are passed over.
-//! Must stay true: what would change the data is followed, refused by name, or warned of
-//! ([`Warning`]): options of FORMAT, ELIMINATE, a second matrix; sets of characters or taxa that
-//! other blocks leave out or weigh.
+//! brackets. Blocks and commands that change nothing in the matrix are skipped.
+//! Must stay true: commands that would change the data are followed, refused by name, or reported
+//! by a warning ([`Warning`]): options of FORMAT, ELIMINATE, a second matrix, and sets of
+//! characters or taxa that other blocks leave out or weigh.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
@@ -23,8 +23,8 @@ pub(super) use tokens::without_comments;
 /// Contents of a file.
 pub(super) struct Found {
     pub(super) rows: Rows,
-    /// The meaning of dots. Where a file names its gap and that is no dot, a dot can only be the
-    /// first sequence's character.
+    /// The meaning of dots. If a file names another gap symbol, a dot can only be the first
+    /// sequence's character.
     pub(super) dots: Dots,
     pub(super) warnings: Vec<Warning>,
 }
@@ -46,6 +46,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             b";" | b"#NEXUS" => {}
             b"BEGIN" => {
                 block = tokens.word().unwrap_or_default().to_ascii_uppercase();
+                // FORMAT and DIMENSIONS are valid within their block only.
                 (format, size) = (Format::default(), Size::default());
                 tokens.skip_command();
             }
@@ -55,6 +56,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             }
             b"DIMENSIONS" if in_taxa => {
                 let read = Size::read(&mut tokens)?;
+                // NTAX of a TAXA block counts the labels, not the rows.
                 match in_data {
                     true => size = read,
                     false => taxa.declared = read.taxa,
@@ -63,6 +65,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             b"TAXLABELS" if in_taxa => taxa.read(&mut tokens)?,
             b"FORMAT" if in_data => format = Format::read(&mut tokens)?,
             b"MATRIX" if in_data => {
+                // A second matrix could be another alignment: reading either would be a guess.
                 if found.is_some() {
                     let what = "a second DATA or CHARACTERS block with a matrix: leave one in \
                                 the file";
@@ -76,6 +79,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
                 return Err(tokens.error(what));
             }
             _ => {
+                // Commands that would change the result are reported; all others are passed over.
                 if is_applied(&word, tokens.command(), in_data) {
                     unapplied.push(name(&word));
                 }
@@ -99,8 +103,8 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
     Ok(found)
 }
 
-/// True of commands that a program which follows them would leave characters or taxa out by, or
-/// count some more often, and that are in effect: sets are where they are marked with `*`.
+/// True of commands that are in effect and by which another program would leave out characters or
+/// taxa, or weigh them. Sets are in effect where they are marked with `*`.
 fn is_applied(word: &[u8], rest: &[u8], in_data: bool) -> bool {
     let value = || rest.splitn(2, |&byte| byte == b'=').nth(1);
     match word {
@@ -131,6 +135,7 @@ impl Size {
             if key.is_empty() {
                 return Err(tokens.error("DIMENSIONS wants NTAX=… NCHAR=…;"));
             }
+            // A word without a value, such as NEWTAXA, is allowed.
             if !tokens.take(b'=') {
                 continue;
             }
@@ -152,7 +157,7 @@ impl Size {
     }
 }
 
-/// The taxa that a file lists beside its matrix.
+/// The taxa that a file lists outside its matrix.
 #[derive(Default)]
 struct Taxa {
     labels: Vec<String>,
@@ -164,6 +169,7 @@ struct Taxa {
 
 impl Taxa {
     fn read(&mut self, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
+        // A later list of labels replaces an earlier one.
         self.labels.clear();
         self.places.clear();
         while !tokens.take(b';') {
@@ -172,6 +178,7 @@ impl Taxa {
                 return Err(tokens.error("TAXLABELS does not end with `;`"));
             };
             let label = name(&label);
+            // Labels in NEXUS ignore case.
             self.places.insert(label.to_lowercase(), self.labels.len());
             self.labels.push(label);
         }
@@ -255,7 +262,7 @@ impl<'m> Matrix<'m> {
             let what = "is none of the TAXLABELS; is NCHAR right?";
             tokens.error(&format!("`{}` {what}", shown(&label)))
         })?;
-        // Only blocks repeat names; elsewhere whoever gets the rows finds all repeated ones.
+        // Only blocks repeat names; otherwise the caller that receives the rows finds duplicates.
         let earlier = self.known.get(&taxon).filter(|_| self.format.interleave);
         if let Some(&row) = earlier {
             return Ok(row);
@@ -269,7 +276,7 @@ impl<'m> Matrix<'m> {
         Ok(self.rows.len() - 1)
     }
 
-    /// The row whose turn it is.
+    /// The next row in order.
     fn unlabelled(&mut self, line: usize, tokens: &Tokens<'_>) -> Result<usize, MsaError> {
         let all = self.taxa.labels.len();
         if line < all {
@@ -282,7 +289,7 @@ impl<'m> Matrix<'m> {
         Ok(line % all)
     }
 
-    /// Reads a row's cells, as far as they go here.
+    /// Reads a row's cells, as many as there are here.
     fn cells_of(&mut self, row: usize, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
         let (interleave, sites) = (self.format.interleave, self.size.sites);
         loop {
@@ -294,6 +301,7 @@ impl<'m> Matrix<'m> {
                 Some(byte) if byte.is_ascii_whitespace() => {}
                 Some(_) => {
                     let site = self.rows[row].len();
+                    // A matching character (`.`) has the state of the first row.
                     let first = self.rows.first().filter(|_| row > 0);
                     let first = first.and_then(|first| first.get(site)).copied();
                     let cell = self.cells.next(tokens, || first)?;
@@ -308,6 +316,7 @@ impl<'m> Matrix<'m> {
         let Self {
             names, rows, taxa, ..
         } = self;
+        // Without row labels the names, and so their number, come from TAXLABELS.
         let declared = match self.format.labels {
             true => self.size.taxa,
             false => Some(taxa.labels.len()),
@@ -325,6 +334,7 @@ impl<'m> Matrix<'m> {
         }
         let mut left: Vec<&String> = Vec::new();
         if !taxa.labels.is_empty() {
+            // NEXUS names do not depend on case.
             let rows: std::collections::HashSet<String> =
                 names.iter().map(|name| name.to_lowercase()).collect();
             left.extend(

@@ -23,13 +23,13 @@ pub struct Patterns {
     sites: Vec<u32>,
     /// Places in the alignment of the columns without a character.
     undetermined: Vec<u32>,
-    /// True where no site has a character.
+    /// True if no site has a character.
     is_undetermined: bool,
     /// Places in the alignment of sites' further columns (of codons).
     further: Vec<u32>,
-    /// Characters that were read as unknown though they say something, each with its number.
+    /// Meaningful characters that were read as unknown, each with its count.
     unread: Vec<(u8, usize)>,
-    /// Codons that were read as unknown though one of their bases is not.
+    /// Codons that were read as unknown though one of their bases is known.
     unread_codons: usize,
 }
 
@@ -69,7 +69,7 @@ impl Patterns {
         }
         let sites: Vec<&[u32]> = columns.chunks(width).collect();
         let taxa = alignment.names().len();
-        // Column by column: a sort compares columns.
+        // Stored column by column, because the sort compares columns.
         limit(
             "characters",
             taxa.saturating_mul(sites.len()),
@@ -81,6 +81,7 @@ impl Patterns {
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
             for (k, site) in sites.iter().enumerate() {
+                // A site is one column, or three of a codon.
                 characters.clear();
                 characters.extend(site.iter().map(|&column| row[column as usize]));
                 let code =
@@ -93,6 +94,7 @@ impl Patterns {
                             alphabet,
                         })?;
                 codes[k * taxa + taxon] = code;
+                // Unknown by an unusual character: a mistake that the user should hear of.
                 if code == alphabet.unknown() && !characters.iter().all(|&c| says_nothing(c)) {
                     match characters.as_slice() {
                         &[character] => unread[usize::from(character)] += 1,
@@ -106,12 +108,14 @@ impl Patterns {
         let all = 0..sites.len() as u32;
         let (mut kept, left_out): (Vec<u32>, Vec<u32>) = all.clone().partition(has_character);
         let is_undetermined = kept.is_empty();
+        // An alignment without any character still needs one pattern for a tree to be evaluated.
         if is_undetermined {
             kept = all.collect();
         }
-        // From here on `k` counts what is kept.
+        // From here on `k` counts the kept columns.
         let column = |k: u32| column(kept[k as usize]);
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
+        // Sorted, so that equal columns are neighbours; ties by place make the order unique.
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
         let first = |list: &[u32]| list.iter().map(|&k| sites[k as usize][0]).collect();
         let places = left_out.iter().flat_map(|&k| sites[k as usize]).copied();
@@ -146,15 +150,16 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// A bootstrap's alignment: as many sites as this one has, each drawn from this one's sites
-    /// with equal chances. Patterns that no draw hit are left out; the others keep their order. The
-    /// k-th draw stands at the place of this set's k-th site.
+    /// A bootstrap's alignment: this one's number of sites, each drawn from its sites with equal
+    /// chances. Patterns that were not drawn are left out; the others keep their order. The k-th
+    /// draw has the place of this set's k-th site.
     ///
     /// Source: Felsenstein, "Confidence limits on phylogenies: an approach using the bootstrap",
     /// Evolution 39 (1985), 783-791.
     #[must_use]
     pub fn resampled(&self, random: &mut Random) -> Self {
         let sites = self.of_site.len() as u64;
+        // Columns are drawn, not patterns, so that each column has the same chance.
         let mut of_site: Vec<u32> = (0..sites)
             .map(|_| self.of_site[random.below(sites) as usize])
             .collect();
@@ -162,6 +167,7 @@ impl Patterns {
         of_site
             .iter()
             .for_each(|&pattern| drawn[pattern as usize] += 1);
+        // Patterns that were not drawn would cost time in every kernel.
         let kept: Vec<usize> = (0..self.len()).filter(|&at| drawn[at] > 0).collect();
         let mut renumbered = vec![0_u32; self.len()];
         for (number, &pattern) in kept.iter().enumerate() {
@@ -237,8 +243,8 @@ impl Patterns {
         &self.undetermined
     }
 
-    /// Characters that were read as unknown though they are none of those that say so (`-`, `?`,
-    /// `~`, `N`, `X`), each with its number: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
+    /// Characters that were read as unknown although they are not the usual ones (`-`, `?`, `~`,
+    /// `N`, `X`), each with its count: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
     #[must_use]
     pub fn unread(&self) -> &[(u8, usize)] {
         &self.unread
@@ -250,7 +256,7 @@ impl Patterns {
         self.unread_codons
     }
 
-    /// True where no site has a character: one pattern that every tree gives the likelihood 1.
+    /// True if no site has a character: one pattern that every tree gives the likelihood 1.
     #[must_use]
     pub fn is_undetermined(&self) -> bool {
         self.is_undetermined
@@ -283,7 +289,7 @@ impl Patterns {
             .map(|(&site, &at)| (site as usize, at as usize))
     }
 
-    /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
+    /// The states that every taxon may have at a pattern: 0 if it cannot be invariable.
     #[must_use]
     pub fn common_states(&self, pattern: usize) -> u64 {
         let masks = self.alphabet.masks();
@@ -294,7 +300,7 @@ impl Patterns {
     }
 }
 
-/// True of characters with which a file says that it does not know.
+/// True of characters for missing data.
 fn says_nothing(character: u8) -> bool {
     matches!(character, b'-' | b'?' | b'~' | b'N' | b'n' | b'X' | b'x')
 }

@@ -1,10 +1,10 @@
 //! Relaxed PHYLIP: `taxa sites`, then names and sequences with blanks between, either taxon by
 //! taxon over any number of lines (sequential) or all taxa in blocks (interleaved).
 //!
-//! Nothing in a file says which it is: it is read as sequential; where that does not come out even,
-//! as interleaved; then both again as strict PHYLIP, where a name has ten columns and may hold
-//! blanks. Where nothing does, the error is the one of the relaxed reading that got further. Where
-//! both relaxed readings come out even and differ, the file is refused.
+//! A file does not state which it is. It is read as sequential; if the counts do not match, as
+//! interleaved; then both again as strict PHYLIP, where a name has ten columns and may hold blanks.
+//! If none matches, the error is that of the relaxed reading that got further. If both relaxed
+//! readings match and differ, the file is refused.
 //! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
 
 use super::{Accept, MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, name, shown};
@@ -33,7 +33,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
     };
     let taxa = number(TAXA_MAX).ok_or_else(bad_head)?;
     let sites = number(SITES_MAX).ok_or_else(bad_head)?;
-    // PHYLIP's options: what they say is seen from the lines.
+    // PHYLIP's options: the lines themselves show their meaning.
     let option = |word: &[u8]| word.eq_ignore_ascii_case(b"I") || word.eq_ignore_ascii_case(b"S");
     if words.any(|word| !option(word)) {
         return Err(bad_head());
@@ -59,7 +59,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
     };
     match interleaved(lines, taxa, sites, first_word).or_else(|error| strictly().ok_or(error)) {
         Ok(rows) => Ok(rows),
-        // The plainer reading explains itself better, unless it ran into what may be the next
+        // The plainer reading gives the better error, unless it failed at what may be the next
         // taxon.
         Err(other) => Err(match sequential {
             MsaError::Format { .. } => other,
@@ -89,6 +89,7 @@ fn sequential(
         let taxon = name(&word);
         let mut row = Vec::new();
         lines.append(&mut row, rest)?;
+        // A sequence may continue over any number of lines.
         while row.len() < sites {
             let Some(line) = lines.next_filled() else {
                 break;
@@ -106,6 +107,7 @@ fn sequential(
         names.push(taxon);
         rows.push(row);
     }
+    // More data than announced means that the header is wrong, or the reading.
     match lines.next_filled() {
         None => Ok((names, rows)),
         Some(_) => Err(lines.error("more lines than the header has taxa")),

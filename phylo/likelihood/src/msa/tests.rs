@@ -1,4 +1,4 @@
-//! Alignments of every format, what is wrong with them, and their patterns.
+//! Alignments of every format, their faults, and their patterns.
 
 use super::partitions::{PartitionError, parse as parse_partitions};
 use super::*;
@@ -497,7 +497,7 @@ fn digits_and_signs_are_read_where_they_must_be() {
             .to_string();
         assert!(wrong.contains("`0` is no DNA character"), "{wrong}");
     }
-    // What cannot be read either way is told as before.
+    // A file that fits neither format gives the same error as before.
     assert!(error("4 5\na AC1\nb ACG\nc ACG\nd ACG\n").contains("`1`"));
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Tips are named by the block's `TRANSLATE` table, or else, where they are numbers, by their place
 //! among the file's `TAXLABELS`. Blanks within quoted names become `_`, as in NEXUS alignments.
-//! Other blocks and commands are passed over.
-//! Must stay true: as in Newick, any text is taken, and memory is in proportion to it.
+//! Other blocks and commands are skipped.
+//! Must stay true: as in Newick, any text is accepted as input, and memory is proportional to it.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 //!
@@ -18,7 +18,7 @@
 use super::{Newick, NewickError, Parser};
 use std::collections::{HashMap, HashSet};
 
-/// True of a file that says that it is NEXUS.
+/// True for a file that begins with `#NEXUS`.
 pub(super) fn is_nexus(text: &str) -> bool {
     let start = text.trim_start_matches('\u{FEFF}').trim_start().as_bytes();
     start.len() >= MARK.len() && start[..MARK.len()].eq_ignore_ascii_case(MARK)
@@ -42,6 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Newick>, NewickError> {
             b"BEGIN" => {
                 parser.blanks()?;
                 in_trees = parser.word().eq_ignore_ascii_case(b"TREES");
+                // A translation table is valid within its block.
                 names.table.clear();
                 parser.skip_command()?;
             }
@@ -77,6 +78,7 @@ impl Names {
                 continue;
             }
             let label = plain(std::mem::take(&mut node.label));
+            // A number that is not a label means the taxon at that place.
             let numbered = || {
                 let place = label.parse::<usize>().ok()?.checked_sub(1)?;
                 self.labels
@@ -114,7 +116,7 @@ impl<'t> Parser<'t> {
         &self.text[start..self.at]
     }
 
-    /// Passes over the rest of a command and its `;`.
+    /// Skips the rest of a command and its `;`.
     fn skip_command(&mut self) -> Result<(), NewickError> {
         let mut quotes = true;
         loop {
@@ -180,6 +182,7 @@ impl<'t> Parser<'t> {
     /// `* name = [&U] (…);`
     fn named_tree(&mut self) -> Result<Newick, NewickError> {
         self.blanks()?;
+        // `*` marks the default tree.
         if self.peek() == Some(b'*') {
             self.at += 1;
             self.blanks()?;

@@ -1,11 +1,11 @@
 //! Sets of states as bits: one word has one state of 64 sites.
 //!
-//! Must stay true: a site that stands for no site of the alignment has all states at all tips, so
-//! that it never costs anything. Patterns that cost the same on every tree are only counted.
+//! Must stay true: a padding site has all states at all tips, so that it never costs anything.
+//! Patterns with the same cost on every tree are only counted.
 
 use crate::msa::Patterns;
 
-/// The tips' sets of all sites that trees can differ in.
+/// The tips' state sets of all sites whose cost depends on the tree.
 #[derive(Debug)]
 pub(super) struct Sites {
     /// Partition by partition: states, and blocks of [`LANES`] words a state.
@@ -21,7 +21,7 @@ struct Run {
     blocks: usize,
 }
 
-/// Words that are worked on together.
+/// Words that are processed together.
 const LANES: usize = 4;
 type Lanes = [u64; LANES];
 
@@ -46,6 +46,7 @@ impl Sites {
         let masks = patterns.alphabet().masks();
         let mut columns: Vec<usize> = Vec::new();
         for (pattern, &weight) in patterns.weights().iter().enumerate() {
+            // A pattern with the same cost on every tree needs no bits.
             match self.fixed_cost(patterns, pattern) {
                 Some(cost) => self.always += cost * u64::from(weight),
                 None => columns.extend(std::iter::repeat_n(pattern, weight as usize)),
@@ -54,6 +55,7 @@ impl Sites {
         let blocks = columns.len().div_ceil(64 * LANES);
         for (taxon, words) in self.tips.iter_mut().enumerate() {
             let start = words.len();
+            // Sites beyond the last have all states, so they never count a change.
             words.resize(start + blocks * states * LANES, u64::MAX);
             let own = &mut words[start..];
             let codes = patterns.codes(taxon);
@@ -70,8 +72,8 @@ impl Sites {
         self.parts.push(Run { states, blocks });
     }
 
-    /// The cost of a pattern, where that is the same on every tree: at most one state stands at
-    /// more than one tip, and all others are known.
+    /// The cost of a pattern if it is the same on every tree: at most one state occurs at more than
+    /// one tip, and all others are known.
     fn fixed_cost(&self, patterns: &Patterns, pattern: usize) -> Option<u64> {
         if patterns.common_states(pattern) != 0 {
             return Some(0);
@@ -91,6 +93,7 @@ impl Sites {
             again |= once & mask;
             once |= mask;
         }
+        // A state at a single tip costs one change on every tree, a single repeated state none.
         (again.count_ones() <= 1).then(|| u64::from(once.count_ones().saturating_sub(1)))
     }
 
@@ -103,7 +106,7 @@ impl Sites {
         self.words
     }
 
-    /// The cost that every tree has.
+    /// The cost common to all trees.
     pub(super) fn always(&self) -> u64 {
         self.always
     }
@@ -112,7 +115,7 @@ impl Sites {
         &self.tips[taxon]
     }
 
-    /// A node's sets from its children's, and how many changes it adds.
+    /// Computes a node's sets from its children's; returns the changes that it adds.
     pub(super) fn join(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {
@@ -129,7 +132,7 @@ impl Sites {
     }
 
     /// Number of changes that a subtree with the sets `below` adds in a branch between `a` and `b`;
-    /// any number of at least `limit` where it is that many.
+    /// if that is at least `limit`, any number of at least `limit`.
     pub(super) fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {
@@ -166,6 +169,7 @@ fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
                 any[lane] |= both;
             }
         }
+        // Fitch's rule: without a common state the union, at the cost of one change.
         for state in 0..N {
             for lane in 0..LANES {
                 to[state][lane] |= !any[lane] & (a[state][lane] | b[state][lane]);
@@ -191,6 +195,7 @@ fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u6
         }
         let fits = std::array::from_fn(|lane| met[lane] | (!any[lane] & met_either[lane]));
         changes += count(fits);
+        // The caller looks for less than `limit`.
         if changes >= limit {
             break;
         }
@@ -198,7 +203,7 @@ fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u6
     changes
 }
 
-/// Sites that are in none of the words.
+/// Number of sites that are set in none of the words.
 fn count(any: Lanes) -> u64 {
     any.iter().map(|word| u64::from(word.count_zeros())).sum()
 }

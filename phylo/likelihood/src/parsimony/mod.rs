@@ -1,10 +1,9 @@
-//! Parsimony: trees to start a search from.
+//! Parsimony: starting trees of a search.
 //!
 //! Top-down: [`parsimony_tree`] adds taxa in random order, each where it costs least, and then
 //! moves subtrees while that saves changes; [`score`] is the number of changes that a tree needs,
-//! and [`mean_length`] what that makes for a branch.
-//! Why here: a search from such a tree needs a third of the rounds that one from a random tree
-//! does.
+//! and [`mean_length`] the branch length that follows from it.
+//! Why here: a search from such a tree needs a third of the rounds of a search from a random tree.
 //! Must stay true: one seed, one tree, on every machine: all of it is whole numbers.
 //! Source: Fitch, Systematic Zoology 20 (1971), 406-416. The sets of a run of sites are bits of
 //! words, state by state, so that one operation serves many sites (`bits`).
@@ -43,12 +42,12 @@ pub fn score(tree: &Tree, parts: &[&Patterns]) -> u64 {
     sets.score(tree)
 }
 
-/// The mean length of a branch, in changes a site, if a tree's branches had no more changes than it
-/// needs; from [`LENGTH_MIN`] to [`LENGTH_DEFAULT`].
+/// The mean length of a branch, in changes a site, if a tree's branches had no more changes than
+/// the parsimony score; from [`LENGTH_MIN`] to [`LENGTH_DEFAULT`].
 ///
-/// Lengths are fitted from here, from below: from lengths several times those that evolution had,
-/// the fit of a large tree may end on a top where inner nodes are all but independent of one
-/// another, hundreds of log-likelihoods below the best.
+/// Fits start from these short lengths. From lengths several times the true ones, the fit of a
+/// large tree may end at a local maximum where inner nodes are almost independent of one another,
+/// hundreds of log-likelihoods below the best.
 ///
 /// # Panics
 /// As [`score`].
@@ -77,6 +76,7 @@ pub fn parsimony_tree(
     let sites = Sites::new(parts);
     let taxa = sites.taxa();
     let mut order: Vec<usize> = (0..taxa).collect();
+    // Fisher-Yates: all orders are equally likely.
     for k in (1..taxa).rev() {
         order.swap(k, random.below(k as u64 + 1) as usize);
     }
@@ -97,8 +97,8 @@ pub fn parsimony_tree(
     tree
 }
 
-/// For each inner half-edge the sets of what one sees looking away from its branch, and the changes
-/// within it.
+/// For each inner half-edge the state sets of the subtree behind its node, seen from its branch,
+/// and the changes within that subtree.
 #[derive(Debug)]
 struct Sets<'a> {
     sites: &'a Sites,
@@ -140,7 +140,7 @@ impl<'a> Sets<'a> {
             .map_or(0, |at| self.changes[at])
     }
 
-    /// Makes what is seen from a half-edge.
+    /// Computes the sets at a half-edge.
     fn make(&mut self, tree: &Tree, half: HalfId) {
         let (taxa, valid) = (self.taxa, &self.valid);
         for half in tree.post_order(half, |half| !valid[half.index() - taxa]) {
@@ -164,7 +164,7 @@ impl<'a> Sets<'a> {
         join + self.changes(b) + self.sites.always()
     }
 
-    /// The branch among the taxa that are there into which a tip goes at least cost.
+    /// The branch among the present taxa into which a tip is inserted at least cost.
     fn cheapest(
         &mut self,
         tree: &Tree,
@@ -178,6 +178,7 @@ impl<'a> Sets<'a> {
             let ends = tree.ends(edge);
             ends.into_iter().for_each(|end| self.make(tree, end));
             let [a, b] = ends.map(|end| self.get(end));
+            // With the least cost so far the count may stop early.
             let cost = self.sites.insert(a, b, self.sites.tip(tip), least);
             if cost < least {
                 (best, least) = (edge, cost);
@@ -186,7 +187,7 @@ impl<'a> Sets<'a> {
         best
     }
 
-    /// Marks what sees a branch from either side.
+    /// Marks the sets that have a branch behind them, from either side.
     fn mark_around(&mut self, tree: &Tree, edge: EdgeId) {
         let mut path = tree.ends(edge).to_vec();
         while let Some(half) = path.pop() {
@@ -194,7 +195,7 @@ impl<'a> Sets<'a> {
                 continue;
             }
             for other in tree.others(half) {
-                // What is not valid is not seen by anything valid.
+                // No valid set depends on an invalid one, so the walk stops here.
                 if std::mem::replace(&mut self.valid[other.index() - self.taxa], false) {
                     let back = tree.back(other);
                     if back != other {
@@ -205,7 +206,7 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// Marks a node and all that see it.
+    /// Marks a node and all sets that have the node behind them.
     fn mark_node(&mut self, tree: &Tree, half: HalfId) {
         let [b, c] = tree.others(half);
         for own in [half, b, c] {

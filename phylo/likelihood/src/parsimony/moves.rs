@@ -4,8 +4,8 @@ use super::Sets;
 use crate::constraint::Constraint;
 use crate::tree::{EdgeId, HalfId, Tree};
 
-/// Moves subtrees up to `radius` nodes away, each to where it costs least, until none saves
-/// anything.
+/// Moves subtrees up to `radius` nodes away, each to where it costs least, until no move saves a
+/// change.
 pub(super) fn improve(
     tree: &mut Tree,
     sets: &mut Sets<'_>,
@@ -20,6 +20,7 @@ pub(super) fn improve(
             let Some(target) = walk.better(tree, sets, half, radius, allowed.as_deref()) else {
                 continue;
             };
+            // Marked at the old and at the new place: the sets of both see the subtree.
             sets.mark_node(tree, half);
             let pruned = tree.prune(half);
             sets.mark_around(tree, pruned.edges[0]);
@@ -42,7 +43,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// The branch where the subtree behind `half` costs less than where it is, and least.
+    /// The branch into which the subtree behind `half` is inserted at least cost, if that is
+    /// cheaper than its present place.
     fn better(
         &mut self,
         tree: &Tree,
@@ -64,14 +66,16 @@ impl Walk {
             u64::MAX,
         );
         let (mut best, mut least) = (None, least);
+        // No place can need fewer than 0 changes.
         if least == 0 {
             return None;
         }
         self.near.resize_with(radius + 1, || vec![0; sites.words()]);
+        // Both directions from the old place; the other side is the near side of the first branch.
         for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
             self.near[0].copy_from_slice(sets.get(other));
             // Branches to be visited: the near node's half-edge on it, the one by which the node
-            // was entered, and how deep; what is before the node stands one less deep.
+            // was entered, and the depth. The sets before the node are one level less deep.
             let mut path: Vec<(HalfId, HalfId, usize)> = Vec::new();
             let spread = |path: &mut Vec<_>, entry: HalfId, depth| {
                 if !tree.is_tip(entry) && depth < radius {
@@ -80,6 +84,7 @@ impl Walk {
             };
             spread(&mut path, side, 0);
             while let Some((near, entry, depth)) = path.pop() {
+                // One buffer for each depth suffices, as the walk is depth first.
                 let (before, own) = self.near.split_at_mut(depth);
                 let [x, y] = tree.others(near);
                 let sibling = if x == entry { y } else { x };
@@ -91,6 +96,7 @@ impl Walk {
                 let far = tree.back(near);
                 let edge = tree.edge(near);
                 if allowed.is_none_or(|allowed| allowed[edge.index()]) {
+                    // The cost stops being counted once it exceeds the least one so far.
                     let cost = sites.insert(&own[0], sets.get(far), sets.get(below), least);
                     if cost < least {
                         (best, least) = (Some(edge), cost);
@@ -103,5 +109,5 @@ impl Walk {
     }
 }
 
-/// Rounds come to an end by themselves; this is for the reader.
+/// Rounds end by themselves; this only makes that visible.
 const ROUNDS_MAX: usize = 100;

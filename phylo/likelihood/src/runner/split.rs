@@ -1,14 +1,14 @@
-//! One search's chunks shared out among processes.
+//! Splits one search's chunks among processes.
 //!
-//! Why here: an alignment too long for one machine's cores is cut by its chunks, not by its ranks:
-//! each process has every n-th chunk, and after a loop all of them hear what every chunk came to
-//! ([`Runner::gather`]). Each then adds the same terms in the same tree as one process would, so
-//! all decide alike, and the result has the same bits on any number of processes. (A reduction by
-//! the message library would add in an order of its own.)
+//! Why here: an alignment too long for one machine's cores is split by chunks: each process has
+//! every n-th block, and after a loop all of them receive every chunk's result
+//! ([`Runner::gather`]). Each then adds the same terms in the same tree as one process would. So
+//! all processes take the same decisions, and the result has the same bits on any number of
+//! processes. (A reduction by the message library would add in an order of its own.)
 //!
-//! Must stay true: all processes call [`Peers::gather`] equally often, in the same order, with as
-//! many terms; so nothing that one process alone knows (its clock, a signal) may decide what a
-//! search does next, unless it goes through [`Peers::decide`].
+//! Must stay true: all processes call [`Peers::gather`] equally often, in the same order, with the
+//! same number of terms. So no local information (a clock, a signal) may decide the next step of a
+//! search, unless it goes through [`Peers::decide`].
 //! Source: the scheme of ExaML (Kozlov, Aberer, Stamatakis, Bioinformatics 31, 2015): every process
 //! runs the whole search on its share of the sites.
 
@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use sidecore_offload::OffloadError;
 use std::sync::Arc;
 
-/// The blocks of chunks that one of several processes has: every `count`-th, from `number` on.
-/// Distant ones are one process's, since patterns are sorted and long runs of them equally dear.
+/// The blocks of chunks of one of several processes: every `count`-th, from `number` on. A process
+/// has distant blocks, since patterns are sorted and neighbouring blocks cost about the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// From 0, below `count`.
@@ -34,7 +34,7 @@ impl Share {
         count: 1,
     };
 
-    /// True where a block, counted from 0 over all partitions, is in this share.
+    /// True if a block, counted from 0 over all partitions, is in this share.
     #[must_use]
     pub fn has(self, block: usize) -> bool {
         block % self.count == self.number
@@ -46,8 +46,8 @@ pub trait Peers: Sync {
     /// This process's share.
     fn share(&self) -> Share;
 
-    /// Brings `own` of all processes together: in `all` those of share 0 come first. Blocks until
-    /// all have called it.
+    /// Gathers `own` of all processes: in `all` those of share 0 come first. Blocks until all have
+    /// called it.
     ///
     /// # Panics
     /// May, where `all` is not as long as all `own` together.
@@ -110,7 +110,7 @@ impl<R: Runner, P: Peers> Runner for Split<R, P> {
     }
 }
 
-/// A thread of this process as one of several peers: what tests run in place of processes.
+/// A thread of this process as one of several peers: for tests, in place of processes.
 #[derive(Debug, Clone)]
 pub struct Seat {
     share: Share,
@@ -161,6 +161,7 @@ impl Peers for Seat {
         round.arrived += 1;
         if round.arrived == count {
             let Round { terms, last, .. } = &mut *round;
+            // Swapped: the next round may begin while others still copy this one.
             std::mem::swap(terms, last);
             round.arrived = 0;
             round.number += 1;

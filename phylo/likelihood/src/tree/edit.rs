@@ -1,6 +1,6 @@
-//! Changing a tree, and changing it back: what a search by subtree moves needs.
+//! Edits of a tree (SPR and NNI moves) and their undoing.
 //!
-//! Every change gives a record; undone in reverse order, the records restore the tree to the last
+//! Every edit returns a record; undone in reverse order, the records restore the tree to the last
 //! bit, branch numbers included.
 
 use super::{EdgeId, HalfId, Tree};
@@ -9,17 +9,16 @@ use super::{EdgeId, HalfId, Tree};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use = "a pruned tree is no tree until it is regrafted or restored"]
 pub struct Pruned {
-    /// The half-edge of the free node that looks to the subtree.
+    /// The half-edge of the free node that points to the subtree.
     pub half: HalfId,
     /// The two half-edges that are joined now.
     pub ends: [HalfId; 2],
-    /// The branches that were to their left and right; the first joins them now, the second is
-    /// spare.
+    /// The branches to their left and right before; the first joins them now, the second is spare.
     pub edges: [EdgeId; 2],
     lengths: [f64; 2],
 }
 
-/// A subtree that was put into a branch.
+/// A subtree that was inserted into a branch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grafted {
     pruned: Pruned,
@@ -36,8 +35,8 @@ pub struct Nni {
 }
 
 impl Tree {
-    /// Cuts the subtree behind `half` off, together with `half`'s node; the two branches beside it
-    /// become one, as long as both.
+    /// Cuts the subtree behind `half` off, together with `half`'s node; the two branches at that
+    /// node become one, whose length is the sum of both.
     ///
     /// # Panics
     /// When `half` is a tip's, or both its neighbours are tips of a tree that has no other.
@@ -52,8 +51,10 @@ impl Tree {
         let lengths = edges.map(|edge| self.length(edge));
         self.join(ends[0], ends[1], edges[0]);
         self.set_length(edges[0], lengths[0] + lengths[1]);
+        // A free half-edge points to itself.
         self.back[a.index()] = a;
         self.back[b.index()] = b;
+        // The second branch becomes the spare one, which `regraft` uses again.
         self.end[edges[1].index()] = b;
         Pruned {
             half,
@@ -77,7 +78,7 @@ impl Tree {
         }
     }
 
-    /// Puts a pruned subtree into a branch, which is cut in two equal halves.
+    /// Inserts a pruned subtree into a branch, which is cut in two equal halves.
     ///
     /// # Panics
     /// When the branch is the spare one.
@@ -89,6 +90,7 @@ impl Tree {
         let spare = pruned.edges[1];
         self.join(a, ends[0], target);
         self.join(b, ends[1], spare);
+        // Half the length on either side keeps all distances.
         self.set_length(target, 0.5 * length);
         self.set_length(spare, 0.5 * length);
         Grafted {
@@ -116,8 +118,8 @@ impl Tree {
         pruned
     }
 
-    /// Swaps a subtree on one side of an inner branch with one on the other; `second` chooses which
-    /// of the two other arrangements. None where the branch has a tip. Lengths go with subtrees.
+    /// Swaps a subtree on one side of an inner branch with one on the other; `second` selects one
+    /// of the two other arrangements. `None` if the branch has a tip. Lengths go with subtrees.
     pub fn nni(&mut self, edge: EdgeId, second: bool) -> Option<Nni> {
         let [a, b] = self.ends(edge);
         if self.is_tip(a) || self.is_tip(b) {
@@ -132,7 +134,7 @@ impl Tree {
         Some(nni)
     }
 
-    /// Undoes [`Tree::nni`]: the same swap once more.
+    /// Undoes [`Tree::nni`] by the same swap.
     pub fn undo_nni(&mut self, nni: Nni) {
         let [left, right] = nni.halves;
         let (x, y) = (self.back(left), self.back(right));
@@ -151,7 +153,7 @@ impl Nni {
 }
 
 impl Grafted {
-    /// The half-edge of the grafted node that looks to the subtree.
+    /// The half-edge of the grafted node that points to the subtree.
     #[must_use]
     pub fn half(&self) -> HalfId {
         self.pruned.half

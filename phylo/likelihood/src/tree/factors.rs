@@ -1,8 +1,8 @@
-//! Lengths of a branch in several partitions, where these have lengths of their own ("unlinked"):
-//! each a factor of the tree's length.
+//! Branch lengths in several partitions that have lengths of their own ("unlinked"): each a factor
+//! of the tree's length.
 //!
-//! Why here: whoever keeps a tree to come back to keeps these with it. The moves of `edit` leave
-//! factors as they are, branch by branch.
+//! Why here: a caller that saves a tree saves these with it. The moves of `edit` leave factors
+//! unchanged, branch by branch.
 //! Must stay true: there is a factor for each branch of each partition, or none at all.
 
 use super::{EdgeId, Tree};
@@ -15,7 +15,7 @@ impl Tree {
         own.map_or(1.0, |own| own[edge.index()])
     }
 
-    /// Sets that, of one of `parts` partitions.
+    /// Sets that factor, for one of `parts` partitions.
     ///
     /// # Panics
     /// When there are fewer.
@@ -33,7 +33,7 @@ impl Tree {
         }
     }
 
-    /// The lengths and all factors, to come back to.
+    /// The lengths and all factors, to be restored later.
     pub fn all_lengths(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
         (self.length.clone(), self.factors.clone())
     }

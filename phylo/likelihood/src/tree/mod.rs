@@ -1,9 +1,9 @@
 //! Unrooted binary trees.
 //!
-//! An arena of half-edges: a tip has one, an inner node three in a ring; each looks across its
+//! An arena of half-edges: a tip has one, an inner node three in a ring; each points across its
 //! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k`
 //! (from 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with
-//! what they join when a tree is edited.
+//! their half-edges when a tree is edited.
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;
@@ -30,7 +30,7 @@ pub enum TreeError {
         /// The tip.
         label: String,
     },
-    /// A tip that stands twice.
+    /// A tip that occurs twice.
     #[error("the tree has the tip `{label}` twice")]
     Twice {
         /// The tip.
@@ -120,8 +120,8 @@ pub struct Tree {
     /// For each branch one of its two half-edges.
     end: Vec<HalfId>,
     length: Vec<f64>,
-    /// Partition by partition each branch's length relative to `length`; empty where partitions
-    /// have the tree's.
+    /// For each partition each branch's length relative to `length`; empty where partitions have
+    /// the tree's lengths.
     factors: Vec<Vec<f64>>,
 }
 
@@ -136,7 +136,7 @@ impl PartialEq for Tree {
 }
 
 impl Tree {
-    /// A tree of three taxa around one node; more come in by [`Tree::insert_tip`].
+    /// A tree of three taxa around one node; more are added by [`Tree::insert_tip`].
     ///
     /// # Panics
     /// When there are fewer than 3 taxa.
@@ -145,6 +145,7 @@ impl Tree {
         let halves = taxa + 3 * (taxa - 2);
         let mut tree = Self {
             taxa,
+            // A half-edge that points to itself is free.
             back: (0..halves as u32).map(HalfId).collect(),
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],
@@ -169,6 +170,7 @@ impl Tree {
     pub fn from_newick(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
         let nodes = newick.nodes();
         let taxa = names.len();
+        // With fewer taxa an unrooted tree has no inner node.
         if taxa < 3 {
             return Err(TreeError::TooSmall { taxa });
         }
@@ -181,7 +183,7 @@ impl Tree {
         let mut seen = vec![false; taxa];
         for tip in newick.tips() {
             let label = &nodes[tip].label;
-            // Alignments' formats have `_` for the blanks of a name in quotes.
+            // Alignment formats write `_` for the blanks of a quoted name.
             let plain = || match label.contains(char::is_whitespace) {
                 true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
                 false => None,
@@ -205,6 +207,7 @@ impl Tree {
                 count: 1 + missing.count(),
             });
         }
+        // A root of degree 2 is allowed: it is dissolved below.
         for (node, own) in nodes.iter().enumerate() {
             let children = own.children.len();
             let right = match node {
@@ -225,7 +228,7 @@ impl Tree {
             length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
             factors: Vec::new(),
         };
-        // The half-edge with which each node looks to its parent, then those for its children.
+        // The half-edge with which each node points to its parent, then those for its children.
         let mut inner = 0;
         let mut up = vec![HalfId(0); nodes.len()];
         let dissolved = nodes[0].children.len() == 2;
@@ -248,6 +251,7 @@ impl Tree {
         };
         for (node, own) in nodes.iter().enumerate() {
             match (node, own.children.as_slice()) {
+                // The two branches at a dissolved root become one, with the sum of their lengths.
                 (0, &[a, b]) => {
                     let lengths = [nodes[a].length, nodes[b].length];
                     let sum = match lengths {
@@ -263,6 +267,7 @@ impl Tree {
                         here = tree.next(here);
                     }
                 }
+                // The node's first half-edge looks up, the other two to its children.
                 (_, children) => {
                     let mut here = up[node];
                     for &child in children {
@@ -275,7 +280,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The tree's text, from the node beside the first taxon.
+    /// The tree's Newick text, from the inner node next to the first taxon.
     #[must_use]
     pub fn to_newick(&self, names: &[String]) -> String {
         let mut text = String::from("(");
@@ -285,7 +290,7 @@ impl Tree {
         };
         write(&mut text, HalfId(0));
         text.push_str(&format!(":{:.10}", self.length(self.edge(root))));
-        // A half-edge that looks down, and how many of what is below it is written.
+        // A half-edge that points down, and the number of its children that are written.
         for start in [self.next(root), self.next(self.next(root))] {
             text.push(',');
             let mut path = vec![(start, 0)];

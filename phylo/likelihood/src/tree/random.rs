@@ -3,7 +3,7 @@
 use super::{EdgeId, HalfId, Tree};
 use crate::random::{Random, exponential};
 
-/// A tree made by putting taxa, in their order, into branches that are drawn evenly; lengths are
+/// A tree made by inserting taxa, in their order, into uniformly drawn branches; lengths are
 /// exponential with the given mean. The same numbers make the same tree on every machine.
 ///
 /// # Panics
@@ -12,7 +12,7 @@ use crate::random::{Random, exponential};
 pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
     let mut tree = Tree::star(taxa, [0, 1, 2], 0.0);
     for tip in 3..taxa {
-        // Every taxon before this one brought two branches.
+        // Every taxon before this one added two branches.
         let target = EdgeId(random.below(2 * tip as u64 - 3) as u32);
         tree.insert_tip(tip, tip, target);
     }
@@ -23,7 +23,8 @@ pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
 }
 
 impl Tree {
-    /// Puts taxon `tip` into a branch, with the next inner node; `before` taxa are there already.
+    /// Inserts taxon `tip` into a branch, with the next inner node; `before` taxa are there
+    /// already.
     pub fn insert_tip(&mut self, tip: usize, before: usize, target: EdgeId) {
         let inner = self.taxa() + 3 * (before - 2);
         let [a, b, c] = [0, 1, 2].map(|k| HalfId((inner + k) as u32));

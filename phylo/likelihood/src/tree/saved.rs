@@ -1,8 +1,8 @@
-//! A tree as it is saved: exactly as it was, half-edge by half-edge and bit by bit.
+//! Serialized trees: exact, half-edge by half-edge and bit by bit.
 //!
-//! Why here: a search that goes on from a saved tree must add the same doubles in the same order;
+//! Why here: a search that resumes from a saved tree must add the same doubles in the same order;
 //! Newick keeps neither the numbers of half-edges nor all digits.
-//! Must stay true: whatever is read back is a tree, or refused.
+//! Must stay true: only a valid tree is accepted.
 
 use super::{EdgeId, HalfId, Tree};
 
@@ -14,7 +14,7 @@ pub(super) struct Saved {
     edge: Vec<u32>,
     end: Vec<u32>,
     length: Vec<u64>,
-    /// Nothing in files of versions that had none.
+    /// Empty in files of versions without factors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     factors: Vec<Vec<u64>>,
 }
@@ -64,6 +64,7 @@ impl TryFrom<Saved> for Tree {
             length: numbers(saved.length),
             factors: saved.factors.into_iter().map(numbers).collect(),
         };
+        // Indices first, so that none of the accesses below can panic.
         let halves = tree.halves();
         let within = |half: &HalfId| half.index() < halves;
         if !tree.back.iter().chain(&tree.end).all(within)
@@ -82,6 +83,7 @@ impl TryFrom<Saved> for Tree {
                 return Err("a saved tree's branches do not join pairs of half-edges");
             }
         }
+        // `!(a >= b)` also refuses NaN.
         if tree
             .length
             .iter()
@@ -90,7 +92,7 @@ impl TryFrom<Saved> for Tree {
         {
             return Err("a saved tree has a branch whose length is no number");
         }
-        // As many branches as a tree has, all pairs: connected means that it is one.
+        // The right number of branches, all paired: if it is connected, it is a tree.
         if tree.edges_depth_first_checked() != tree.end.len() {
             return Err("a saved tree is not connected");
         }
@@ -99,7 +101,7 @@ impl TryFrom<Saved> for Tree {
 }
 
 impl Tree {
-    /// Number of branches that the first taxon's is connected to, cycles and all.
+    /// Number of branches connected to the first taxon's; safe for cycles.
     fn edges_depth_first_checked(&self) -> usize {
         let mut seen = vec![false; self.end.len()];
         let mut path = vec![HalfId(0)];

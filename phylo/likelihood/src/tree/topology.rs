@@ -1,20 +1,20 @@
-//! A number for a tree's shape, lengths left out.
+//! A hash of a tree's topology, without lengths.
 //!
-//! Why here: a search that went away from a tree and up again asks whether it is back.
-//! Must stay true: equal trees have equal numbers however their half-edges are numbered; others
-//! differ, but for a chance of 2^-64 for each pair.
+//! Why here: a search that left a tree and climbed again checks if it is back.
+//! Must stay true: equal topologies have equal hashes, however their half-edges are numbered;
+//! others differ, but for a chance of 2^-64 for each pair.
 
 use super::{EdgeId, HalfId, Tree};
 
 impl Tree {
-    /// The number of the shape: a sum over the splits, each hashed from the taxa on the side of its
-    /// branch that has not taxon 0.
+    /// The hash of the topology: a sum over the splits, each hashed from the taxa on the side of
+    /// its branch without taxon 0.
     #[must_use]
     pub fn topology(&self) -> u64 {
         self.topology_of(|_| true)
     }
 
-    /// The number of the shape that the inner branches which `counts` says yes to make.
+    /// The hash of the topology made of the inner branches for which `counts` returns true.
     pub fn topology_of(&self, counts: impl Fn(EdgeId) -> bool) -> u64 {
         let taxon = |half: HalfId| mix(1 + u64::from(half.0));
         let mut sides = vec![0; self.halves()];
@@ -22,7 +22,7 @@ impl Tree {
         let root = self.back(HalfId(0));
         for half in self.post_order(root, |_| true) {
             let below = self.others(half).map(|other| self.back(other));
-            // Taxa of both sides; which are on which does not matter to the union.
+            // Taxa of both sides; the union does not depend on the sides.
             let union = below.into_iter().fold(0, |union, half| {
                 union
                     ^ if self.is_tip(half) {

@@ -3,20 +3,20 @@
 use super::{EdgeId, HalfId, Tree};
 
 impl Tree {
-    /// The inner half-edges of the subtree that `half`'s node roots when one looks away from
-    /// `half`'s branch: children before parents, `half` last. `enter` says whether to go below one;
-    /// those for which it says no are left out with all below them. Empty for a tip.
+    /// The inner half-edges of the subtree behind `half`'s node, seen from `half`'s branch:
+    /// children before parents, `half` last. `enter` decides if a node is entered; those for which
+    /// it returns false are left out with all below them. Empty for a tip.
     ///
-    /// Of two children the one with more below it comes first: what was made last is needed next,
-    /// and is still in the cache.
+    /// Of two children the one with the larger subtree comes first: the last computed CLV is needed
+    /// next, and is still in the cache.
     pub fn post_order(&self, half: HalfId, enter: impl FnMut(HalfId) -> bool) -> Vec<HalfId> {
         let mut walk = Walk::default();
         self.walk(half, enter, &mut walk);
         walk.order
     }
 
-    /// As [`Tree::post_order`]; [`Walk::order`] has the answer. Allocates nothing once `walk` has
-    /// been over a tree of this size.
+    /// As [`Tree::post_order`]; the result is in [`Walk::order`]. Allocates nothing once `walk` has
+    /// been used for a tree of this size.
     pub fn walk(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool, walk: &mut Walk) {
         walk.clear();
         if !self.is_tip(half) && enter(half) {
@@ -36,7 +36,7 @@ impl Tree {
             walk.order.extend(walk.found.iter().map(|&(half, _)| half));
             return;
         }
-        // How many are at or below each, from the end; a stack holds the finished subtrees.
+        // The number at or below each, from the end; a stack holds the finished subtrees.
         walk.below.resize(walk.found.len(), 1);
         walk.children.resize(walk.found.len(), [usize::MAX; 2]);
         for at in (0..walk.found.len()).rev() {
@@ -62,8 +62,8 @@ impl Tree {
         walk.order.reverse();
     }
 
-    /// All branches, so that neighbours follow one another: from the first taxon's branch, depth
-    /// first.
+    /// All branches, with neighbours adjacent in the order: depth first from the first taxon's
+    /// branch.
     #[must_use]
     pub fn edges_depth_first(&self) -> Vec<EdgeId> {
         let mut edges = Vec::with_capacity(2 * self.taxa() - 3);
@@ -72,7 +72,7 @@ impl Tree {
     }
 
     /// As [`Tree::edges_depth_first`], into a list that it empties first. Allocates nothing once
-    /// both have been over a tree of this size.
+    /// both have been used for a tree of this size.
     pub fn edges_depth_first_into(&self, walk: &mut Walk, edges: &mut Vec<EdgeId>) {
         edges.clear();
         let path = &mut walk.path;

@@ -1,12 +1,12 @@
-//! SH-aLRT: how much better a branch is than both of its alternatives.
+//! SH-aLRT: support of a branch against both of its alternatives.
 //!
-//! Each inner branch stands between four subtrees, and there are two other ways to join these. Both
-//! are made, with the five lengths around the branch fitted; the difference of the log-likelihoods
-//! is compared with those of RELL replicates in which all three are taken to be equally good
-//! (centred, as in the test of Shimodaira and Hasegawa). The support is the share of replicates
-//! whose difference between best and second best is smaller.
-//! Must stay true: the likelihood's tree, lengths and parameters are afterwards those from before;
-//! one seed, one result.
+//! Each inner branch joins four subtrees, and there are two other ways to join them (NNI moves).
+//! Both are evaluated, with the five lengths around the branch fitted. The difference of the
+//! log-likelihoods is compared with those of RELL replicates in which all three are taken to be
+//! equally good (centred, as in the test of Shimodaira and Hasegawa). The support is the share of
+//! replicates whose difference between best and second best is smaller.
+//! Must stay true: the likelihood's tree, lengths and parameters are restored at the end; one seed,
+//! one result.
 //! Source: Guindon and others, Systematic Biology 59 (2010), 307-321; the margin of 0.05 is
 //! IQ-TREE's and PhyML's.
 
@@ -25,12 +25,13 @@ pub struct Support {
     pub edge: EdgeId,
     /// SH-aLRT support, 0 to 1; 0 where another way to join the subtrees is better.
     pub share: f64,
-    /// Log-likelihood that the better alternative lacks; below 0 where it is ahead.
+    /// Log-likelihood by which this branch is better than the better alternative; negative if it is
+    /// worse.
     pub gain: f64,
 }
 
-/// The supports of all inner branches, in the order of their numbers. Lengths should have been
-/// fitted. `progress` is told how many of how many branches are done. Blocks.
+/// The supports of all inner branches, in the order of their numbers. Branch lengths should have
+/// been fitted. `progress` receives the number of branches done and their total. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].
@@ -53,6 +54,7 @@ pub fn sh_alrt<R: Runner>(
         for second in [false, true] {
             sites.extend(alternative(likelihood, edge, second)?);
         }
+        // Random numbers of its own for each branch: its result does not depend on the others.
         let mut random = Random::new(sidecore_random::mix(seed) ^ u64::from(edge.0));
         let (share, gain) = support(&sites, replicates, &mut random);
         supports.push(Support { edge, share, gain });
@@ -72,6 +74,7 @@ fn alternative<R: Runner>(
         return Ok(None);
     };
     let around = around(likelihood.tree(), edge);
+    // Only lengths around the swap are optimised: those farther away hardly change.
     let mut lnl = f64::NEG_INFINITY;
     for _ in 0..ROUNDS_MAX {
         for &edge in &around {
@@ -86,6 +89,7 @@ fn alternative<R: Runner>(
     }
     let sites = likelihood.site_log_likelihoods()?;
     likelihood.undo_nni(nni);
+    // Undoing the swap restores the topology, not the lengths.
     for edge in around {
         likelihood.set_length(edge, before.length(edge));
     }
@@ -100,12 +104,12 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
     around
 }
 
-/// The support that three ways to join four subtrees give to the first, and how far it is ahead.
+/// The support that three ways to join four subtrees give to the first, and its lead.
 fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f64) {
     let sums: Vec<f64> = sites.iter().map(|own| own.iter().sum()).collect();
     let rival = sums[1..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let gain = sums[0] - rival;
-    // Columns without a character are 0 everywhere, and are no draws.
+    // Columns without a character are 0 in all three, and are not drawn.
     let said = |site: &usize| sites.iter().any(|own| own[*site] != 0.0);
     let drawn: Vec<usize> = (0..sites[0].len()).filter(said).collect();
     let mut smaller = 0;
@@ -143,7 +147,7 @@ pub fn labelled(
     let taxa = Taxa::of(tree)?;
     let mut by_split: HashMap<Split, f64> = HashMap::new();
     for support in supports {
-        // The branch alone, as a tree: what is below one of its ends, and all others.
+        // The branch alone, as a tree: the taxa at one of its ends, and all others.
         let mut inside = vec![false; names.len()];
         below(of, of.ends(support.edge)[0], &mut inside);
         let mut pair = Newick::root(String::new());
@@ -159,6 +163,7 @@ pub fn labelled(
         if tree.nodes()[node].children.is_empty() {
             continue;
         }
+        // The root has no branch of its own.
         let share = by_split.get(&split).filter(|_| node > 0);
         let label = share.map_or(String::new(), |share| {
             format!("{:.0}", (100.0 * share).round())
@@ -168,7 +173,7 @@ pub fn labelled(
     Ok(labelled)
 }
 
-/// Marks the taxa behind a half-edge's node, looking away from its branch.
+/// Marks the taxa behind a half-edge's node, seen from its branch.
 fn below(tree: &Tree, half: HalfId, inside: &mut [bool]) {
     let mut path = vec![half];
     while let Some(half) = path.pop() {
@@ -182,7 +187,7 @@ fn below(tree: &Tree, half: HalfId, inside: &mut [bool]) {
 
 /// Difference by which a branch must be better than a replicate's.
 const MARGIN: f64 = 0.05;
-/// Gain in log-likelihood below which the five lengths are fitted well enough.
+/// Gain in log-likelihood below which the fit of the five lengths ends.
 const EPSILON: f64 = 0.01;
 const ROUNDS_MAX: usize = 8;
 

@@ -4,8 +4,8 @@
 //! messages are handled alike. [`Coordinator`] is pure: events in, orders out. [`coordinate`] is
 //! the loop around it, on a thread that may block.
 //!
-//! Must stay true: a piece is with one process's workers at a time; what lost ones had is handed
-//! out again, from its last saved state.
+//! Must stay true: a piece is with one process's workers at a time; pieces of lost workers are
+//! handed out again, from their last saved state.
 
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Next, Outcome, Piece, Stream, seed_of};
@@ -30,7 +30,7 @@ pub enum Message {
     Lost(Member),
 }
 
-/// Something to be kept for a run that goes on later.
+/// A change to be stored, so that the run can be resumed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change<'c> {
     /// A piece is done.
@@ -41,15 +41,15 @@ pub enum Change<'c> {
     Tested(&'c Verdict),
 }
 
-/// Keeps what must not be lost, and shows how far things are.
+/// Stores changes, and shows the progress.
 pub trait Keeper {
-    /// Called after every change, with the ledger that has it already. May block.
+    /// Called after every change, with the ledger that contains it already. May block.
     ///
     /// # Errors
     /// [`AnalysisError::Keep`]; the run then ends.
     fn keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), AnalysisError>;
 
-    /// A process is gone, with this number of pieces under way.
+    /// A process is gone, with this number of pieces in progress.
     fn lost(&mut self, _member: Member, _pieces: usize) {}
 
     /// Called a few times a second.
@@ -68,7 +68,7 @@ pub enum Ended {
 /// Assignment of pieces to workers.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// The ledger of what is done.
+    /// The ledger of finished pieces.
     pub ledger: Ledger,
     idle: BTreeMap<Member, u32>,
     working: BTreeMap<Member, BTreeSet<Piece>>,
@@ -76,7 +76,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Nobody works yet.
+    /// A coordinator without workers.
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Coordinator {
         pieces.len()
     }
 
-    /// Pieces for those that want some, to who has the fewest first.
+    /// Pieces for the members that want some; the member with the fewest comes first.
     pub fn hand_out(&mut self) -> Vec<(Member, Order)> {
         let mut orders = Vec::new();
         while !self.stopping {
@@ -128,7 +128,7 @@ impl Coordinator {
         orders
     }
 
-    /// Pieces under way that nobody needs any more.
+    /// Pieces in progress that are no longer needed.
     #[must_use]
     pub fn unwanted(&self) -> Vec<(Member, Order)> {
         let all = self.working.iter();
@@ -139,14 +139,14 @@ impl Coordinator {
             .collect()
     }
 
-    /// From now on nothing is handed out.
+    /// Stops handing out.
     pub fn stop(&mut self) -> Vec<(Member, Order)> {
         self.stopping = true;
         let members = self.working.keys().map(|member| (*member, Order::Stop));
         members.collect()
     }
 
-    /// True while nobody has a piece.
+    /// True while no member has a piece.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.working.values().all(BTreeSet::is_empty)
@@ -157,7 +157,8 @@ impl Coordinator {
 pub struct Environment<'d, R> {
     /// Messages from workers.
     pub mailbox: &'d Receiver<Message>,
-    /// Gives an order; workers that are gone are not an error: their loss comes by the mailbox.
+    /// Delivers an order; workers that are gone are not an error: their loss is reported by the
+    /// mailbox.
     pub deliver: &'d mut dyn FnMut(Member, Order),
     /// The keeper of changes.
     pub keeper: &'d mut dyn Keeper,
@@ -172,7 +173,7 @@ pub struct Environment<'d, R> {
 /// Coordinates the workers until all is done, the stop flag is raised, or something fails.
 ///
 /// # Errors
-/// [`AnalysisError`]: what a piece, a test or the keeper met.
+/// [`AnalysisError`]: the error of a piece, a test or the keeper.
 pub fn coordinate<R: Runner>(
     coordinator: &mut Coordinator,
     environment: &mut Environment<'_, R>,
@@ -180,6 +181,7 @@ pub fn coordinate<R: Runner>(
     let mut tests = Tests::default();
     let mut stopping = false;
     loop {
+        // Before anything is handed out: a verdict may make pieces unnecessary.
         while let Some(count) = coordinator.ledger.test_due() {
             let verdict = tests.make(&coordinator.ledger, count, environment)?;
             coordinator.ledger.add_verdict(verdict);
@@ -196,6 +198,7 @@ pub fn coordinate<R: Runner>(
             stopping = true;
             send(environment, coordinator.stop());
         }
+        // Stopped only when all workers have given their pieces back, with their states saved.
         if stopping && coordinator.is_idle() {
             return Ok(Ended::Stopped);
         }
@@ -216,6 +219,8 @@ pub fn coordinate<R: Runner>(
                 coordinator.ledger.save(piece, state);
             }
             Message::From(member, Event::Finished(piece, outcomes)) => {
+                // A piece may come back from a worker that was counted as lost; then it is
+                // another's already.
                 if coordinator.returned(member, &piece) {
                     coordinator.ledger.finish(&piece, outcomes.clone());
                     let change = Change::Finished(&piece, &outcomes);
@@ -261,6 +266,7 @@ impl Tests {
     ) -> Result<Verdict, AnalysisError> {
         let known = self.0.as_ref().map_or(0, Replicates::count);
         let bootstraps = ledger.outcomes_of(Kind::Bootstrap);
+        // Parsed replicates are kept between tests, so only new ones are added.
         for outcome in bootstraps.take(count as usize).skip(known as usize) {
             let tree = Newick::parse(&outcome.tree).map_err(|error| AnalysisError::State {
                 kind: outcome.kind,
@@ -273,6 +279,7 @@ impl Tests {
             };
             self.0.insert(all).add(&tree)?;
         }
+        // The seed depends on the number of replicates alone: a rerun gives the same verdict.
         let seed = seed_of(environment.seed, Kind::Bootstrap, count, Stream::Cuts);
         let options = ledger.goal().convergence;
         let made = self.0.as_ref();
@@ -286,7 +293,7 @@ impl Tests {
     }
 }
 
-/// Interval at which the stop flag is looked at.
+/// Interval at which the stop flag is checked.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

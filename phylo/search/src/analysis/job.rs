@@ -1,8 +1,8 @@
 //! Pieces of work: a search, or a chain of them on resampled alignments.
 //!
-//! Must stay true: what comes out depends on the alignment, the models, the options, the seed and
-//! the piece's kind and index alone. A rapid chain goes from replicate to replicate by the text of
-//! their trees and models, so that one that was interrupted sees the same.
+//! Must stay true: the result depends only on the alignment, the models, the options, the seed and
+//! the piece's kind and index. A rapid chain passes trees and models from replicate to replicate as
+//! text, so that a resumed chain sees the same values.
 
 use super::AnalysisError;
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
@@ -28,7 +28,7 @@ pub enum Starts {
     Parsimony,
     /// Random ones.
     Random,
-    /// These, by index; there are enough of them.
+    /// These, by index, modulo their number.
     Given(Vec<Tree>),
 }
 
@@ -51,12 +51,12 @@ pub struct Searches<R> {
     pub runner: R,
 }
 
-/// A piece under way.
+/// A piece in progress.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
-    /// The replicates of its chain that are done.
+    /// The finished replicates of its chain.
     done: Vec<Outcome>,
-    /// The search under way.
+    /// The search in progress.
     state: State,
 }
 
@@ -77,6 +77,7 @@ impl<R: Runner + Clone> Job for Searches<R> {
             Some(saved) => (saved.done, Some(saved.state)),
             None => (Vec::new(), None),
         };
+        // A saved state belongs to the first unfinished result.
         for index in piece.first + done.len() as u32..piece.first + piece.count {
             match self.one(piece.kind, index, &done, state.take(), watch)? {
                 Some(outcome) => done.push(outcome),
@@ -88,7 +89,7 @@ impl<R: Runner + Clone> Job for Searches<R> {
 }
 
 impl<R: Runner + Clone> Searches<R> {
-    /// One search, after those of its chain that are done.
+    /// One search, after the finished ones of its chain.
     fn one(
         &self,
         kind: Kind,
@@ -100,6 +101,7 @@ impl<R: Runner + Clone> Searches<R> {
         let began_ns = task::now_ns();
         let seed = |stream| seed_of(self.seed, kind, index, stream);
         let before = done.last().filter(|_| self.rapid);
+        // A rapid bootstrap starts from the tree of the replicate before it in the chain.
         let parts = match kind {
             Kind::Search => self.parts.clone(),
             Kind::Bootstrap => self.resampled(seed(Stream::Sites), before),
@@ -121,10 +123,14 @@ impl<R: Runner + Clone> Searches<R> {
             (Kind::Bootstrap, _, Some(before)) => parsed(&before.tree)?,
             (Kind::Bootstrap, _, None) | (_, Starts::Parsimony, _) => made(Start::Parsimony),
             (_, Starts::Given(trees), _) => trees[index as usize % trees.len()].clone(),
+            // Half of the mixed starts are parsimony trees, alternating, so that any prefix of the
+            // searches has both.
             (_, Starts::Mixed, _) if index.is_multiple_of(2) => made(Start::Parsimony),
             (_, Starts::Mixed | Starts::Random, _) => made(Start::Random),
         };
         let start_text = start.to_newick(&self.names);
+        // A saved state continues where it stopped; the start tree is made all the same, for the
+        // report.
         let state = state.unwrap_or_else(|| State::new(start.clone(), seed(Stream::Search)));
         let options = search::Options {
             fast_only: self.search.fast_only || (kind == Kind::Bootstrap && self.rapid),
@@ -152,6 +158,7 @@ impl<R: Runner + Clone> Searches<R> {
         }
         let models = likelihood.parts().iter();
         let unlinked = likelihood.lengths() == Lengths::Unlinked;
+        // Only unlinked partitions have trees of their own.
         let parts = likelihood.parts().iter().enumerate().filter(|_| unlinked);
         let part_trees = parts.map(|(number, part)| {
             let tree = likelihood.tree().of_part(number, part.scale());

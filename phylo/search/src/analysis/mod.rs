@@ -1,12 +1,12 @@
-//! A whole analysis: searches from several starts, bootstraps, and what they say together.
+//! A whole analysis: searches from several starts, bootstraps, and their combined result.
 //!
-//! - [`plan`]: which pieces of work there are, which are done, what comes next. Pure.
-//! - [`job`]: how a piece is done: a search.
-//! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out,
-//!   here and to other processes.
+//! - [`plan`]: the pieces of work, their state, and their order. Pure.
+//! - [`job`]: does a piece: a search.
+//! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out, here and to
+//!   other processes.
 //!
-//! Must stay true: what a piece gives depends on the seed, its kind and its index alone; so
-//! engines, policies, ranks, interruptions and the order of things change nothing but the time.
+//! Must stay true: a piece's result depends on the seed, its kind and its index alone; so engines,
+//! policies, ranks, interruptions and the order of work change only the time.
 
 pub mod coordinator;
 pub mod job;
@@ -28,10 +28,10 @@ pub enum AnalysisError {
     /// An engine.
     #[error(transparent)]
     Offload(#[from] OffloadError),
-    /// A tree that does not go with the alignment.
+    /// A tree that does not fit the alignment.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Trees that do not go together.
+    /// Trees that do not fit one another.
     #[error(transparent)]
     Compare(#[from] CompareError),
     /// A state that was saved cannot be read.

@@ -1,12 +1,12 @@
 //! The ledger of an analysis: its pieces of work, which are done, and what comes next.
 //!
-//! Why here: one ledger serves one process and many, a first run and one that goes on. Searches
-//! come before bootstraps: they take longer, and long pieces at the end leave cores idle. Where
+//! Why here: one ledger serves one process and many, a first run and a resumed one. Searches come
+//! before bootstraps: they take longer, and long pieces at the end leave cores idle. Where
 //! bootstraps end by themselves, the next [`Options::every`] are handed out while the test waits
-//! for the last ones of a block, so that nobody is idle; if the test says that there are enough,
-//! what was done beyond is dropped.
-//! Must stay true: how many bootstraps there are in the end depends on their trees alone, not on
-//! when they came in. Pure: no clock, no thread, no I/O.
+//! for the last replicates of a block, so that no worker is idle. If the test says that there are
+//! enough, the surplus is dropped.
+//! Must stay true: the final number of bootstraps depends on their trees alone, not on the order in
+//! which they arrived. Pure: no clock, no thread, no I/O.
 //!
 //! ```
 //! use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Next};
@@ -63,7 +63,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// True of a piece that can be: it gives something, and its results have numbers.
+    /// True of a possible piece: it has results, and their indices do not overflow.
     pub(crate) fn is_sound(self) -> bool {
         self.count >= 1 && self.first.checked_add(self.count).is_some()
     }
@@ -84,14 +84,14 @@ pub struct Outcome {
     pub lnl: f64,
     /// The tree, in Newick.
     pub tree: String,
-    /// The tree that it began with, in Newick.
+    /// The start tree, in Newick.
     pub start: String,
     /// The model of each partition, all values given.
     pub models: Vec<String>,
-    /// Partition by partition the tree with that one's lengths, where they are unlinked.
+    /// If the partitions are unlinked, the tree with each partition's lengths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub part_trees: Vec<String>,
-    /// Seconds from its beginning to its end; time before an interruption is not in it.
+    /// Seconds from its beginning to its end; time before an interruption does not count.
     pub wall_s: f64,
 }
 
@@ -100,7 +100,7 @@ pub struct Outcome {
 pub enum Bootstraps {
     /// This number.
     Exactly(u32),
-    /// Until they have converged, or are [`Options::most`].
+    /// Until they have converged, or reach [`Options::most`].
     UntilConverged,
 }
 
@@ -122,7 +122,7 @@ pub struct Goal {
 pub enum Next {
     /// This.
     Piece(Piece),
-    /// Nothing before something else is done.
+    /// Nothing until another piece is done.
     Wait,
     /// Nothing any more.
     Done,
@@ -136,7 +136,7 @@ pub struct Ledger {
     running: BTreeSet<Piece>,
     saved: BTreeMap<Piece, String>,
     verdicts: Vec<Verdict>,
-    /// Number of bootstraps that are enough, once that is known.
+    /// The number of bootstraps that is enough, once it is known.
     enough: Option<u32>,
 }
 
@@ -178,6 +178,7 @@ impl Ledger {
             first,
             count: chain.min(self.most() - first),
         });
+        // A chain is handed out again if any of its results is missing.
         let free = |piece: &Piece| {
             !self.running.contains(piece) && piece.results().any(|it| !self.done.contains_key(&it))
         };
@@ -197,13 +198,13 @@ impl Ledger {
         self.enough.is_some() && self.wanted().all(|it| self.done.contains_key(&it))
     }
 
-    /// True where a piece that is being worked on is still needed.
+    /// True if a piece in progress is still needed.
     #[must_use]
     pub fn is_wanted(&self, piece: &Piece) -> bool {
         piece.kind == Kind::Search || self.enough.is_none_or(|enough| piece.first < enough)
     }
 
-    /// A piece is being worked on no longer, and is not done.
+    /// A piece in progress was given up, not done.
     pub fn give_back(&mut self, piece: &Piece) {
         self.running.remove(piece);
     }
@@ -237,7 +238,7 @@ impl Ledger {
             .map(|(piece, state)| (piece, state.as_str()))
     }
 
-    /// Number of bootstraps to be tested now, all of which are there.
+    /// Number of bootstraps to be tested now, all of which are done.
     #[must_use]
     pub fn test_due(&self) -> Option<u32> {
         if self.enough.is_some() {
@@ -262,12 +263,12 @@ impl Ledger {
         &self.verdicts
     }
 
-    /// Everything that is done, searches first, by index; nothing beyond what is wanted.
+    /// All needed results, searches first, by index.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.wanted().filter_map(|it| self.done.get(&it))
     }
 
-    /// Everything that is done, needed or not.
+    /// All results, needed or not.
     pub fn all_done(&self) -> impl Iterator<Item = &Outcome> {
         self.done.values()
     }
@@ -284,15 +285,15 @@ impl Ledger {
         searches.reduce(|best, other| if other.lnl > best.lnl { other } else { best })
     }
 
-    /// Results that are there, and how many are known to be needed.
+    /// Number of results, and of those known to be needed.
     #[must_use]
     pub fn progress(&self) -> [u32; 2] {
         let needed = self.goal.starts + self.enough.unwrap_or_else(|| self.next_test());
         [self.outcomes().count() as u32, needed]
     }
 
-    /// Pieces of work that are not done, as far as is known: where bootstraps end by convergence,
-    /// those up to the next test.
+    /// Number of open pieces, as far as is known: where bootstraps end by convergence, those up to
+    /// the next test.
     #[must_use]
     pub fn open_pieces(&self) -> u32 {
         let open = |kind, count| {

@@ -1,15 +1,15 @@
 //! Pieces of work as tasks on a pool's engines.
 //!
 //! A piece is a fiber; every loop of its likelihood is an off-load point, so the pool's policy
-//! decides how many engines it gets. A fiber is there before its piece: it begins when the pool has
-//! a place for one more task, says that it is idle, and waits for the coordinator's order. Pieces
-//! are thus never in a queue here while another process has nothing to do, and when none are left
-//! the engines of those that ended join the loops of those that have not.
+//! decides how many engines it gets. A fiber exists before its piece: it begins when the pool has a
+//! place for one more task, reports that it is idle, and waits for the coordinator's order. So no
+//! piece is queued here while another process is idle. When no pieces are left, the engines of
+//! finished ones join the loops of the others.
 //!
-//! A search never waits for anything but engines; so more of them than hosts gain nothing, and two
-//! on one host leave another with none at the end. Hence no more are live than there are hosts,
-//! and a fiber makes the next one only when it has its order: while it waits, its host would take
-//! that one too.
+//! A search waits only for engines, so more searches than hosts gain nothing; and two on one host
+//! would leave another host idle at the end. Hence there are at most as many as hosts, and a fiber
+//! spawns the next one only when it has its order: while it waits, its host would take that one
+//! too.
 //!
 //! ```text
 //!   fiber ── Event::Wanted ──► coordinator's mailbox    one coordinator a run, on a thread,
@@ -17,8 +17,8 @@
 //!   fiber ── Saved …, Finished ──►
 //! ```
 //!
-//! Must stay true: whoever orders a piece hears of it once more: finished, dropped or failed.
-//! Called by: the coordinator's thread, which may block; a fiber only ever parks.
+//! Must stay true: an ordered piece is reported exactly once: finished, dropped or failed.
+//! Called from: the coordinator's thread, which may block; a fiber only ever parks.
 
 use super::AnalysisError;
 use super::plan::{Outcome, Piece};
@@ -35,8 +35,8 @@ use std::time::Duration;
 
 /// A procedure that does pieces.
 pub trait Job: Sync {
-    /// Does a piece, from the state that was saved of it or from its beginning. Nothing where the
-    /// watch broke it off. Called in a task.
+    /// Does a piece, from its saved state or from its beginning. `None` where the watch broke it
+    /// off. Called in a task.
     ///
     /// # Errors
     /// [`AnalysisError`]; a cancelled task ends with [`OffloadError::Cancelled`] in it.
@@ -48,17 +48,17 @@ pub trait Job: Sync {
     ) -> Result<Option<Vec<Outcome>>, AnalysisError>;
 }
 
-/// Looks after a piece while it is done.
+/// Observes a piece while it is done.
 pub trait Watch {
-    /// To be called wherever the piece could go on from a saved state; `state` makes it. Whether to
-    /// go on. Quick unless the state is asked for.
+    /// To be called wherever the piece could resume from a saved state; `state` makes it. Returns
+    /// whether to continue. Quick unless the state is needed.
     fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()>;
 }
 
 /// A message from workers to their coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    /// A task more could work.
+    /// One more task could work.
     Wanted,
     /// A piece's state.
     Saved(Piece, String),
@@ -79,7 +79,7 @@ pub enum Order {
     Drop(Piece),
     /// Save all states and break off.
     Stop,
-    /// No more will come; what is under way is not needed.
+    /// No more orders will come; pieces in progress are not needed.
     Close,
 }
 
@@ -103,7 +103,7 @@ struct Queue {
 impl<'j> Workers<'j> {
     /// Runs workers on a pool's engines and the cores `cpus` for as long as `lead` runs, which is
     /// called on this thread and gives them orders; then closes them. `notify` is called from
-    /// tasks: it must not block. Every `save_every` a piece's state is asked for. Blocks until all
+    /// tasks: it must not block. A piece's state is saved every `save_every`. Blocks until all
     /// tasks have ended.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl<'j> Workers<'j> {
         }
     }
 
-    /// Parks until there is an order that nobody else has taken; nothing once the workers are
+    /// Parks until there is an order that no other worker has taken; `None` once the workers are
     /// closed.
     fn await_order(&self) -> Option<(Piece, Option<String>)> {
         let Some(own) = task::current() else {
@@ -175,6 +175,7 @@ impl<'j> Workers<'j> {
         loop {
             {
                 let mut queue = self.queue.lock();
+                // It may still be listed from an earlier wait.
                 queue.idle.retain(|task| task.id() != own.id());
                 if self.is_closed() {
                     return None;
@@ -193,8 +194,8 @@ impl<'j> Workers<'j> {
         }
     }
 
-    /// The same on a host's own stack, where there was no memory for a fiber: it cannot be
-    /// woken, nor its work cancelled.
+    /// The same on a host's own stack, where there was no memory for a fiber: it can neither be
+    /// woken nor have its work cancelled.
     fn await_order_as_thread(&self) -> Option<(Piece, Option<String>)> {
         loop {
             if self.is_closed() {
@@ -221,6 +222,7 @@ impl<'j> Workers<'j> {
             saved_ns: task::now_ns(),
         };
         let result = self.job.run(&piece, saved, &mut minder);
+        // Removed before the event, since the piece may be handed out again at once.
         self.queue.lock().working.remove(&piece);
         (self.notify)(match result {
             Ok(Some(outcomes)) => Event::Finished(piece, outcomes),
@@ -277,7 +279,7 @@ impl Watch for Minder<'_, '_> {
     }
 }
 
-/// Between two looks for an order of a worker that cannot be woken.
+/// Poll interval of a worker that cannot be woken.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A search keeps its values on the heap; this is room for its calls.
+/// A search keeps its CLVs on the heap; this is room for its calls.
 const STACK_BYTES: usize = 1 << 20;

@@ -1,9 +1,9 @@
 //! States of a tree's inner nodes: marginal posterior probabilities, site by site.
 //!
-//! For each inner node the likelihoods of what is behind its three branches are multiplied, state
-//! by state, with the state's frequency, and summed over the rates: divided by their sum these are
-//! the probabilities of the states given the alignment, with all other nodes' states summed out.
-//! Why here: plain loops over what the model gives ([`Process`]); they run once, where a search's
+//! For each inner node the CLVs of its three branches are multiplied, state by state, with the
+//! state's frequency, and summed over the rate categories. Divided by their sum these are the
+//! probabilities of the states given the alignment, with all other nodes' states summed out.
+//! Why here: plain loops over the model's matrices ([`Process`]); they run once, where a search's
 //! kernels run millions of times.
 //! Must stay true: values that grow too small are scaled by powers of two, which changes no digit.
 //! Source: Yang, Kumar and Nei, Genetics 141 (1995), 1641-1650.
@@ -64,6 +64,7 @@ impl Ancestors {
         };
         let mut block = Block::new(tree, &process, scale);
         let mut first = 0;
+        // In blocks of patterns, which bounds the memory of the CLVs.
         while first < patterns.len() {
             let count = BLOCK.min(patterns.len() - first);
             block.fill(tree, patterns, first, count);
@@ -100,7 +101,8 @@ impl Ancestors {
     }
 }
 
-/// The tree with its inner nodes named `Node1`, `Node2`, …, from the node beside the first taxon.
+/// The tree with its inner nodes named `Node1`, `Node2`, …, from the inner node next to the first
+/// taxon.
 #[must_use]
 pub fn labelled(tree: &Tree, names: &[String]) -> Newick {
     let root = tree.back(HalfId(0));
@@ -108,7 +110,7 @@ pub fn labelled(tree: &Tree, names: &[String]) -> Newick {
     let length = |half: HalfId| Some(tree.length(tree.edge(half)));
     newick.push(0, names[0].clone(), length(root));
     let mut next = 1;
-    // Half-edges that look to the subtrees that are to be written, the next one last.
+    // Half-edges that point to the subtrees still to be written, the next one last.
     let [a, b] = tree.others(root);
     let mut path = vec![(b, 0), (a, 0)];
     while let Some((half, parent)) = path.pop() {
@@ -150,10 +152,10 @@ struct Block<'p> {
     process: &'p Process,
     /// Branch by branch the transition matrices of all rates, as [`Process::transitions`] has them.
     matrices: Vec<Vec<f64>>,
-    /// For each inner half-edge what is seen looking away from its branch: pattern by pattern, rate
-    /// by rate, one value a state.
+    /// For each inner half-edge the CLV of the subtree behind its node: pattern by pattern, rate by
+    /// rate, one value a state.
     values: Vec<Vec<f64>>,
-    /// And how often each pattern was scaled.
+    /// And the scaler of each pattern.
     scalers: Vec<Vec<i32>>,
     scratch: Vec<f64>,
 }
@@ -167,6 +169,7 @@ impl<'p> Block<'p> {
             matrix
         };
         let mut edges: Vec<_> = tree.edges().collect();
+        // Matrices are found by the branch's number.
         edges.sort_by_key(|edge| edge.index());
         let inner = tree.inner_halves();
         Self {
@@ -178,12 +181,13 @@ impl<'p> Block<'p> {
         }
     }
 
-    /// Makes the values of all directions.
+    /// Computes the CLVs of all directions.
     fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
         let mut made = vec![false; tree.inner_halves()];
         let index = |half: HalfId| half.index() - tree.taxa();
         for start in (0..tree.inner_halves()).map(|at| HalfId((tree.taxa() + at) as u32)) {
             for half in tree.post_order(start, |half| !made[index(half)]) {
+                // Taken out, since `times` borrows the whole block.
                 let mut values = std::mem::take(&mut self.values[index(half)]);
                 let mut scalers = std::mem::take(&mut self.scalers[index(half)]);
                 for at in 0..count {
@@ -194,6 +198,7 @@ impl<'p> Block<'p> {
                     for other in tree.others(half) {
                         scaled += self.times(tree, patterns, first, at, other, own);
                     }
+                    // Rescaled before the products underflow.
                     let most = own.iter().copied().fold(0.0, f64::max);
                     if most < SMALL {
                         own.iter_mut().for_each(|value| *value *= LARGE);
@@ -208,8 +213,8 @@ impl<'p> Block<'p> {
         }
     }
 
-    /// Multiplies values with what is across the branch of a half-edge; returns how often that was
-    /// scaled.
+    /// Multiplies a CLV by the one at the other end of a half-edge's branch, moved over the branch;
+    /// returns its scaler.
     fn times(
         &mut self,
         tree: &Tree,
@@ -228,6 +233,7 @@ impl<'p> Block<'p> {
         let scaled = if tree.is_tip(below) {
             let code = patterns.codes(below.index())[first + at];
             let mask = patterns.alphabet().masks()[usize::from(code)];
+            // A tip's ambiguous code allows several states: the columns of all of them are added.
             for (sums, matrix) in rates {
                 for state in (0..n).filter(|state| mask >> state & 1 == 1) {
                     let column = &matrix[state * n..][..n];
@@ -277,9 +283,10 @@ impl<'p> Block<'p> {
                 *to += weight * value * frequency;
             }
         }
-        // Sites that cannot change have their state everywhere.
+        // Invariable sites have one state at all nodes.
         let common = patterns.common_states(first + at);
         if self.process.invariant > 0.0 && common != 0 {
+            // Scaled values that many times are negligible next to the unscaled invariable part.
             if scaled > SCALED_MAX {
                 to.fill(0.0);
             }
@@ -295,7 +302,7 @@ impl<'p> Block<'p> {
     }
 }
 
-/// Patterns that are worked on at a time: what all directions of a large tree hold stays small.
+/// Patterns that are processed at a time: the CLVs of all directions of a large tree stay small.
 const BLOCK: usize = 64;
 /// Values below this are multiplied with [`LARGE`].
 const SMALL: f64 = 1e-77;

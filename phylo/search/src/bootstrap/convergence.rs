@@ -1,17 +1,16 @@
-//! Convergence of bootstraps: a test whether more replicates would still change the consensus.
+//! Convergence of bootstraps: tests if more replicates would still change the consensus.
 //!
-//! The replicates are cut in two random halves, again and again. Of each half a consensus is made:
-//! splits by falling frequency, each that goes with those taken before (extended majority rule).
-//! Two consensuses are as far apart as their splits' frequencies differ (weighted Robinson-Foulds
-//! distance, in per cent of the sum of both when nothing were shared). There are enough replicates
-//! when that distance is small, on the mean and in nearly all cuts.
+//! The replicates are cut in two random halves, again and again. A consensus is made of each half:
+//! splits by falling frequency, each compatible with those taken before (extended majority rule).
+//! The distance of two consensuses is the weighted Robinson-Foulds distance of their splits'
+//! frequencies, in per cent of its value if no split were shared. There are enough replicates when
+//! that distance is small, on the mean and in nearly all cuts.
 //!
-//! Must stay true: a cut depends on the seed and its number alone; so the answer does not depend on
-//! who made which cut.
+//! Must stay true: a cut depends on the seed and its number alone, so the result does not depend on
+//! the thread that made a cut.
 //! Source: Pattengale and others, Journal of Computational Biology 17 (2010), 337-354: the test WC
 //! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
-//! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more
-//! lenient.
+//! have is never in its consensus; RAxML-NG adds such splits, which makes it a little more lenient.
 //!
 //! ```
 //! use sidecore_phylo::bootstrap::convergence::{Options, Replicates};
@@ -45,7 +44,7 @@ pub struct Options {
     pub cuts: u32,
     /// The largest distance of two halves, as a share.
     pub cutoff: f64,
-    /// No more replicates than these.
+    /// Most replicates.
     pub most: u32,
 }
 
@@ -69,7 +68,7 @@ pub struct Verdict {
     pub distance: f64,
     /// Cuts whose distance is within the cutoff.
     pub within: u32,
-    /// True where these are enough replicates.
+    /// True if these are enough replicates.
     pub converged: bool,
 }
 
@@ -85,7 +84,7 @@ pub struct Replicates {
 }
 
 impl Replicates {
-    /// None yet; `tree` is any tree of the right taxa.
+    /// None yet; `tree` is any tree of these taxa.
     ///
     /// # Errors
     /// [`CompareError::Twice`], [`CompareError::TooSmall`].
@@ -99,7 +98,7 @@ impl Replicates {
         })
     }
 
-    /// The number.
+    /// Number of replicates.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
@@ -122,6 +121,7 @@ impl Replicates {
                 self.splits.len() as u32 - 1
             });
             let owners = &mut self.owners[number as usize];
+            // Words are added when needed: most splits occur in few replicates.
             owners.resize(word + 1, 0);
             owners[word] |= 1 << bit;
         }
@@ -129,7 +129,7 @@ impl Replicates {
         Ok(())
     }
 
-    /// Tests whether these are enough. Blocks; the cuts are a loop that `runner` may spread.
+    /// Tests if these are enough. Blocks; the cuts are a loop that `runner` may spread.
     ///
     /// # Errors
     /// [`OffloadError`] when an engine failed.
@@ -186,7 +186,7 @@ impl Replicates {
             apart += u64::from(support(one).abs_diff(support(two)));
             taken += u32::from(one.taken[split]) + u32::from(two.taken[split]);
         }
-        // As much support as the splits of both would have, were they in every tree.
+        // The support of the splits of both halves if every tree had them.
         let whole = 0.5 * f64::from(self.count) * f64::from(taken);
         match taken {
             0 => 0.0,
@@ -195,13 +195,13 @@ impl Replicates {
     }
 }
 
-/// One half's consensus; kept from cut to cut for what it remembers.
+/// One half's consensus; kept from cut to cut for its `rival` table.
 struct Half {
-    /// For each split how many of the half's trees have it.
+    /// For each split the number of the half's trees that have it.
     support: Vec<u32>,
-    /// For each split whether it is in the consensus.
+    /// For each split: true if it is in the consensus.
     taken: Vec<bool>,
-    /// For each split the one that kept it out the last time: it mostly does so again.
+    /// For each split the one that excluded it the last time: it mostly does so again.
     rival: Vec<u32>,
 }
 
@@ -225,14 +225,17 @@ impl Half {
         }
         let inner = all.taxa.len() - 3;
         let mut taken: Vec<u32> = Vec::with_capacity(inner);
-        // Splits that no tree of this half has stay out.
+        // Splits that occur in no tree of this half are left out.
         for &split in by_support[1..].iter().rev().flatten() {
+            // A tree of n taxa has at most n - 3 inner branches.
             if taken.len() == inner {
                 return;
             }
             let own = &all.splits[split as usize];
             let rival = self.rival[split as usize];
             let fits = |other: u32| own.is_compatible(&all.splits[other as usize]);
+            // The split that last excluded this one is tried first: most often it excludes it
+            // again.
             if self.taken[rival as usize] && !fits(rival) {
                 continue;
             }
@@ -247,7 +250,7 @@ impl Half {
     }
 }
 
-/// Pieces that the cuts are dealt in.
+/// Work items into which the cuts are divided.
 const ITEMS: u32 = 64;
 const CUT_STREAM: u64 = 0x9E37_79B9_7F4A_7C15;
 

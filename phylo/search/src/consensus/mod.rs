@@ -1,12 +1,12 @@
 //! Consensus trees: strict, majority rule, extended majority rule.
 //!
 //! Every branch of a tree splits its taxa in two; a consensus has the splits that enough of the
-//! trees have. Those in more than half of the trees are always compatible with one another; the
-//! extended majority rule goes on with the most frequent of the others that are compatible with
-//! all taken before.
-//! Must stay true: the result depends on the set of trees, not on their order, but for which taxon
-//! stands first (that of the first tree) and for lengths' last bits; ties of frequency are broken
-//! by size, then by the splits themselves.
+//! trees have. Splits of more than half of the trees are always compatible with one another. The
+//! extended majority rule then adds the most frequent of the other splits, if compatible with all
+//! taken before.
+//! Must stay true: the result depends on the set of trees, not on their order. The exceptions are
+//! the first taxon (the first tree's) and the last bits of lengths. Ties of frequency are broken by
+//! size, then by the splits themselves.
 //! Sources: Margush and McMorris, Bulletin of Mathematical Biology 43 (1981), 239-244; Felsenstein,
 //! PHYLIP's `consense` for the extended rule.
 //!
@@ -68,20 +68,20 @@ pub enum Rule {
 /// A consensus tree.
 #[derive(Debug, Clone)]
 pub struct Consensus {
-    /// The tree, its root beside the first taxon. Labels of inner nodes: the share of the trees
-    /// that have the branch, in whole per cent. Lengths: means over the trees that have the branch,
-    /// where all of them give it a length.
+    /// The tree, rooted at the inner node next to the first taxon. Labels of inner nodes: the share
+    /// of the trees that have the branch, in whole per cent. Lengths: means over the trees that
+    /// have the branch, where all of them give it a length.
     pub tree: Newick,
     /// The same shares, from 0 to 1: in the order of the tree's nodes, one for each inner branch.
     pub shares: Vec<f64>,
 }
 
-/// Number of trees that have a split, and its lengths in these.
+/// Number of trees that have a split, and the split's lengths in them.
 #[derive(Debug, Default, Clone, Copy)]
 struct Count {
     trees: usize,
     length: f64,
-    /// True where some tree gave it no length.
+    /// True if a tree gave it no length.
     lacks_length: bool,
 }
 
@@ -108,7 +108,7 @@ pub fn consensus_within(
     let mut counts = HashMap::new();
     let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES) as u64;
     for (at, tree) in trees.iter().enumerate() {
-        // Those that there are, and twice the tree's own.
+        // The splits so far, and twice the tree's own.
         let splits = (counts.len() + 2 * tree.nodes().len()) as u64;
         if splits.saturating_mul(split_bytes) > bytes_max {
             return Err(ConsensusError::Memory {
@@ -132,6 +132,7 @@ pub fn consensus_within(
 
 /// Adds a tree's splits. The two branches at a root of two are one, of both lengths.
 fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
+    // First by split, since the two branches at a root of two have the same one.
     let mut own: HashMap<Split, Option<f64>> = HashMap::new();
     let nodes = tree.nodes().iter().zip(splits::of(tree, taxa));
     for (node, split) in nodes.skip(1) {
@@ -153,7 +154,7 @@ fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
     }
 }
 
-/// The splits of the consensus that part more than one taxon from the others, small before large.
+/// The splits of the consensus with more than one taxon on each side, small before large.
 fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) -> Vec<&Split> {
     let inner = counts.iter().filter(|(split, _)| !split.is_trivial(taxa));
     let mut taken: Vec<(&Split, usize)> = inner.map(|(split, c)| (split, c.trees)).collect();
@@ -163,6 +164,8 @@ fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) 
         Rule::Majority => taken.retain(|&(_, count)| 2 * count > trees),
         Rule::Above(least) => taken.retain(|&(_, count)| share(count) > least.max(0.5)),
         Rule::Extended => {
+            // Ties are broken by the split itself, so that the order of the input trees does not
+            // matter.
             taken.sort_by(|(a, a_count), (b, b_count)| {
                 let size = || a.len().cmp(&b.len());
                 b_count.cmp(a_count).then_with(size).then_with(|| a.cmp(b))
@@ -181,11 +184,12 @@ fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) 
         }
     }
     let mut taken: Vec<&Split> = taken.into_iter().map(|(split, _)| split).collect();
+    // Nested sets: a split's parts come before it.
     taken.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
     taken
 }
 
-/// The tree of compatible splits, none of which has taxon 0: they are nested sets.
+/// The tree of compatible splits, given as sides without taxon 0: nested sets.
 fn build(
     labels: &[&str],
     taken: &[&Split],
@@ -198,8 +202,8 @@ fn build(
         let mean = count.length / count.trees as f64;
         (!count.lacks_length).then(|| (1e10 * mean).round() / 1e10)
     };
-    // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large each set
-    // takes what of its members is not within another yet.
+    // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large, each set
+    // takes those of its members that no smaller set has taken.
     let whole = taxa + taken.len();
     let mut above = vec![whole; whole];
     let mut top: Vec<usize> = (0..taxa).collect();
@@ -233,7 +237,7 @@ fn build(
     }
     let mut tree = Newick::root(String::new());
     let mut shares = Vec::new();
-    // Sets that are to be written, the next one last, with the node above.
+    // Sets still to be written, the next one last, with the node above.
     let mut path: Vec<(usize, usize)> = members[whole].iter().rev().map(|&set| (set, 0)).collect();
     while let Some((set, parent)) = path.pop() {
         let Some(at) = set.checked_sub(taxa) else {

@@ -1,8 +1,8 @@
 //! Entry points for fuzzers: one function for each parser of outside bytes.
 //!
 //! [`alignment`], [`nexus`], [`newick`], [`partitions`], [`model`], [`checkpoint`] and
-//! [`search_state`] take any bytes, read them as their kind of input and check what came out: no
-//! panic, and what was taken is whole. They do no I/O and keep nothing between calls, so a
+//! [`search_state`] take any bytes, read them as their kind of input and check the result: no
+//! panic, and accepted input is consistent. They do no I/O and keep nothing between calls, so a
 //! coverage-guided fuzzer's target is one line:
 //!
 //! ```
@@ -34,10 +34,10 @@ use crate::search::{self, State};
 use crate::tree::{Tree, random_tree};
 use std::ops::ControlFlow;
 
-/// Takes bytes as a kind of input; true where they were taken.
+/// Reads bytes as a kind of input; true if they were accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: that is what is looked for.
+/// When accepted input breaks a promise: that is the finding.
 #[must_use]
 pub fn read(kind: Kind, bytes: &[u8]) -> bool {
     match kind {
@@ -50,11 +50,11 @@ pub fn read(kind: Kind, bytes: &[u8]) -> bool {
     }
 }
 
-/// Unpacks it, reads it as an alignment of any format, and makes patterns of it; true where it was
-/// taken.
+/// Unpacks it, reads it as an alignment of any format, and makes patterns of it; true if it was
+/// accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn alignment(bytes: &[u8]) -> bool {
     let Ok(bytes) = unpack(bytes.to_vec(), UNPACKED_BYTES_MAX) else {
         return false;
@@ -92,20 +92,20 @@ pub fn alignment(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads the rest of a NEXUS file, so that a fuzzer need not find the first word; true where it was
-/// taken.
+/// Reads the rest of a NEXUS file, so that a fuzzer need not find the first word; true if it was
+/// accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn nexus(bytes: &[u8]) -> bool {
     alignment(&[b"#NEXUS\n", bytes].concat())
 }
 
 /// Reads a file of trees, prints each and reads that again, and makes an unrooted tree of it; true
-/// where it was taken and had one.
+/// if it was accepted and had one.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn newick(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -134,10 +134,10 @@ fn tree(newick: &Newick) {
     }
 }
 
-/// Reads a file of partitions of 60 sites; true where it was taken.
+/// Reads a file of partitions of 60 sites; true if it was accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn partitions(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -156,11 +156,11 @@ pub fn partitions(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a model's name and makes its transition probabilities; true where it was taken. A file in
-/// braces is never there.
+/// Reads a model's name and makes its transition probabilities; true if it was accepted. A file in
+/// braces never exists.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn model(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -184,11 +184,11 @@ pub fn model(bytes: &[u8]) -> bool {
     true
 }
 
-/// Replays a checkpoint, both as it is and with its lines' check sums made right; true where the
-/// second was taken.
+/// Replays a checkpoint, both as it is and with its lines' checksums corrected; true if the
+/// second was accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn checkpoint(bytes: &[u8]) -> bool {
     let mut settings = Settings::default();
     settings.add("--seed", "1");
@@ -214,10 +214,10 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a search's saved state and makes one step from it; true where the step was made.
+/// Reads a search's saved state and makes one step from it; true if the step was made.
 ///
 /// # Panics
-/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+/// When accepted input breaks a promise: the finding that a fuzzer looks for.
 pub fn search_state(bytes: &[u8]) -> bool {
     let Ok(state) = serde_json::from_slice::<State>(bytes) else {
         return false;

@@ -16,14 +16,14 @@ pub enum Kind {
     Partitions,
     /// A model's name.
     Model,
-    /// A run's checkpoint, without the lines' check sums: who reads it adds them.
+    /// A run's checkpoint, without the lines' checksums: the fuzz target adds them.
     Checkpoint,
     /// A search's state, as a checkpoint has it in a string.
     State,
 }
 
 impl Kind {
-    /// Characters that mean something in it.
+    /// Characters with a meaning in it.
     pub(super) fn letters(self) -> &'static [u8] {
         match self {
             Self::Alignment => b"ACGTNacgt-?.>#;=[]'\" \n\t0123456789XBZ*~",
@@ -45,7 +45,7 @@ pub const KINDS: [Kind; 6] = [
     Kind::State,
 ];
 
-/// Right inputs of a kind.
+/// Valid inputs of a kind.
 #[must_use]
 pub fn seeds(kind: Kind) -> &'static [Vec<u8>] {
     static ALL: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {

@@ -1,12 +1,11 @@
 //! The checkpoint: everything that a run must not lose.
 //!
-//! A file of lines, each with its own check sum: what the run is, then what it came to, in the
-//! order that it did (`docs/formats/phylo-checkpoint.md`). A change is one line at the end; so a
-//! run that is killed loses at most the line that it was writing, which the next run cuts off. When
-//! half of the file is states that later ones replaced, it is written anew beside itself and
-//! renamed.
+//! A file of lines, each with its own checksum: first the run's identity, then its results in order
+//! (`docs/formats/phylo-checkpoint.md`). A change is one appended line; so a killed run loses at
+//! most the line that it was writing, which the next run cuts off. When half of the file is states
+//! that later ones replaced, a new file is written next to it and renamed over it.
 //!
-//! Must stay true: who has the file has its lock; a line is on the disk before
+//! Must stay true: the process that has the file open has its lock; a line is on the disk before
 //! [`Checkpoint::append`] returns.
 
 use super::{FilesError, io_error};
@@ -22,9 +21,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Identity of a run: names and values of its settings, in order. The numbers of searches and
-/// bootstraps are is not among them, nor who does the work: a run can be asked for more later,
-/// elsewhere.
+/// Identity of a run: names and values of its settings, in order. The numbers of searches,
+/// bootstraps and processes are not among them: a later run may ask for more, on another machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Settings(Vec<(String, String)>);
 
@@ -38,7 +36,7 @@ impl Settings {
         self.0.push((name.to_owned(), value));
     }
 
-    /// One number for all of them.
+    /// A hash over all settings.
     #[must_use]
     pub fn identity(&self) -> String {
         let pairs = self
@@ -48,7 +46,8 @@ impl Settings {
         format!("{:016x}", xxh3_64(pairs.collect::<String>().as_bytes()))
     }
 
-    /// The first that another run had otherwise: its name, and its value there and here.
+    /// The first setting that another run had with another value: its name, and its value there and
+    /// here.
     fn difference(&self, was: &Self) -> Option<(String, String, String)> {
         let of = |settings: &Self, name: &str| {
             let found = settings.0.iter().find(|(own, _)| own == name);
@@ -91,12 +90,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Begins one, in place of any that is there.
+    /// Begins a checkpoint, in place of any that is there.
     ///
     /// # Errors
     /// [`FilesError::Locked`], [`FilesError::Io`].
     pub fn create(path: &Path, settings: Settings) -> Result<Self, FilesError> {
-        // Held until the new file, which is locked too, stands in its place.
+        // Held until the new file, which is locked too, has replaced it.
         let _old = claim(path)?;
         let mut made = Self {
             path: path.to_owned(),
@@ -110,7 +109,7 @@ impl Checkpoint {
         Ok(made)
     }
 
-    /// Goes on with one.
+    /// Resumes from a checkpoint.
     ///
     /// # Errors
     /// [`FilesError`].
@@ -124,7 +123,7 @@ impl Checkpoint {
         file.read_to_end(&mut text)
             .map_err(io_error("read", path))?;
         if text.is_empty() {
-            // Its run was killed before it could say what it is.
+            // Its run was killed before it had written its settings.
             drop(file);
             return Ok((Self::create(path, settings)?, Ledger::new(goal)));
         }
@@ -173,9 +172,9 @@ impl Checkpoint {
         }
     }
 
-    /// Writes what counts anew, and takes the old file's place.
+    /// Writes the present state to a new file, which replaces the old one.
     fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
-        // The old file keeps its lock until the new one stands in its place.
+        // The old file keeps its lock until the new one has replaced it.
         let _old = std::mem::replace(&mut self.file, beside(&self.path)?);
         self.begin()?;
         for outcome in ledger.all_done() {
@@ -237,8 +236,8 @@ impl Checkpoint {
     }
 }
 
-/// Opens a checkpoint, or makes an empty one, and locks it. Where another run renamed a new file
-/// over it between the two, once more: a lock on a file without a name keeps nobody out.
+/// Opens a checkpoint, or makes an empty one, and locks it. If another run renamed a new file over
+/// it between the two steps, it tries again: a lock on a file without a name excludes no other run.
 fn claim(path: &Path) -> Result<File, FilesError> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     loop {
@@ -257,15 +256,15 @@ fn claim(path: &Path) -> Result<File, FilesError> {
     }
 }
 
-/// Brings a folder's names to the disk.
+/// Makes a folder's entries durable.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     Folder::of_file(path)?.0.sync()
 }
 
-/// An empty file beside a checkpoint, locked.
+/// A new, empty, locked file next to a checkpoint.
 fn beside(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
-    // One that an earlier run left, or another user put there, is not written to.
+    // A file left by an earlier run, or put there by another user, is not written to.
     match remove_named(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_error("remove", &new)(error));
@@ -284,7 +283,7 @@ fn new_name(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Held until the file is closed, which the end of the process does, too.
+/// The lock is held until the file is closed, at the latest by the end of the process.
 fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -295,7 +294,7 @@ fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
     }
 }
 
-/// As open(2) gives it, less the umask.
+/// Mode for open(2), before the umask.
 pub(super) const NEW_FILE_MODE: u32 = 0o666;
 
 /// The content of a checkpoint.
@@ -303,7 +302,7 @@ pub(super) const NEW_FILE_MODE: u32 = 0o666;
 pub(crate) struct Replayed {
     /// The ledger when the bytes were written.
     pub(crate) ledger: Ledger,
-    /// Bytes of whole lines: what lies beyond was being written.
+    /// Bytes of whole lines; the rest was being written.
     whole: u64,
     /// Bytes of states among them.
     state_bytes: u64,
@@ -312,9 +311,9 @@ pub(crate) struct Replayed {
 /// Errors of a checkpoint's bytes.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// Where, from 0, and what.
+    /// The line, from 0, and the reason.
     Damaged(usize, String),
-    /// Another run's: the setting's name, its value then and now.
+    /// A checkpoint of another run: the setting's name, its value then and now.
     Other([String; 3]),
 }
 
@@ -337,7 +336,7 @@ impl Flaw {
     }
 }
 
-/// Goes through a checkpoint's lines. Pure.
+/// Replays a checkpoint's lines. Pure.
 pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
     let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
     let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
@@ -355,6 +354,7 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
                 version,
                 settings: was,
             } => {
+                // Any other first line, or a second beginning, is no checkpoint of this program.
                 if format != FORMAT || number > 0 {
                     return damaged("not a checkpoint of sidecore phylo");
                 }
@@ -371,6 +371,8 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
             }
             Record::Finished { piece, outcomes } => ledger.finish(&piece, outcomes),
             Record::Saved { piece, state } => {
+                // Saved states are replaced by later ones; their size tells when rewriting the file
+                // pays.
                 state_bytes += line.len() as u64;
                 ledger.save(piece, state);
             }
@@ -388,7 +390,7 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
     })
 }
 
-/// A line's bytes: its text with the check sum before it.
+/// A line's bytes: its text with the checksum before it.
 pub(crate) fn line_of(text: &str) -> String {
     format!("{:016x} {text}\n", xxh3_64(text.as_bytes()))
 }
@@ -405,9 +407,9 @@ fn parse(line: &[u8]) -> Result<Record, String> {
 }
 
 const FORMAT: &str = "sidecore phylo checkpoint";
-/// To be raised whenever the same settings would give other results, or the lines mean otherwise.
+/// To be raised whenever the same settings would give other results, or a line's meaning changes.
 const VERSION: u32 = 5;
-/// No run has more bootstraps.
+/// Most bootstraps of a run.
 const REPLICATES_MAX: u32 = 1 << 20;
 /// Longer values of settings are hashed.
 const VALUE_MAX: usize = 80;

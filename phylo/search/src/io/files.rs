@@ -1,4 +1,4 @@
-//! A run's files: `PREFIX.bestTree` and the others, each written beside itself and renamed.
+//! A run's files: `PREFIX.bestTree` and the others, each written to a temporary file and renamed.
 //!
 //! | file | what |
 //! |---|---|
@@ -63,12 +63,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the files of a run, begun before or not; the ledger holds what was done. Everything
-    /// that can be known to fail later is tried now: the folder is there and can be written to, and
-    /// `bytes` have room.
+    /// Opens the files of a new or a resumed run; the ledger holds the finished work. Every error
+    /// that can be foreseen is found now: the folder is there and can be written to, and `bytes`
+    /// have room.
     ///
     /// # Errors
-    /// [`FilesError`]: what is there belongs to another run and `redo` is false, among others.
+    /// [`FilesError`]: existing files belong to another run and `redo` is false, among others.
     pub fn open(
         prefix: &Path,
         names: Names,
@@ -78,17 +78,20 @@ impl Files {
         bytes: u64,
     ) -> Result<(Self, Ledger), FilesError> {
         let path = |suffix| names.path(prefix, suffix);
+        // Before anything is computed: a full disk or a wrong prefix must not end a run of days.
         probe(&path(CHECKPOINT), bytes).map_err(io_error("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
         let (checkpoint, ledger) = if own.exists() && !redo {
             Checkpoint::resume(&own, settings, goal)?
         } else {
+            // Results without a checkpoint belong to another run, and are not overwritten.
             let mut results = RESULTS.iter().map(|suffix| path(suffix));
             match results.find(|path| path.exists()) {
                 Some(path) if !redo => return Err(FilesError::Exists { path }),
                 _ => {}
             }
             let checkpoint = Checkpoint::create(&own, settings)?;
+            // Old results go only after the new checkpoint is there.
             for path in RESULTS.iter().map(|suffix| path(suffix)) {
                 match remove_named(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -99,7 +102,7 @@ impl Files {
             }
             (checkpoint, Ledger::new(goal))
         };
-        // A pipe without a reader is refused, not waited for.
+        // A pipe without a reader gives an error instead of blocking.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
         let log = open_named(&path(".log"), flags, NEW_FILE_MODE);
         let files = Self {
@@ -112,7 +115,7 @@ impl Files {
         Ok((files, ledger))
     }
 
-    /// Path of the checkpoint, which the same command goes on with.
+    /// Path of the checkpoint, from which the same command resumes.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
         self.names.path(&self.prefix, CHECKPOINT)
@@ -128,7 +131,7 @@ impl Files {
         written.map_err(io_error("write", &self.names.path(&self.prefix, ".log")))
     }
 
-    /// Writes one of the results; where it goes.
+    /// Writes one of the results; returns its path.
     ///
     /// # Errors
     /// [`FilesError::Io`].
@@ -141,7 +144,7 @@ impl Files {
     }
 
     /// Writes the trees of a ledger in which all is done; `models` are the best model's partitions,
-    /// a line each. Where they went.
+    /// one a line. Returns the paths.
     ///
     /// # Errors
     /// [`FilesError::Io`].
@@ -151,6 +154,7 @@ impl Files {
         models: &[String],
     ) -> Result<Vec<PathBuf>, FilesError> {
         let mut paths = Vec::new();
+        // An empty list writes no file.
         let mut write = |suffix, lines: Vec<&str>| -> Result<(), FilesError> {
             if !lines.is_empty() {
                 let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
@@ -185,16 +189,17 @@ impl Files {
     }
 }
 
-/// Keeps changes in the checkpoint, tells them in the log, and lets `watch` see the ledger.
+/// Keeps changes in the checkpoint, logs them, and lets `watch` see the ledger.
 pub struct FilesKeeper<'f> {
     /// The files.
     pub files: &'f mut Files,
-    /// Called after every change and a few times a second; with true where something was finished.
+    /// Called after every change and a few times a second; with true if something was finished.
     pub watch: &'f mut (dyn FnMut(&Ledger, bool) + Send),
 }
 
 impl FilesKeeper<'_> {
     fn try_keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), FilesError> {
+        // The checkpoint first: a failure of the log then loses no result.
         self.files.checkpoint.append(ledger, change)?;
         match change {
             Change::Finished(_, outcomes) => outcomes.iter().try_for_each(|one| {
@@ -227,7 +232,7 @@ impl Keeper for FilesKeeper<'_> {
     }
 
     fn lost(&mut self, member: Member, pieces: usize) {
-        // The log is not worth a run.
+        // A failed log entry must not end a run.
         let _ = self.files.log(&format!(
             "rank {member} is gone; {pieces} of its tasks go to others"
         ));
@@ -238,7 +243,7 @@ impl Keeper for FilesKeeper<'_> {
     }
 }
 
-/// Tries to write a file of this size beside the one at `path`, and removes it.
+/// Tries to write a file of this size in the folder of `path`, and removes it.
 fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
     let (folder, _) = Folder::of_file(path)?;
     let (hidden, mut file) = folder.temporary(0o600)?;

@@ -1,8 +1,8 @@
-//! Files that are read: alignments, trees, models; and how much memory they may come to.
+//! Input files (alignments, trees, models), and bounds of the memory that they may take.
 //!
-//! Must stay true: no more is read than the memory allows, whatever a file says of itself; what a
-//! compressed file claims is never allocated before that much was unpacked; no message has a piece
-//! of a model's file in it, since a model's name may name any file.
+//! Must stay true: no more is read than the memory allows, whatever sizes a file claims. No memory
+//! is allocated by a compressed file's claim before that much was unpacked. No message quotes a
+//! model's file, since a model's name may name any file.
 //!
 //! ```
 //! use sidecore_phylo::io::input::Memory;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The system said no.
+    /// The operating system refused.
     #[error("cannot read {}: {source}", path.display())]
     Io {
         /// The file.
@@ -62,7 +62,7 @@ pub enum InputError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// Byte number, from 1.
         at: usize,
     },
     /// The computation needs more memory than the budget.
@@ -82,13 +82,13 @@ pub enum InputError {
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     given: Option<u64>,
-    /// Memory of the machine, or of this process's share of it.
+    /// Memory of the machine, or this process's share of it.
     machine: u64,
 }
 
 impl Memory {
-    /// As much as is given; else shares of the machine's, of the control group's where that is
-    /// less, or of the limits of the process.
+    /// The given amount; else a share of the memory of the machine, of the control group's limit
+    /// where that is less, or of the process's limits.
     #[must_use]
     pub fn new(given: Option<u64>) -> Self {
         Self {
@@ -97,8 +97,8 @@ impl Memory {
         }
     }
 
-    /// Bytes that reading a file of this size may come to: in proportion to it unless something
-    /// else was given, so that a small file cannot take a large machine.
+    /// Bytes of memory that reading a file of this size may take: in proportion to it unless an
+    /// amount was given, so that a small file cannot take a large machine's memory.
     #[must_use]
     pub fn of_input(self, bytes: u64) -> u64 {
         let fair = bytes
@@ -107,18 +107,18 @@ impl Memory {
         self.given.unwrap_or(fair.min(self.machine / 2))
     }
 
-    /// Bytes that computing with what was read may take.
+    /// Bytes that the computation may take.
     #[must_use]
     pub fn of_work(self) -> u64 {
         self.given.unwrap_or(self.machine / 4 * 3)
     }
 
-    /// The largest file that is read.
+    /// The largest file that may be read.
     fn largest(self) -> u64 {
         self.given.unwrap_or(self.machine / 8)
     }
 
-    /// Refuses work that needs more than may be used.
+    /// Refuses work that needs more memory than the budget.
     ///
     /// # Errors
     /// [`InputError::Memory`].
@@ -127,7 +127,7 @@ impl Memory {
     }
 }
 
-/// Refuses what needs more than `max` bytes.
+/// Refuses a need of more than `max` bytes.
 ///
 /// # Errors
 /// [`InputError::Memory`].
@@ -147,12 +147,12 @@ pub fn check(what: &str, need: u64, max: u64) -> Result<(), InputError> {
 pub struct Input {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Bytes of memory that reading them may come to.
+    /// Bytes of memory that parsing them may take.
     pub memory: u64,
 }
 
 impl Input {
-    /// Reads a file, unpacked where it is compressed.
+    /// Reads a file, unpacked if it is compressed.
     ///
     /// # Errors
     /// [`InputError`].
@@ -165,6 +165,7 @@ impl Input {
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         let kind = about.file_type();
+        // A device could be endless, or block.
         if kind.is_char_device() || kind.is_block_device() {
             return Err(InputError::Device { path: owned() });
         }
@@ -173,6 +174,7 @@ impl Input {
         if about.len() > max {
             return Err(too_large());
         }
+        // Read up to one byte more than allowed: a pipe or a growing file has no reliable size.
         let mut bytes = Vec::new();
         let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(failed)?;
@@ -181,6 +183,7 @@ impl Input {
             return Err(too_large());
         }
         let memory = memory.of_input(len);
+        // Parsed data take several times the memory of the text.
         let unpacked_max = usize::try_from(memory / UNPACKED_FACTOR).unwrap_or(usize::MAX);
         let bytes = unpack(bytes, unpacked_max).map_err(|source| InputError::Packed {
             path: owned(),
@@ -204,10 +207,10 @@ impl Input {
 /// Reads the file that a model's braces name: a regular file of numbers.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where it is no such file.
+/// Errors of the file system; `InvalidInput` if it is not such a file.
 pub fn model_file(path: &str) -> std::io::Result<String> {
     let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
-    // A pipe without a writer holds nobody up.
+    // Opening a pipe without a writer must not block.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits();
     let flags = i32::try_from(nonblock).unwrap_or_default();
     let file = OpenOptions::new()
@@ -259,14 +262,14 @@ fn group_bytes() -> Option<u64> {
     least
 }
 
-/// Bytes that a file's bytes may come to, each, and those that any file may.
+/// Memory for each byte of a file; and the amount that any file may take.
 const INPUT_FACTOR: u64 = 64;
 const INPUT_LEAST: u64 = 192 << 20;
-/// Of an unpacked file there are copies on the way to an alignment's patterns.
+/// An unpacked file is copied several times on the way to an alignment's patterns.
 const UNPACKED_FACTOR: u64 = 6;
 /// The largest of PAML's matrices has 8 KiB.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
-/// Of a machine that does not say.
+/// Assumed where the machine's memory is not known.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
 
 #[cfg(test)]

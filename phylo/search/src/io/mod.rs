@@ -1,10 +1,10 @@
-//! The ways in to an analysis: files under a prefix, and other processes.
+//! I/O of an analysis: files under a prefix, and other processes.
 //!
-//! - [`checkpoint`]: what is kept of a run, so that it goes on after anything.
-//! - [`input`]: files that are read, and the memory that they may come to.
-//! - [`files`]: a run's files; what they hold, and that no other run's are overwritten.
-//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes;
-//!   `mpi`, with the feature of that name: their messages.
+//! - [`checkpoint`]: the state of a run, from which it can be resumed.
+//! - [`input`]: input files, and the memory that they may take.
+//! - [`files`]: a run's output files; those of other runs are not overwritten.
+//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes; `mpi`, with
+//!   the feature of that name: their messages.
 //!
 //! Must stay true: everything else in this crate is without I/O.
 
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
-    /// Results of something else.
+    /// Results of another run.
     #[error(
         "{} is there already; choose another --prefix, or --redo to replace it",
         path.display()
@@ -53,7 +53,7 @@ pub enum FilesError {
     Damaged {
         /// The checkpoint.
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, from 1.
         line: usize,
         /// The reason.
         why: String,
@@ -64,12 +64,12 @@ pub enum FilesError {
         /// The checkpoint.
         path: PathBuf,
     },
-    /// The system said no.
+    /// The operating system refused.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// Do what.
+        /// The operation.
         what: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
@@ -82,7 +82,7 @@ impl From<FilesError> for AnalysisError {
     }
 }
 
-/// An error of the system, with what was being done.
+/// An error of the system, with the operation.
 fn io_error(
     what: &'static str,
     path: &std::path::Path,

@@ -1,18 +1,18 @@
-//! Ranks started by `mpirun`, `srun` or the like: their messages, their meetings, their cores.
+//! Ranks started by `mpirun`, `srun` or the like: their messages, their barriers, their cores.
 //!
-//! All of it goes over MPI: orders, events and states point to point ([`Post`]), the sums of one
-//! search that several ranks do together as gathers of a team's communicator ([`Peers`]).
+//! All communication goes over MPI. Orders, events and states go point to point ([`Post`]). The
+//! sums of one search that several ranks share are gathers on a team's communicator ([`Peers`]).
 //!
-//! Must stay true: MPI is begun for calls by the one thread that began it (`MPI_THREAD_FUNNELED`:
-//! the level that every library has at full speed, and enough here, since a rank's coordinator and
-//! tasks talk to that thread by channels, and a team's search runs on it). [`Job`] cannot leave
-//! that thread, and a team's communicator is that thread's own variable, so that no other can call.
-//! Nobody waits in a blocking receive: it would spin, as MPI's waits do. In a gather all ranks of a
-//! team are at work, so there spinning is right.
+//! Must stay true: only the thread that initialised MPI calls it (`MPI_THREAD_FUNNELED`: the level
+//! that every library supports at full speed). That suffices: a rank's coordinator and tasks talk
+//! to that thread by channels, and a team's search runs on it. [`Job`] cannot leave that thread,
+//! and a team's communicator is a local variable of that thread, so that no other thread can call.
+//! No thread waits in a blocking receive: it would spin, as MPI's waits do. In a gather all ranks
+//! of a team are at work, so there spinning is right.
 //!
-//! A rank that dies ends the job: the launcher ends the others, and the checkpoint goes on.
-//! (Under `mpirun --enable-recovery` of Open MPI 4.1 a trial program hung after a rank's death; and
-//! recovery by ULFM needs calls that the `mpi` crate lacks.)
+//! A rank that dies ends the job: the launcher ends the others, and a new job resumes from the
+//! checkpoint. (Under `mpirun --enable-recovery` of Open MPI 4.1 a trial program hung after a
+//! rank's death; and recovery by ULFM needs calls that the `mpi` crate lacks.)
 
 use super::ranks::layout::Layout;
 use super::ranks::post::{Mail, Pause, Post};
@@ -32,13 +32,13 @@ use std::collections::VecDeque;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
-    /// MPI itself.
+    /// MPI was initialised already.
     #[error("MPI is started in this process already")]
     Twice,
-    /// Other threads than one would break it.
+    /// The library does not support the threads of this program.
     #[error("this MPI library wants programs of one thread; use one with MPI_THREAD_FUNNELED")]
     Threads,
-    /// The ranks were given different things to do.
+    /// The ranks have different runs.
     #[error(
         "rank {rank} has another alignment, program or options than rank 0: give all ranks the \
          same command and files"
@@ -52,8 +52,8 @@ pub enum MpiError {
     Sys(#[from] sidecore_sys::SysError),
 }
 
-/// This process as one rank of a job, on the thread that began it. Dropping it ends MPI, which
-/// waits for the other ranks.
+/// This process as one rank of a job, on the thread that initialised MPI. Dropping it finalises
+/// MPI, which waits for the other ranks.
 pub struct Job {
     world: SimpleCommunicator,
     /// Arrived while a message was being sent.
@@ -63,7 +63,7 @@ pub struct Job {
     _universe: Universe,
 }
 
-/// True where this process was started by `mpirun` or the like.
+/// True if this process was started by `mpirun` or the like.
 #[must_use]
 pub fn is_launched() -> bool {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
@@ -71,18 +71,20 @@ pub fn is_launched() -> bool {
 }
 
 impl Job {
-    /// Meets the other ranks, all of which must have the run of this `identity`. Blocks until all
+    /// Joins the other ranks, all of which must have the run of this `identity`. Blocks until all
     /// are there.
     ///
     /// # Errors
     /// [`MpiError`]: all ranks get [`MpiError::Different`] where one does.
     pub fn begin(identity: &str) -> Result<Self, MpiError> {
+        // Only this thread calls MPI.
         let begun = mpi::initialize_with_threading(Threading::Funneled);
         let (universe, level) = begun.ok_or(MpiError::Twice)?;
         if level < Threading::Funneled {
             return Err(MpiError::Threads);
         }
         let world = universe.world();
+        // Ranks with other input or options would compute parts of another analysis.
         let own = xxhash_rust::xxh3::xxh3_64(identity.as_bytes());
         let mut all = vec![0_u64; world.size() as usize];
         world.all_gather_into(&own, &mut all[..]);
@@ -110,14 +112,14 @@ impl Job {
         self.world.size() as u32
     }
 
-    /// The cores that are this rank's own: those that it may use, shared out among the ranks that
-    /// may, too.
+    /// This rank's own cores: those that it may use, divided among the ranks that may use them,
+    /// too.
     #[must_use]
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
     }
 
-    /// Rank 0's number, told to all. Blocks until all ranks have called it.
+    /// Broadcasts rank 0's number. Blocks until all ranks have called it.
     #[must_use]
     pub fn agree(&self, number: u32) -> u32 {
         let mut agreed = number;
@@ -125,7 +127,7 @@ impl Job {
         agreed
     }
 
-    /// This rank's team, able to meet. Blocks until all ranks have called it, with the same layout.
+    /// Joins this rank's team. Blocks until all ranks have called it, with the same layout.
     #[must_use]
     pub fn join_team(&self, layout: Layout) -> MpiTeam {
         let rank = self.rank();
@@ -137,8 +139,8 @@ impl Job {
         }
     }
 
-    /// Ends all ranks of the job, with this exit status for the launcher. What is to be said must
-    /// have been said.
+    /// Ends all ranks of the job, with this exit status for the launcher. Messages must have been
+    /// printed before.
     pub fn abort(&self, status: i32) -> ! {
         self.world.abort(status)
     }
@@ -162,7 +164,8 @@ impl Post for Job {
                     Ok(_) => return,
                     Err(unfinished) => unfinished,
                 };
-                // The receiver may be sending to us.
+                // The receiver may be sending to this rank: receive meanwhile, or both would wait
+                // for ever.
                 match take(&self.world) {
                     Some(mail) => self.arrived.push_back(mail),
                     None => std::thread::sleep(pause.take()),
@@ -185,7 +188,7 @@ fn take(world: &SimpleCommunicator) -> Option<Mail> {
     Some(Mail::From(status.source_rank() as Member, bytes))
 }
 
-/// This rank's place in a team: meets only on the thread that began MPI.
+/// This rank's place in a team: gathers only on the thread that initialised MPI.
 #[derive(Debug, Clone, Copy)]
 pub struct MpiTeam {
     share: Share,
@@ -225,7 +228,7 @@ fn own_cpus(world: &SimpleCommunicator) -> Result<Vec<usize>, MpiError> {
     Ok(share(&own, &masks, near.rank() as usize))
 }
 
-/// Of the cores `own`, those that are rank `me`'s where `masks` may be used by the machine's ranks.
+/// The cores of `own` that belong to rank `me`, where `masks` are the cores of the machine's ranks.
 fn share(own: &[usize], masks: &[&[u64]], me: usize) -> Vec<usize> {
     let may = |rank: usize, cpu: usize| {
         let word = masks[rank].get(cpu / 64);

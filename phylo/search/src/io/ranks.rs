@@ -10,11 +10,11 @@
 //! - [`team`]: several ranks do one piece together, each with a share of the sites.
 //! - [`layout`]: which ranks are a team, and how many a search should have.
 //!
-//! Must stay true: one thread a rank touches its [`post::Post`], and so MPI: the one that began it.
-//! That thread never blocks in a receive: it looks, and sleeps longer and longer between looks, so
-//! that an idle rank costs next to nothing. A piece's result is kept by rank 0 before anything is
-//! ordered that builds on it. Where a message service says that a rank is gone, its pieces go to
-//! others; MPI's ends all ranks instead, and the checkpoint goes on with any number of them.
+//! Must stay true: one thread of each rank touches its [`post::Post`], and so MPI: the one that
+//! initialised it. That thread never blocks in a receive: it polls, with growing pauses, so that an
+//! idle rank costs next to nothing. Rank 0 keeps a piece's result before it orders a piece that
+//! builds on it. Where a message service reports that a rank is gone, its pieces go to others. MPI
+//! ends all ranks instead, and a new job resumes from the checkpoint with any number of them.
 
 pub mod farm;
 pub mod layout;
@@ -32,10 +32,10 @@ pub enum RankError {
     /// Rank 0 is gone.
     #[error("rank 0 is gone; what it received is in its checkpoint: start the job again to go on")]
     Gone,
-    /// A piece that is shared could not be done here.
+    /// A shared piece could not be done here.
     #[error("rank {rank} cannot do its share: {source}; start the job again to go on")]
     Share {
-        /// Which.
+        /// The rank.
         rank: u32,
         /// The cause.
         source: crate::analysis::AnalysisError,

@@ -24,7 +24,7 @@ pub enum Ranks<'r> {
         /// Number of ranks, this one too.
         ranks: u32,
     },
-    /// Teams, each of which does a piece together.
+    /// Teams of engines that do a piece together.
     Teams {
         /// The messages.
         post: &'r mut (dyn Post + 'static),
@@ -45,14 +45,14 @@ pub struct Run<'r> {
     pub seed: u64,
     /// Raised to stop it.
     pub stop: &'r AtomicBool,
-    /// Sees the ledger after every change and a few times a second; true where something was
+    /// Sees the ledger after every change and a few times a second; true if something was
     /// finished. May be called on another thread.
     pub watch: &'r mut (dyn FnMut(&Ledger, bool) + Send),
 }
 
 impl Run<'_> {
-    /// Does what the ledger has open. Blocks until all is done or it was stopped; the other ranks
-    /// are told then.
+    /// Does the open work of the ledger. Blocks until all is done or it was stopped, which then
+    /// ends the other ranks, too.
     ///
     /// # Errors
     /// [`AnalysisError`].
@@ -82,7 +82,7 @@ impl Run<'_> {
 }
 
 /// A run of this process alone: the coordinator on the calling thread, which blocks, and the
-/// workers of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
+/// workers of `crew`. Needs no files: the keeper in `lead` stores the changes.
 ///
 /// # Errors
 /// [`AnalysisError`].
@@ -95,7 +95,7 @@ pub fn alone(
     }
     let (sender, mailbox) = mpsc::channel();
     let tell = |event: Event| {
-        // Nobody listens any more only when the run is over.
+        // The send fails only when the run is over and the receiver is dropped.
         let _ = sender.send(Message::From(0, event));
     };
     let Crew {

@@ -1,17 +1,17 @@
 //! Minimal ancestor deviation.
 //!
-//! A root makes one node the last common ancestor of each pair of tips; were evolution a clock, it
+//! A root makes one node the last common ancestor of each pair of tips; under a strict clock it
 //! would be halfway between them. Its relative deviation is `|2 d / D - 1|`, with `d` the distance
 //! of one of the pair from the ancestor and `D` that between the two. A branch's score is the root
 //! mean square over all pairs, with the root at the best place on that branch.
 //!
 //! Pairs on both sides of a branch have the root itself as ancestor: three sums over them give the
-//! best place and the score there. Of all others the ancestor is a node, and only the direction
-//! counts in which the root is: sums of each node without one of its neighbours, added up along the
+//! best place and its score. The ancestor of every other pair is a node, and only the direction of
+//! the root matters: so each node has a sum for each direction, and these are added up along the
 //! tree towards each branch.
-//! Must stay true: pairs at distance 0 deviate from nothing and do not count; memory is in
-//! proportion to the tree, since the tips behind a branch are listed where they are needed. Time is
-//! in proportion to the pairs of tips times the branches between them ([`steps`]).
+//! Must stay true: pairs at distance 0 have no deviation and do not count. Memory is proportional
+//! to the tree, since the tips behind a branch are listed only when they are needed. Time is
+//! proportional to the pairs of tips times the branches between them ([`steps`]).
 //! Source: Tria, Landan and Dagan, Nature Ecology & Evolution 1 (2017), 0193, "Methods".
 
 use super::Place;
@@ -36,14 +36,16 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
         for (own, end) in tips.iter_mut().zip(ends) {
             behind.tips(end, edge, 0.0, own);
         }
+        // The best place on the branch has a closed form over the pairs on its two sides.
         let (share, sum) = across(&tips, lengths[edge]);
         let sides = within[2 * edge] + within[2 * edge + 1];
         let square = (sum + sides) / pairs.max(1) as f64;
         scores.push((square.max(0.0).sqrt(), Place { edge, share }));
     }
-    // A stable sort: of equals the first.
+    // A stable sort: the first of equal scores wins.
     scores.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let (deviation, place) = scores[0];
+    // The ratio of the two least deviations: near 1 the root is ambiguous.
     let ambiguity = match scores.get(1) {
         Some(&(second, _)) if second > 0.0 => deviation / second,
         _ => 1.0,
@@ -55,8 +57,8 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
     }
 }
 
-/// Pairs of tips that [`least`] looks at, each once for each branch between them and at most once
-/// for each node.
+/// Pairs of tips that [`least`] visits, each once for each branch between them and at most once for
+/// each node.
 pub(super) fn steps(tree: &Unrooted) -> u64 {
     let Some(start) = tree.tips().next() else {
         return 0;
@@ -75,7 +77,7 @@ pub(super) fn steps(tree: &Unrooted) -> u64 {
     steps.saturating_mul(2)
 }
 
-/// A tree, to be looked at from its branches.
+/// A tree, seen from its branches.
 struct Behind<'t> {
     tree: &'t Unrooted,
     lengths: &'t [f64],
@@ -125,12 +127,12 @@ impl Behind<'_> {
     /// root on the branch or beyond it.
     fn sums_within(&self) -> Vec<f64> {
         let tree = self.tree;
-        // A node's own sum, without the pairs in which one neighbour's side takes part.
+        // A node's own sum, without the pairs that have a tip behind one of its neighbours.
         let mut own = vec![0.0; 2 * tree.edges()];
         let mut sides: Vec<Vec<f64>> = Vec::new();
         for node in 0..tree.nodes() {
             let around = tree.around(node);
-            // One side alone has no pairs.
+            // A single side has no pairs.
             if around.len() < 2 {
                 continue;
             }
@@ -152,6 +154,7 @@ impl Behind<'_> {
                 own[2 * edge + usize::from(tree.ends(edge)[1] == node)] = all - with;
             }
         }
+        // Two passes over the tree: sums from below first, then those from above.
         let mut sums = vec![0.0; 2 * tree.edges()];
         let walk = tree.walk(tree.tips().next().unwrap_or(0));
         let end_of = |edge: usize, node: usize| usize::from(tree.ends(edge)[1] == node);
@@ -204,8 +207,8 @@ fn across(tips: &[Vec<f64>; 2], length: f64) -> (f64, f64) {
     (share, sum)
 }
 
-/// Over the pairs of tips behind two neighbours of a node, whose distances from it are given: the
-/// sum of squared deviations with that node as ancestor.
+/// The sum of squared deviations with a node as ancestor, over the pairs of tips behind two of its
+/// neighbours, whose distances from the node are given.
 fn at_node(a: &[f64], b: &[f64]) -> f64 {
     let mut sum = 0.0;
     for near in a {

@@ -1,7 +1,7 @@
 //! Roots for trees that have none: by an outgroup, at the midpoint, by minimal ancestor deviation.
 //!
-//! Top-down: [`root`] takes a tree of any shape, forgets the root that it has and gives it another;
-//! `Unrooted` is the tree between; `mad` is the last method's sums.
+//! Top-down: [`root`] takes a tree of any shape, removes its root and gives it another; `Unrooted`
+//! is the tree between; `mad` has the sums of the last method.
 //! Must stay true: no branch but the root's is changed, and their sum of lengths stays. Labels of
 //! inner nodes that are numbers are supports and belong to branches: they stay with these, where a
 //! plain re-rooting of the text would move them to other branches (Czech, Huerta-Cepas and
@@ -56,13 +56,13 @@ pub enum RootError {
         /// The tree's.
         all: usize,
     },
-    /// No branch parts the outgroup from the others.
+    /// No branch separates the outgroup from the others.
     #[error(
         "no branch parts the outgroup from the other taxa: `{label}` stands within it; name \
          another outgroup, or root by midpoint or MAD"
     )]
     NoClade {
-        /// A tip that stands among the outgroup's.
+        /// A tip that lies within the outgroup.
         label: String,
     },
     /// A branch without a length, where lengths are needed.
@@ -71,7 +71,7 @@ pub enum RootError {
     /// A branch of negative length, where lengths are needed.
     #[error("a branch of the tree has a length below 0: root by an outgroup instead")]
     Negative,
-    /// All branches are 0.
+    /// All branches have length 0.
     #[error("all branches of the tree have length 0: root by an outgroup instead")]
     Zero,
 }
@@ -79,13 +79,12 @@ pub enum RootError {
 /// A way to find the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
-    /// In the middle of the branch that parts these tips from all others.
+    /// In the middle of the branch that separates these tips from all others.
     Outgroup(Vec<String>),
-    /// In the middle between the two tips that are farthest apart.
+    /// Halfway between the two tips that are farthest apart.
     Midpoint,
-    /// At the least of the deviations of the ancestors of all pairs of tips from the middle
-    /// between these are
-    /// least (MAD).
+    /// At the point where the ancestors of all pairs of tips deviate least from the middle between
+    /// the two (MAD).
     Mad,
 }
 
@@ -96,8 +95,8 @@ pub struct Rooted {
     pub tree: Newick,
     /// MAD: the root's ancestor deviation, from 0 (clock-like) to 1.
     pub deviation: Option<f64>,
-    /// MAD: the least deviation as a share of the second least, from 0 to 1 (any of two branches
-    /// may as well have the root).
+    /// MAD: the least deviation as a share of the second least, from 0 to 1 (1: two branches are
+    /// equally good roots).
     pub ambiguity: Option<f64>,
 }
 
@@ -109,15 +108,15 @@ struct Place {
     share: f64,
 }
 
-/// Pairs of tips that [`Method::Mad`] looks at, each as often as there are branches and nodes
-/// between the two: some hundred million take a second.
+/// Pairs of tips that [`Method::Mad`] visits, each as often as there are branches and nodes between
+/// the two: some hundred million take a second.
 #[must_use]
 pub fn mad_steps(tree: &Newick) -> u64 {
     mad::steps(&Unrooted::new(tree))
 }
 
-/// Roots a tree of any shape. Memory: in proportion to the tips. Time likewise; for
-/// [`Method::Mad`] in proportion to the pairs of tips times the branches between them.
+/// Roots a tree of any shape. Memory and time are proportional to the tips; time of [`Method::Mad`]
+/// to the pairs of tips times the branches between them.
 ///
 /// # Errors
 /// [`RootError`].
@@ -127,6 +126,7 @@ pub fn root(tree: &Newick, method: &Method) -> Result<Rooted, RootError> {
     if tips.len() < 3 {
         return Err(RootError::TooSmall { tips: tips.len() });
     }
+    // Labels identify tips, so none may occur twice.
     let mut seen = HashSet::new();
     for &tip in &tips {
         let label = unrooted.label(tip);
@@ -150,7 +150,7 @@ pub fn root(tree: &Newick, method: &Method) -> Result<Rooted, RootError> {
     })
 }
 
-/// The middle of the branch that parts some tips from all others.
+/// The middle of the branch that separates some tips from all others.
 fn outgroup(tree: &Unrooted, tips: &[usize], labels: &[String]) -> Result<Place, RootError> {
     let wanted: HashSet<&str> = labels.iter().map(String::as_str).collect();
     let there: HashSet<&str> = tips.iter().map(|&tip| tree.label(tip)).collect();
@@ -169,7 +169,7 @@ fn outgroup(tree: &Unrooted, tips: &[usize], labels: &[String]) -> Result<Place,
     if wanted.is_empty() {
         return Err(whole);
     }
-    // Seen from a tip of the ingroup, the outgroup is what is below some node.
+    // Seen from a tip of the ingroup, the outgroup is the set of tips below some node.
     let walk = tree.walk(start);
     let mut below = vec![[0_usize; 2]; tree.nodes()];
     for step in walk.iter().rev() {
@@ -182,13 +182,13 @@ fn outgroup(tree: &Unrooted, tips: &[usize], labels: &[String]) -> Result<Place,
             below[parent][1] += own[1];
         }
     }
-    // The last in pre-order that has all of the outgroup below it is the lowest.
+    // In pre-order, the last node with the whole outgroup below it is the lowest.
     let has_all = |step: &&unrooted::Step| below[step.node][0] == wanted.len();
     let lowest = walk.iter().rfind(has_all);
     match lowest.and_then(|step| Some((step.node, step.above?.1))) {
         Some((node, edge)) if below[node][0] == below[node][1] => Ok(Place { edge, share: 0.5 }),
         Some((node, _)) => {
-            // Tips below it stand between it and its pre-order's end.
+            // Tips below it are the steps from it to the end of its subtree in pre-order.
             let from = walk.iter().position(|step| step.node == node).unwrap_or(0);
             let mut tips = walk[from..].iter().map(|step| step.node);
             let within = tips.find(|&node| tree.is_tip(node) && !is_out(node));
@@ -204,7 +204,7 @@ fn midpoint(tree: &Unrooted, lengths: &[f64]) -> Place {
     let farthest = |from: usize| {
         let (steps, far) = (tree.walk(from), tree.distances(from, lengths));
         let tips = steps.iter().filter(|step| tree.is_tip(step.node));
-        // The first of equals: the same root whichever way the tree is walked again.
+        // The first of equals: the same root in whatever order the tree is walked.
         tips.fold((from, 0.0), |best, step| match far[step.node] {
             far if far > best.1 => (step.node, far),
             _ => best,
@@ -213,7 +213,7 @@ fn midpoint(tree: &Unrooted, lengths: &[f64]) -> Place {
     let start = tree.tips().next().unwrap_or(0);
     let (one, _) = farthest(start);
     let (other, span) = farthest(one);
-    // Up from the other end, until half of the way is behind.
+    // Upwards from the other end, until half of the distance is covered.
     let (steps, far) = (tree.walk(one), tree.distances(one, lengths));
     let mut above = vec![None; tree.nodes()];
     steps.iter().for_each(|step| above[step.node] = step.above);

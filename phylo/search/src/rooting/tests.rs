@@ -145,7 +145,7 @@ fn mad_finds_the_root_of_a_clock() {
         .collect();
     assert!((lengths[0] - 3.0).abs() < 1e-9 && (lengths[1] - 3.0).abs() < 1e-9);
     assert_eq!(compare(&rooted, &parse(clock)).unwrap().rf, 0);
-    // Equal tips deviate from nothing.
+    // Equal tips have no deviation.
     let equal = root(&parse("((a:0,b:0):1,c:1,(d:1,e:1):1);"), &Method::Mad).unwrap();
     assert!(equal.deviation.unwrap().is_finite());
 }

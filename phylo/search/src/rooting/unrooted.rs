@@ -1,7 +1,7 @@
 //! A tree without its root: nodes and the branches between them, of any shape.
 //!
-//! Must stay true: what is written from it has every branch with its length and its support, and
-//! every node with its name.
+//! Must stay true: its text has every branch with its length and its support, and every node with
+//! its name.
 
 use super::{Place, RootError};
 use crate::newick::Newick;
@@ -50,6 +50,7 @@ impl Unrooted {
             edges: Vec::new(),
         };
         let mut supports = vec![String::new(); from.len()];
+        // Supports belong to branches; names of inner nodes stay with the nodes.
         for (node, own) in from.iter().enumerate() {
             let to = &mut made.nodes[node];
             to.is_tip = own.children.is_empty();
@@ -64,6 +65,7 @@ impl Unrooted {
                 [None, None] => None,
                 [a, b] => Some(short(a.unwrap_or(0.0) + b.unwrap_or(0.0))),
             };
+            // Both branches at a root of degree 2 are the same branch: one support is enough.
             let support = [a, b].map(|child| std::mem::take(&mut supports[child]));
             let support = support.into_iter().find(|support| !support.is_empty());
             made.join(a, b, length, support.unwrap_or_default());
@@ -91,7 +93,7 @@ impl Unrooted {
         self.nodes[b].around.push((a, edge));
     }
 
-    /// Number of nodes, with those that no branch leads to.
+    /// Number of nodes, including those without branches.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -133,7 +135,7 @@ impl Unrooted {
         }
     }
 
-    /// All nodes, those nearer to `start` before those behind them; what is behind a node follows
+    /// All nodes in pre-order from `start`: a node comes before the nodes behind it, which follow
     /// it at once.
     pub(super) fn walk(&self, start: usize) -> Vec<Step> {
         let mut steps = Vec::with_capacity(self.nodes.len());
@@ -144,6 +146,7 @@ impl Unrooted {
         while let Some(step) = path.pop() {
             steps.push(step);
             let before = step.above.map(|(_, edge)| edge);
+            // In reverse, so that the stack returns neighbours in their order.
             for &(next, edge) in self.nodes[step.node].around.iter().rev() {
                 if Some(edge) != before {
                     path.push(Step {
@@ -167,7 +170,7 @@ impl Unrooted {
         far
     }
 
-    /// The place on a branch that is `share` of its length from one of its ends.
+    /// The place on a branch at `share` of its length from one of its ends.
     pub(super) fn place(&self, edge: usize, end: usize, share: f64) -> Place {
         let share = match self.edges[edge].ends[0] == end {
             true => share,
@@ -176,13 +179,13 @@ impl Unrooted {
         Place { edge, share }
     }
 
-    /// The tree with a root there. Both of the root's branches have the support of the one that
-    /// they were.
+    /// The tree with a root there. Both of the root's branches get the support of the branch that
+    /// was split.
     pub(super) fn rooted(&self, place: Place) -> Newick {
         let mut tree = Newick::root(String::new());
         let cut = &self.edges[place.edge];
         let shares = [place.share, 1.0 - place.share];
-        // A node, the branch to it, the length of what is left of that, the new node above.
+        // A node, the branch to it, the remaining length of that branch, the new node above.
         let mut path: Vec<(usize, usize, Option<f64>, usize)> = Vec::new();
         for (end, share) in cut.ends.into_iter().zip(shares).rev() {
             let length = cut.length.map(|length| short(length * share));
@@ -211,7 +214,7 @@ fn is_support(label: &str) -> bool {
     !label.is_empty() && label.split('/').all(number)
 }
 
-/// A length that was computed, without what rounding left beyond its twelfth digit.
+/// A computed length, rounded to twelve digits.
 fn short(length: f64) -> f64 {
     format!("{length:.11e}").parse().unwrap_or(length)
 }

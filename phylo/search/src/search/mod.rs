@@ -1,17 +1,17 @@
 //! The search for the tree of the highest likelihood.
 //!
-//! Top-down: [`start_tree`] makes a tree to begin with, [`run`] improves it: lengths and parameters
-//! coarsely; fast rounds of subtree moves while they gain; parameters again; slow rounds, in which
-//! more of the places are looked at closely and near misses get a second chance; parameters to the
-//! end. A subtree is moved as soon as a better place is found for it. Before the end come
-//! perturbations: moves that cost little are made near one another, and what comes of them is kept
+//! Top-down: [`start_tree`] makes a starting tree, [`run`] improves it. First lengths and
+//! parameters are fitted coarsely. Fast rounds of SPR moves follow while they gain, then parameters
+//! again. In slow rounds more of the places are refined, and near misses get a second chance. At
+//! the end parameters are fitted fully. A subtree is moved as soon as a better place is found for
+//! it. Before the end come perturbations: a few cheap moves near one another; their result is kept
 //! if it is better.
 //!
-//! Its speed: places are scored with no change of the tree ([`Likelihood::score_insertions`]);
-//! a walk stops where losses are above the last round's mean; only the best places get their three
-//! lengths fitted; and a subtree is tried again only after something near it changed.
-//! Must stay true: one state, one result, whatever the number of engines; running on from any
-//! state that [`Watch::step`] was shown gives what running through gives; a log-likelihood never
+//! Its speed: places are scored without changing the tree ([`Likelihood::score_insertions`]). A
+//! walk stops where losses are above the last round's mean. Only the best places get their three
+//! lengths fitted. A subtree is tried again only after a change near it.
+//! Must stay true: one state, one result, on any number of engines. Resuming from any state that
+//! [`Watch::step`] received gives the same result as an uninterrupted run. A log-likelihood never
 //! falls from round to round.
 //! Sources: Stamatakis, Ludwig, Meier, "RAxML-III" (2005) for lazy subtree moves; Stamatakis,
 //! Blagojevic, Nikolopoulos, Antonopoulos (2007) for rapid hill climbing and its cutoff; Kozlov and
@@ -34,10 +34,10 @@ use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
 use state::{Close, Exact};
 use std::ops::ControlFlow;
 
-/// Radius of subtree moves in fast rounds.
+/// Radius of SPR moves in fast rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Radius {
-    /// As far as it gains.
+    /// Increased as long as it gains.
     Auto,
     /// This number of nodes.
     Fixed(u32),
@@ -48,23 +48,22 @@ pub enum Radius {
 pub struct Options {
     /// A round that gains less log-likelihood ends the search.
     pub epsilon: f64,
-    /// Radius of subtree moves in fast rounds.
+    /// Radius of SPR moves in fast rounds.
     pub radius: Radius,
-    /// A walk stops where an insertion loses much more than the last round's insertions lost in the
-    /// mean; a larger factor lets it go on for longer, and the search takes more time.
+    /// A walk stops where an insertion loses much more than the last round's mean loss; with a
+    /// larger factor it continues longer, and the search takes more time.
     pub cutoff: f64,
     /// Leaves out the slow rounds.
     pub fast_only: bool,
-    /// After how many failed perturbations from the best tree, for each hundred taxa, a search
-    /// ends.
+    /// Failed perturbations from the best tree, for each hundred taxa, that end a search.
     pub perturbations: u32,
-    /// Splits that the tree must have. The tree that a search begins with must have them.
+    /// Splits that the tree must have; the starting tree must have them, too.
     pub constraint: Option<Constraint>,
-    /// Linkage of the partitions' branch lengths; none: as the likelihood has it.
+    /// Linkage of the partitions' branch lengths; `None`: the likelihood's present one.
     pub lengths: Option<Lengths>,
-    /// Fits the lengths and parameters of the tree that is found to the end, together: its
-    /// log-likelihood is then the one that a fit of it alone comes to. Else, as for bootstraps,
-    /// whose trees alone count, only the lengths.
+    /// Fits the lengths and parameters of the final tree fully, together: its log-likelihood then
+    /// equals that of a separate fit. Without it only the lengths are fitted, as for bootstraps, of
+    /// which only the trees count.
     pub settle: bool,
 }
 
@@ -92,7 +91,7 @@ pub enum Start {
     Random,
 }
 
-/// A tree to begin with: the same for the same seed.
+/// A starting tree: the same for the same seed.
 ///
 /// # Panics
 /// When there is no partition, or there are fewer than 3 taxa.
@@ -106,6 +105,7 @@ pub fn start_tree(
     let mut random = Random::new(seed);
     let taxa = parts[0].taxa();
     let mut tree = match (kind, constraint) {
+        // A parsimony tree already has its lengths.
         (Start::Parsimony, _) => return parsimony_tree(parts, constraint, &mut random),
         (Start::Random, None) => random_tree(taxa, LENGTH_DEFAULT, &mut random),
         (Start::Random, Some(constraint)) => constraint::random_tree(taxa, constraint, &mut random),
@@ -114,10 +114,10 @@ pub fn start_tree(
     tree
 }
 
-/// Observer of a search's progress, who may stop it.
+/// Observer of a search's progress; it may stop the search.
 pub trait Watch {
-    /// Called at least once a round, and every few prunings within one. What it is shown may be
-    /// saved, and run on from.
+    /// Called at least once a round, and every few prunings within one. The state may be saved, and
+    /// a search resumed from it.
     fn step(&mut self, state: &State) -> ControlFlow<()>;
 }
 
@@ -127,11 +127,11 @@ impl<F: FnMut(&State) -> ControlFlow<()>> Watch for F {
     }
 }
 
-/// Searches from a state on, until it is over or `watch` says so, and returns the state it came to.
-/// The likelihood takes the state's tree and numbers; what it had before does not matter. Blocks.
+/// Searches from a state until it is over or `watch` stops it, and returns the final state. The
+/// likelihood takes the state's tree and numbers; its earlier contents do not matter. Blocks.
 ///
 /// # Errors
-/// [`LikelihoodError`]; [`LikelihoodError::State`] where the state is of other data.
+/// [`LikelihoodError`]; [`LikelihoodError::State`] where the state belongs to other data.
 pub fn run<R: Runner>(
     likelihood: &mut Likelihood<R>,
     state: State,
@@ -162,6 +162,7 @@ impl<'a, R: Runner> Search<'a, R> {
         state: State,
         options: &'a Options,
     ) -> Result<Self, LikelihoodError> {
+        // A state may come from a file: every index in it is checked before it is used.
         let wrong = |what| Err(LikelihoodError::State { what });
         if state.tree.taxa() != likelihood.tree().taxa() {
             return wrong("another number of taxa");
@@ -185,6 +186,7 @@ impl<'a, R: Runner> Search<'a, R> {
         {
             return wrong("branches that its tree does not have");
         }
+        // A checkpoint of a run without this constraint cannot continue with it.
         if let Some(constraint) = &options.constraint
             && !constraint.holds(&state.tree)
         {
@@ -219,7 +221,7 @@ impl<'a, R: Runner> Search<'a, R> {
         })
     }
 
-    /// Brings what the likelihood holds into the state.
+    /// Copies the likelihood's tree and models into the state.
     fn keep(&mut self) {
         self.state.tree.clone_from(self.likelihood.tree());
         let parts = self.likelihood.parts().iter();
@@ -236,7 +238,7 @@ impl<'a, R: Runner> Search<'a, R> {
             .collect();
     }
 
-    /// Does one step: a pass over lengths and parameters, or some prunings.
+    /// Does one step: a pass over lengths and parameters, or a few prunings.
     fn advance(&mut self) -> Result<(), LikelihoodError> {
         match self.state.phase {
             Phase::First => self.fit(FIRST_EPSILON, Phase::Fast),
@@ -270,17 +272,19 @@ impl<'a, R: Runner> Search<'a, R> {
         Ok(())
     }
 
-    /// One pass over lengths and parameters; to `next` when it gains less than `epsilon`.
+    /// One pass over lengths and parameters; enters `next` when it gains less than `epsilon`.
     fn fit(&mut self, epsilon: f64, next: Phase) -> Result<(), LikelihoodError> {
+        // A state at its start has no log-likelihood yet.
         let before = match self.state.lnl.0 {
             lnl if lnl.is_finite() => lnl,
             _ => self.likelihood.evaluate()?,
         };
         if self.state.phase == Phase::Middle && self.state.round == 0 {
-            // The tree that the search began with had its lengths fitted to wrong branches.
+            // The starting tree had its lengths fitted to wrong branches.
             self.likelihood.reconsider_lengths()?;
         }
         self.likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS)?;
+        // Parameters of one partition at a time: they are independent of the others'.
         for part in 0..self.likelihood.parts().len() {
             self.likelihood.optimise_model(part, 0.1 * epsilon)?;
         }
@@ -301,8 +305,8 @@ impl<'a, R: Runner> Search<'a, R> {
         Ok(())
     }
 
-    /// Fits lengths and parameters together until a round gains less than [`SETTLED_EPSILON`]. What
-    /// there was stays where that comes to less.
+    /// Fits lengths and parameters together until a round gains less than [`SETTLED_EPSILON`]. The
+    /// old values stay if the result is worse.
     fn settle(&mut self) -> Result<f64, LikelihoodError> {
         let before = self.likelihood.evaluate()?;
         let tree = self.likelihood.tree().clone();
@@ -346,6 +350,7 @@ impl<'a, R: Runner> Search<'a, R> {
         (state.lnl, state.round_lnl, state.at) = (Exact(lnl), Exact(lnl), 0);
         let wide = state.phase == Phase::Slow && state.radius > SLOW_RADIUS;
         state.set_cutoff(self.options.cutoff * if wide { WIDE } else { NARROW }, lnl);
+        // Depth first, so that consecutive prunings share CLVs.
         let ends = tree
             .edges_depth_first()
             .into_iter()
@@ -376,7 +381,7 @@ impl<'a, R: Runner> Search<'a, R> {
         Ok(())
     }
 
-    /// A phase that gains no more goes further, or is followed by the next.
+    /// A phase without further gain increases its radius, or is followed by the next phase.
     fn next_phase(&mut self) {
         let state = &mut self.state;
         match state.phase {
@@ -391,14 +396,14 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 }
 
-/// Mean losses that a walk goes on for: in most rounds, and in those that go far.
+/// Mean losses up to which a walk continues: in most rounds, and in those with a large radius.
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
 /// Failed perturbations for each hundred taxa.
 const PERTURBATIONS: u32 = 80;
 /// Prunings between two calls of [`Watch::step`].
 const PRUNINGS: usize = 8;
-/// Gains below which lengths and parameters are left for now.
+/// Gains below which a fit of lengths and parameters ends for now.
 const FIRST_EPSILON: f64 = 10.0;
 const MIDDLE_EPSILON: f64 = 1.0;
 /// Gain below which fast rounds end.

@@ -1,4 +1,4 @@
-//! One subtree at a time: where else it could be, and whether that is better.
+//! SPR moves of one subtree at a time: its candidate places, and their gain.
 
 use super::Search;
 use super::state::{Close, Exact, Phase};
@@ -13,8 +13,11 @@ impl<R: Runner> Search<'_, R> {
         let constraint = self.options.constraint.as_ref();
         let allowed =
             constraint.map(|constraint| constraint.edges_for_subtree(self.likelihood.tree(), half));
+        // Quiet until something near it changes; `wake` undoes this.
         self.state.quiet[half.index()] = true;
         let lnl = self.state.lnl.0;
+        // The walk does not continue behind branches that lose more than the cut-off, which is
+        // learnt from the losses below.
         let floor = lnl - self.state.cutoff.0;
         let mut found = std::mem::take(&mut self.found);
         self.likelihood
@@ -31,12 +34,14 @@ impl<R: Runner> Search<'_, R> {
         let mut places: Vec<usize> = (0..found.tried.len())
             .filter(|&k| found.tried[k].lnl > lnl - margin && may(found.tried[k].edge))
             .collect();
+        // The best few by their fast scores are refined; the rest would rarely win.
         places.sort_by(|&a, &b| found.tried[b].lnl.total_cmp(&found.tried[a].lnl));
         places.truncate(if slow { SLOW_PLACES } else { FAST_PLACES });
         let mut refined = Vec::with_capacity(places.len());
         for k in places {
             refined.push(self.likelihood.refine_insertion(&found, k, 1)?);
         }
+        // Handed back, so that its memory is used for the next subtree.
         self.found = found;
         let best = refined.iter().max_by(|a, b| a.lnl.total_cmp(&b.lnl));
         let Some(&best) = best else {
@@ -73,6 +78,7 @@ impl<R: Runner> Search<'_, R> {
         let stem = self.likelihood.tree().edge(half);
         self.state.lnl = Exact(self.likelihood.evaluate_at(stem)?);
         self.state.moves += 1;
+        // Nodes near both places may be moved again.
         self.wake(half);
         let end = self.likelihood.tree().ends(gap)[0];
         self.wake(end);
@@ -86,10 +92,12 @@ impl<R: Runner> Search<'_, R> {
             return Ok(());
         }
         let tree = self.likelihood.tree();
+        // Kept to restore: the move is made in the tree itself and undone if it does not gain.
         let before = self.state.lnl.0;
         let lengths = tree.all_lengths();
         let pruned = self.likelihood.prune(half);
         let grafted = self.likelihood.regraft(pruned, edge);
+        // Lengths near the old and the new place change most.
         let mut near = around(self.likelihood.tree(), half, CLOSE_RADIUS);
         let gap = self.likelihood.tree().ends(pruned.edges[0])[0];
         near.extend(around(self.likelihood.tree(), gap, CLOSE_RADIUS));
@@ -115,7 +123,7 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// True where the subtree behind `half` can go, and may go, into a branch.
+    /// True if the subtree behind `half` can be inserted into a branch, and is allowed to.
     pub(super) fn is_possible(&self, half: HalfId, edge: EdgeId) -> bool {
         let tree = self.likelihood.tree();
         let [a, b] = tree.others(half);
@@ -167,7 +175,7 @@ pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
     edges
 }
 
-/// True where a branch is within the subtree behind a half-edge.
+/// True if a branch is within the subtree behind a half-edge.
 fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
     let mut path = vec![half];
     while let Some(half) = path.pop() {
@@ -186,19 +194,19 @@ fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
 
 /// The least gain for which a subtree is moved.
 const GAIN_MIN: f64 = 1e-3;
-/// Margin below the present log-likelihood within which an insertion is looked at closely, and how
-/// many are.
+/// Margin below the present log-likelihood within which an insertion is refined, and the most
+/// refinements.
 const FAST_MARGIN: f64 = 10.0;
 const SLOW_MARGIN: f64 = 30.0;
 const FAST_PLACES: usize = 2;
 const SLOW_PLACES: usize = 6;
-/// Moves that lose less get a second chance at the end of the round, as many as there are taxa or
-/// so. Margin within which lengths around an insertion are fitted, too: that seldom gains more.
+/// Moves that lose less get a second chance at the end of the round, about as many as there are
+/// taxa. A wider margin seldom gains more.
 const CLOSE_MARGIN: f64 = 4.0;
 const CLOSE_MIN: usize = 20;
 const CLOSE_RADIUS: usize = 2;
 const CLOSE_ROUNDS: usize = 2;
-/// Radius in which a change has subtrees tried again, in nodes.
+/// Radius around a change, in nodes, within which subtrees are tried again.
 const WAKE_RADIUS: usize = 5;
 /// The same in a perturbation, which is to stay small.
 const WAKE_RADIUS_PERTURB: usize = 2;

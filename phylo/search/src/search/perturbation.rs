@@ -1,15 +1,15 @@
-//! Perturbations: away from a tree that no single move betters, and up again.
+//! Perturbations: away from a tree that no single move improves, and uphill again.
 //!
-//! A few moves that were found to cost little are made near one another, and subtrees around them
-//! are tried anew, no others. What comes of it is kept if it is better than the best; else the
-//! search goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
-//! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried;
-//! one that costs little is what the data nearly say. Trials begin in turns all over the tree: a
-//! subtree with which one began is drawn less often, until something is gained. A trial ends at
-//! once where it comes to a tree that it or another saw since the last gain, most often the one
-//! that it left: from there it would go the same way again. Patience depends on
-//! what the set shows: a quarter of it where nothing was gained yet, as on sets with one clear top;
-//! all of it from the first gain on.
+//! A few moves of small loss are made near one another, and only subtrees around them are tried
+//! again. The result is kept if it is better than the best tree; else the search goes back. So a
+//! trial's cost is that of its neighbourhood, whatever the size of the tree.
+//! Why these moves: a random one is nearly always absurd, and the first subtrees tried undo it; a
+//! move of small loss is almost supported by the data. Trials begin all over the tree in turn: a
+//! subtree with which one began is drawn less often, until there is a gain. A trial ends at once
+//! where it comes to a tree that it or another saw since the last gain, most often the one that it
+//! left: from there it would go the same way again. The patience depends on the data: a quarter of
+//! it while no trial has gained, as on data with one clear maximum; all of it from the first gain
+//! on.
 
 use super::moves::around;
 use super::state::{Best, Close, Exact};
@@ -19,7 +19,7 @@ use crate::random::index;
 use crate::runner::Runner;
 
 impl<R: Runner> Search<'_, R> {
-    /// One step of the phase: a perturbation, some prunings, or what they came to.
+    /// One step of the phase: a perturbation, a few prunings, or the end of a trial.
     pub(super) fn perturb(&mut self) -> Result<(), LikelihoodError> {
         if self.state.best.is_none() {
             return self.leave();
@@ -41,7 +41,7 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// Some prunings; the trial ends where it comes to a tree that was seen before.
+    /// A few prunings; the trial ends where it comes to a tree that was seen before.
     fn prune_on_trial(&mut self) -> Result<(), LikelihoodError> {
         for _ in 0..PRUNINGS {
             let Some(&half) = self.state.order.get(self.state.at) else {
@@ -57,8 +57,8 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// False where the tree has a shape from which an earlier trial came to nothing, or that of
-    /// the tree which all of them left. Takes note of it.
+    /// False where the tree has a topology from which an earlier trial failed, or that of the tree
+    /// which all of them left. Remembers it.
     fn is_new(&mut self) -> bool {
         let shape = self.likelihood.tree().topology();
         let Err(at) = self.state.seen.binary_search(&shape) else {
@@ -68,10 +68,10 @@ impl<R: Runner> Search<'_, R> {
         true
     }
 
-    /// Makes some moves that cost little, or ends the phase when enough have failed.
+    /// Makes some moves of small loss, or ends the phase when enough have failed.
     fn leave(&mut self) -> Result<(), LikelihoodError> {
         let taxa = self.likelihood.tree().taxa() as u32;
-        // What was gained shows that the set has more tops than one; most that are easy have not.
+        // A gain shows that the data have several local maxima; most easy data have one.
         let share = if self.state.rugged { 1 } else { EASY_SHARE };
         let patience = (self.options.perturbations * taxa).div_ceil(100 * share);
         let seeds: Vec<Close> = self.state.runner_up.iter().flatten().copied().collect();
@@ -84,6 +84,7 @@ impl<R: Runner> Search<'_, R> {
             lnl: self.state.lnl,
             runner_up: self.state.runner_up.clone(),
         });
+        // The best tree counts as seen, so that no trial leads back to it at once.
         if self.state.seen.is_empty() {
             self.is_new();
         }
@@ -93,6 +94,7 @@ impl<R: Runner> Search<'_, R> {
             if self.is_new() {
                 return Ok(());
             }
+            // These moves led to a known tree: draw again from the best one.
             if let Some(best) = &self.state.best {
                 self.likelihood.set_tree(best.tree.clone());
                 self.state.lnl = best.lnl;
@@ -121,14 +123,14 @@ impl<R: Runner> Search<'_, R> {
             let more = self.draw(&near);
             self.push(more)?;
         }
-        // Here, not at the first taxon: nothing but the neighbourhood is made anew.
+        // Evaluated here, not at the first taxon: only CLVs of the neighbourhood are computed
+        // again.
         let here = self.likelihood.tree().edge(seed.half);
         self.state.lnl = Exact(self.likelihood.evaluate_at(here)?);
         Ok(())
     }
 
-    /// One of some moves: more often those that cost little, and those that no trial began with
-    /// yet.
+    /// Draws a move: more often those of small loss, and those with which no trial began yet.
     fn draw(&mut self, from: &[Close]) -> Close {
         let weights: Vec<f64> = from
             .iter()
@@ -141,7 +143,7 @@ impl<R: Runner> Search<'_, R> {
         from[index(&mut self.state.random, &weights)]
     }
 
-    /// Makes a move, whatever it costs.
+    /// Makes a move, whatever its loss.
     fn push(&mut self, close: Close) -> Result<(), LikelihoodError> {
         let Close { half, edge, .. } = close;
         if !self.is_possible(half, edge) {
@@ -154,13 +156,14 @@ impl<R: Runner> Search<'_, R> {
         for edge in [tree.edge(half), a, b, pruned.edges[0]] {
             self.likelihood.optimise_length(edge)?;
         }
+        // Nodes near both places may be moved again.
         self.wake(half);
         let end = self.likelihood.tree().ends(pruned.edges[0])[0];
         self.wake(end);
         Ok(())
     }
 
-    /// Keeps what a trial came to, or goes back. `fit`: its tree is new, and worth fitting all
+    /// Keeps the result of a trial, or goes back. `fit`: its tree is new, and worth fitting all
     /// lengths.
     fn arrive(&mut self, fit: bool) -> Result<(), LikelihoodError> {
         let Some(best) = self.state.best.take() else {
@@ -172,7 +175,7 @@ impl<R: Runner> Search<'_, R> {
         }
         self.state.order.clear();
         if self.state.lnl.0 > best.lnl.0 + GAIN_MIN {
-            // What only smooths lengths is kept, but is no reason to go on.
+            // A gain by better lengths alone is kept, but does not reset the patience.
             if self.state.lnl.0 > best.lnl.0 + self.options.epsilon {
                 self.state.failures = 0;
                 self.state.rugged = true;
@@ -190,19 +193,19 @@ impl<R: Runner> Search<'_, R> {
     }
 }
 
-/// Share of the patience, one in so many, until a perturbation has gained something.
+/// Divisor of the patience until a perturbation has gained something.
 const EASY_SHARE: u32 = 4;
-/// Times that a trial's moves are drawn anew where they lead to a tree that was seen before.
+/// Times that a trial's moves are drawn again where they lead to a tree that was seen before.
 const DRAWS_MAX: usize = 4;
 /// Moves besides the first one: at most this number.
 const MORE_MAX: u64 = 3;
 /// Distance from the first move, in nodes.
 const NEAR: usize = 4;
-/// A move that costs so much more log-likelihood is drawn e times less often.
+/// A move that loses this much more log-likelihood is drawn e times less often.
 const TEMPERATURE: f64 = 5.0;
 /// A trial that ends further below the best is not worth fitting all lengths.
 const WORTH_FITTING: f64 = 1.0;
 /// The least gain that counts.
 const GAIN_MIN: f64 = 0.01;
-/// Rounds come to an end by themselves; this is for the reader.
+/// Rounds end by themselves; this only makes that visible.
 const ROUNDS_MAX: u32 = 20;

@@ -1,9 +1,9 @@
-//! State of a search: all that is needed to go on as if it had never stopped.
+//! State of a search: everything needed to resume it as if it had never stopped.
 //!
-//! Must stay true: running on from a saved state gives the same doubles as running through; so
-//! everything that a later step depends on is here, floating-point numbers by their bits.
-//! Saved under the names of version 2 of the checkpoint's format: a perturbation is `Escape` there,
-//! a runner-up one of `seconds`.
+//! Must stay true: resuming from a saved state gives the same doubles as an uninterrupted run; so
+//! everything that a later step depends on is here, floating-point numbers by their bits. Saved
+//! under the names of version 2 of the checkpoint's format: a perturbation is `Escape` there, a
+//! runner-up one of `seconds`.
 
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, Tree};
@@ -14,22 +14,22 @@ use crate::tree::{EdgeId, HalfId, Tree};
 pub enum Phase {
     /// Lengths and parameters, coarsely, on the starting tree.
     First,
-    /// Subtree moves, few of which are looked at closely.
+    /// SPR moves, few of which are refined.
     Fast,
     /// Lengths and parameters again.
     Middle,
-    /// Subtree moves, looked at closely.
+    /// SPR moves, refined.
     Slow,
-    /// Away from the best tree by moves that cost little, and up again: is there a better one?
+    /// Away from the best tree by moves of small loss, and uphill again, to find a better one.
     #[serde(rename = "Escape")]
     Perturb,
     /// Lengths and parameters to the end.
     Last,
-    /// Nothing: it is over.
+    /// The search is over.
     Done,
 }
 
-/// State of a search, to be saved and run on from.
+/// State of a search, which can be saved and resumed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct State {
     pub(super) tree: Tree,
@@ -41,29 +41,29 @@ pub struct State {
     pub(super) round: u32,
     /// The log-likelihood when the round began.
     pub(super) round_lnl: Exact,
-    /// Present radius of subtree moves.
+    /// Present radius of SPR moves.
     pub(super) radius: u32,
     /// The half-edges whose subtrees this round moves, and how many are done.
     pub(super) order: Vec<HalfId>,
     pub(super) at: usize,
-    /// For each half-edge whether its subtree was tried since anything near it changed.
+    /// For each half-edge: true if its subtree was tried since the last change near it.
     pub(super) quiet: Vec<bool>,
-    /// Largest loss of an insertion beyond which a walk goes on, and what the next round's
-    /// will be made of: the sum and the number of losses.
+    /// Largest loss of an insertion up to which a walk continues; and the sum and number of losses,
+    /// from which the next round's is computed.
     pub(super) cutoff: Exact,
     pub(super) losses: (Exact, u64),
     /// Moves that nearly gained something.
     pub(super) close: Vec<Close>,
-    /// For each half-edge the best move of its subtree that was found to gain nothing.
+    /// For each half-edge the best move of its subtree among those without a gain.
     #[serde(rename = "seconds")]
     pub(super) runner_up: Vec<Option<Close>>,
-    /// The best that there was before a perturbation.
+    /// The best tree before a perturbation.
     pub(super) best: Option<Best>,
-    /// Perturbations that came to nothing, in a row; and for each half-edge those of them that
-    /// began with its subtree.
+    /// Failed perturbations in a row; and for each half-edge the number of those that began with
+    /// its subtree.
     pub(super) failures: u32,
     pub(super) tries: Vec<u32>,
-    /// Shapes of trees that perturbations saw in vain since the last gain, in order.
+    /// Topologies that perturbations saw without a gain since the last gain, in order.
     pub(super) seen: Vec<u64>,
     /// True once a perturbation has gained something.
     pub(super) rugged: bool,
@@ -72,8 +72,8 @@ pub struct State {
     pub(super) random: Random,
 }
 
-/// A move that nearly gained something, and the log-likelihood that it gave (in [`State::close`])
-/// or what it lost (in [`State::runner_up`]).
+/// A move that nearly gained, and its log-likelihood (in [`State::close`]) or its loss (in
+/// [`State::runner_up`]).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Close {
     pub(super) half: HalfId,
@@ -81,7 +81,7 @@ pub(super) struct Close {
     pub(super) lnl: Exact,
 }
 
-/// The tree to come back to from a perturbation that came to nothing.
+/// The tree to return to after a failed perturbation.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Best {
     pub(super) tree: Tree,
@@ -110,7 +110,7 @@ impl From<Exact> for u64 {
 }
 
 impl State {
-    /// A search's beginning. `seed` is for what the search itself draws.
+    /// A search's beginning. `seed` is for the search's own draws.
     #[must_use]
     pub fn new(tree: Tree, seed: u64) -> Self {
         let halves = tree.halves();
@@ -143,14 +143,14 @@ impl State {
     pub(super) fn set_cutoff(&mut self, factor: f64, lnl: f64) {
         let (sum, count) = std::mem::take(&mut self.losses);
         self.cutoff = Exact(if count == 0 {
-            // RAxML's guess before there is a mean.
+            // RAxML's start value, before there is a mean.
             factor * -lnl / 1000.0
         } else {
             factor * sum.0 / count as f64
         });
     }
 
-    /// The best tree that there was.
+    /// The best tree so far.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         self.best.as_ref().map_or(&self.tree, |best| &best.tree)
@@ -180,7 +180,7 @@ impl State {
         self.round
     }
 
-    /// Present radius of subtree moves, in nodes.
+    /// Present radius of SPR moves, in nodes.
     #[must_use]
     pub fn radius(&self) -> u32 {
         self.radius

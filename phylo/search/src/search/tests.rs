@@ -1,4 +1,4 @@
-//! Searches: found trees, rounds that never lose, going on from any state, constraints.
+//! Searches: trees found, rounds that never lose, resuming from any state, constraints.
 
 use super::*;
 use crate::compare::compare;
@@ -62,7 +62,7 @@ fn finds_the_true_tree_from_either_start() {
         let state = run(&mut likelihood, state, &Options::default(), &mut go_on).unwrap();
         assert!(state.is_done());
         assert_eq!(rf(state.tree(), &truth), 0, "{kind:?}");
-        // The likelihood holds what the state says.
+        // The likelihood has the parameters of the state.
         assert_eq!(likelihood.evaluate().unwrap(), state.lnl());
     }
 }
@@ -242,7 +242,7 @@ proptest! {
 fn a_constrained_search_keeps_its_splits() {
     let (_, patterns) = case(12, 300, 0.1, 6);
     let names = numbered_names(12);
-    // Splits that the data speak against.
+    // Splits that contradict the data.
     let newick = Newick::parse("((t1,t8,t11),(t2,t9),(t3,t10,t4),t5);").unwrap();
     let constraint = Constraint::from_newick(&newick, &names).unwrap();
     for kind in [Start::Parsimony, Start::Random] {

@@ -1,7 +1,6 @@
-//! The models to choose from, and which of them are special cases of which.
+//! Candidate models, and the relation of special cases among them.
 //!
-//! Must stay true: names are tried with the parser, so that the list has what the parser knows, and
-//! grows with it.
+//! Must stay true: names are tried with the parser, so that the list always matches the parser.
 
 use crate::model::{ExchangeName, FrequencyName, ModelName};
 use crate::msa::Alphabet;
@@ -18,7 +17,7 @@ pub fn matrices(alphabet: Alphabet) -> Vec<&'static str> {
     names.iter().filter(known).copied().collect()
 }
 
-/// Parses a name that stands for no file.
+/// Parses a name that needs no file.
 pub(super) fn parse(name: &str) -> Option<ModelName> {
     let none = |path: &str| Err(std::io::Error::other(path.to_owned()));
     ModelName::parse(name, &mut { none }).ok()
@@ -35,7 +34,7 @@ pub(super) enum Rates {
 }
 
 impl Rates {
-    /// The general before their special cases.
+    /// General ones before their special cases.
     pub(super) const USUAL: [Self; 4] = [Self::Both, Self::Gamma, Self::Invariant, Self::Equal];
 
     fn is_within(self, other: Self) -> bool {
@@ -65,7 +64,7 @@ pub(super) struct Candidate {
     head: String,
     /// Classes of the six rates; nothing for proteins.
     classes: Option<[u16; 6]>,
-    /// True where frequencies are counted.
+    /// True if frequencies are counted.
     counted: bool,
     pub(super) rates: Rates,
 }
@@ -88,12 +87,12 @@ impl Candidate {
         parse(&text).unwrap_or_else(|| panic!("{text} is on the list of models"))
     }
 
-    /// True where candidates like this are special cases of one another.
+    /// True if candidates of this kind are special cases of one another.
     pub(super) fn is_nested(&self) -> bool {
         self.classes.is_some()
     }
 
-    /// True where the other one can be made the same by its parameters.
+    /// True if the other candidate's parameters can make it equal to this one.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         let matrix = match (&self.classes, &other.classes) {
             (Some(own), Some(more)) => {
@@ -105,7 +104,7 @@ impl Candidate {
         matrix && self.rates.is_within(other.rates)
     }
 
-    /// Rank of the other one's fit as a start: the larger the better.
+    /// Suitability of the other one's fit as a start: the larger the better.
     pub(super) fn likeness(&self, other: &Self) -> u32 {
         let mut likeness = match (self.rates == other.rates, self.rates, other.rates) {
             (true, ..) => 40,
@@ -117,7 +116,7 @@ impl Candidate {
         if self.head == other.head {
             likeness += 16;
         } else if let (Some(own), Some(more)) = (&self.classes, &other.classes) {
-            // Pairs of rates that both have in one class, or both apart.
+            // Pairs of rates that are equal in both models, or differ in both.
             let same = |a: usize, b: usize| (own[a] == own[b]) == (more[a] == more[b]);
             let pairs = (0..6).flat_map(|a| (0..a).map(move |b| (a, b)));
             likeness += pairs.filter(|&(a, b)| same(a, b)).count() as u32;
@@ -163,7 +162,7 @@ const DNA: [&str; 22] = [
     "GTR", "SYM", "TVM", "TVMef", "TIM1", "TIM2", "TIM3", "TIM1uf", "TIM2uf", "TIM3uf", "TN93",
     "TN93ef", "K81uf", "K81", "TPM2uf", "TPM2", "TPM3uf", "TPM3", "HKY", "K80", "F81", "JC",
 ];
-/// Proteins: the first is what the others are looked at from.
+/// Proteins: the first is the reference for the others.
 const PROTEIN: [&str; 30] = [
     "LG",
     "WAG",

@@ -1,7 +1,7 @@
-//! One candidate's fit, from where a similar one's ended.
+//! One candidate's fit, which starts from a similar one's.
 //!
-//! Must stay true: models with as many categories of rates share one likelihood, so that what does
-//! not depend on parameters (repeats, memory) is made once.
+//! Must stay true: models with the same number of rate categories share one likelihood, so that
+//! site repeats and memory, which do not depend on parameters, are made once.
 
 use super::candidates::Candidate;
 use super::{Criterion, Fit};
@@ -19,7 +19,7 @@ pub fn free_parameters(model: &Model) -> usize {
     let mut count = 0;
     for parameter in model.fitted() {
         count += match parameter {
-            // Counted below: some of these depend on the others.
+            // Counted below: some of these depend on others.
             Parameter::Frequency(_) | Parameter::FreeRate(_) | Parameter::FreeWeight(_) => 0,
             _ => 1,
         };
@@ -49,7 +49,7 @@ pub(super) struct Fitter<'p, R> {
     tree: Tree,
     patterns: &'p Patterns,
     runner: R,
-    /// True where the tree's lengths are fixed but for one factor.
+    /// True if the tree's lengths are fixed but for one factor.
     proportional: bool,
     sites: usize,
     likelihoods: HashMap<usize, Likelihood<R>>,
@@ -67,7 +67,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         }
     }
 
-    /// Prices parameters as of so many columns.
+    /// Penalises parameters as for `sites` columns.
     pub(super) fn with_sites(self, sites: usize) -> Self {
         Self { sites, ..self }
     }
@@ -89,7 +89,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         lengths + free_parameters(&Model::new(candidate.name(), self.patterns))
     }
 
-    /// A candidate's likelihood with all else as in a fit of the same rates.
+    /// A candidate's likelihood, with everything else as in a fit of the same rates.
     pub(super) fn look(
         &mut self,
         candidate: &Candidate,
@@ -128,6 +128,8 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
             tree = &start.tree;
         }
         let categories = categories(&model);
+        // Categories determine the size of the CLVs: candidates with equal numbers share the
+        // memory.
         if !self.likelihoods.contains_key(&categories) {
             let part = PartOptions {
                 patterns: self.patterns.clone(),
@@ -149,7 +151,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         Ok(likelihood)
     }
 
-    /// The fit that the likelihood of a candidate's categories holds now.
+    /// The present fit of the likelihood for a candidate's number of categories.
     fn made(&self, candidate: &Candidate, lnl: f64) -> Fit {
         let categories = categories(&Model::new(candidate.name(), self.patterns));
         let likelihood = &self.likelihoods[&categories];
@@ -176,10 +178,11 @@ fn categories(model: &Model) -> usize {
     }
 }
 
-/// Gives a model the values that another one has of the same parameters.
+/// Copies the values of parameters that both models have.
 fn carry_over(from: &Model, to: &mut Model) {
     let has = from.fitted();
     for parameter in to.fitted() {
+        // Rates of free-rate models mean the same only with the same number of categories.
         let same = match parameter {
             Parameter::Alpha | Parameter::Invariant => has.contains(&parameter),
             Parameter::FreeRate(_) | Parameter::FreeWeight(_) => {

@@ -1,17 +1,16 @@
-//! Choice of the substitution model that an alignment asks for.
+//! Selection of the best-fitting substitution model.
 //!
 //! Top-down: [`select`] fits candidates on one fixed tree and ranks them by an information
-//! criterion; [`partitions::select_partitions`] does so part by part and merges parts;
-//! `candidates` is which models there are and which hold which others; `fits` fits one, from where
-//! the most similar one ended.
+//! criterion; [`partitions::select_partitions`] does so part by part and merges parts; `candidates`
+//! has the models and their special cases; `fits` fits one, starting from the most similar fit.
 //!
-//! Most candidates need no fit. One that is a special case of another has at most the other's
-//! log-likelihood; if that, with its own number of parameters, scores below the best so far, it
-//! cannot win ([`Selection::excluded`]). Proteins' matrices are no special cases of one another:
-//! they are ranked by their likelihood with everything else as it was fitted for the first, and
-//! fitted in that order until the next would have to gain several times what those before it did.
-//! Free rates get one more category as long as that gains. So what wins is what wins among all
-//! candidates, but for protein matrices and free rates by that rule.
+//! Most candidates need no fit. A special case of another candidate has at most the other's
+//! log-likelihood. If that, with its own number of parameters, scores below the best so far, it
+//! cannot win ([`Selection::excluded`]). Proteins' matrices are no special cases of one another.
+//! They are ranked by their likelihood with everything else as it was fitted for the first. They
+//! are fitted in that order until the next would have to gain several times as much as those before
+//! it. Free rates get one more category as long as that gains. So the winner is the best of all
+//! candidates, except that this rule decides on protein matrices and free rates.
 //! Must stay true: one alignment, tree and options, one result.
 //! Sources: Akaike (1974), Schwarz (1978), Hurvich and Tsai (1989) for the criteria; Posada and
 //! Crandall, Bioinformatics 14 (1998), 817-818; Kalyaanamoorthy and others, Nature Methods 14
@@ -51,7 +50,7 @@ pub enum SelectionError {
     },
 }
 
-/// Information criterion. Each is twice the negative log-likelihood and a price for parameters; the
+/// Information criterion: twice the negative log-likelihood plus a penalty for parameters; the
 /// least is the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Criterion {
@@ -104,8 +103,8 @@ pub struct Fit {
     pub name: String,
     /// Log-likelihood.
     pub lnl: f64,
-    /// Free parameters: the model's, and the branches' lengths (or one scale, where these are
-    /// those of other parts).
+    /// Free parameters: the model's, and the branch lengths (or one scale, where the lengths are
+    /// shared with other parts).
     pub parameters: usize,
     /// Scores by the three criteria.
     pub bic: f64,
@@ -171,7 +170,7 @@ pub fn select<R: Runner + Clone>(
     Search::new(fitter, options, progress)?.run()
 }
 
-/// A choice under way.
+/// A selection in progress.
 struct Search<'p, R, P> {
     fitter: Fitter<'p, R>,
     options: Options,
@@ -218,7 +217,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         })
     }
 
-    /// DNA: each candidate in turn, the most general before its special cases.
+    /// DNA: each candidate in turn, general ones before their special cases.
     fn nested(&mut self) -> Result<(), SelectionError> {
         for candidate in self.candidates.clone().into_iter().skip(1) {
             for rates in Rates::USUAL {
@@ -228,7 +227,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         Ok(())
     }
 
-    /// Proteins: matrices by their likelihood with all else as fitted for the first.
+    /// Proteins: matrices by their likelihood, with everything else as fitted for the first.
     fn ranked(&mut self) -> Result<(), SelectionError> {
         self.sort();
         let start = self.fits[0].clone();
@@ -244,7 +243,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         quick.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut gain = GAIN_START;
         for (score, lnl, candidate) in quick {
-            // A score falls by twice what a log-likelihood gains.
+            // A score falls by twice the gain in log-likelihood.
             if score - 2.0 * GAIN_FACTOR * gain > self.best_score() {
                 self.excluded += 1;
                 continue;
@@ -252,7 +251,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             let fit = self.fit(&candidate)?;
             gain = f64::max(gain, fit - lnl);
         }
-        // The other kinds of rates for the best matrices only.
+        // The other rate distributions, for the best matrices only.
         self.sort();
         let best: Vec<Candidate> = self.fits.iter().map(|fit| fit.candidate.clone()).collect();
         for candidate in best.into_iter().take(RANKED_BEST) {
@@ -263,7 +262,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         Ok(())
     }
 
-    /// Free rates for the best matrix; then for those that are near it, if they are better.
+    /// Free rates for the best matrix; if they are better, also for matrices with similar scores.
     fn free_rates(&mut self) -> Result<(), SelectionError> {
         self.sort();
         let before = self.fits[0].clone();
@@ -272,6 +271,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             let candidate = before.candidate.with(Rates::Free(categories));
             self.fit(&candidate)?;
             let score = self.fits[self.fits.len() - 1].score(self.options.criterion);
+            // More categories only cost parameters once one more did not improve the score.
             if score > last {
                 break;
             }
@@ -282,6 +282,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         if !matches!(best.candidate.rates, Rates::Free(_)) {
             return Ok(());
         }
+        // The gain of free rates with the best matrix predicts that with others.
         let gain = before.score(self.options.criterion) - best.score(self.options.criterion);
         let near: Vec<(f64, Candidate)> = self
             .fits
@@ -308,6 +309,8 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             .fits
             .iter()
             .filter(|fit| candidate.is_within(&fit.candidate));
+        // A special case cannot fit better than a model that contains it, but for the tolerance of
+        // fits.
         let most = above.map(|fit| fit.lnl).fold(f64::INFINITY, f64::min) + SLACK;
         let parameters = self.fitter.parameters(candidate);
         let sites = self.fitter.sites();
@@ -332,7 +335,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         Ok(lnl)
     }
 
-    /// Fits those that may yet win to the end.
+    /// Fits the candidates that may still win to convergence.
     fn polish(&mut self) -> Result<(), SelectionError> {
         self.sort();
         let near = self.best_score() + NEAR;
@@ -342,7 +345,8 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
                 let fit = self
                     .fitter
                     .fit(&start.candidate, Some(&start), EPSILON_LAST)?;
-                // A fit never loses; a start for another model may have hidden some.
+                // A fit never lowers the likelihood; starting from another model may have hidden a
+                // gain.
                 if fit.lnl > start.lnl {
                     self.fits[at] = fit;
                 }
@@ -370,18 +374,18 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
     }
 }
 
-/// Gains in log-likelihood below which a fit ends: of all, and of those that may win.
+/// Gains in log-likelihood below which a fit ends: of all candidates, and of those that may win.
 const EPSILON: f64 = 0.1;
 const EPSILON_LAST: f64 = 0.01;
-/// Distance from its top that a fit may have.
+/// Distance from its maximum that a fit may have.
 const SLACK: f64 = 0.2;
-/// Difference in score within which fits are compared to the end.
+/// Difference in score within which candidates are fitted to convergence.
 const NEAR: f64 = 6.0;
-/// Gain in log-likelihood that a protein matrix is expected to have from a fit of its own, at
-/// least, and the factor above the largest seen.
+/// Least gain in log-likelihood that a protein matrix is expected to have from its own fit, and the
+/// factor applied to the largest gain seen.
 const GAIN_START: f64 = 3.0;
 const GAIN_FACTOR: f64 = 2.0;
-/// Matrices for which all kinds of rates are looked at.
+/// Matrices that are tried with all rate distributions.
 const RANKED_BEST: usize = 2;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Models for the parts of an alignment, and which parts go together.
+//! Models for the parts of an alignment, and the merging of parts.
 //!
 //! The parts' lengths are those of one tree, each part's times a factor of its own. So each part's
-//! model can be chosen by itself on a tree whose lengths were fitted to all of them. Two parts that
-//! are better off with one model, by the score of the whole, are merged: of all pairs the one that
-//! gains most, again and again (PartitionFinder's greedy scheme). A pair is tried under the models
-//! of both its members; what is left at the end is given all candidates once more.
+//! model can be chosen by itself on a tree whose lengths were fitted to all of them. Two parts are
+//! merged if one model for both improves the score of the whole: always the pair that gains most,
+//! until none gains (PartitionFinder's greedy scheme). A pair is tried with the models of both its
+//! members; the final subsets are tried with all candidates again.
 //! Source: Lanfear, Calcott, Ho and Guindon, Molecular Biology and Evolution 29 (2012), 1695-1701.
 
 use super::fits::Fitter;
@@ -25,7 +25,7 @@ pub struct Part {
     pub sites: Vec<u32>,
 }
 
-/// Parts that have one model.
+/// Parts that share one model.
 #[derive(Debug, Clone)]
 pub struct Subset {
     /// Numbers of the parts.
@@ -36,7 +36,7 @@ pub struct Subset {
     pub selection: Selection,
 }
 
-/// A way to cut an alignment, with the models.
+/// A scheme: subsets of an alignment, with their models.
 #[derive(Debug, Clone)]
 pub struct Scheme {
     /// In the order of their first parts.
@@ -58,7 +58,7 @@ pub struct Scheme {
 pub enum Step<'f> {
     /// A candidate was fitted for a part or a subset.
     Fit(&'f Fit),
-    /// So many of so many pairs were tried.
+    /// Pairs tried, of this many pairs.
     Pairs(usize, usize),
 }
 
@@ -87,6 +87,7 @@ pub fn select_partitions<R: Runner + Clone>(
         runner,
         subsets: Vec::new(),
     };
+    // One tree with fixed relative lengths for all choices, so that scores are comparable.
     choice.fit_lengths(parts)?;
     for (number, part) in parts.iter().enumerate() {
         let selection = choice.select(part.alphabet, &part.sites, &mut progress)?;
@@ -138,6 +139,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         let settings = likelihood::Options::default();
         let runner = self.runner.clone();
         let mut likelihood = Likelihood::partitioned(tree, options, runner, settings)?;
+        // Parts share relative lengths, with a scale for each.
         likelihood.set_lengths(Lengths::Scaled);
         likelihood.optimise(LENGTHS_EPSILON)?;
         self.tree = likelihood.tree().clone();
@@ -160,16 +162,16 @@ impl<R: Runner + Clone> Choice<'_, R> {
     ) -> Result<Selection, SelectionError> {
         let patterns = self.patterns(alphabet, sites)?;
         let fitter = Fitter::new(self.tree.clone(), &patterns, self.runner.clone(), true);
-        // A part is scored by what it adds to the whole: its price is the whole's.
+        // A part is scored by its contribution to the whole, so the penalty is that of the whole.
         let fitter = fitter.with_sites(self.sites_of(sites.len()));
         Search::new(fitter, &self.options, |fit| progress(Step::Fit(fit)))?.run()
     }
 
-    /// Columns that a part's score counts: all, where these are known.
+    /// Number of columns for a part's score: all, where they are known.
     fn sites_of(&self, own: usize) -> usize {
         match self.options.criterion {
             Criterion::Bic => self.alignment.sites(),
-            // The correction for few sites is about the part's own.
+            // AICc's correction for few sites uses the part's own number.
             Criterion::Aicc | Criterion::Aic => own,
         }
     }
@@ -181,7 +183,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
     /// Log-likelihood and parameters of a scheme.
     fn sums(&self, subsets: &[Subset]) -> (f64, usize) {
         let best = || subsets.iter().map(|subset| subset.selection.best());
-        // Each subset has a factor, and one of these goes into the lengths.
+        // Each subset has a factor, and one of them is absorbed by the lengths.
         let parameters: usize = best().map(|fit| fit.parameters).sum();
         let lnl = best().map(|fit| fit.lnl).sum();
         (lnl, parameters + self.tree.edges().count() - 1)
@@ -197,7 +199,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         parts: &[Part],
         progress: &mut impl FnMut(Step<'_>),
     ) -> Result<(), SelectionError> {
-        // Pairs that were tried: members' first parts and their numbers of parts name them.
+        // Merged subsets that were fitted, by the numbers of their parts.
         let mut tried: Vec<(Vec<usize>, Subset)> = Vec::new();
         loop {
             let (count, mut done) = (self.subsets.len(), 0);
@@ -209,11 +211,13 @@ impl<R: Runner + Clone> Choice<'_, R> {
                     progress(Step::Pairs(done, count * (count - 1) / 2));
                     let [one, other] = [a, b].map(|at| &self.subsets[at]);
                     let [x, y] = [one, other].map(|subset| parts[subset.parts[0]].alphabet);
+                    // One model needs one alphabet.
                     if x != y {
                         continue;
                     }
                     let mut members = [&one.parts[..], &other.parts].concat();
                     members.sort_unstable();
+                    // A merge leaves most pairs as they were: these are not fitted again.
                     let known = tried.iter().position(|(parts, _)| *parts == members);
                     let joined = match known {
                         Some(at) => tried[at].1.clone(),
@@ -236,6 +240,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
             self.subsets[a] = joined;
             self.subsets.remove(b);
         }
+        // Merged subsets were tried with their members' models only; now all candidates are.
         for at in 0..self.subsets.len() {
             let subset = &self.subsets[at];
             if subset.parts.len() > 1 {
@@ -250,7 +255,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         Ok(())
     }
 
-    /// Two subsets as one, under the better of their models.
+    /// Two subsets as one, with the better of their models.
     fn joined(
         &self,
         alphabet: Alphabet,
@@ -266,7 +271,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         let mut fits: Vec<Fit> = Vec::new();
         for start in [one, other].map(|subset| subset.selection.best()) {
             if fits.iter().all(|fit| fit.candidate != start.candidate) {
-                // The factor of a subset's own lengths is no start for both.
+                // The factor of a subset's own lengths does not fit the merged subset.
                 let mut start = start.clone();
                 start.tree.clone_from(&self.tree);
                 fits.push(fitter.fit(&start.candidate, Some(&start), super::EPSILON)?);

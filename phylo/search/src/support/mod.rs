@@ -1,10 +1,10 @@
-//! Support of a tree's branches by replicates: how often they came out again.
+//! Support of a tree's branches by replicates.
 //!
 //! Felsenstein's support of a branch is the share of the replicates that have its split. The
-//! transfer bootstrap asks instead how many taxa one would have to move, at least, to turn a split
-//! of the replicate into it: with p taxa on the branch's smaller side it is at most p - 1 (a tip's
-//! split is always there), and the support is 1 minus the mean of that share. It is never below
-//! Felsenstein's, and it does not fall to 0 because one taxon of a large clade roams.
+//! transfer bootstrap counts the fewest taxa that have to be moved to turn a split of the replicate
+//! into the branch's. With p taxa on the branch's smaller side that is at most p - 1 (a tip's split
+//! is always there), and the support is 1 minus the mean of that share. It is never below
+//! Felsenstein's, and it does not fall to 0 because of one rogue taxon in a large clade.
 //!
 //! Must stay true: counts are whole numbers, so a sum over replicates is the same in any order.
 //! Replicates may be of any shape, rooted or not.
@@ -68,13 +68,13 @@ pub struct Reference<'t> {
 struct Branch {
     /// The node below it.
     node: usize,
-    /// A run, in the tree's own numbers.
+    /// A run of numbers, in the tree's own numbering.
     split: Span,
     /// Taxa on its smaller side, at least 2.
     light: usize,
 }
 
-/// Sums over replicates: for each branch one number, its distance from being supported.
+/// Sums over replicates: for each branch one number, the support that it lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
     kind: Kind,
@@ -84,7 +84,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what other replicates say.
+    /// Adds the tally of other replicates.
     ///
     /// # Panics
     /// When it is of another kind or another tree.
@@ -108,6 +108,7 @@ impl<'t> Reference<'t> {
         let inner = splits.filter(|(_, split)| !split.is_trivial(taxa.len()));
         let branches = inner.map(|(node, split)| {
             let len = split.len as usize;
+            // Transfer support is relative to the smaller side.
             let light = len.min(taxa.len() - len);
             Branch { node, split, light }
         });
@@ -134,8 +135,8 @@ impl<'t> Reference<'t> {
         }
     }
 
-    /// The tally of one replicate. Time: in proportion to the taxa for `Fbp`, to the taxa times the
-    /// branches that it does not have for `Tbe`.
+    /// The tally of one replicate. Time is proportional to the taxa for `Fbp`, and to the taxa
+    /// times the missing branches for `Tbe`.
     ///
     /// # Errors
     /// [`CompareError::Tips`], [`CompareError::Twice`].
@@ -148,7 +149,7 @@ impl<'t> Reference<'t> {
         for (missing, branch) in missing.iter_mut().zip(&self.branches) {
             if !there.contains(&branch.split) {
                 *missing = match kind {
-                    // Of two taxa one must be moved at least, and one is enough.
+                    // With two taxa, one must be moved at least, and one is enough.
                     Kind::Tbe if branch.light > 2 => transfer.distance(branch.split).into(),
                     _ => 1,
                 };
@@ -171,6 +172,7 @@ impl<'t> Reference<'t> {
         kind: Kind,
         runner: &impl Runner,
     ) -> Result<Tally, SupportError> {
+        // The number of items is bounded, since each has a tally of its own.
         let per_item = replicates.len().div_ceil(ITEMS).max(1);
         let mut items: Vec<(&[Newick], Result<Tally, CompareError>)> = replicates
             .chunks(per_item)
@@ -192,7 +194,7 @@ impl<'t> Reference<'t> {
         Ok(all)
     }
 
-    /// For each inner branch the node below it and its support, from 0 to 1; nothing without
+    /// For each inner branch the node below it and its support, from 0 to 1; empty without
     /// replicates.
     #[must_use]
     pub fn values(&self, tally: &Tally) -> Vec<(usize, f64)> {
@@ -211,7 +213,7 @@ impl<'t> Reference<'t> {
     }
 
     /// The tree with the supports as labels of its inner nodes: whole per cent for `Fbp`, from 0 to
-    /// 1 with six digits for `Tbe`. Labels that were there go.
+    /// 1 with six digits for `Tbe`. Old labels are removed.
     #[must_use]
     pub fn labelled(&self, tally: &Tally) -> Newick {
         let mut tree = self.tree.clone();
@@ -226,7 +228,7 @@ impl<'t> Reference<'t> {
                 Kind::Fbp => format!("{:.0}", 100.0 * value),
                 Kind::Tbe => format!("{value:.6}"),
             };
-            // A split that leads to a tip on the root's other side has no inner node of its own.
+            // A split whose other side is a tip of the root has no inner node of its own.
             if !tree.nodes()[node].children.is_empty() {
                 tree.set_label(node, label);
             }
@@ -243,7 +245,7 @@ struct Transfer {
     tips: Vec<(u32, u32)>,
     /// Taxa below each node.
     sizes: Vec<u32>,
-    /// Taxa below each node that are in the split asked for.
+    /// Taxa below each node that are in the present split.
     inside: Vec<u32>,
 }
 
@@ -264,6 +266,7 @@ impl Transfer {
         for &(tip, _) in &made.tips {
             made.sizes[tip as usize] = 1;
         }
+        // Children come after their parents, so the reverse order sums subtrees first.
         for node in (1..nodes.len()).rev() {
             made.sizes[made.parents[node] as usize] += made.sizes[node];
         }
@@ -282,6 +285,7 @@ impl Transfer {
         for node in (1..self.parents.len()).rev() {
             let inside = self.inside[node];
             self.inside[self.parents[node] as usize] += inside;
+            // The split's members outside must move in, all others inside must move out.
             let moved = (members - inside) + (self.sizes[node] - inside);
             least = least.min(moved).min(taxa - moved);
         }
@@ -289,7 +293,7 @@ impl Transfer {
     }
 }
 
-/// Pieces that replicates are dealt in.
+/// Work items into which replicates are divided.
 const ITEMS: usize = 64;
 
 #[cfg(test)]

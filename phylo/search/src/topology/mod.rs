@@ -1,12 +1,12 @@
-//! Tests of trees against one another: which of them does an alignment exclude?
+//! Tests of trees against one another: the trees that an alignment rejects.
 //!
-//! All of them look at how the trees' log-likelihoods vary over bootstrap replicates. RELL
-//! (resampling of estimated log-likelihoods) makes a replicate's from the sites' values, with no
-//! tree fitted again: `rell`. From these come the bootstrap proportions, the tests of Kishino and
-//! Hasegawa (KH) and of Shimodaira and Hasegawa (SH), their weighted forms, the expected likelihood
-//! weights (ELW), and from replicates of ten sizes the approximately unbiased test (AU):
-//! `unbiased`.
-//! Why here: pure sums over numbers that any likelihood gives, so that the tests need no tree.
+//! All of them use the variation of the trees' log-likelihoods over bootstrap replicates. RELL
+//! (resampling of estimated log-likelihoods) computes a replicate's from the sites' values, without
+//! fitting a tree again: `rell`. Based on these are the bootstrap proportions, the tests of Kishino
+//! and Hasegawa (KH) and of Shimodaira and Hasegawa (SH), their weighted forms, the expected
+//! likelihood weights (ELW), and, with replicates of ten sizes, the approximately unbiased test
+//! (AU): `unbiased`.
+//! Why here: pure sums over numbers from any likelihood, so that the tests need no tree.
 //! Must stay true: one seed, one result, on any number of engines.
 //! Sources: Kishino and Hasegawa, Journal of Molecular Evolution 29 (1989), 170-179; Kishino,
 //! Miyata and Hasegawa, Journal of Molecular Evolution 31 (1990), 151-160, for RELL; Shimodaira and
@@ -66,7 +66,7 @@ pub enum TopologyError {
         /// The value.
         value: f64,
     },
-    /// More than memory is meant for.
+    /// More values than the memory bound.
     #[error(
         "{trees} trees times {replicates} replicates are more than {VALUES_MAX}: test fewer trees, \
          or with fewer replicates"
@@ -85,7 +85,7 @@ pub enum TopologyError {
 /// Options of the tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Replicates; the AU test makes as many of each of ten sizes.
+    /// Replicates; the AU test makes this many of each of ten sizes.
     pub replicates: usize,
     /// Seed of the replicates.
     pub seed: u64,
@@ -100,15 +100,15 @@ impl Default for Options {
     }
 }
 
-/// Verdicts of all tests about one tree. Those called `p` are p-values: below 0.05 the tree is
-/// excluded at that level.
+/// Results of all tests for one tree. Those called `p` are p-values: a tree with a value below 0.05
+/// is rejected at that level.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Verdict {
     /// Its log-likelihood.
     pub lnl: f64,
     /// Difference to the best tree's.
     pub delta: f64,
-    /// Share of the replicates in which it is the best; trees that are equal there share alike.
+    /// Share of the replicates in which it is the best; equally good trees share it evenly.
     pub bp_rell: f64,
     /// KH test, one-sided, against the best of the other trees.
     pub p_kh: f64,
@@ -124,8 +124,8 @@ pub struct Verdict {
     pub p_au: f64,
 }
 
-/// Applies all tests to the trees of a table. `progress` is told how many of how many sets of
-/// replicates are done. Blocks.
+/// Applies all tests to the trees of a table. `progress` receives the number of replicate sets that
+/// are done and their total. Blocks.
 ///
 /// # Errors
 /// [`TopologyError::TooMany`], [`TopologyError::Offload`].
@@ -146,7 +146,7 @@ pub fn compare(
     let mut verdicts = resampled(table, &drawn);
     let mut gaps = Vec::new();
     for (at, scale) in unbiased::SCALES.into_iter().enumerate() {
-        // The same seed for every size would tie them to one another.
+        // One seed for all sizes would correlate them.
         let seed = sidecore_random::mix(options.seed.wrapping_add(at as u64 + 1));
         let drawn = table.replicates(scale, replicates, seed, runner)?;
         gaps.push(unbiased::sorted_gaps(&drawn, trees));
@@ -181,6 +181,8 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
         });
     }
     for row in drawn.rows() {
+        // Subtracting the largest keeps the exponentials from underflowing; ties share the
+        // replicate.
         let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let best = row.iter().filter(|&&value| value > most - TIE).count() as f64;
         let sum: f64 = row.iter().map(|value| libm::exp(value - most)).sum();
@@ -192,7 +194,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
             }
         }
     }
-    // For each tree its rivals: the best of the others, and the one that is ahead by most standard
+    // Each tree's rivals: the best other tree, and the one that is ahead by most standard
     // deviations.
     let weights = table.difference_weights();
     let weight = |a: usize, b: usize| weights[a * trees + b];
@@ -216,6 +218,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
             })
         })
         .collect();
+    // Centred replicates have the null hypothesis's mean, 0.
     let mut centred = vec![0.0; trees];
     for row in drawn.rows() {
         for ((to, value), mean) in centred.iter_mut().zip(row).zip(&mean) {
@@ -223,6 +226,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
         }
         let most = centred.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         for (tree, verdict) in verdicts.iter_mut().enumerate() {
+            // KH compares with one rival, SH with the best of all.
             let ahead = |other: usize| centred[other] - centred[tree];
             let (other, by) = plain[tree];
             verdict.p_kh += f64::from(u8::from(ahead(other) > by)) / count;
@@ -238,7 +242,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
     verdicts
 }
 
-/// Log-likelihoods of a replicate that are nearer than this are equal.
+/// Log-likelihoods of a replicate that differ by less are equal.
 const TIE: f64 = 1e-6;
 /// The most values of one set of replicates.
 const VALUES_MAX: usize = 20_000_000;

@@ -12,9 +12,9 @@ pub(super) fn density(x: f64) -> f64 {
     libm::exp(-0.5 * x * x) / (2.0 * PI).sqrt()
 }
 
-/// The value below which there is the probability `p`, between 0 and 1.
+/// The value below which the probability is `p`, between 0 and 1.
 pub(super) fn quantile(p: f64) -> f64 {
-    // Of the smaller tail, which has more digits; by halves, then by Newton's steps.
+    // Computed for the smaller tail, which has more digits: by bisection, then by Newton's method.
     if p > 0.5 {
         return -quantile(1.0 - p);
     }

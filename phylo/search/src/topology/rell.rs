@@ -1,15 +1,15 @@
 //! Sites' log-likelihoods under several trees, and replicates drawn from them.
 //!
-//! Must stay true: a block of replicates draws from a seed of its own, so that it does not matter
-//! who draws it.
+//! Must stay true: a block of replicates draws from a seed of its own, so the drawing thread does
+//! not matter.
 
 use super::TopologyError;
 use crate::random::Random;
 use crate::runner::{Runner, Work};
 use std::collections::HashMap;
 
-/// The log-likelihood of each site under each tree. Sites that are alike under all trees are kept
-/// once.
+/// The log-likelihood of each site under each tree. Sites with equal values under all trees are
+/// kept once.
 #[derive(Debug, Clone)]
 pub struct SiteTable {
     trees: usize,
@@ -38,6 +38,7 @@ impl SiteTable {
                     expected,
                 });
             }
+            // An infinite or missing value would spread to all sums.
             if let Some(site) = own.iter().position(|value| !value.is_finite()) {
                 return Err(TopologyError::Value {
                     tree: tree + 1,
@@ -46,6 +47,7 @@ impl SiteTable {
                 });
             }
         }
+        // Sites with equal values under all trees are one pattern, which makes resampling cheaper.
         let mut numbers: HashMap<Vec<u64>, u32> = HashMap::new();
         let mut values = Vec::new();
         let of_site = (0..expected).map(|site| {
@@ -93,7 +95,7 @@ impl SiteTable {
         self.values.len() / self.trees
     }
 
-    /// Adds to each tree's sum its values, so many times each.
+    /// Adds each pattern's values, `counts` times each, to the trees' sums.
     fn add(&self, counts: &[u32], sums: &mut [f64]) {
         for (&count, values) in counts.iter().zip(self.values.chunks(self.trees)) {
             if count > 0 {
@@ -106,7 +108,7 @@ impl SiteTable {
     }
 
     /// For each pair of trees 1 over the standard deviation of the difference of their
-    /// log-likelihoods; 0 where it does not vary.
+    /// log-likelihoods; 0 where the difference is constant.
     pub(super) fn difference_weights(&self) -> Vec<f64> {
         let (trees, sites) = (self.trees, self.sites() as f64);
         let mut weights = vec![0.0; trees * trees];
@@ -121,6 +123,7 @@ impl SiteTable {
                     let off = difference(pattern) - mean;
                     off * off
                 });
+                // The variance of a sum over the sites: that of one site times their number.
                 let variance = squares.sum::<f64>() * sites / (sites - 1.0).max(1.0);
                 let weight = match variance > 1e-12 {
                     true => 1.0 / variance.sqrt(),
@@ -133,7 +136,7 @@ impl SiteTable {
         weights
     }
 
-    /// Replicates of `scale` times as many sites, their log-likelihoods divided by `scale`.
+    /// Replicates with `scale` times the number of sites, their log-likelihoods divided by `scale`.
     pub(super) fn replicates(
         &self,
         scale: f64,
@@ -142,7 +145,7 @@ impl SiteTable {
         runner: &impl Runner,
     ) -> Result<Replicates, TopologyError> {
         let draws = (scale * self.sites() as f64).round().max(1.0) as usize;
-        // The size that was drawn, to the last site.
+        // The scale of the whole number of sites drawn.
         let scale = draws as f64 / self.sites() as f64;
         let mut values = vec![0.0; count * self.trees];
         let mut blocks: Vec<(u64, &mut [f64])> =

@@ -5,20 +5,21 @@
 //! the curvature of that border. Both are fitted to the proportions of all sizes (weighted least
 //! squares, then maximum likelihood as a probit regression); the p-value is `1 - Phi(d - c)`.
 //!
-//! Of a tree far from the best no replicate is won. So the proportion is counted of replicates in
-//! which it lacks at most `x`; `x` is lowered from the median lack to 0 as far as counts allow and
-//! the p-value falls with it, as CONSEL does.
+//! A tree far from the best wins no replicate. So the proportion counts the replicates in which it
+//! is behind by at most `x`. `x` is lowered from the median gap to 0 as far as counts allow and the
+//! p-value falls with it, as CONSEL does.
 //! Source: Shimodaira, Systematic Biology 51 (2002), 492-508; Shimodaira and Hasegawa,
 //! Bioinformatics 17 (2001), 1246-1247, for CONSEL.
 
 use super::normal::{below, density, quantile};
 use super::rell::Replicates;
 
-/// For each tree how much it lacks to the best of the others in each replicate (below 0 where it is
-/// the best), in ascending order.
+/// For each tree its gap to the best of the others in each replicate (negative where it is the
+/// best), in ascending order.
 pub(super) fn sorted_gaps(drawn: &Replicates, trees: usize) -> Vec<Vec<f32>> {
     let mut gaps = vec![Vec::new(); trees];
     for row in drawn.rows() {
+        // The second best, too: it is the rival of the best tree.
         let (mut best, mut first, mut second) = (0, f64::NEG_INFINITY, f64::NEG_INFINITY);
         for (tree, &value) in row.iter().enumerate() {
             if value > first {
@@ -48,7 +49,7 @@ pub(super) fn p_value(gaps: &[&[f32]]) -> f64 {
         let fit = match Fit::at(gaps, x) {
             Ok(fit) => fit,
             Err(none) => match best {
-                // Too few replicates lack so little: half of the way back.
+                // Too few replicates have a gap this small: go half of the way back.
                 Some((before, _)) => {
                     floor = x;
                     x = 0.5 * (x + before);
@@ -60,6 +61,8 @@ pub(super) fn p_value(gaps: &[&[f32]]) -> f64 {
         let mut settled = false;
         if let Some((before, last)) = &best {
             let rise = fit.p - last.p;
+            // A change in the wrong direction, by more than a tenth of the error: go half of the
+            // way back.
             if rise * (x - before) < 0.0 && rise.abs() > 0.1 * last.error {
                 floor = x;
                 x = 0.5 * (x + before);
@@ -84,12 +87,13 @@ struct Fit {
 }
 
 impl Fit {
-    /// Or, where fewer than two proportions are neither 0 nor 1, what that says.
+    /// `Err` with the p-value, 0 or 1, where fewer than two proportions are neither 0 nor 1.
     fn at(gaps: &[&[f32]], x: f64) -> Result<Self, f64> {
         let count = gaps[0].len() as f64;
         let shares: Vec<f64> = gaps.iter().map(|own| share_up_to(own, x)).collect();
         let inside = |share: &f64| *share > 0.0 && *share < 1.0;
         let usable = shares.iter().filter(|share| inside(share)).count();
+        // With too few usable proportions there is no fit: the p-value is 0 or 1.
         if usable < 2 {
             let none = shares.iter().filter(|share| **share <= 0.0).count();
             return Err(if 2 * none > shares.len() { 0.0 } else { 1.0 });
@@ -104,12 +108,13 @@ impl Fit {
         for &(scale, share) in &points {
             let z = -quantile(share);
             let slope = density(z);
+            // The delta method: variance of the quantile from that of the proportion.
             sums.add(scale, slope * slope * count / (share * (1.0 - share)), z);
         }
         let start = sums.solve().ok_or(0.0)?;
         let [mut d, mut c] = start.0;
         let mut spread = start.1;
-        // Maximum likelihood: least squares on what the fit itself expects, again and again.
+        // Maximum likelihood: iterated least squares, with weights from the fit's own expectations.
         for _ in 0..ROUNDS_MAX {
             let mut sums = Sums::default();
             for &(scale, share) in &points {
@@ -174,8 +179,8 @@ impl Sums {
     }
 }
 
-/// The share of values up to `x`, straight between one value and the next: half of each value's
-/// own share lies on either side of it.
+/// The share of values up to `x`, interpolated linearly: half of each value's own share lies on
+/// either side of it.
 fn share_up_to(sorted: &[f32], x: f64) -> f64 {
     let count = sorted.len();
     let at = |k: usize| f64::from(sorted[k]);

@@ -1,15 +1,15 @@
-//! Ultrafast bootstraps: replicates choose among trees that one search meets.
+//! Ultrafast bootstraps: replicates choose among the trees that one search visits.
 //!
 //! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
-//! climbs (by nearest-neighbour interchanges) from trees by parsimony, then goes on from the best
-//! trees by random interchanges and climbs, and each tree that it looks at is offered to all
-//! replicates: their log-likelihoods are sums of the sites' (RELL), and each keeps the best that it
-//! was offered. The search ends when the splits' supports no longer change.
+//! climbs (by NNI moves) from parsimony trees, then continues from the best trees by random NNI
+//! moves and climbs. Each tree that it visits is offered to all replicates: their log-likelihoods
+//! are sums of the sites' (RELL), and each keeps its best one. The search ends when the splits'
+//! supports no longer change.
 //!
-//! The trees by parsimony are what makes it broad: twenty climbs from them find as good trees for
-//! the replicates as a hundred from neighbours of the best tree, which come back to it. Branches
-//! without length resolve nothing, so in a replicate's tree they are resolved at random in the end,
-//! each way with the same chance: else they would stand as they happened to in the best tree.
+//! The parsimony trees give the breadth: twenty climbs from them find trees as good for the
+//! replicates as a hundred climbs from neighbours of the best tree, which return to it. Branches of
+//! length 0 resolve nothing, so a replicate's tree gets random resolutions of them in the end, all
+//! equally likely: otherwise they would stay as in the best tree by accident.
 //! Must stay true: one seed, one result; the likelihood ends at the best tree that was found.
 //! Sources: Minh, Nguyen and von Haeseler, Molecular Biology and Evolution 30 (2013), 1188-1195;
 //! Hoang and others, Molecular Biology and Evolution 35 (2018), 518-522.
@@ -53,14 +53,14 @@ pub struct Found {
     pub trees: Vec<Tree>,
     /// Perturbations made.
     pub rounds: usize,
-    /// True where the supports had settled.
+    /// True if the supports had settled.
     pub converged: bool,
     /// Log-likelihood of the best tree, which the likelihood holds.
     pub lnl: f64,
 }
 
-/// Makes ultrafast bootstraps from the likelihood's tree, which should be the best that a search
-/// found, with its lengths and parameters fitted. `progress` is told the rounds. Blocks.
+/// Makes ultrafast bootstraps from the likelihood's tree, which should be the best tree of a
+/// search, with its lengths and parameters fitted. `progress` receives the rounds. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].
@@ -81,6 +81,7 @@ pub fn ufboot<R: Runner>(
     };
     boot.offer(lnl)?;
     boot.climb()?;
+    // Trees from elsewhere broaden the set that replicates can choose from.
     for _ in 0..PARSIMONY_TREES {
         boot.begin_elsewhere()?;
         boot.climb()?;
@@ -94,12 +95,14 @@ pub fn ufboot<R: Runner>(
             rounds += 1;
             progress(rounds);
         }
+        // Supports that hardly change between two checks have converged.
         let now = boot.replicates.supports();
         let settled = replicates::correlation(&before, &now) >= CORRELATION;
         converged = rounds >= ROUNDS_MIN && settled;
         before = now;
     }
     let (tree, lnl) = boot.tops.swap_remove(0);
+    // The likelihood ends with the best tree, as the caller expects.
     boot.likelihood.set_tree(tree);
     let mut trees = boot.replicates.trees();
     for tree in &mut trees {
@@ -117,16 +120,16 @@ struct Boot<'l, R> {
     likelihood: &'l mut Likelihood<R>,
     replicates: Replicates,
     random: Random,
-    /// The best trees that no interchange betters and their log-likelihoods, the best one first.
+    /// The best local maxima (by NNI) and their log-likelihoods, the best one first.
     tops: Vec<(Tree, f64)>,
-    /// Log-likelihoods with which shapes of trees were shown to the replicates.
+    /// Log-likelihoods with which topologies were offered to the replicates.
     shown: HashMap<u64, f64>,
 }
 
 impl<R: Runner> Boot<'_, R> {
-    /// Shows the present tree to the replicates, unless it is too far behind for any. A tree that
-    /// comes again is shown only if it became better: a replicate draws among equals, and that it
-    /// is met often must not favour a tree.
+    /// Offers the present tree to the replicates, unless it is too far behind for any. A tree that
+    /// comes again is offered only if it became better: a replicate draws among equals, and
+    /// frequent visits must not favour a tree.
     fn offer(&mut self, lnl: f64) -> Result<(), LikelihoodError> {
         let behind = self.tops[0].1 - lnl;
         if behind >= self.replicates.reach() {
@@ -143,7 +146,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Sets a tree by parsimony, taxa added in random order, its lengths fitted roughly.
+    /// Sets a parsimony tree, taxa added in random order, its lengths fitted roughly.
     fn begin_elsewhere(&mut self) -> Result<(), LikelihoodError> {
         let parts = self.likelihood.parts().iter();
         let parts: Vec<&Patterns> = parts.map(Part::patterns).collect();
@@ -153,7 +156,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Random interchanges from one of the best trees, one for every other inner branch.
+    /// Random NNI moves from one of the best trees, one for every other inner branch.
     fn perturb(&mut self) -> Result<(), LikelihoodError> {
         let from = self.random.below(self.tops.len() as u64) as usize;
         self.likelihood.set_tree(self.tops[from].0.clone());
@@ -167,8 +170,8 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Interchanges until none is better; all those that do not touch one another at a time. After
-    /// the first time only those near what was changed are looked at.
+    /// NNI moves until none improves; all that do not touch one another at a time. After the first
+    /// round only branches near the changes are tried.
     fn climb(&mut self) -> Result<(), LikelihoodError> {
         let mut lnl = self.likelihood.evaluate()?;
         let mut look_at = inner_edges(self.likelihood.tree());
@@ -185,7 +188,9 @@ impl<R: Runner> Boot<'_, R> {
             if better.is_empty() {
                 break;
             }
+            // The best first: a move excludes those that touch it.
             better.sort_by(|a, b| b.0.total_cmp(&a.0));
+            // Gains of separate moves need not add up; the tree is restored if they do not.
             let before = self.likelihood.tree().clone();
             let mut touched: Vec<EdgeId> = Vec::new();
             for (_, edge, second) in &better {
@@ -197,7 +202,7 @@ impl<R: Runner> Boot<'_, R> {
             }
             let mut all = self.likelihood.optimise_lengths(COARSE, 1)?;
             if all < better[0].0 - COARSE {
-                // Together they spoil one another: the best one alone.
+                // Together they are worse: the best one alone.
                 self.likelihood.set_tree(before);
                 let (_, edge, second) = better[0];
                 self.likelihood.nni(edge, second);
@@ -216,7 +221,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Keeps the present tree if it is among the best, each shape once.
+    /// Keeps the present tree if it is among the best, each topology once.
     fn keep(&mut self, lnl: f64) {
         let tree = self.likelihood.tree();
         let shape = tree.topology();
@@ -231,7 +236,7 @@ impl<R: Runner> Boot<'_, R> {
         self.tops.truncate(TOPS_MAX);
     }
 
-    /// The log-likelihood after an interchange with the lengths around fitted; it is undone again.
+    /// The log-likelihood after an NNI move with the lengths around fitted; the move is undone.
     fn look(&mut self, edge: EdgeId, second: bool) -> Result<f64, LikelihoodError> {
         let Some(nni) = self.likelihood.nni(edge, second) else {
             return Ok(f64::NEG_INFINITY);
@@ -245,8 +250,10 @@ impl<R: Runner> Boot<'_, R> {
             self.likelihood.optimise_length(edge)?;
         }
         let lnl = self.likelihood.evaluate_at(edge)?;
+        // Each visited tree is offered, even though the move is undone.
         self.offer(lnl)?;
         self.likelihood.undo_nni(nni);
+        // Undoing the move restores the topology, not the lengths.
         for (edge, length) in around.into_iter().zip(lengths) {
             self.likelihood.set_length(edge, length);
         }
@@ -254,8 +261,8 @@ impl<R: Runner> Boot<'_, R> {
     }
 }
 
-/// Resolves what branches without length leave open, each way with the same chance: a walk over all
-/// resolutions, by interchanges, has no favourite.
+/// Resolves branches of length 0, all resolutions equally likely: a random walk over them by NNI
+/// moves is uniform.
 fn resolve(tree: &mut Tree, random: &mut Random) {
     let mut void = inner_edges(tree);
     void.retain(|&edge| replicates::is_void(tree, edge));
@@ -274,7 +281,7 @@ fn inner_edges(tree: &Tree) -> Vec<EdgeId> {
     tree.edges_depth_first().into_iter().filter(inner).collect()
 }
 
-/// Those of the branches between inner nodes that are among some branches or beside one.
+/// The branches between inner nodes that are among `branches` or adjacent to one of them.
 fn near(tree: &Tree, branches: &[EdgeId]) -> Vec<EdgeId> {
     let mut inner = inner_edges(tree);
     inner.retain(|&edge| {
@@ -295,22 +302,22 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
 
 /// Trees from which perturbations begin, as many as IQ-TREE's.
 const TOPS_MAX: usize = 5;
-/// Trees by parsimony from which climbs begin, as many as IQ-TREE climbs from.
+/// Parsimony trees from which climbs begin, as many as IQ-TREE climbs from.
 const PARSIMONY_TREES: usize = 20;
 /// Rounds that fit the lengths of such a tree.
 const BEGIN_ROUNDS: usize = 3;
-/// Perturbations between two looks at the supports.
+/// Perturbations between two checks of the supports.
 const ROUNDS: usize = 25;
 /// The fewest perturbations.
 const ROUNDS_MIN: usize = 50;
 /// Steps of the walk over resolutions, for each branch without length.
 const RESOLVE_STEPS: usize = 20;
-/// Correlation of two such looks from which the supports are settled.
+/// Correlation of two such checks from which the supports count as settled.
 const CORRELATION: f64 = 0.99;
 const CLIMBS_MAX: usize = 20;
-/// Least gain in log-likelihood of an interchange.
+/// Least gain in log-likelihood of an NNI move.
 const GAIN: f64 = 0.01;
-/// Gains below which fits of lengths end: within a climb, and of its top.
+/// Gains below which fits of lengths end: within a climb, and at its end.
 const COARSE: f64 = 0.5;
 const FINE: f64 = 0.01;
 

@@ -1,7 +1,7 @@
-//! Bootstrap replicates and the best tree that each was offered.
+//! Bootstrap replicates and the best tree offered to each.
 //!
-//! Must stay true: trees that no replicate keeps are forgotten, so that there are never more than
-//! replicates.
+//! Must stay true: trees that no replicate keeps are dropped, so that there are never more trees
+//! than replicates.
 
 use crate::likelihood::Likelihood;
 use crate::random::Random;
@@ -12,22 +12,22 @@ use std::collections::HashMap;
 pub(super) struct Replicates {
     /// For each pattern a site that has it.
     sites: Vec<usize>,
-    /// Pattern by pattern, how often each replicate drew it.
+    /// For each pattern the number of draws of each replicate.
     weights: Vec<f32>,
     /// For each replicate the best tree.
     best: Vec<Best>,
     trees: Vec<Option<(Tree, usize)>>,
     free: Vec<usize>,
-    /// The first tree's log-likelihoods of the patterns; all sums are of differences to them, which
-    /// single precision is enough for.
+    /// The first tree's log-likelihoods of the patterns; all sums are of differences to them, for
+    /// which single precision is enough.
     first: Vec<f64>,
     sums: Vec<f32>,
-    /// Largest distance behind the best tree of one that some replicate took.
+    /// Largest distance behind the best tree of a tree that a replicate took.
     farthest: f64,
     random: Random,
 }
 
-/// The best tree that a replicate was offered.
+/// The best tree offered to a replicate.
 #[derive(Debug, Clone, Copy)]
 struct Best {
     /// Its log-likelihood above the first tree's.
@@ -49,6 +49,8 @@ impl Replicates {
             let own: Vec<(usize, usize)> = part.patterns().site_patterns().collect();
             let first = sites.len();
             sites.resize(first + part.patterns().len(), 0);
+            // Pattern by pattern, so that a log-likelihood is added to all replicates at once; the
+            // counts are exact in `f32`.
             weights.resize(sites.len() * count, 0.0_f32);
             for &(site, pattern) in &own {
                 sites[first + pattern] = site;
@@ -81,21 +83,24 @@ impl Replicates {
         }
     }
 
-    /// Distance behind the best tree up to which one is worth an offer.
+    /// Distance behind the best tree up to which a tree is offered.
     pub(super) fn reach(&self) -> f64 {
         1.5 * self.farthest + REACH_MIN
     }
 
-    /// Offers a tree that is so far behind the best.
+    /// Offers a tree that is `behind` the best.
     pub(super) fn offer(&mut self, tree: &Tree, sites: &[f64], behind: f64) {
         let count = self.best.len();
         if self.first.is_empty() {
+            // Differences from the first tree are small, so single precision is enough for them.
             self.first
                 .extend(self.sites.iter().map(|&site| sites[site]));
         }
         self.sums.fill(0.0);
         let patterns = self.sites.iter().zip(&self.first);
         for ((&site, first), weights) in patterns.zip(self.weights.chunks(count)) {
+            // Pattern by pattern over all replicates: the inner loop is one vectorised run of
+            // weights.
             let gain = (sites[site] - first) as f32;
             for (sum, &weight) in self.sums.iter_mut().zip(weights) {
                 *sum += gain * weight;
@@ -108,9 +113,10 @@ impl Replicates {
             if sum < before.lnl - TIE {
                 continue;
             }
+            // Sums that differ by less than rounding are ties.
             let better = sum > before.lnl + TIE;
             let equals = if better { 1 } else { before.equals + 1 };
-            // Of several that are equal each is kept with the same chance.
+            // Of several equal trees each is kept with the same chance.
             if !better && self.random.below(equals) > 0 {
                 self.best[replicate].equals = equals;
                 continue;
@@ -173,6 +179,7 @@ impl Replicates {
 fn splits(tree: &Tree) -> Vec<Vec<u64>> {
     let words = tree.taxa().div_ceil(64);
     let mut below: HashMap<HalfId, Vec<u64>> = HashMap::new();
+    // Seen from the first taxon, so that no set contains it.
     let root = tree.back(HalfId(0));
     let mut all = Vec::new();
     for half in tree.post_order(root, |_| true) {
@@ -191,13 +198,13 @@ fn splits(tree: &Tree) -> Vec<Vec<u64>> {
     all
 }
 
-/// True for a branch that says nothing: the least length there is, or next to it.
+/// True for a branch that resolves nothing: of about the least length.
 pub(super) fn is_void(tree: &Tree, edge: EdgeId) -> bool {
     tree.length(edge) <= VOID
 }
 
-/// A number for the splits of branches that say something: trees that resolve the others
-/// differently have the same one.
+/// A hash of the splits of resolved branches: trees that resolve the others differently have the
+/// same one.
 pub(super) fn shape(tree: &Tree) -> u64 {
     tree.topology_of(|edge| !is_void(tree, edge))
 }
@@ -229,5 +236,5 @@ pub(super) fn correlation(a: &HashMap<Vec<u64>, usize>, b: &HashMap<Vec<u64>, us
 const VOID: f64 = 2.0 * LENGTH_MIN;
 /// Log-likelihoods of a replicate that are nearer than this are equal (UFBoot2's 0.5).
 const TIE: f64 = 0.5;
-/// Trees so far behind the best are offered in any case.
+/// Trees within this distance of the best are offered in any case.
 const REACH_MIN: f64 = 20.0;

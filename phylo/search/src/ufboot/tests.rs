@@ -63,7 +63,8 @@ fn supports_say_what_the_sites_say() {
 
 #[test]
 fn a_branch_without_length_supports_no_resolution_more_than_others() {
-    // Nothing says how ab, cd, ef and g join; whatever the search happened to have stays not.
+    // The data do not resolve ab, cd, ef and g; a resolution that the search happened to have must
+    // not stay.
     let names: Vec<String> = ["a", "b", "c", "d", "e", "f", "g"]
         .map(str::to_owned)
         .into();

@@ -53,7 +53,7 @@ fn layers_read_as_the_uppermost_says() {
     }
 }
 
-/// Extents cover the device, and what they call zeros are zeros.
+/// Extents cover the device, and those marked as zeros are zeros.
 fn check_extents(over: &Overlay, expected: &[u8]) {
     let mut at = 0;
     while at < over.size_bytes() {

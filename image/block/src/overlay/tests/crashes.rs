@@ -6,7 +6,8 @@ use super::*;
 use crate::source::{BlockSource, BlockWrites};
 use sidecore_random::split_mix;
 
-/// What each grain may hold after a crash: the flushed version, and those written since.
+/// The contents that each grain may have after a crash: the flushed version, and those written
+/// since.
 struct Model {
     now: Vec<u8>,
     /// For each grain: contents at the last flush, and every content it had since.
@@ -34,7 +35,7 @@ impl Model {
         *self = Self::new(std::mem::take(&mut self.now));
     }
 
-    /// Takes what a crash has left, if it may be so.
+    /// Takes the state after a crash, if it is allowed.
     fn settle(&mut self, found: Vec<u8>, seed: u64) {
         for (number, grain) in found.chunks(GRAIN).enumerate() {
             assert!(
@@ -155,7 +156,7 @@ fn a_crash_within_a_snapshot_loses_nothing() {
             if disk.syncs() - begun >= cut {
                 image = Some(disk.clone());
                 kept = vec![round; 64];
-                // What follows is not durable.
+                // Later writes are not durable.
                 over.write(0, &[200; GRAIN]).unwrap();
                 break 'run;
             }
@@ -218,7 +219,7 @@ fn a_full_disk_fails_the_write_and_nothing_else() {
         }
     }
     assert!((1000..1600).contains(&refused), "{refused}");
-    // What was taken can be made durable without room, and read.
+    // Accepted writes can be made durable without space, and read.
     over.flush().unwrap();
     let check = |over: &Overlay, model: &[u8]| {
         let bytes = contents(over);
@@ -237,7 +238,7 @@ fn a_full_disk_fails_the_write_and_nothing_else() {
             .errno(),
         libc::ENOSPC
     );
-    // Room is made: it goes on.
+    // Room is made: it continues.
     disk.limit(None);
     for (grain, held) in model.iter_mut().enumerate() {
         over.write((grain * GRAIN) as u64, &[9; GRAIN]).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that forgets: what was not synced may be there after a crash, or not, sector by sector.
+//! A disk that loses writes: unsynced bytes may be there after a crash, or not, sector by sector.
 
 use crate::overlay::store::Store;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ pub(super) struct Disk(Arc<Mutex<Contents>>);
 struct Contents {
     /// Sees every write.
     now: Vec<u8>,
-    /// What is there after a crash at the least.
+    /// The bytes that are certainly there after a crash.
     durable: Vec<u8>,
     /// Sectors that were written since the last sync.
     unsynced: std::collections::BTreeSet<usize>,

@@ -1,4 +1,4 @@
-//! Layers on a disk that forgets, against a model; chains; damage.
+//! Layers on a disk that loses unsynced writes, compared with a model; chains; damage.
 
 #![allow(clippy::unwrap_used)] // Helpers fail the test.
 

@@ -193,7 +193,7 @@ fn every_byte_that_is_changed_is_an_error_or_makes_no_difference() {
     assert!(layer(&disk, false, 1 << 20).is_ok());
 }
 
-/// Whoever has no key can still compute checksums, and put back what once was there.
+/// An attacker without a key can still compute checksums, and restore older bytes.
 #[test]
 fn what_is_forged_or_put_back_is_refused() {
     let disk = written(Cipher::fastest());
@@ -225,7 +225,7 @@ fn what_is_forged_or_put_back_is_refused() {
     for key in [Some(&*stranger), None] {
         assert!(Layer::open(Box::new(disk.clone()), key, false, 1 << 20).is_err());
     }
-    // Two grains exchanged, with all that is behind them.
+    // Two grains exchanged, with everything after them.
     let (one, two) = (slot(0), slot(1));
     let mut changed = bytes.clone();
     changed[one..one + SLOT].copy_from_slice(&bytes[two..two + SLOT]);
@@ -311,7 +311,7 @@ fn no_nonce_comes_twice_whatever_is_rewritten_copied_or_torn() {
             let layer = Layer::open(Box::new(watched.clone()), Some(&key), true, 1 << 20);
             let base = Arc::new(MemorySource::new(vec![0; SIZE]));
             let over = Overlay::new(base, vec![layer.unwrap()], true);
-            // The same contents again and again, of which only the nonce differs.
+            // The same contents again and again; only the nonce differs.
             for grain in 0..GRAINS {
                 over.write((grain * GRAIN) as u64, &[7; GRAIN]).unwrap();
             }
@@ -323,7 +323,7 @@ fn no_nonce_comes_twice_whatever_is_rewritten_copied_or_torn() {
             watched.disk.crash(&mut u64::from(round), 128);
         }
         if round % 4 == 0 {
-            // A copy of the file: both go on from the same state.
+            // A copy of the file: both continue from the same state.
             disks.push(Watched {
                 disk: copy_of(&disks[0].disk.bytes()),
                 nonces: Arc::clone(&disks[0].nonces),
@@ -337,7 +337,7 @@ fn no_nonce_comes_twice_whatever_is_rewritten_copied_or_torn() {
 fn a_group_of_a_copy_is_not_taken_for_one_of_the_original() {
     let disk = written(Cipher::fastest());
     let copy = copy_of(&disk.bytes());
-    // Both go on: the next group of each has the same number.
+    // Both continue: the next group of each has the same number.
     for (disk, byte) in [(&disk, 50), (&copy, 60)] {
         let over = overlay(disk, vec![0; SIZE]);
         over.write(0, &grain_of(byte)).unwrap();
@@ -401,7 +401,7 @@ fn clones_have_keys_of_their_own_and_need_the_images() {
         assert_eq!(read(&over, 1).unwrap(), grain_of(byte));
         assert!(!holds(&std::fs::read(path(name)).unwrap(), WORDS));
     }
-    // One in the clear under the same image: anybody could have made it.
+    // An unencrypted overlay of the same image: anyone could have made it.
     let open_one = Identity {
         key: None,
         ..identity.clone()

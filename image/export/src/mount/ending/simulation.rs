@@ -13,7 +13,7 @@ use super::*;
 use sidecore_random::Random;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Place of a write that a program was told is done.
+/// State of a write that was reported to a program as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     /// In the kernel's memory.
@@ -21,7 +21,7 @@ enum Written {
     /// With the server.
     Given,
     Durable,
-    /// Gone, and somebody was told so.
+    /// Lost, and an error was reported.
     Reported,
     /// Gone, without a word.
     Lost,
@@ -32,7 +32,7 @@ struct Server {
     act: Act,
     inbox: VecDeque<Event>,
     is_stopped: bool,
-    /// It cannot make durable what it was given.
+    /// It cannot make its data durable.
     is_failing: bool,
 }
 
@@ -115,7 +115,7 @@ impl World {
         !self.is_cut && self.server.as_ref().is_some_and(|it| !it.is_stopped)
     }
 
-    /// The kernel writes out what it has; true if it could.
+    /// The kernel writes out its dirty data; true if it could.
     fn write_out(&mut self) -> bool {
         if !self.answers() {
             return false;
@@ -135,14 +135,14 @@ impl World {
         self.is_alive && self.write_out() && self.make_durable()
     }
 
-    /// Looks whether anybody still has the superblock.
+    /// Frees the superblock if it has no users left.
     fn let_go(&mut self) {
         let users = self.open_here + self.open_elsewhere + self.held;
         if !self.is_alive || users > 0 || !self.namespaces.is_empty() {
             return;
         }
         if self.server.as_ref().is_some_and(|it| it.is_stopped) && !self.is_cut {
-            // The kernel waits in the unmount until the server goes on.
+            // The kernel waits in the unmount until the server continues.
             self.server.as_mut().unwrap().is_stopped = false;
         }
         self.write_out();
@@ -285,7 +285,7 @@ impl World {
                 }
                 17 => self.disk_full = !self.disk_full && self.random.below(2) == 0,
                 18 => {
-                    // umount(8), which knows nothing of us.
+                    // umount(8), which does not know Sidecore.
                     self.unmount_here();
                 }
                 19 if self.random.below(4) == 0 => self.detach_here(),
@@ -303,8 +303,8 @@ impl World {
         }
     }
 
-    /// `kill -9`: what was not made durable is gone, as from a disk that is pulled, and the next
-    /// command says so.
+    /// `kill -9`: data that was not made durable is lost, as from a disk that is pulled, and the
+    /// next command reports it.
     fn kill(&mut self) {
         self.say("  kill -9");
         self.server = None;
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// All who use it go, the disk has room again, and the server has its time.
+    /// All users of the mount close it, the disk has room again, and the server has its time.
     fn settle(&mut self) {
         self.disk_full = false;
         self.open_here = 0;

@@ -277,7 +277,7 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
             let good = device.good(offset, u64::from(len));
             assert_eq!(errors.is_empty(), good);
             if good || !whole {
-                // Exactly what is damaged is missing, not a byte more.
+                // Exactly the damaged bytes are missing, not a byte more.
                 let missing = u64::from(len) - covered.iter().map(|(a, b)| b - a).sum::<u64>();
                 assert_eq!(missing, device.bad_bytes(offset, end));
             }

@@ -49,7 +49,7 @@ pub fn mutate(seeds: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
     let mut pick = |below: usize| (split_mix(random) % below.max(1) as u64) as usize;
     let mut bytes = seeds[pick(seeds.len())].clone();
     for _ in 0..1 + pick(4) {
-        // The first byte only says how the rest arrives; changes begin behind it.
+        // The first byte only determines how the rest arrives; changes begin after it.
         let at = 1 + pick(bytes.len() - 1);
         match pick(8) {
             0 => bytes[at] ^= 1 << pick(8),

@@ -105,7 +105,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// True when the peer has closed the connection; what it sends before that is dropped.
+/// True when the peer has closed the connection; data that it sends before that are dropped.
 fn is_closed(stream: &mut UnixStream) -> bool {
     let mut rest = [0; 65536];
     loop {
@@ -196,12 +196,12 @@ fn several_connections_with_many_requests_each_get_their_own_bytes() {
     });
 }
 
-/// Serves memory, but lets a read go on only when `gate` says so; counts who is inside.
+/// Serves memory, but lets a read continue only when `gate` says so; counts the reads inside.
 struct Gated {
     inner: MemorySource,
     inside: Mutex<usize>,
     changed: Condvar,
-    /// Reads wait until so many are inside at once.
+    /// Reads wait until this many are inside at once.
     together: usize,
     delivering: AtomicUsize,
     delivered: AtomicUsize,
@@ -305,7 +305,8 @@ fn a_client_that_takes_nothing_holds_no_bytes_of_the_device_and_is_given_up() {
         out.extend(read_request(cookie, 0, 1 << 20));
     }
     stream.write_all(&out).unwrap();
-    // Each has what nobody takes; whether they were there at once is the machine's business.
+    // Each worker has a reply that the client does not receive; they need not be inside at the same
+    // time.
     wait_for("both workers to have been in the device", || {
         *source.inside.lock() >= 2
     });
@@ -317,7 +318,7 @@ fn a_client_that_takes_nothing_holds_no_bytes_of_the_device_and_is_given_up() {
     let mut got = vec![0; 4096];
     other.read_at(8192, &mut got).unwrap();
     assert_eq!(got, bytes(12288)[8192..]);
-    // Both places are taken until the slow client has lost its own.
+    // Both places are occupied until the slow client has lost its own.
     wait_for("the server to give up", || {
         Client::connect(&server.socket(), "").is_ok()
     });
@@ -366,7 +367,7 @@ fn a_client_that_stops_within_a_request_is_given_up() {
             .unwrap();
         assert!(is_closed(stream));
     }
-    // Whoever is quiet between requests stays.
+    // A client that is quiet between requests stays connected.
     std::thread::sleep(Duration::from_millis(700));
     quiet.read_at(0, &mut [0; 512]).unwrap();
 }
@@ -546,7 +547,7 @@ fn silent_clients_keep_nobody_out_and_one_network_not_all_places() {
     assert!(!shakes_hands(&connect()));
     let mut own = Client::connect(&unix.path().join("nbd.sock"), "").unwrap();
     own.read_at(0, &mut [0; 512]).unwrap();
-    // All four are taken: the next is turned away before it has said anything.
+    // All four are occupied: the next client is refused before the handshake begins.
     assert!(is_closed(
         &mut UnixStream::connect(unix.path().join("nbd.sock")).unwrap()
     ));

@@ -1,6 +1,6 @@
 //! Clients that read small and large pieces of an image which does not fit its cache.
 //!
-//! `examples/soak_nbd.rs` does the same for as long as it is told, and says how long reads took.
+//! `examples/soak_nbd.rs` does the same for a given time, and reports how long reads took.
 
 use super::live::Running;
 use crate::nbd::Options;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Bytes of which a frame's half is noise, and an image of them.
+/// Bytes that are noise in half of each frame, and an image of them.
 fn packed(bytes: usize) -> (Vec<u8>, File) {
     let mut random = Random::new(0x5eed);
     let mut raw = vec![0; bytes];
@@ -98,8 +98,8 @@ fn small_and_large_readers_of_a_small_cache_all_get_there() {
         });
     }
     drop(done);
-    // Every reader has a fixed number of reads: if one waits for ever, all others end, and nothing
-    // is heard any more.
+    // Every reader has a fixed number of reads: if one waits for ever, all others end, and no more
+    // results arrive.
     let mut last = [0; 8];
     for _ in 0..8 * READS {
         let heard = reads.recv_timeout(Duration::from_secs(30));

@@ -1,7 +1,7 @@
-//! Deflating frames to LZO1X, at levels 1 to 9.
+//! Compressing frames to LZO1X, at levels 1 to 9.
 //!
-//! Why here: cloop's V4.0 images with compressor 4 are made of these. The level chooses the parser;
-//! all spell with one emitter, so every level's streams inflate alike.
+//! Why here: cloop's V4.0 images with compressor 4 consist of these. The level chooses the parser;
+//! all levels share one emitter, so every level's streams decompress alike.
 //!
 //! Must stay true: the stream for a frame depends on the frame and the level alone; it always ends
 //! in the end marker and is at most [`bound`] bytes. One engine at a time (`&mut self`).
@@ -17,14 +17,14 @@ use crate::codec::{CodecError, CodecId, Deflater};
 pub const LEVEL_MIN: u8 = 1;
 /// The strongest level.
 pub const LEVEL_MAX: u8 = 9;
-/// The level for whoever does not say: nearly as strong as [`LEVEL_MAX`], several times as fast.
+/// The default level: nearly as strong as [`LEVEL_MAX`], several times as fast.
 pub const LEVEL_DEFAULT: u8 = 7;
 
 /// The longest frame in bytes: positions are kept in 32 bits, prices in sixteenths of a byte.
 const FRAME_BYTES_MAX: usize = 1 << 27;
 
-/// Deflates frames, one after another, at one level. Its scratch memory is made once: 64 KiB up to
-/// level 3, about 2 MiB above.
+/// Compresses frames, one after another, at one level. Its scratch memory is allocated once: 64 KiB
+/// up to level 3, about 2 MiB above.
 pub struct Deflate {
     parser: Parser,
 }
@@ -35,7 +35,7 @@ enum Parser {
 }
 
 impl Deflate {
-    /// A deflater at `level`, 1 to 9; a level outside that is brought to the nearest.
+    /// A compressor at `level`, 1 to 9; a level outside that range is clamped.
     #[must_use]
     pub fn new(level: u8) -> Self {
         let level = level.clamp(LEVEL_MIN, LEVEL_MAX);
@@ -74,9 +74,9 @@ impl Deflater for Deflate {
     }
 }
 
-/// The longest stream that a frame of `raw_bytes` can come to: all literals. A match never costs
-/// more than the literals that it stands for, but may cut a run in two, whose second half needs a
-/// length of its own.
+/// The longest possible stream for a frame of `raw_bytes`: all literals. A match never costs more
+/// than the literals that it replaces, but may split a run in two, whose second half needs a length
+/// of its own.
 pub(super) const fn bound(raw_bytes: usize) -> usize {
     raw_bytes + raw_bytes / 16 + 16
 }

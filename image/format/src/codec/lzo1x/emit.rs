@@ -1,12 +1,12 @@
-//! Writes LZO1X instructions: the one place that knows how literals and matches are spelled.
+//! Writes LZO1X instructions: the only place that knows the encoding of literals and matches.
 //!
-//! Why here: both parsers end in it, so that what they may ask for (and the strong one's prices)
-//! can be checked against one text. It picks the shortest spelling; where two are as short, the one
-//! that the fast loop takes without a branch.
+//! Why here: both parsers use it, so that their requests (and the strong one's prices) can be
+//! checked against one text. It picks the shortest encoding; among equally short ones, the one that
+//! the fast loop handles without a branch.
 //!
-//! Must stay true: calls alternate, `literals` before each `copy` and before `end` (an empty slice
-//! where there are none); a length of 2 is asked for only where [`Emitter::after`] allows it. Any
-//! thread.
+//! Must stay true: calls alternate, `literals` before each `copy` and before `end` (with an empty
+//! slice if there are none); a length of 2 is requested only where [`Emitter::after`] allows it.
+//! Any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -23,11 +23,11 @@ pub(super) const REACH_MIDDLE: usize = 0x4000;
 /// Largest distance of any match.
 pub(super) const REACH_FAR: usize = 0xbfff;
 
-/// The longest match that two bytes of stream spell.
+/// The longest match that two bytes of stream can encode.
 pub(super) const LENGTH_SHORT: usize = 8;
-/// The longest match that three bytes spell within [`REACH_MIDDLE`].
+/// The longest match that three bytes can encode within [`REACH_MIDDLE`].
 pub(super) const LENGTH_MIDDLE: usize = 33;
-/// The longest match that three bytes spell beyond it.
+/// The longest match that three bytes can encode beyond it.
 pub(super) const LENGTH_FAR: usize = 9;
 /// The longest literal run whose length its instruction byte holds.
 pub(super) const LENGTH_RUN: usize = 18;
@@ -52,7 +52,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Literals; between two matches, before the first or behind the last.
+    /// Literals between two matches, before the first or after the last.
     pub(super) fn literals(&mut self, bytes: &[u8]) {
         let count = bytes.len();
         self.after = match (self.after, count) {
@@ -73,7 +73,7 @@ impl<'a> Emitter<'a> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A match of `length` bytes that stand `distance` bytes back.
+    /// A match of `length` bytes that lie `distance` bytes back.
     pub(super) fn copy(&mut self, length: usize, distance: usize) {
         debug_assert!(
             distance <= REACH_FAR && length >= 2,
@@ -111,14 +111,15 @@ impl<'a> Emitter<'a> {
         self.out.extend_from_slice(&[0x11, 0, 0]);
     }
 
-    /// An instruction byte with a length, which goes on in further bytes if it is above `all_ones`.
+    /// An instruction byte with a length, which continues in further bytes if it is above
+    /// `all_ones`.
     fn length(&mut self, instruction: u8, length: usize, all_ones: usize) {
         if length <= all_ones {
             self.out.push(instruction | length as u8);
             return;
         }
         let more = length - all_ones;
-        // The last byte holds 1 to 255: a zero would read as 255 and "go on".
+        // The last byte holds 1 to 255: a zero would read as 255 and "continue".
         let zeros = (more - 1) / 255;
         self.out.push(instruction);
         self.out.resize(self.out.len() + zeros, 0);
@@ -156,7 +157,7 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Four bytes at `at`, or what is left with zeros behind.
+/// Four bytes at `at`, padded with zeros at the end.
 #[inline]
 pub(super) fn quad(raw: &[u8], at: usize) -> u32 {
     raw[at..]

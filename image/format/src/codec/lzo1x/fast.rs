@@ -1,20 +1,20 @@
-//! The fast loop: one match and the literals behind it per turn, almost without branches.
+//! The fast loop: one match and the literals after it per turn, almost without branches.
 //!
-//! Why here: what inflating LZO1X costs is mispredicted branches, about two per match in a decoder
-//! that branches on the class of each instruction. Here a table turns all four classes into one
-//! shape, and the literals that follow a match (none, one to three, or a run that is an instruction
-//! of its own) are one copy of sixteen bytes whatever their number. What is left of branches is
-//! nearly always taken the same way.
+//! Why here: the cost of decompressing LZO1X is mispredicted branches, about two per match in a
+//! decoder that branches on the class of each instruction. Here a table maps all four classes to
+//! one shape. The literals that follow a match (none, one to three, or a run with an instruction of
+//! its own) are one copy of sixteen bytes whatever their number. The remaining branches nearly
+//! always go the same way.
 //!
 //! Must stay true: **the margin invariant** (README.md). At the top of a turn at least
 //! [`INPUT_MARGIN`] bytes of the stream and [`OUTPUT_MARGIN`] bytes of the output lie ahead; a turn
-//! without a long length reads and writes no further. Bytes of `out` behind the cursor that leaves
-//! this module are final; those ahead of it are scratch. Whatever is malformed is left, unmoved, to
-//! [`reference::step`](super::reference::step). Any thread.
+//! without a long length reads and writes no further. Bytes of `out` before the cursor that leaves
+//! this module are final; those after it are scratch. Malformed instructions are left, with the
+//! cursor in front of them, to [`reference::step`](super::reference::step). Any thread.
 //!
 //! Source: docs/formats/lzo1x.md; the measurements in README.md.
 
-// A SIMD kernel: copies of fixed width that may run past what was asked for, within the margins
+// A SIMD kernel: copies of fixed width that may run past the requested length, within the margins
 // checked here.
 #![allow(unsafe_code)]
 
@@ -33,12 +33,12 @@ pub(super) const OUTPUT_MARGIN: usize = 32 + 16 + 16;
 /// The longest match that a turn copies without a loop.
 const SHORT_MATCH: usize = 32;
 
-/// Runs turns from `cursor` on, until `target` bytes are final or the next instruction is one for
+/// Runs turns from `cursor` on, until `target` bytes are final or the next instruction needs
 /// [`reference::step`](super::reference::step): near the end of a slice, rare, or malformed.
 #[inline(never)]
 pub(super) fn run(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize) {
-    // Anything but a match is not for this loop: the stream's first byte, and a run after no
-    // literals, which the turn before would have taken.
+    // This loop handles only matches, not the stream's first byte, nor a run after no literals,
+    // which the turn before would have taken.
     let is_match = match cursor.state {
         state::START => false,
         state::NONE => frame.get(cursor.input).is_some_and(|&byte| byte >= 16),
@@ -93,7 +93,7 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
 
         if length > SHORT_MATCH {
             if length != 33 {
-                // The length goes on in the next byte; in more bytes only for matches of hundreds
+                // The length continues in the next byte; in more bytes only for matches of hundreds
                 // of bytes.
                 word >>= 8;
                 let more = word as u8;
@@ -140,13 +140,13 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
             output.add(length)
         };
 
-        // What follows: 0 to 3 literals counted in the match, or for 0 perhaps a run. The key is
-        // the byte after the match, and from bit 16 on the count of literals.
+        // The literals after the match: 0 to 3 counted in the match, or for 0 perhaps a run. The
+        // key is the byte after the match, and from bit 16 on the number of literals.
         let low = word as u32;
         let key = select_unpredictable(is_three, low.rotate_right(24), low.rotate_right(16))
             & 0x0003_00ff;
         if key == 0 {
-            // A run whose length goes on in the next byte, or in more.
+            // A run whose length continues in the next byte, or in more.
             // SAFETY: 6 bytes of the stream's margin at most.
             let more = usize::from(unsafe { at.add(1).read() });
             let count = 18 + more;
@@ -227,7 +227,7 @@ unsafe fn copy_literals(from: *const u8, to: *mut u8, count: usize) {
     }
 }
 
-/// Copies a match that may be long or overlap what it writes.
+/// Copies a match that may be long or overlap its own output.
 ///
 /// # Safety
 /// `distance` is at least 1, that many bytes may be read before `to`, and `length + 31` written
@@ -235,7 +235,7 @@ unsafe fn copy_literals(from: *const u8, to: *mut u8, count: usize) {
 #[inline(always)]
 unsafe fn copy_long(to: *mut u8, mut distance: usize, length: usize) {
     let mut done = 0;
-    // Sixteen bytes copied from nearer than that repeat `distance` good ones; then twice as many
+    // Sixteen bytes copied from a smaller distance repeat `distance` valid ones; then twice as many
     // repeat, and so on.
     while distance < 16 && done < length {
         // SAFETY: `done < length`; all bytes of `to` before `done`, and `distance` before those,
@@ -255,21 +255,21 @@ unsafe fn copy_long(to: *mut u8, mut distance: usize, length: usize) {
     }
 }
 
-/// Added to a length that goes on in the next byte, so that it is told from a short one.
+/// Added to a length that continues in the next byte, to distinguish it from a complete one.
 const EXTENDED: usize = 100;
 
-/// The distance that an end marker has; a match may have it too. Rare enough to leave both to the
-/// slow step.
+/// The distance of an end marker; a match may have it too. Rare enough to leave both to the slow
+/// step.
 const MARKER: usize = 0x4000;
 
-/// Match that a first byte announces. Eight bytes, read field by field: that is cheaper than
-/// taking them apart.
+/// Match that a first byte encodes. Eight bytes, read field by field, which is cheaper than
+/// extracting the fields with shifts.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Shape {
-    /// Which bits of the shifted word are the distance's.
+    /// Bits of the shifted word that hold the distance.
     mask: u32,
-    /// Addend.
+    /// Added to the distance.
     base: u16,
     /// The length; above [`SHORT_MATCH`] it is 33, or [`EXTENDED`] was added.
     length: u8,

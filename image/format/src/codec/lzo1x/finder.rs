@@ -1,23 +1,23 @@
 //! Finds earlier occurrences of the bytes at a position, nearest first, each longer than the one
 //! before.
 //!
-//! Why here: what a match costs in LZO1X grows with its distance, so for every length only its
-//! nearest occurrence matters, and [`optimal`](super::optimal) wants all of them.
+//! Why here: the cost of a match in LZO1X grows with its distance, so for every length only its
+//! nearest occurrence matters, and [`optimal`](super::optimal) needs all of them.
 //!
 //! Must stay true: positions are entered in order, each once; nothing is reported beyond
-//! [`REACH_FAR`] or before the frame's start; a search looks at no more than the level's depth of
+//! [`REACH_FAR`] or before the frame's start; a search examines at most the level's depth of
 //! candidates. One engine at a time.
 //!
 //! Source: hash chains, as in Deutsch's deflate (RFC 1951, section 4).
 
 use super::emit::{REACH_FAR, REACH_MIDDLE, REACH_PAIR, common_length, quad};
 
-/// Positions that the chain remembers: the next power of two above [`REACH_FAR`].
+/// Number of positions in the chain: the next power of two above [`REACH_FAR`].
 const WINDOW: usize = 1 << 16;
 const TRIPLE_BITS: u32 = 15;
 const QUAD_BITS: u32 = 16;
 
-/// The scratch memory of one engine, about 900 KiB. A table holds positions plus one; 0 is none.
+/// The scratch memory of one engine, about 900 KiB. A table holds positions plus one; 0 means none.
 pub(super) struct Finder {
     pairs: Box<[u32]>,
     triples: Box<[u32]>,
@@ -48,7 +48,7 @@ impl Finder {
         }
     }
 
-    /// Forgets the frame before.
+    /// Clears the positions of the previous frame.
     pub(super) fn reset(&mut self) {
         // The chain needs no clearing: it is entered through the tables, and each link is older
         // than the one before.
@@ -57,7 +57,7 @@ impl Finder {
         self.quads.fill(0);
     }
 
-    /// A match of this length or more is good enough to take at once.
+    /// A match of this length or more is taken at once.
     pub(super) const fn nice(&self) -> usize {
         self.nice
     }
@@ -90,7 +90,7 @@ impl Finder {
             if longest >= room || longest >= self.nice {
                 break;
             }
-            // Four bytes that end where a longer match must go on: most candidates fail here.
+            // Four bytes at the end of a possible longer match: most candidates fail here.
             let last = longest.max(3) - 3;
             if quad(raw, before + last) == quad(raw, at + last) {
                 let length = common_length(raw, before, at);
@@ -109,7 +109,7 @@ impl Finder {
         let here = at as u32 + 1;
         let left = raw.len() - at;
         if left < 4 {
-            // The next piece starts with these bytes unentered: too few to matter.
+            // The next piece starts without these bytes: too few to matter.
             return [0; 3];
         }
         let pair = (word & 0xffff) as usize;
@@ -122,7 +122,7 @@ impl Finder {
     }
 }
 
-/// The position that an entry stands for, if it lies before `at` and within `reach`.
+/// The position in an entry, if it lies before `at` and within `reach`.
 fn earlier(entry: u32, at: usize, reach: usize) -> Option<usize> {
     (entry as usize)
         .checked_sub(1)

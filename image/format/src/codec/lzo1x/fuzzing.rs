@@ -1,11 +1,10 @@
-//! Holds the fast inflater to the plain one, for the fuzzer and for the bounded run of
+//! Compares the fast decompressor with the plain one, for the fuzzer and for the bounded run of
 //! `lab/fuzz/src/bin/seeded`.
 //!
-//! Why here: both must see what is private to the codec. Not part of the crate's promises.
+//! Why here: both need the codec's private parts. Not part of the crate's stable interface.
 //!
-//! Must stay true: any difference panics: in the bytes, in how many there are, in the *kind and
-//! place* of the error, at any way of cutting the work into targets; so does a byte written outside
-//! `out`. Any thread.
+//! Must stay true: any difference panics: in the bytes, in their number, in the *kind and place* of
+//! the error, for any sequence of targets; so does a byte written outside `out`. Any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -13,13 +12,13 @@ use super::emit::REACH_FAR;
 use super::{Inflate, deflate, reference};
 use crate::codec::{Deflater, Inflater};
 
-/// Bytes before and behind `out` that must not change.
+/// Bytes before and after `out` that must not change.
 const FENCE: usize = 64;
 const FENCE_BYTE: u8 = 0xa5;
 /// The largest output tried.
 const ROOM_MAX: usize = (1 << 16) + 512;
 
-/// Inflates `data`, of which the first four bytes choose the room and the targets, in both ways.
+/// Decompresses `data` in both ways; its first four bytes choose the output size and the targets.
 ///
 /// # Panics
 /// If the two differ.
@@ -27,7 +26,7 @@ pub fn fuzz_inflate(data: &[u8]) {
     Differ::new().compare(data);
 }
 
-/// The buffers of [`fuzz_inflate`], for whoever calls it often.
+/// The buffers of [`fuzz_inflate`], reused from call to call.
 pub struct Differ {
     plain: Vec<u8>,
     fast: Vec<u8>,
@@ -40,7 +39,7 @@ impl Default for Differ {
 }
 
 impl Differ {
-    /// Buffers for any room that is tried.
+    /// Buffers for all output sizes that are tried.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,7 +48,7 @@ impl Differ {
         }
     }
 
-    /// As [`fuzz_inflate`]; returns whether the stream was good.
+    /// As [`fuzz_inflate`]; returns true if the stream was valid.
     ///
     /// # Panics
     /// If the two differ.
@@ -61,7 +60,7 @@ impl Differ {
         let plain = &mut self.plain[..room];
         let expected = reference::inflate(stream, plain);
 
-        // In one go, then with targets that grow by `pace`, then by much.
+        // In one go, then with targets that grow by `pace`, then by large steps.
         for step in [
             room.max(1),
             1 + usize::from(pace),
@@ -101,11 +100,11 @@ impl Differ {
     }
 }
 
-/// Deflates `raw` at `level`, checks the stream's bound, and inflates it again; leaves the stream
-/// in `stream`.
+/// Compresses `raw` at `level`, checks the stream's bound, and decompresses it again; leaves the
+/// stream in `stream`.
 ///
 /// # Panics
-/// If what comes back is not `raw`, or the stream is longer than the bound.
+/// If the result is not `raw`, or the stream is longer than the bound.
 pub fn round_trip(deflate: &mut dyn Deflater, raw: &[u8], stream: &mut Vec<u8>) {
     deflate
         .deflate(raw, stream)
@@ -145,8 +144,8 @@ impl Random {
     }
 }
 
-/// A stream of random instructions of every class with the output length that it has, good but for
-/// what `lies`: one in so many distances reaches back too far.
+/// A stream of random instructions of every class, and its output length. All are valid, except
+/// that one in `lies` distances reaches back too far.
 pub fn random_stream(random: &mut Random, output_max: usize, lies: usize) -> (Vec<u8>, usize) {
     let mut stream = Vec::new();
     let mut output = 1 + random.below(300);
@@ -229,7 +228,7 @@ fn put_random(random: &mut Random, stream: &mut Vec<u8>, count: usize) {
 fn put_length(stream: &mut Vec<u8>, instruction: u8, length: usize, all_ones: usize) {
     match length {
         1.. if length <= all_ones => stream.push(instruction | length as u8),
-        // A length of 0 has no spelling; take the shortest there is.
+        // A length of 0 has no encoding; use the shortest.
         0 => stream.push(instruction | 1),
         _ => {
             stream.push(instruction);

@@ -1,28 +1,29 @@
 //! Levels 1 to 3: one pass, one candidate per position, and longer strides where nothing repeats.
 //!
-//! Why here: packing a large image must keep up with a disk. As LZO1X-1 does, it hashes four bytes
-//! and takes what it finds; besides, it extends matches backwards and enters a position inside each
-//! match, which is where it compresses better.
+//! Why here: packing a large image must keep up with a disk. Like LZO1X-1, it hashes four bytes and
+//! takes the match that it finds. In addition, it extends matches backwards and enters a position
+//! inside each match, which improves its compression.
 //!
-//! Must stay true: one stride is at most [`STRIDE_MAX`], so that data which starts to repeat is
+//! Must stay true: one stride is at most [`STRIDE_MAX`], so that data that start to repeat are
 //! noticed; the table is cleared for each frame, so that a frame's bytes depend on nothing before
 //! it. One engine at a time.
 //!
-//! Source: the idea of LZO1X-1 as its documentation tells it; multiplicative hashing after Knuth.
+//! Source: the idea of LZO1X-1 as described in its documentation; multiplicative hashing after
+//! Knuth.
 
 use super::emit::{Emitter, REACH_FAR, common_length, quad};
 
 const TABLE_BITS: u32 = 14;
 const STRIDE_MAX: usize = 64;
-/// Positions at a frame's end where no match starts, so that four bytes can always be read.
+/// Positions at a frame's end at which no match starts, so that four bytes can always be read.
 const TAIL: usize = 4;
 
-/// The scratch memory of one engine: where four bytes with a hash were last seen, plus one.
+/// The scratch memory of one engine: by hash, the last position of four bytes with it, plus one.
 pub(super) struct Greedy {
     table: Box<[u32]>,
     /// Binary logarithm of the literals after which the stride grows by one.
     patience: u32,
-    /// Look one position further before taking a match.
+    /// Searches one position further before taking a match.
     lazy: bool,
 }
 
@@ -39,8 +40,8 @@ impl Greedy {
         }
     }
 
-    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be
-    /// written.
+    /// Encodes `raw` without the end marker; returns the position of the literals that are still to
+    /// be written.
     pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
         self.table.fill(0);
         let end = raw.len().saturating_sub(TAIL);
@@ -58,7 +59,7 @@ impl Greedy {
             {
                 (found, start) = (next, at + 1);
             }
-            // What stands before both may be equal too.
+            // The bytes before both may be equal too.
             let mut from = start - found.distance;
             while start > anchor && from > 0 && raw[start - 1] == raw[from - 1] {
                 start -= 1;
@@ -86,12 +87,12 @@ impl Greedy {
         Some(Found { length, distance })
     }
 
-    /// Notes that `at` holds its four bytes; returns who held them, or others with the same hash,
-    /// before.
+    /// Records that `at` holds its four bytes; returns the last position that held them, or others
+    /// with the same hash.
     fn enter(&mut self, raw: &[u8], at: usize) -> Option<usize> {
         let slot = quad(raw, at).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
         let before = std::mem::replace(&mut self.table[slot as usize], at as u32 + 1);
-        // The lazy look ahead may have entered a position already.
+        // The lazy search may have entered a position already.
         (before as usize)
             .checked_sub(1)
             .filter(|&before| before < at)

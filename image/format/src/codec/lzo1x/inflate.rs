@@ -1,7 +1,7 @@
-//! Inflating LZO1X frames: the fast loop where there is room, the plain step where there is not.
+//! Decompressing LZO1X frames: the fast loop while the margins allow it, otherwise the plain step.
 //!
-//! Why here: [`Inflate`] is what the device's engines hold. It can stop at any target and go on
-//! later, which is what inflating a frame only as far as a read needs is made of.
+//! Why here: the device's engines hold an [`Inflate`]. It can stop at any target and continue
+//! later, so that a frame is decompressed only as far as a read needs.
 //!
 //! Must stay true: the state between two calls is a `Cursor` (two positions and the literals just
 //! copied) and nothing else; bytes reported as final are never written again. Time is linear: every
@@ -13,7 +13,7 @@ use super::fast;
 use super::reference::{self, Cursor, Lzo1xError, Step};
 use crate::codec::{CodecError, CodecId, Inflater};
 
-/// Inflates LZO1X streams, one after another. Holds no memory but its position.
+/// Decompresses LZO1X streams, one after another. Its only state is its position.
 #[derive(Debug)]
 pub struct Inflate {
     cursor: Cursor,
@@ -21,7 +21,7 @@ pub struct Inflate {
 }
 
 impl Inflate {
-    /// One that stands at the start of a frame.
+    /// A decompressor at the start of a frame.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -30,19 +30,19 @@ impl Inflate {
         }
     }
 
-    /// As [`Inflater::advance`], with the error in full, and without asking that the stream fill
-    /// `out`: returns how many bytes are final, and [`Self::has_ended`] then tells whether the end
-    /// marker was met.
+    /// As [`Inflater::advance`], but with the error in full, and the stream need not fill `out`:
+    /// returns how many bytes are final. [`Self::has_ended`] then returns true if the end marker
+    /// was read.
     ///
     /// # Errors
-    /// The first thing wrong with the stream.
+    /// The first fault of the stream.
     pub fn try_advance(
         &mut self,
         frame: &[u8],
         out: &mut [u8],
         target: usize,
     ) -> Result<usize, Lzo1xError> {
-        // A full output is not the end: the marker must follow, and nothing behind it.
+        // A full output is not the end: the marker must follow, and nothing after it.
         while !self.ended && (self.cursor.output < target || self.cursor.output >= out.len()) {
             fast::run(frame, out, &mut self.cursor, target);
             if self.cursor.output < target || self.cursor.output >= out.len() {
@@ -58,7 +58,7 @@ impl Inflate {
         self.cursor.output
     }
 
-    /// True when the end marker was met.
+    /// True when the end marker was read.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended

@@ -1,20 +1,20 @@
-//! LZO1X, written by us: inflating at several times the usual speed, deflating from fast to strong.
+//! LZO1X, our own: decompression at several times the usual speed, compression from fast to strong.
 //!
 //! Why here: the images of 2007 held miniLZO blocks, and cloop's V4.0 with compressor 4 still does.
-//! The only well-kept library is GPL, which this crate cannot link.
+//! The only well-maintained library is GPL, which this crate cannot link.
 //!
-//! - [`Inflate`]: the codec's [`Inflater`](super::Inflater): `fast` where there is room,
-//!   `reference` elsewhere.
+//! - [`Inflate`]: the codec's [`Inflater`](super::Inflater): `fast` while the margins allow it,
+//!   otherwise `reference`.
 //! - [`Deflate`]: the codec's [`Deflater`](super::Deflater), levels 1 to 9: `greedy` up to 3,
 //!   `optimal` above.
-//! - `emit`: the one place that turns literals and matches into instruction bytes.
+//! - `emit`: the only place that turns literals and matches into instruction bytes.
 //!
-//! Must stay true: whatever the bytes, inflating neither panics nor leaves its slices; every stream
-//! made here is accepted by liblzo2's `lzo1x_decompress_safe`, with the same bytes. `unsafe` is in
-//! `fast` alone.
+//! Must stay true: whatever the bytes, decompression neither panics nor leaves its slices; every
+//! stream made here is accepted by liblzo2's `lzo1x_decompress_safe`, with the same bytes. `unsafe`
+//! is in `fast` alone.
 //!
 //! Source: docs/formats/lzo1x.md (its own sources: Linux's Documentation/staging/lzo.rst, and
-//! liblzo2 2.10 as a program to compare with). `README.md` beside this file explains the fast loop
+//! liblzo2 2.10 as a program to compare with). `README.md` in this folder explains the fast loop
 //! and its margins. Any thread; no state is shared.
 
 mod deflate;

@@ -1,14 +1,14 @@
-//! Levels 4 to 9: prices every way to spell a frame that the finder's matches allow, and takes the
-//! cheapest.
+//! Levels 4 to 9: computes the price of every encoding of a frame that the finder's matches allow,
+//! and takes the cheapest.
 //!
-//! Why here: an image is packed once and read often. LZO1X prices are whole bytes and depend on how
-//! many literals stand before a match, so a parse over positions *and* that count beats a parse
+//! Why here: an image is packed once and read often. LZO1X prices are whole bytes and depend on the
+//! number of literals before a match, so a parse over positions *and* that number beats a parse
 //! that only looks a few bytes ahead.
 //!
 //! Must stay true: prices agree with `emit` (a wrong price costs bytes, never correctness). Work is
-//! bounded by the level's depth per position; a match of [`Finder`]'s nice length is taken unseen,
-//! which keeps runs linear. The scratch memory does not grow with the frame: it is parsed in pieces
-//! of [`PIECE`] bytes. One engine at a time.
+//! bounded by the level's depth per position; a match of [`Finder`]'s nice length is taken without
+//! a further search, which keeps runs linear. The scratch memory does not grow with the frame: it
+//! is parsed in pieces of [`PIECE`] bytes. One engine at a time.
 //!
 //! Source: shortest path over (position, state), as optimal parsers since Storer and Szymanski
 //! (1982) do.
@@ -21,15 +21,15 @@ use super::finder::Finder;
 
 /// Bytes priced in one go.
 const PIECE: usize = 32 << 10;
-/// The price of a byte. Each match costs one more, so that among equals the parse of fewer turns
+/// The price of a byte. Each match costs one more, so that of equal parses the one with fewer turns
 /// wins.
 const BYTE: u32 = 16;
-/// A price that nothing reaches.
+/// A price that no encoding reaches.
 const NEVER: u32 = u32::MAX / 2;
 /// Matches longer than this are tried at full length only.
 const EVERY_LENGTH_MAX: usize = 40;
 
-/// The states of a position: so many literals since the last match, 4 standing for a run.
+/// The states of a position: the number of literals since the last match, 4 standing for a run.
 const STATES: usize = 5;
 const RUN: usize = 4;
 
@@ -45,13 +45,13 @@ pub(super) struct Optimal {
 #[derive(Clone, Copy)]
 struct Node {
     price: [u32; STATES],
-    /// Literals in the run that state 4 stands for.
+    /// Literals in the run of state 4.
     run: u32,
-    /// The match by which state 0 was reached, and the state that it left from.
+    /// The match by which state 0 was reached, and the state before it.
     length: u32,
     distance: u16,
     from: u8,
-    /// True when state 4 goes on with a run, instead of making one of three literals.
+    /// True when state 4 continues a run, instead of turning three literals into one.
     runs_on: bool,
 }
 
@@ -82,12 +82,12 @@ impl Optimal {
         }
     }
 
-    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be
-    /// written.
+    /// Encodes `raw` without the end marker; returns the position of the literals that are still to
+    /// be written.
     pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
         self.finder.reset();
         let (mut anchor, mut start) = (0, 0);
-        // A frame starts as if after a match: its first literals are counted for one byte as well.
+        // A frame starts as if after a match: the length of its first literals also costs one byte.
         let (mut state, mut run) = (0, 0);
         while start < raw.len() {
             let end = raw.len().min(start + PIECE);
@@ -107,8 +107,8 @@ impl Optimal {
         anchor
     }
 
-    /// Prices every position from `start` to the end of `raw`. No match reaches beyond it: the next
-    /// piece starts there.
+    /// Computes the prices of all positions from `start` to the end of `raw`. No match reaches
+    /// beyond the end: the next piece starts there.
     fn price(&mut self, raw: &[u8], start: usize) {
         let count = raw.len() - start;
         let mut index = 0;
@@ -163,8 +163,8 @@ impl Optimal {
         }
     }
 
-    /// Follows the cheapest path back from the end, leaving its matches, last first, in `path`.
-    /// Returns the state at the end and the length of the run that it stands for.
+    /// Follows the cheapest path back from the end, and stores its matches, last first, in `path`.
+    /// Returns the state at the end and the length of its run.
     fn trace(&mut self, end: usize) -> (usize, u32) {
         let (last, _) = least(&self.nodes[end].price, 0);
         let (mut at, mut state) = (end, last);
@@ -195,7 +195,7 @@ impl Optimal {
     }
 }
 
-/// Arrives at the next position by one literal more, from each state.
+/// Reaches the next position by one more literal, from each state.
 fn literal(node: &Node, next: &mut Node) {
     for state in 0..RUN - 1 {
         next.price[state + 1] = node.price[state] + BYTE;
@@ -224,7 +224,7 @@ fn least(prices: &[u32], first: usize) -> (usize, u32) {
     best
 }
 
-/// Cost of a match of three or more bytes, whatever stands before it.
+/// Cost of a match of three or more bytes, independent of what precedes it.
 fn match_price(length: usize, distance: usize) -> u32 {
     if length <= LENGTH_SHORT && distance <= REACH_SHORT {
         return 2 * BYTE + 1;
@@ -238,7 +238,7 @@ fn match_price(length: usize, distance: usize) -> u32 {
     (3 + more) * BYTE + 1
 }
 
-/// Arrives `length` bytes on by a match, if that is cheaper than what is known.
+/// Reaches the position `length` bytes further by a match, if that is cheaper than the known price.
 fn relax(
     nodes: &mut [Node],
     index: usize,

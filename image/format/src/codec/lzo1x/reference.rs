@@ -1,10 +1,11 @@
 //! LZO1X, one instruction at a time, in safe code.
 //!
-//! Why here: it is the plain statement of what the format means. The tests and the fuzzer hold the
-//! fast loop to it, and the fast loop leaves to it whatever is rare or too near the end of a slice.
+//! Why here: it is the plain definition of the format. The tests and the fuzzer compare the fast
+//! loop with it, and the fast loop leaves rare instructions and those near the end of a slice to
+//! it.
 //!
-//! Must stay true: a [`Cursor`] only moves past an instruction that was carried out whole, so after
-//! an error it still stands on the culprit; every index is checked. Any thread.
+//! Must stay true: a [`Cursor`] only moves past an instruction that was executed completely, so
+//! after an error it still points to the faulty one; every index is checked. Any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -18,14 +19,14 @@ pub enum Lzo1xError {
         /// Offset of the instruction.
         at: usize,
     },
-    /// The stream wants to write beyond the room given.
+    /// The stream's output exceeds the given space.
     #[error("the instruction at byte {at} writes up to byte {needed} of an output of {room} bytes")]
     OutputOverrun {
         /// Offset of the instruction.
         at: usize,
         /// End of its output, in bytes from the frame's start.
         needed: usize,
-        /// The most there may be.
+        /// Size of the output space.
         room: usize,
     },
     /// A match reaches back before the first byte of the output.
@@ -50,7 +51,7 @@ pub enum Lzo1xError {
 
 impl Lzo1xError {
     /// The same in fixed words, for [`CodecError`](crate::codec::CodecError), which holds no
-    /// figures.
+    /// numbers.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::InputOverrun { .. } => {
@@ -71,15 +72,15 @@ pub(super) mod state {
     pub(in super::super) const NONE: u8 = 0;
     /// A literal run (four or more): a match of three bytes.
     pub(in super::super) const RUN: u8 = 4;
-    /// Nothing was read yet: the first byte has rules of its own.
+    /// Nothing was read yet: the first byte has its own rules.
     pub(in super::super) const START: u8 = 5;
-    // 1, 2 and 3 stand for themselves: so many literals after a match, then a match of two bytes.
+    // 1, 2 and 3 are counts: that many literals after a match, then a match of two bytes.
 }
 
-/// Position of inflating, always between two instructions.
+/// Position of the decompressor, always between two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// Bytes of the stream that were used.
+    /// Bytes of the stream that were consumed.
     pub(super) input: usize,
     /// Bytes of the output that are final.
     pub(super) output: usize,
@@ -100,21 +101,21 @@ impl Cursor {
 pub(super) enum Step {
     /// An instruction; more follow.
     More,
-    /// The end marker, and nothing behind it.
+    /// The end marker, with nothing after it.
     End,
 }
 
-/// Inflates a whole stream; returns how many bytes of `out` it filled.
+/// Decompresses a whole stream; returns how many bytes of `out` it filled.
 ///
 /// # Errors
-/// The first thing wrong with the stream. `out` is then unspecified.
+/// The first fault of the stream. `out` is then unspecified.
 pub(super) fn inflate(frame: &[u8], out: &mut [u8]) -> Result<usize, Lzo1xError> {
     let mut cursor = Cursor::START;
     while step(frame, out, &mut cursor)? == Step::More {}
     Ok(cursor.output)
 }
 
-/// Carries out the instruction under the cursor, trailing literals included.
+/// Executes the instruction under the cursor, trailing literals included.
 ///
 /// # Errors
 /// As [`inflate`]; the cursor has then not moved.
@@ -192,7 +193,7 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
     Ok(Step::More)
 }
 
-/// Takes bytes off the stream.
+/// Takes bytes from the stream.
 struct Reader<'a> {
     frame: &'a [u8],
     start: usize,
@@ -218,8 +219,8 @@ impl<'a> Reader<'a> {
             .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A length whose field in the instruction is `field`; a field of 0 means that it goes on in
-    /// further bytes, each zero byte standing for 255. Cannot overflow: a stream of `isize::MAX`
+    /// A length whose field in the instruction is `field`. A field of 0 means that it continues in
+    /// further bytes, where each zero byte counts 255. Cannot overflow: a stream of `isize::MAX`
     /// zeros is too long to exist in memory.
     fn length(&mut self, field: u8, all_ones: usize) -> Result<usize, Lzo1xError> {
         if field != 0 {
@@ -235,7 +236,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts bytes into the output.
+/// Writes bytes to the output.
 struct Writer<'a> {
     out: &'a mut [u8],
     start: usize,
@@ -272,7 +273,7 @@ impl Writer<'_> {
         }
         let end = self.end(length)?;
         let from = self.at - distance;
-        // A match may overlap what it writes: what stands from `from` on repeats, so each turn can
+        // A match may overlap its own output: the bytes from `from` on repeat, so each turn can
         // copy twice as much.
         while self.at < end {
             let count = (end - self.at).min(self.at - from);

@@ -1,4 +1,4 @@
-//! Files that change between the look at their names and the reading of their contents.
+//! Files that change between the reading of their names and the reading of their contents.
 
 use super::*;
 use std::fs::{self, OpenOptions};
@@ -72,7 +72,7 @@ fn another_file_in_its_place_is_not_read() {
         read(&path, &before),
         Err(InnerError::Changed { .. })
     ));
-    // Nor what a link leads to, nor a pipe, which would be waited for.
+    // Neither the target of a link nor a pipe is read; a pipe would block.
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
     let error = read(&path, &before).unwrap_err();

@@ -42,7 +42,7 @@ fn a_deep_tree_takes_few_descriptors() {
     let depth = 300;
     let mut here = Folder::open(root.path()).unwrap();
     for _ in 0..depth {
-        // On both sides of the way down, so that each directory is come back to.
+        // On both sides of the path down, so that the walk returns to each directory.
         for name in ["long name of a directory", "a", "z"] {
             rustix::fs::mkdirat(&here, name, Mode::RWXU).unwrap();
         }

@@ -1,9 +1,9 @@
-//! Variables, files, commands and requests of this process, for the finding of keys.
+//! Environment variables, files, commands and requests of this process, for the credentials lookup.
 //!
-//! Why here: the library that knows the places of keys does nothing of this itself, and is written
-//! for callers that poll; here every answer is ready at the first poll, since each call blocks.
-//! Must stay true: no call blocks for longer than [`ANSWER_MAX`], but for a command of the user's
-//! own; no error has a header, a body or a query in it.
+//! Why here: the library that implements the lookup does no I/O itself, and is written for callers
+//! that poll. Here every result is ready at the first poll, since each call blocks.
+//! Must stay true: no call blocks for longer than [`ANSWER_MAX`], except for a command that the
+//! user configured; no error contains a header, a body or a query.
 
 use super::{Fault, Resolver};
 use bytes::Bytes;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The process's own.
+/// The context of this process.
 pub(super) fn context(client: &Client) -> std::result::Result<Context, Fault> {
     let near = Client::builder()
-        // Whoever has keys on a machine or in its task's neighbour is not behind a proxy.
+        // A metadata service on the machine or next to its task is not reached through a proxy.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .dns_resolver(Arc::new(Resolver))
@@ -36,7 +36,7 @@ pub(super) fn context(client: &Client) -> std::result::Result<Context, Fault> {
         .with_http_send(Requests { near, far }))
 }
 
-/// Runs a future of the library to its end.
+/// Runs a future of the library to completion.
 pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = std::task::Context::from_waker(Waker::noop());
@@ -44,7 +44,7 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return value;
         }
-        // Not seen: nothing that is waited for here is anybody else's to finish.
+        // Not expected: no future that is awaited here depends on another thread.
         std::thread::yield_now();
     }
 }
@@ -80,7 +80,7 @@ impl CommandExecute for Commands {
     }
 }
 
-/// Plain HTTP is spoken with services of the machine alone.
+/// Plain HTTP is used only with services of the machine.
 #[derive(Debug)]
 struct Requests {
     near: Client,
@@ -112,9 +112,10 @@ impl HttpSend for Requests {
     }
 }
 
-/// Time to reach a service of the machine: where there is none, nobody may answer at all.
+/// Time limit to connect to a metadata service: on a machine without one, packets may get no
+/// answer.
 const NEAR_CONNECT_MAX: Duration = Duration::from_secs(1);
-/// Time for a whole answer.
+/// Time limit for a whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Longer answers are cut off, and make no sense then.
+/// Longer answers are cut off, and then fail to parse.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;

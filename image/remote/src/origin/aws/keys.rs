@@ -1,14 +1,14 @@
-//! The keys of the moment: found where other tools find them, and found again before they expire
-//! and when the store refuses them.
+//! The current access keys: looked up where other tools find them, and again before they expire and
+//! when the store refuses them.
 //!
-//! The places in their order: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`; a
-//! web identity (`AWS_ROLE_ARN`, `AWS_WEB_IDENTITY_TOKEN_FILE`); the profile's keys, sign-on or
+//! Sources in order: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`; a web
+//! identity (`AWS_ROLE_ARN`, `AWS_WEB_IDENTITY_TOKEN_FILE`); the profile's keys, sign-on or
 //! `credential_process`; a container's service (`AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or
-//! `_FULL_URI`); the instance's role. The last one is asked only once the store has refused a
-//! request without keys: elsewhere nobody answers, and public buckets need none.
+//! `_FULL_URI`); the instance's role. The last one is queried only after the store has refused a
+//! request without keys: other machines have no such service, and public buckets need no keys.
 //!
-//! Must stay true: keys that can still be used are used while no other ones are to be had; a place
-//! that fails is asked again at most once in [`AGAIN_AFTER`].
+//! Must stay true: valid keys stay in use while no newer ones are available; a source that fails is
+//! queried again at most once in [`AGAIN_AFTER`].
 
 use super::Fault;
 use super::host::wait;
@@ -24,24 +24,25 @@ use std::time::{Duration, Instant};
 
 type Place = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
 
-/// Keys and their places.
+/// Keys and their sources.
 pub(super) struct Keys {
     context: Context,
     places: Vec<(&'static str, Place)>,
-    /// Also held while places are asked: whoever needs keys meanwhile waits for the answer.
+    /// Also held while sources are queried: other threads that need keys meanwhile wait for the
+    /// result.
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
     keys: Option<Credential>,
-    /// The places have been asked; without keys there are none.
+    /// True if the sources have been queried; without keys there are none.
     is_looked_for: bool,
-    /// Places that are asked: all but the last, or all.
+    /// Sources that are queried: all but the last, or all.
     with_instance: bool,
-    /// The reason for which a place had none.
+    /// The reason why a source had no keys.
     lacks: Option<String>,
-    /// Not before then is asked again, for expiring keys and for refused ones.
+    /// Earliest time of the next query, for expiring keys and for refused ones.
     again: Option<Instant>,
     refused: Option<Instant>,
 }
@@ -77,10 +78,10 @@ impl Keys {
         &self.context
     }
 
-    /// Keys that are good for a while; `None` where there are none. Blocks while places are asked.
+    /// Keys that are valid for a while; `None` if there are none. Blocks while sources are queried.
     ///
     /// # Errors
-    /// [`Fault::Passing`]: those that were known have expired, and there are no other ones.
+    /// [`Fault::Passing`]: the known keys have expired, and there are no others.
     pub(super) fn current(&self) -> Result<Option<Credential>, Fault> {
         let mut known = self.known.lock();
         let has_them = known.keys.as_ref().map(SigningCredential::is_valid);
@@ -95,7 +96,7 @@ impl Keys {
                 known.keys = found;
             }
         }
-        // Those that are about to expire are good enough until they have.
+        // Keys that are about to expire are used until they have.
         let until = Timestamp::now() + REQUEST_MAX;
         match &known.keys {
             Some(keys) if !keys.is_valid_at(until) => Err(Fault::Passing(format!(
@@ -109,7 +110,7 @@ impl Keys {
         }
     }
 
-    /// Looks for other keys than those that were refused; true where there are some.
+    /// Looks for keys other than the refused ones; true if there are some.
     pub(super) fn renew(&self, refused: Option<&Credential>) -> bool {
         let mut known = self.known.lock();
         let same = |keys: Option<&Credential>| match (keys, refused) {
@@ -122,7 +123,7 @@ impl Keys {
             _ => false,
         };
         if !same(known.keys.as_ref()) {
-            // Somebody else has found them meanwhile.
+            // Another thread has found new keys meanwhile.
             return true;
         }
         if known.refused.is_some_and(|at| at.elapsed() < AGAIN_AFTER) {
@@ -138,13 +139,13 @@ impl Keys {
         true
     }
 
-    /// The reason for which there are no keys, where a place failed.
+    /// The reason for the lack of keys, if a source failed.
     pub(super) fn lacks(&self) -> Option<String> {
         let known = self.known.lock();
         known.lacks.clone().filter(|_| known.keys.is_none())
     }
 
-    /// Asks the places in their order.
+    /// Queries the sources in order.
     fn look(&self, known: &mut Known) -> Option<Credential> {
         let mut why = None;
         let last = self.places.len() - usize::from(!known.with_instance);
@@ -154,14 +155,14 @@ impl Keys {
                     known.lacks = None;
                     return Some(keys);
                 }
-                // Variables may be set to nothing.
+                // Variables may be set to the empty string.
                 Ok(Some(keys)) if !keys.secret_access_key.is_empty() => {
                     why.get_or_insert_with(|| format!("{name}: its keys have expired"));
                 }
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!("no keys by {name}: {error}");
-                    // The first is what the user meant.
+                    // The first failure is from the source that the user meant.
                     why.get_or_insert_with(|| format!("{name}: {error}"));
                 }
             }
@@ -171,7 +172,7 @@ impl Keys {
     }
 }
 
-/// Time between two questions to places that had nothing.
+/// Time between two queries of sources that had no keys.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Time for which keys must be good when a request is signed.
+/// Time for which keys must be valid when a request is signed.
 const REQUEST_MAX: Duration = Duration::from_secs(10);

@@ -1,9 +1,10 @@
-//! An object of an S3 store: its URL, and its requests with a signature by the keys of the moment.
+//! An object of an S3 store: its URL, and its requests, signed with the current keys.
 //!
-//! Read are `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION` or `AWS_DEFAULT_REGION`, and
-//! of the profile `AWS_PROFILE` (or `default`) in `~/.aws/credentials` and `~/.aws/config` (or the
-//! files that `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name) what is not among them.
-//! Keys are found by [`keys`]. Without any a request goes unsigned, which public buckets answer.
+//! Settings come from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` and `AWS_REGION` or
+//! `AWS_DEFAULT_REGION`. Those that are not set come from the profile `AWS_PROFILE` (or `default`)
+//! in `~/.aws/credentials` and `~/.aws/config` (or the files that `AWS_SHARED_CREDENTIALS_FILE` and
+//! `AWS_CONFIG_FILE` name). [`keys`] finds the keys. Without keys a request is not signed, which
+//! public buckets accept.
 //! Must stay true: secrets are neither printed nor logged.
 //! Source: AWS, "Authenticating Requests: Using the Authorization Header (AWS Signature Version
 //! 4)".
@@ -22,7 +23,7 @@ use reqwest::blocking::Client;
 use reqwest::header::{HeaderMap, RANGE};
 use std::collections::HashMap;
 
-/// An object.
+/// An object of a store.
 pub(super) struct Object {
     url: Url,
     signer: RequestSigner,
@@ -30,8 +31,8 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// The object `key` of `bucket`, in the store that the environment names. `client` asks for
-    /// keys where a service gives them.
+    /// The object `key` of `bucket`, in the store that the environment names. `client` requests
+    /// keys from services that give them.
     pub(super) fn from_environment(
         client: &Client,
         bucket: &str,
@@ -73,7 +74,7 @@ impl Object {
         let path = utf8_percent_encode(key, RESERVED);
         let url = match endpoint {
             Some(endpoint) => format!("{}/{bucket}/{path}", endpoint.trim_end_matches('/')),
-            // A certificate for `*.s3...` does not cover a name with dots.
+            // A certificate for `*.s3...` does not cover a bucket name with dots.
             None if bucket.contains('.') => {
                 format!("https://s3.{region}.amazonaws.com/{bucket}/{path}")
             }
@@ -94,7 +95,7 @@ impl Object {
         &self.url
     }
 
-    /// The keys of the moment, and the headers of a request for a range, signed by them now.
+    /// The current keys, and the headers of a request for a range, signed with them now.
     pub(super) fn headers(&self, range: &str) -> Result<(Option<Credential>, HeaderMap), Fault> {
         let keys = self.keys.current()?;
         let unsigned = |error: &dyn std::fmt::Display| {
@@ -111,12 +112,12 @@ impl Object {
         Ok((keys, head.headers))
     }
 
-    /// Looks for other keys than those that the store has just refused; true where there are some.
+    /// Looks for keys other than those that the store has just refused; true if there are some.
     pub(super) fn renew(&self, refused: Option<&Credential>) -> bool {
         self.keys.renew(refused)
     }
 
-    /// The reason for which there are no keys, where one of their places failed.
+    /// The reason for the lack of keys, if one of their sources failed.
     pub(super) fn lacks(&self) -> Option<String> {
         self.keys.lacks()
     }
@@ -151,7 +152,7 @@ fn profile_of(context: &Context, name: &str) -> HashMap<String, String> {
     found
 }
 
-/// Bytes of a key that S3 wants encoded: all but the unreserved ones and the slash.
+/// Bytes of a key that S3 requires to be encoded: all but the unreserved ones and the slash.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -1,7 +1,7 @@
 use super::*;
 use reqsign_core::{FileRead, Result as Found, StaticEnv};
 
-/// The files of a home.
+/// The files of a home directory.
 #[derive(Debug)]
 struct Home;
 

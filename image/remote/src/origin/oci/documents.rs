@@ -1,9 +1,9 @@
 //! A registry's documents: manifests, indexes, and the answers of its token service.
 //!
-//! Must stay true: no document has an effect before its digest was compared; a layer's digest is
-//! 64 hexadecimal digits before it becomes part of a URL; a token is one word of ASCII before it
-//! becomes part of a header. Documents take memory in proportion to their bytes, which are bounded
-//! by [`MANIFEST_BYTES_MAX`] and [`TOKEN_BYTES_MAX`]. Pure.
+//! Must stay true: no document has an effect before its digest was verified; a layer's digest is
+//! checked to be 64 hexadecimal digits before it becomes part of a URL; a token is checked to be
+//! one word of ASCII before it becomes part of a header. Documents take memory in proportion to
+//! their bytes, which are bounded by [`MANIFEST_BYTES_MAX`] and [`TOKEN_BYTES_MAX`]. Pure.
 //! Source: OCI Image Format Specification 1.1, "Image Manifest" and "Image Index".
 
 use super::super::Fault;
@@ -42,7 +42,7 @@ struct Token {
     access_token: Option<String>,
 }
 
-/// The layer that is an image.
+/// The layer that holds the image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
     /// Its digest's 64 digits, in lower case.
@@ -51,8 +51,8 @@ pub(crate) struct Layer {
 }
 
 impl Manifest {
-    /// Reads a manifest that was asked for by `reference`; `given` is the digest that the registry
-    /// gave for it.
+    /// Reads a manifest that was requested by `reference`; `given` is the digest that the registry
+    /// sent with it.
     pub(crate) fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {
         let found = digits_of(digest::digest(&digest::SHA256, text).as_ref());
         let asked = reference.starts_with("sha256:").then_some(reference);
@@ -70,8 +70,8 @@ impl Manifest {
             .map_err(|error| Fault::Final(format!("the manifest cannot be read: {error}")))
     }
 
-    /// Digest of the manifest of an index that is for machines like this one, or the only one;
-    /// `None` where this is no index.
+    /// Digest of the manifest in an index that is for Linux on this machine's architecture, or of
+    /// the only one; `None` if this is not an index.
     pub(crate) fn for_this_machine(&self) -> Option<Result<String, Fault>> {
         let manifests = &self.manifests;
         if manifests.is_empty() {
@@ -95,7 +95,7 @@ impl Manifest {
         Some(found.and_then(|it| Ok(format!("sha256:{}", it.sha256("manifest")?))))
     }
 
-    /// The layer that is an image: the only one, or the only one that is no archive.
+    /// The layer that holds the image: the only one, or the only one that is not an archive.
     pub(crate) fn image(self) -> Result<Layer, Fault> {
         let mut layers = self.layers;
         let count = layers.len();
@@ -116,7 +116,7 @@ impl Manifest {
 }
 
 impl Descriptor {
-    /// The digits of its digest.
+    /// The hexadecimal digits of its digest.
     fn sha256(&self, what: &str) -> Result<String, Fault> {
         let digits = self.digest.strip_prefix("sha256:");
         let is_whole = |it: &&str| it.len() == 64 && it.bytes().all(|b| b.is_ascii_hexdigit());
@@ -128,7 +128,7 @@ impl Descriptor {
     }
 }
 
-/// The token in the answer of a token service.
+/// The token in an answer of a token service.
 pub(crate) fn token(text: &[u8]) -> Result<String, Fault> {
     let answer: Option<Token> = serde_json::from_slice(text).ok();
     let token = answer.and_then(|it| it.token.or(it.access_token));
@@ -140,9 +140,9 @@ pub(crate) fn token(text: &[u8]) -> Result<String, Fault> {
 
 /// The specification's limit for manifests.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// Tokens have 2 to 6 KiB; longer headers than 16 are refused by servers.
+/// Tokens have 2 to 6 KiB; servers refuse headers of more than 16 KiB.
 pub(crate) const TOKEN_BYTES_MAX: u64 = 64 << 10;
-/// Letters of a digest that a message quotes.
+/// Characters of a digest that a message quotes.
 const DIGEST_SHOWN_MAX: usize = 80;
 
 #[cfg(test)]

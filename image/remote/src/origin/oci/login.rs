@@ -1,9 +1,9 @@
-//! Where the password of `docker login` may go: to the registry, and to a token service that is
-//! its own.
+//! Destinations of a password of `docker login`: the registry, and a token service of the same
+//! owner.
 //!
-//! Why here: a registry says in its challenge which service gives tokens, and any address may stand
-//! there. Must stay true: no login is sent in the clear but to this machine; a token service gets
-//! the login of a registry only where both have one owner ([`same_owner`]), and else only a login
+//! Why here: a registry names its token service in its challenge, which may contain any address.
+//! Must stay true: no login is sent unencrypted except to this machine. A token service gets the
+//! login of a registry only if both have one owner ([`same_owner`]); otherwise it gets only a login
 //! that was made for the service itself.
 //! Source: Distribution project, "Token Authentication Specification"; publicsuffix.org.
 
@@ -12,13 +12,13 @@ use reqwest::Url;
 use std::collections::HashMap;
 use url_host::{Place, place};
 
-/// Logins that `docker login` or `podman login` left, base64 of name and password, by the name of
+/// Logins stored by `docker login` or `podman login`: base64 of name and password, by the name of
 /// the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Logins(HashMap<String, String>);
 
 impl Logins {
-    /// Those of this user; none where there is no such file.
+    /// The logins of this user; empty if there is no such file.
     pub(crate) fn of_user() -> Self {
         let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
         let path = variable("REGISTRY_AUTH_FILE")
@@ -28,7 +28,7 @@ impl Logins {
         text.map_or_else(Self::default, |text| Self::read(&text))
     }
 
-    /// Those in a file of either program.
+    /// The logins in a file of either program.
     pub(crate) fn read(text: &[u8]) -> Self {
         let file: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
         let auths = file.get("auths").and_then(serde_json::Value::as_object);
@@ -40,7 +40,7 @@ impl Logins {
         Self(auths.collect())
     }
 
-    /// The login for a registry, as a location names it.
+    /// The login for a registry, named as in a location.
     pub(crate) fn of_registry(&self, registry: &str) -> Option<&str> {
         let name = match registry {
             "docker.io" => "https://index.docker.io/v1/",
@@ -49,11 +49,11 @@ impl Logins {
         self.0.get(name).map(|login| &**login)
     }
 
-    /// The login that goes to the token service at `service`, which `registry` has named; `own` is
-    /// the registry's.
+    /// The login for the token service at `service`, which `registry` has named; `own` is the
+    /// registry's login.
     ///
     /// # Errors
-    /// [`Fault::Final`]: nothing may be asked there.
+    /// [`Fault::Final`]: no request may be sent to the service.
     pub(crate) fn of_service(
         &self,
         registry: &Url,
@@ -63,7 +63,7 @@ impl Logins {
         let named = service.host_str().unwrap_or("no host");
         let is_safe = match service.scheme() {
             "https" => true,
-            // A registry of this machine has no certificate, and its service has none either.
+            // A registry on this machine has no certificate, and its service has none either.
             "http" => registry.scheme() == "http" && is_here(registry) && is_here(service),
             _ => false,
         };
@@ -97,21 +97,21 @@ impl Logins {
     }
 }
 
-/// A `Bearer` challenge: the token service, with what it is to be asked.
+/// A `Bearer` challenge: the token service, with the parameters of the request to it.
 #[derive(Debug)]
 pub(crate) struct Challenge {
     pub(crate) service: Url,
 }
 
 impl Challenge {
-    /// Reads the header `WWW-Authenticate`; `None` where it asks for something else.
+    /// Parses the header `WWW-Authenticate`; `None` for another scheme.
     pub(crate) fn read(text: &str) -> Option<Result<Self, Fault>> {
         let (scheme, mut rest) = text.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
         let mut parameters = Vec::new();
-        // A scope holds commas, so values are taken by their quotes.
+        // A scope may contain commas, so values are delimited by their quotes.
         while let Some((name, after)) = rest.split_once("=\"") {
             let (value, more) = after.split_once('"')?;
             parameters.push((name.trim_matches([',', ' ']), value));
@@ -129,10 +129,10 @@ impl Challenge {
     }
 }
 
-/// True where both hosts have one owner: they are the same, or names within one
-/// domain that was registered (`registry.example.co.uk` and `auth.example.co.uk`, not
-/// `a.github.io` and `b.github.io`); of a domain that is on no list of public ones, only the
-/// registry's own parents (`registry.git.lan` and `git.lan`).
+/// True if both hosts have one owner: they are the same, or names within one registered domain
+/// (`registry.example.co.uk` and `auth.example.co.uk`, not `a.github.io` and `b.github.io`). In a
+/// domain that is not on the public suffix list, only parents of the registry's own name are
+/// accepted (`registry.git.lan` and `git.lan`).
 fn same_owner(registry: &Url, service: &Url) -> bool {
     match (place(registry), place(service)) {
         (Some(Place::Here), Some(Place::Here)) => true,
@@ -160,24 +160,24 @@ fn same_owner(registry: &Url, service: &Url) -> bool {
     }
 }
 
-/// True where the URL names this machine by a name that cannot lead elsewhere.
+/// True if the URL names this machine by a name that cannot resolve to another.
 fn is_here(url: &Url) -> bool {
     matches!(place(url), Some(Place::Here))
 }
 
 mod url_host {
-    //! Hosts of URLs, by what they are.
+    //! Hosts of URLs, classified.
 
     use reqwest::Url;
     use std::net::IpAddr;
 
     /// The host of a URL.
     pub(super) enum Place {
-        /// This machine: `localhost` or an address of its loopback that tools use for it.
+        /// This machine: `localhost` or a loopback address that tools use for it.
         Here,
         /// Another address.
         Address(IpAddr),
-        /// A name, in lower case and without a dot at its end.
+        /// A name, in lower case and without a final dot.
         Name(String),
     }
 
@@ -277,7 +277,7 @@ mod tests {
             assert!(!error.contains("own\""), "{error}");
             assert_eq!(sent(registry, service, None), Ok(None), "{service}");
         }
-        // A login that was made for the service itself goes there.
+        // A login that was made for the service itself is sent to it.
         let service = "https://auth.other.net/token";
         assert_eq!(
             sent("https://reg.example.com/", service, Some("own")),

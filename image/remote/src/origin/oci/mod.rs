@@ -1,9 +1,9 @@
 //! A layer in a registry: the manifest that names it, checked by its digest, and the token that
-//! lets us read it.
+//! permits reading it.
 //!
-//! Must stay true: a manifest is believed only if it has the digest that it was asked for by, or
-//! that the registry gave for its tag; a token goes to the registry alone, and a login to where
-//! [`login`] says.
+//! Must stay true: a manifest is accepted only if it has the requested digest, or the digest that
+//! the registry gave for its tag; a token is sent to the registry alone, and a login only where
+//! [`login`] permits.
 //! Source: OCI Distribution Specification 1.1, OCI Image Format Specification 1.1; the token
 //! protocol as the Distribution project documents it ("Token Authentication Specification").
 
@@ -27,18 +27,18 @@ pub(super) struct Blob {
     size_bytes: u64,
 }
 
-/// Right to read a repository.
+/// Permission to read a repository.
 struct Access {
-    /// The registry's place.
+    /// The registry's URL.
     registry: Url,
     token: Mutex<Option<String>>,
     logins: Logins,
-    /// The login for the registry, where there is one.
+    /// The login for the registry, if there is one.
     own: Option<String>,
 }
 
 impl Blob {
-    /// Asks the registry for the manifest, and finds the layer that is an image.
+    /// Requests the manifest from the registry, and finds the layer that holds the image.
     pub(super) fn find(
         client: &Client,
         registry: &str,
@@ -46,7 +46,7 @@ impl Blob {
         reference: &str,
     ) -> Result<Self, Fault> {
         let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-        // As other clients have it: a registry of this machine has no certificate.
+        // As in other clients: a registry on this machine has no certificate.
         let scheme = match host {
             "localhost" | "127.0.0.1" | "[::1]" => "http",
             _ => "https",
@@ -91,7 +91,7 @@ impl Blob {
         self.size_bytes
     }
 
-    /// Sends a request with the token, or a new one where that is refused.
+    /// Sends a request with the token, or with a new one if that is refused.
     pub(super) fn send(
         &self,
         client: &Client,
@@ -126,7 +126,8 @@ impl Access {
         Ok(with_token(request(), Some(&token)).send()?)
     }
 
-    /// Asks a token service, once: redirects are not followed, so that a login goes nowhere else.
+    /// Sends one request to a token service: redirects are not followed, so that a login is sent to
+    /// no other host.
     fn new_token(&self, client: &Client, service: &Url) -> Result<String, Fault> {
         let own = self.own.as_deref();
         let login = self.logins.of_service(&self.registry, service, own)?;
@@ -159,7 +160,7 @@ impl Access {
     }
 }
 
-/// A document's bytes, where they are no more than `bytes_max`.
+/// A document's bytes, if there are at most `bytes_max`.
 fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
     let mut text = Vec::new();
     let read = response.take(bytes_max + 1).read_to_end(&mut text);

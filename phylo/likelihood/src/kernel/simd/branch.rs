@@ -1,7 +1,7 @@
 //! Matrices and powers of a branch, from a model's eigenvectors.
 //!
-//! Why here: a search makes some matrices for every place that it tries; entry by entry they took a
-//! quarter of its time with twenty states. A matrix is one product of two small ones.
+//! Why here: a search makes some matrices for every candidate branch; computed entry by entry they
+//! took a quarter of its time with twenty states. A matrix is one product of two small ones.
 //! Must stay true: probabilities are `1 + right (e^(values t) - 1) left`, which keeps every digit
 //! of a short branch's small entries; none is below 0.
 
@@ -27,7 +27,7 @@ pub struct Eigen<'a> {
 }
 
 impl<'a> Eigen<'a> {
-    /// Of a rate: eigenvalues, and right and left eigenvectors.
+    /// Eigenvalues, and right and left eigenvectors, of a rate.
     ///
     /// # Panics
     /// When any is shorter than the rate's matrix.
@@ -62,11 +62,15 @@ fn matrices<V: Batch, S: States>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad
     for (number, (rate, block)) in eigen.rates.iter().zip(blocks).enumerate() {
         let [values, right, left] = eigen.of_rate(number);
         let time = V::Lanes::splat(rate * length);
+        // `e^x - 1` rather than `e^x`: the 1 is added last, which keeps the small entries of short
+        // branches.
         let mut growth = [V::Lanes::zero(); 5];
         for (growth, values) in growth.iter_mut().zip(values) {
             *growth = exponentials(Lanes::mul(<V::Lanes as Lanes>::load(values), time)).1;
         }
         let held = S::columns::<V>(right);
+        // As many columns at once as a batch has classes, so that the product runs in full
+        // registers.
         for first in (0..states).step_by(V::CLASSES) {
             let mut grown: Each<[Quad; 5]> = [[[0.0; QUAD]; 5]; CLASSES_MAX];
             for (class, grown) in grown.iter_mut().enumerate().take(V::CLASSES) {
@@ -91,7 +95,7 @@ fn matrices<V: Batch, S: States>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad
         for state in 0..states {
             block.as_flattened_mut()[state * states + state] += 1.0;
         }
-        // Rounding leaves a true 0 just below it.
+        // Rounding can turn a true 0 into a value just below it.
         for quad in block {
             Lanes::max(<V::Lanes as Lanes>::load(quad), Lanes::zero()).store(quad);
         }

@@ -1,4 +1,4 @@
-//! evaluate and the derivatives: what is asked of a branch.
+//! evaluate and the derivatives: the kernels at a branch.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::node::{
@@ -29,6 +29,7 @@ fn sides<V: Batch, S: States>(
     terms: &mut [Quad],
     scalers: &mut [u16],
 ) -> bool {
+    // Callers put a tip on the right side, so two cases are enough.
     let Operand::Inner {
         matrix,
         values,
@@ -120,8 +121,8 @@ fn patterns<V: Batch, S: States, B: Side<S>>(
     )
 }
 
-/// A subtree into the middle of a branch, pattern by pattern: what arrives from both ends of the
-/// branch, times what arrives from the subtree.
+/// Inserts a subtree into the middle of a branch, pattern by pattern: the product of the two ends'
+/// CLVs moved to that point, and of the subtree's.
 #[inline(always)]
 pub(super) fn insert<V: Batch>(
     shape: Shape,
@@ -134,6 +135,8 @@ pub(super) fn insert<V: Batch>(
     if !matches!(shape.states, 4 | 20) {
         return super::wide::insert(shape, near, far, below, terms, scalers);
     }
+    // No tip here: the near side is a scratch CLV, and the subtree's CLV has its matrix applied
+    // already.
     let [near, below] = [near, below].map(|operand| match *operand {
         Operand::Inner {
             matrix,
@@ -155,6 +158,7 @@ pub(super) fn insert<V: Batch>(
         }
         (_, Operand::Tip { table, index }) => {
             let far = Tip { table, index };
+            // The protein loop takes two batches at once to hide the latency of its sums.
             insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
         }
         (
@@ -200,6 +204,7 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
     );
     let patterns = index.len();
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    // Whole groups of patterns rate by rate, so that one rate's matrices stay in registers.
     for (group, out) in terms.chunks_mut(GROUP / QUAD * rates).enumerate() {
         let first = group * GROUP;
         let count = (patterns - first).min(GROUP);
@@ -229,6 +234,8 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
                             rates_at::<S>(below.values, below_at.at::<V>(k, offset)),
                         )
                     };
+                    // The product of the ends is never stored; scaling it is not needed, see
+                    // `super::insert`.
                     let product = S::times(x, y);
                     let mut row = V::same(&[0.0; QUAD]);
                     for (i, lanes) in product.as_ref().iter().enumerate() {
@@ -243,6 +250,7 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
             }
         }
     }
+    // Scaling counts add up over the three operands.
     let scalers = &mut scalers[..patterns * rates];
     let counted = join_counts::<V::Lanes>(
         rates,
@@ -265,6 +273,7 @@ pub(super) fn derivatives<V: Batch>(
     let span = shape.quads();
     let table = &table[..weights.len() * span];
     let fixed = &fixed[..weights.len()];
+    // The powers of DNA fit in registers.
     match span {
         DNA_SPAN => {
             let powers = Registers::<V, 3>::new(powers);
@@ -294,7 +303,7 @@ fn slopes<V: Batch, P: Powers<V, 3>>(
         let inverse = V::Lanes::splat(1.0).div(likelihood);
         let slope = Lanes::mul(first, inverse);
         let bend = Lanes::mul(second, inverse).sub(Lanes::mul(slope, slope));
-        // A pattern that cannot be (or whose likelihood is no number) has no slope.
+        // An impossible pattern (likelihood 0 or NaN) adds no slope.
         sums[0] = sums[0].add(Lanes::mul(weight, slope).where_positive(likelihood));
         sums[1] = sums[1].add(Lanes::mul(weight, bend).where_positive(likelihood));
     }
@@ -304,7 +313,7 @@ fn slopes<V: Batch, P: Powers<V, 3>>(
     }
 }
 
-/// Each pattern's likelihood from the sum table, in groups of four; what is fixed is not added.
+/// Each pattern's likelihood from the sum table, in groups of four; invariable sites are not added.
 #[inline(always)]
 pub(super) fn table_terms<V: Batch>(
     shape: Shape,
@@ -319,8 +328,8 @@ pub(super) fn table_terms<V: Batch>(
     }
 }
 
-/// The spans of one to four patterns, each times every order of powers; a lane a pattern, those
-/// beyond the last as the first.
+/// The spans of one to four patterns, each times every order of powers. Each pattern has a lane;
+/// lanes beyond the last repeat the first.
 #[inline(always)]
 fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
     powers: &P,
@@ -350,7 +359,7 @@ fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
     sums
 }
 
-/// What a sum table is multiplied with: a span for each order of derivatives.
+/// Factors of a sum table: a span for each order of derivatives.
 trait Powers<V: Batch, const ORDERS: usize> {
     /// Quads of one span.
     fn span(&self) -> usize;
@@ -358,7 +367,7 @@ trait Powers<V: Batch, const ORDERS: usize> {
     fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS];
 }
 
-/// Of any length, in memory.
+/// Spans of any length, in memory.
 struct Spans<'a, const ORDERS: usize> {
     powers: &'a [Quad],
     span: usize,
@@ -382,7 +391,8 @@ impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
     fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS] {
         let mut sums = [V::same(&[0.0; QUAD]); ORDERS];
         for at in 0..self.span {
-            // SAFETY: `at` is within a span, of which each has one and the powers `ORDERS`.
+            // SAFETY: `at` is within a span; each class has one, and the powers have `ORDERS` of
+            // them.
             let x = V::load(unsafe { quads(spans, at) });
             for (order, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: as above.
@@ -443,7 +453,7 @@ impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Registers<V, ORDERS> {
 /// Quads of a span of DNA with four rates.
 const DNA_SPAN: usize = 4;
 
-/// One to four doubles; what is missing is 0.
+/// One to four doubles; missing ones are 0.
 #[inline(always)]
 pub(super) fn four(from: &[f64]) -> Quad {
     match Quad::try_from(from) {

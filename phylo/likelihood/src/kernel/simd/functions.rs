@@ -10,7 +10,7 @@
 
 use super::lanes::Lanes;
 
-/// Natural logarithms. Lanes that are no normal positive doubles go the slow way.
+/// Natural logarithms. Lanes that are no normal positive doubles take the slow path.
 #[inline(always)]
 pub(super) fn ln<V: Lanes>(x: V) -> V {
     if !x.all_normal() {
@@ -21,7 +21,7 @@ pub(super) fn ln<V: Lanes>(x: V) -> V {
     let s = f.div(V::splat(2.0).add(f));
     let z = s.mul(s);
     let w = z.mul(z);
-    // Even and odd coefficients by themselves: two chains of half the length.
+    // Even and odd coefficients separately: two dependency chains of half the length.
     let odd = series(w, &LOG_ODD).mul(z);
     let even = series(w, &LOG_EVEN).mul(w);
     let half_square = V::splat(0.5).mul(f).mul(f);

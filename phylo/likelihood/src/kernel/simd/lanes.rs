@@ -9,7 +9,7 @@
 
 use crate::kernel::Quad;
 
-/// Four doubles and what the kernels do with them.
+/// Four doubles and the operations of the kernels on them.
 pub(super) trait Lanes: Copy {
     fn zero() -> Self;
     fn splat(value: f64) -> Self;
@@ -24,11 +24,11 @@ pub(super) trait Lanes: Copy {
     fn max(self, other: Self) -> Self;
     /// Lane by lane the lesser; `other` where `self` is no number.
     fn min(self, other: Self) -> Self;
-    /// Whether all lanes are below `limit`.
+    /// True if all lanes are below `limit`.
     fn all_below(self, limit: Self) -> bool;
-    /// True where all lanes are positive normal doubles.
+    /// True if all lanes are positive normal doubles.
     fn all_normal(self) -> bool;
-    /// The lanes where `other` is above 0; 0 elsewhere, also where it is no number.
+    /// The lanes where `other` is above 0; 0 elsewhere, also for NaN.
     fn where_positive(self, other: Self) -> Self;
     /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
     fn sums(rows: [Self; 4]) -> Self;
@@ -83,11 +83,11 @@ pub(super) const CLASSES_MAX: usize = 4;
 /// A value of each class of a batch; those beyond its [`Batch::CLASSES`] are not looked at.
 pub(super) type Each<T> = [T; CLASSES_MAX];
 
-/// The same quad of some classes, and what is done with all of them at once.
+/// The same quad of some classes, and operations on all of them at once.
 pub(super) trait Batch: Copy {
     /// The lanes of one class.
     type Lanes: Lanes;
-    /// A quad of each class, of which one value after the other is spread.
+    /// A quad of each class; one value after the other is spread.
     type Values<'a>: Copy;
     /// Classes of a batch: 1, 2 or 4.
     const CLASSES: usize;
@@ -156,7 +156,7 @@ impl<V: Lanes> Batch for V {
 pub(super) struct Two<V>(V, V);
 
 impl<V: Batch> Two<V> {
-    /// What the second batch has of each.
+    /// The second batch's values of each.
     #[inline(always)]
     fn second<T: Copy>(each: Each<T>) -> Each<T> {
         const { assert!(CLASSES_MAX == 4) };
@@ -384,7 +384,7 @@ mod avx2 {
         }
         #[inline(always)]
         fn all_normal(self) -> bool {
-            // SAFETY: see above. What is no number is neither.
+            // SAFETY: see above. NaN is neither.
             unsafe {
                 let least = _mm256_set1_pd(f64::MIN_POSITIVE);
                 let above = _mm256_cmp_pd::<_CMP_GE_OQ>(self.0, least);

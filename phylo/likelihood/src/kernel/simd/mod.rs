@@ -1,4 +1,4 @@
-//! The loops, written once over four lanes, and which instructions they are made of.
+//! The loops, written once over four lanes, and their instruction sets.
 //!
 //! Why here: [`lanes::Batch`] is four doubles, one AVX2 register, or an AVX-512 register with two
 //! classes in it; the dispatch happens once a call. This folder alone may hold unsafe code in this
@@ -19,10 +19,10 @@ pub use branch::Eigen;
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
 
-/// Which instructions the kernels use.
+/// Instruction set of the kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// Whatever the compiler makes of plain arithmetic.
+    /// Plain arithmetic, as the compiler translates it.
     Portable,
     /// AVX2 with fused multiply and add.
     Avx2,
@@ -54,12 +54,12 @@ impl Isa {
     }
 }
 
-/// A node's values from those of its two children.
+/// A node's CLV from those of its two children.
 ///
-/// `values` gets one span for each class (as many as the operands' indices are long), `scalers`
-/// one count for each class and rate; where the answer is false, nothing was scaled here or below,
-/// and `scalers` was not written. With `scale` false the counts are only added: the sum table of a
-/// branch is made this way, with the eigenvectors as matrices.
+/// `values` gets one span for each class (as many as the operands' indices are long), `scalers` one
+/// count for each class and rate. False if no entry was scaled here or below; `scalers` was then
+/// not written. With `scale` false the children's counts are only added: the sum table of a branch
+/// is made this way, with the eigenvectors as matrices.
 ///
 /// # Panics
 /// When slices are too short for the indices, or an index is beyond its operand.
@@ -90,8 +90,8 @@ pub fn newview(
 ///
 /// `left` must be an inner node (its matrix is not used); `right` carries the branch's matrix with
 /// the frequencies and the rates' weights folded in, or a tip's table made of it. `terms` gets, for
-/// each four patterns, `rates` quads of one term a pattern; `scalers`, where the answer is true,
-/// `rates` counts a pattern.
+/// each four patterns, `rates` quads of one term a pattern. `scalers` gets `rates` counts a
+/// pattern, if the result is true.
 ///
 /// # Panics
 /// As [`newview`]; and when `left` is a tip.
@@ -120,8 +120,8 @@ pub fn evaluate(
 /// First and second derivative of the log-likelihood by a branch's length, summed over patterns.
 ///
 /// `table` is the sum table; `powers` holds three spans: `e^(l r t)`, its first and its second
-/// derivative by `t`. `fixed` is what does not depend on the length (invariable sites), one a
-/// pattern; `weights` the patterns' weights.
+/// derivative by `t`. `fixed` is the part that does not depend on the length (invariable sites),
+/// one value a pattern; `weights` are the patterns' weights.
 ///
 /// # Panics
 /// When slices are too short for `weights`.
@@ -148,8 +148,9 @@ pub fn derivatives(
     }
 }
 
-/// The likelihood of every pattern at a branch of a length whose first span of `powers` are, from
-/// its sum table: for each four patterns one quad of terms; what is fixed is not added.
+/// The likelihood of every pattern at a branch, from its sum table. The first span of `powers`
+/// gives the branch's length. For each four patterns one quad of terms; invariable sites are not
+/// added.
 ///
 /// # Panics
 /// When `powers` are fewer than a span, or `table` is no whole number of spans.
@@ -168,13 +169,14 @@ pub fn table_terms(isa: Isa, shape: Shape, table: &[Quad], powers: &[Quad], term
     }
 }
 
-/// The likelihood of every pattern with a subtree in the middle of a branch, as [`evaluate`] gives
-/// it.
+/// The likelihood of every pattern with a subtree inserted in the middle of a branch, in the form
+/// of [`evaluate`].
 ///
-/// `near` (an inner node) and `far` are the branch's ends with the matrices of its halves; `below`
-/// has as values what arrives from the subtree, frequencies and weights folded in (its matrix is
-/// not used). That is a node's values and their evaluation in one, with nothing written between;
-/// so nothing is scaled: what the three together can lose is within the range of a double.
+/// `near` (an inner node) and `far` are the branch's ends with the matrices of its halves. `below`
+/// has as values the subtree's CLV moved over its branch, with frequencies and weights folded in
+/// (its matrix is not used). This is a newview and its evaluation in one, without storing the CLV
+/// between. It needs no scaling: the loss of the three factors together is within the range of a
+/// double.
 ///
 /// # Panics
 /// As [`newview`]; and when `near` or `below` is a tip.

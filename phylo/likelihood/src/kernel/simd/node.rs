@@ -1,14 +1,15 @@
-//! newview: a node's values from its children's.
+//! newview: a node's CLV from its children's.
 //!
 //! How: classes are taken in groups of [`GROUP`], and each group rate by rate, so that one rate's
-//! matrices stay in registers (DNA) or in the nearest cache (protein) while the group's spans do.
-//! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
-//! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
+//! matrices stay in registers (DNA) or in the first-level cache (protein) for all spans of the
+//! group. A rate whose entries are all below the threshold is scaled by itself. In a large tree the
+//! slow and the fast rate are hundreds of orders of magnitude apart, and one scaler for all rates
+//! would lose one of them.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
 
-/// Classes that are worked on together.
+/// Classes that are processed together.
 pub(super) const GROUP: usize = 16;
 
 #[inline(always)]
@@ -22,16 +23,16 @@ pub(super) fn newview<V: Batch>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
-        // Five sums alone would wait for one another.
+        // Five sums alone would be one dependent chain each.
         _ => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
     }
 }
 
-/// How one rate of a batch's spans goes through a matrix.
+/// Applies a matrix to one rate of a batch's spans.
 pub(super) trait States {
     /// Quads of one rate.
     const QUADS: usize;
-    /// What is loaded of a matrix before a group begins.
+    /// The part of a matrix that is loaded before a group begins.
     type Columns<V: Batch>: Copy;
     /// A result of one rate.
     type Result<V: Batch>: Copy + AsRef<[V]>;
@@ -59,8 +60,8 @@ pub(super) trait States {
 /// All have more than `i`.
 #[inline(always)]
 pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
-    // Written out, here and elsewhere: what takes a closure is not always inlined, and by itself it
-    // has none of the wide instructions.
+    // Written out, here and elsewhere: a function that takes a closure is not always inlined, and
+    // the closure by itself is compiled without the wide instructions.
     // SAFETY: the caller's promise.
     unsafe {
         [
@@ -259,11 +260,11 @@ impl Starts {
 
 /// A side with its kind known to the compiler.
 pub(super) trait Side<S: States>: Copy {
-    /// What is loaded before a group's rate begins.
+    /// The part that is loaded before a group's rate begins.
     type Held<V: Batch>: Copy;
     fn index(&self) -> &[u16];
     fn quads(&self) -> &[Quad];
-    /// Empty where nothing was scaled.
+    /// Empty where no entry was scaled.
     fn scalers(&self) -> &[u16];
     fn hold<V: Batch>(&self, rate: usize) -> Self::Held<V>;
     /// One rate of the spans, which begins at `at` quads.
@@ -386,6 +387,8 @@ fn sides<V: Batch, S: States>(
     scalers: &mut [u16],
     scale: bool,
 ) -> bool {
+    // One instance of the loop for each kind of children; the two mixed cases share one, as the
+    // product commutes.
     use Operand as O;
     match (*left, *right) {
         (
@@ -491,7 +494,8 @@ fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
         for rate in 0..rates {
             let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
             let offset = rate * S::QUADS;
-            // Lane by lane the least of the group: where it is not below, none of the group is.
+            // Lane by lane the group's minimum of the classes' largest entries: if it is not below
+            // the limit, no class of the group is.
             let mut least = V::same(&[f64::INFINITY; 4]);
             for k in (0..count).step_by(V::CLASSES) {
                 // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
@@ -502,7 +506,7 @@ fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
                 };
                 let product = S::times(x, y);
                 if scale {
-                    // A class beyond the last is the group's first once more.
+                    // A class beyond the last repeats the group's first.
                     least = S::largest(product).min(least);
                 }
                 for class in 0..V::CLASSES {
@@ -541,7 +545,7 @@ pub(super) fn count_scaling(scalers: &mut [u16], at: usize, scaled: &mut bool) {
     scalers[at] = scalers[at].saturating_add(1);
 }
 
-/// The counts of both sides, added, class by class. False, and nothing is written, where neither
+/// The scalers of both sides, added, class by class. False, with nothing written, where neither
 /// side has any.
 #[inline(always)]
 pub(super) fn join_counts<V: Lanes>(
@@ -556,6 +560,7 @@ pub(super) fn join_counts<V: Lanes>(
         [false, false] => None,
         [left_empty, _] => Some(usize::from(left_empty)),
     };
+    // The usual number of rates: arrays of fixed size are added in one instruction.
     if rates == 4 {
         let counts = counts.as_chunks_mut::<4>().0;
         let (left, right) = (sides[0].as_chunks::<4>().0, sides[1].as_chunks::<4>().0);
@@ -590,7 +595,7 @@ pub(super) fn join_counts<V: Lanes>(
     true
 }
 
-/// The counts of a third side, added to those that [`join_counts`] has `counted`, if any.
+/// Adds the scalers of a third side to those of [`join_counts`], which were written if `counted`.
 #[inline(always)]
 pub(super) fn add_counts(
     rates: usize,
@@ -602,6 +607,7 @@ pub(super) fn add_counts(
     if side.is_empty() {
         return counted;
     }
+    // The memory still holds old counts.
     if !counted {
         counts.fill(0);
     }
@@ -614,7 +620,7 @@ pub(super) fn add_counts(
     true
 }
 
-/// Scales one rate's values where all are below the limit; whether they were.
+/// Scales one rate's entries if all are below the limit; true if it did.
 #[inline(always)]
 fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
     let lanes = S::load::<V>([&*values; CLASSES_MAX]);

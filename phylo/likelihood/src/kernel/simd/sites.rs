@@ -1,7 +1,7 @@
-//! From the terms of the rates to the logarithms of four patterns' likelihoods at a time.
+//! Log-likelihoods of four patterns at a time, from the terms of their rates.
 //!
-//! Why here: the rates of one pattern may be scaled differently, and invariable sites are not
-//! scaled at all; they are brought to one scale before the logarithm is taken.
+//! Why here: the rates of one pattern may have different scalers, and invariable sites are not
+//! scaled at all; all are converted to one scale before the logarithm is taken.
 
 use super::edge::four;
 use super::functions::ln;
@@ -27,6 +27,7 @@ pub(super) fn combine_sites<V: Lanes>(
             whole = whole.add(V::load(more));
         }
         let first = number * QUAD * rates;
+        // Scaled patterns are rare: only a group of four with a count above 0 takes the slow path.
         let counts = sites.scalers.get(first..first + weights.len() * rates);
         let lnl = match counts {
             Some(counts) if counts.iter().any(|&count| count > 0) => {
@@ -35,6 +36,7 @@ pub(super) fn combine_sites<V: Lanes>(
             _ => ln(present(whole.add(V::load(&four(fixed))), weights.len())),
         };
         let weight = V::load(&four(weights));
+        // Patterns of weight 0 (padding, and unsampled ones) must not add an infinite logarithm.
         sum = sum.add(weight.mul(lnl).where_positive(weight));
         match <&mut Quad>::try_from(&mut *to) {
             Ok(to) => lnl.store(to),
@@ -44,13 +46,13 @@ pub(super) fn combine_sites<V: Lanes>(
     sum.sum()
 }
 
-/// The same of patterns of which some rates were scaled.
+/// The same for patterns with scaled rates.
 #[inline(always)]
 fn leveled<V: Lanes>(terms: &[Quad], counts: &[u16], fixed: &[f64]) -> V {
     let rates = terms.len();
     let (mut sums, mut offsets) = ([1.0; QUAD], [0.0; QUAD]);
     for (lane, (counts, &fixed)) in counts.chunks_exact(rates).zip(fixed).enumerate() {
-        // A rate without likelihood says nothing about the scale.
+        // A rate with likelihood 0 does not determine the scale.
         let mut least = u16::MAX;
         for (term, &count) in terms.iter().zip(counts) {
             if term[lane] > 0.0 {
@@ -84,7 +86,7 @@ pub(super) fn combine_table<V: Lanes>(terms: &[Quad], fixed: &[f64], weights: &[
     sum.sum()
 }
 
-/// 1 in the lanes of no pattern.
+/// 1 in the lanes without a pattern.
 #[inline(always)]
 fn present<V: Lanes>(whole: V, count: usize) -> V {
     if count == QUAD {

@@ -1,10 +1,10 @@
 //! The loops for any number of states that is a multiple of four: 8 (a few states of morphology) to
 //! 64 (codons).
 //!
-//! Why here: 4 and 20 states, which nearly all analyses have, are worth loops of their own; all
-//! others share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
-//! registers, compiled once for each instruction set; nothing but the exponentials' series is
-//! fused, so that all of them give the same bits but for those. No unsafe code.
+//! Why here: 4 and 20 states, which nearly all analyses have, have loops of their own; all other
+//! numbers share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
+//! registers, compiled once for each instruction set. Only the exponentials' series is fused, so
+//! all instruction sets give the same bits except for the exponentials. No unsafe code.
 
 use super::branch::{self, Eigen};
 use super::functions::exponentials;
@@ -49,6 +49,7 @@ fn any_newview(
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * shape.rates];
     let (indices, counts) = ([a.index, b.index], [a.scalers, b.scalers]);
+    // Counts of the children first; the loop below adds its own scalings.
     let mut scaled = join_counts::<Portable>(shape.rates, scalers, indices, counts);
     let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
     for (class, out) in values.chunks_exact_mut(span).enumerate() {
@@ -62,6 +63,7 @@ fn any_newview(
                     largest[lane] = f64::max(largest[lane], out[lane]);
                 }
             }
+            // Each rate is scaled by itself, as in `node`.
             if scale && largest.iter().all(|&value| value < THRESHOLD) {
                 let lanes = out.as_flattened_mut().iter_mut();
                 lanes.for_each(|value| *value *= SCALE);
@@ -90,6 +92,7 @@ pub(super) fn evaluate(
     let patterns = near.index.len();
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
     let mut arrived = [[0.0; QUAD]; QUADS_MAX];
+    // The last quad's missing patterns stay 0.
     terms.fill([0.0; QUAD]);
     for pattern in 0..patterns {
         let here = &values[usize::from(near.index[pattern]) * span..][..span];
@@ -101,6 +104,7 @@ pub(super) fn evaluate(
                     sums[lane] += here[lane] * arrived[lane];
                 }
             }
+            // The order of the sum is fixed, so that all instruction sets give the same bits.
             let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
         }
@@ -135,6 +139,7 @@ pub(super) fn insert(
     );
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
     let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    // The last quad may be partly used; its other lanes must not hold old terms.
     terms.fill([0.0; QUAD]);
     for pattern in 0..patterns {
         let arrived = &values[usize::from(below.index[pattern]) * span..][..span];
@@ -147,6 +152,7 @@ pub(super) fn insert(
                     sums[lane] += x[lane] * y[lane] * arrived[lane];
                 }
             }
+            // In the order of `Lanes::sum`, so that this kernel gives the same bits as the others.
             let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
         }
@@ -187,7 +193,7 @@ fn any_transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
             product(right, grown[..quads].as_flattened(), column);
             let column = column.as_flattened_mut();
             column[state] += 1.0;
-            // Rounding leaves a true 0 just below it.
+            // Rounding can turn a true 0 into a value just below it.
             for entry in column {
                 *entry = entry.max(0.0);
             }
@@ -195,12 +201,12 @@ fn any_transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
     }
 }
 
-/// An operand, and how far its parts reach.
+/// An operand, and the extents of its parts.
 #[derive(Clone, Copy)]
 struct Side<'a> {
-    /// Nothing of a tip, whose table holds what arrives.
+    /// `None` for a tip, whose table already includes the matrix.
     matrix: Option<&'a [Quad]>,
-    /// Values of classes, or a tip's table.
+    /// CLV of the classes, or a tip's table.
     spans: &'a [Quad],
     scalers: &'a [u16],
     index: &'a [u16],
@@ -230,7 +236,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// One rate of what arrives over the branch, of a class.
+    /// One rate of a class's CLV, moved over the branch.
     #[inline(always)]
     fn take(&self, class: usize, rate: usize, to: &mut [Quad]) {
         let (quads, at) = (self.quads, usize::from(self.index[class]) * self.span);

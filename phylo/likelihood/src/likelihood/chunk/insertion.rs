@@ -1,6 +1,6 @@
-//! Insertions, scored chunk by chunk in scratch values: the tree and its values stay as they are.
+//! Insertions, scored chunk by chunk in scratch CLVs: the tree and its CLVs stay unchanged.
 //!
-//! Must stay true: scratch values are pattern by pattern (no repeats), and belong to one call.
+//! Must stay true: scratch CLVs are pattern by pattern (no repeats), and belong to one call.
 
 use super::Chunk;
 use super::store::Values;
@@ -9,7 +9,7 @@ use crate::likelihood::part::Part;
 use crate::likelihood::step::Child;
 use crate::tree::EdgeId;
 
-/// Where the values on the near side of a visited branch come from.
+/// Origin of the near-side CLV of a visited branch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::likelihood) enum Source {
     /// Across the branch that pruning left behind, from its other end.
@@ -18,13 +18,13 @@ pub(in crate::likelihood) enum Source {
     Slot(usize, EdgeId),
 }
 
-/// One visited branch: its near side's values are made, then the insertion into its middle scored.
+/// One visited branch: its near-side CLV is computed, then the insertion into its middle scored.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::likelihood) struct Visit {
     pub(in crate::likelihood) source: Source,
     /// The other neighbour of the near node.
     pub(in crate::likelihood) sibling: Child,
-    /// Where the values of the near side go.
+    /// Slot of the near-side CLV.
     pub(in crate::likelihood) slot: usize,
     /// The far side.
     pub(in crate::likelihood) far: Child,
@@ -35,16 +35,16 @@ pub(in crate::likelihood) struct Visit {
 pub(in crate::likelihood) enum StarEnd {
     /// The near side of the target branch.
     Slot(usize),
-    /// Something of the tree.
+    /// A node or tip of the tree.
     Child(Child),
 }
 
-/// What a chunk keeps for insertions.
+/// Scratch memory of a chunk for insertions.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     slots: Vec<Values>,
     node: Values,
-    /// What arrives from the subtree that is being scored, frequencies and weights in it.
+    /// CLV of the scored subtree, moved to the insertion node, with frequencies and weights.
     below: Values,
     /// A span of ones, and each pattern's index of it.
     ones: Buffer,
@@ -54,7 +54,7 @@ pub(super) struct Scratch {
 }
 
 impl Values {
-    /// Values pattern by pattern.
+    /// A CLV, pattern by pattern.
     fn operand<'a>(&'a self, matrix: &'a [crate::kernel::Quad], index: &'a [u16]) -> Operand<'a> {
         Operand::Inner {
             matrix,
@@ -66,13 +66,15 @@ impl Values {
 }
 
 impl Chunk {
-    /// Makes what arrives from a subtree at the node of its insertion, for [`Chunk::visit`].
+    /// Computes the CLV of a subtree at the node of its insertion, for [`Chunk::visit`].
     pub(in crate::likelihood) fn begin_scores(&mut self, part: &Part, subtree: Child, isa: Isa) {
         let mut scratch = self.lend_scratch(&[]);
         let mut below = std::mem::take(&mut scratch.below);
         let mut counts = std::mem::take(&mut self.scalers);
         self.store.fit(&mut below, self.weights.len());
         let shape = part.process().shape;
+        // A tip of ones takes the place of the third neighbour: the product is the subtree's side
+        // alone.
         scratch.ones.resize(shape.quads());
         scratch.ones.doubles_mut().fill(1.0);
         scratch.zeros.resize(self.patterns(), 0);
@@ -87,7 +89,7 @@ impl Chunk {
         self.scratch = scratch;
     }
 
-    /// Makes the near sides of `visits`; with `score` the insertion into each is scored.
+    /// Computes the near sides of `visits`; with `score` the insertion into each is scored.
     pub(in crate::likelihood) fn visit(
         &mut self,
         part: &Part,
@@ -95,6 +97,7 @@ impl Chunk {
         score: bool,
         isa: Isa,
     ) {
+        // Moved out while they are filled, because the tree's CLVs are borrowed meanwhile.
         let mut scratch = self.lend_scratch(visits);
         let (mut terms, mut counts) = (
             std::mem::take(&mut self.terms),
@@ -104,6 +107,8 @@ impl Chunk {
         scratch.scores.clear();
         for visit in visits {
             let mut near = std::mem::take(&mut scratch.slots[visit.slot]);
+            // Without repeats: a near side is used once, which does not pay for finding its
+            // classes.
             self.store.fit(&mut near, self.weights.len());
             let source = match visit.source {
                 Source::Joined(child) => {
@@ -121,6 +126,7 @@ impl Chunk {
             };
             self.make(part, [&source, &sibling], &mut near, &mut counts, isa);
             scratch.slots[visit.slot] = near;
+            // Near sides on the way to a refined insertion are needed, but not their scores.
             if !score {
                 continue;
             }
@@ -148,7 +154,8 @@ impl Chunk {
         self.scratch.scores[k]
     }
 
-    /// Makes the star's centre, as the branch to `third` sees it, and that branch's sum table.
+    /// Computes the CLV at the star's centre, seen from the branch `third`, and that branch's sum
+    /// table.
     pub(in crate::likelihood) fn star_table(
         &mut self,
         part: &Part,
@@ -156,6 +163,7 @@ impl Chunk {
         third: usize,
         isa: Isa,
     ) {
+        // Buffers are taken out, since `make` borrows all of `self`.
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut node = std::mem::take(&mut scratch.node);
         let mut counts = std::mem::take(&mut self.scalers);
@@ -201,7 +209,7 @@ impl Chunk {
         scratch
     }
 
-    /// A node's values, pattern by pattern, into ones that have room for all patterns.
+    /// A node's CLV, pattern by pattern, into a buffer with room for all patterns.
     fn make(
         &self,
         part: &Part,

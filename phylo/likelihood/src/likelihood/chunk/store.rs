@@ -1,9 +1,10 @@
-//! Memory of a chunk's values: one length for each eighth of its patterns, used again and again.
+//! Memory of a chunk's CLVs: buffers of eight lengths (eighths of its patterns), which are reused.
 //!
-//! Why here: a node's classes depend on the direction that one sees it from, and most nodes are
-//! seen from where few patterns differ. Buffers as long as the longest direction ever needed would
-//! be three times what is needed at once.
-//! Must stay true: a buffer belongs to one owner, or waits here; how one came by it does not show.
+//! Why here: a node's classes depend on the direction, and most nodes are seen from a side where
+//! few patterns differ. Buffers as long as each node's longest direction would take three times the
+//! memory that is in use at once.
+//! Must stay true: a buffer belongs to one owner, or is free here; its history does not affect
+//! results.
 
 use crate::kernel::{Buffer, Shape};
 use parking_lot::Mutex;
@@ -22,18 +23,18 @@ impl SharedArena {
     }
 }
 
-/// The values of one direction of one node.
+/// The CLV of one direction of one node.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     pub(super) quads: Buffer,
-    /// Class by class one count a rate; empty where nothing was scaled.
+    /// For each class one scaler a rate; empty where no entry was scaled.
     pub(super) scalers: Vec<u16>,
-    /// The eighths of the chunk's patterns that there is room for.
+    /// Capacity in eighths of the chunk's patterns.
     eighths: usize,
 }
 
 impl Values {
-    /// Keeps how often each class and rate was scaled, if any was.
+    /// Keeps the scaler of each class and rate, if any was scaled.
     pub(super) fn keep_counts(&mut self, scaled: bool, counts: &[u16]) {
         self.scalers.clear();
         if scaled {
@@ -42,14 +43,14 @@ impl Values {
     }
 }
 
-/// A chunk's memory for values.
+/// A chunk's memory for CLVs.
 #[derive(Debug)]
 pub(super) struct Store {
     arena: SharedArena,
     /// Quads of one class.
     span: usize,
     patterns: usize,
-    /// Free stretches, by their length.
+    /// Free buffers, by their length.
     spare: [Vec<Buffer>; EIGHTHS + 1],
 }
 
@@ -63,8 +64,9 @@ impl Store {
         }
     }
 
-    /// Gives values the room that `classes` need; what they held is lost.
+    /// Gives a CLV the room that `classes` need; its contents are lost.
     pub(super) fn fit(&mut self, values: &mut Values, classes: usize) {
+        // Sizes are rounded up to eighths of the patterns, so that buffers can be reused.
         let eighths = (classes * EIGHTHS).div_ceil(self.patterns.max(1));
         if eighths != values.eighths {
             let before = std::mem::take(&mut values.quads);
@@ -86,9 +88,9 @@ impl Store {
     }
 }
 
-/// Which pages large trees' values are to lie on: by what `sidecore tlb --learn` kept of this
-/// machine; where it kept nothing, transparent huge pages. Never reserved ones, which others have
-/// reserved them for.
+/// Page size for the CLVs of large trees: the setting that `sidecore tlb --learn` stored for this
+/// machine; by default transparent huge pages. Never reserved ones, which belong to the programs
+/// that reserved them.
 fn huge_pages() -> HugePages {
     let advice = PageAdvice::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
     match advice {
@@ -97,6 +99,6 @@ fn huge_pages() -> HugePages {
     }
 }
 
-/// The values of a tree that is large enough for pages to matter.
+/// Size of a tree's CLVs from which the page size matters.
 const WORKING_SET_BYTES: usize = 64 << 20;
 const EIGHTHS: usize = 8;

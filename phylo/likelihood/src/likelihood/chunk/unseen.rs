@@ -1,5 +1,5 @@
-//! Ascertainment: the likelihood of patterns that could not be in the alignment, because only
-//! variable sites were collected.
+//! Ascertainment correction: the likelihood of patterns that cannot be in the alignment, because
+//! only variable sites were collected.
 //!
 //! They are a chunk of their own, one pattern for each state that all taxa could have; its
 //! "log-likelihood" is the correction, so that sums over chunks need not know of it.
@@ -51,7 +51,7 @@ impl Unseen {
         }
     }
 
-    /// Brings each pattern of a sum table to one scale, whose logarithm is kept.
+    /// Converts each pattern of a sum table to one scale, whose logarithm is kept.
     pub(super) fn level(&mut self, shape: Shape, table: &mut [f64], scalers: Option<&Vec<u16>>) {
         let Some(scalers) = scalers else {
             self.lacks.fill(0.0);
@@ -88,6 +88,7 @@ impl Unseen {
                 };
                 ([order(0), order(1), order(2)], *lacks)
             });
+        // Derivatives of `ln f` from those of `f`.
         let of_logarithm = |[value, first, second]: [f64; 3]| {
             let slope = first / value;
             Derivatives {
@@ -99,12 +100,15 @@ impl Unseen {
             first: factor * by.first,
             second: factor * by.second,
         };
+        // Stamatakis's correction weighs each unseen pattern by its own count of sites; the scale
+        // cancels.
         if let AscertainmentName::Stamatakis(counts) = &self.by {
             let each = counts.iter().zip(patterns);
             let some = each.filter(|(count, _)| **count > 0.0);
             let each = some.map(|(count, (orders, _))| times(*count, of_logarithm(orders)));
             return each.fold(Derivatives::default(), |sum, own| sum + own);
         }
+        // The other corrections add likelihoods, so the patterns need a common scale first.
         let mut sums = [0.0; 3];
         for (orders, lacks) in patterns {
             let scale = libm::exp(lacks);
@@ -120,8 +124,8 @@ impl Unseen {
     }
 }
 
-/// The likelihood of a pattern that could be seen, from that of all others. Rounding must not make
-/// it 0 on a tree without length.
+/// The likelihood of a pattern that could be seen, from that of all unseen ones. Rounding must not
+/// make it 0 on a tree whose branch lengths are 0.
 fn seen(unseen: f64) -> f64 {
     (1.0 - unseen).max(f64::EPSILON)
 }

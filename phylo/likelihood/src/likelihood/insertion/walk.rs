@@ -1,32 +1,33 @@
 //! Order in which insertions are visited, and the slots of their near sides.
 //!
-//! Why here: a walk of radius 15 sees hundreds of branches; kept level by level their near sides
-//! would be as much memory as the tree's. Depth first, a slot is free once both branches beyond it
+//! Why here: a walk of radius 15 visits hundreds of branches; breadth first, their near sides would
+//! take as much memory as the tree's CLVs. Depth first, a slot is free once both branches beyond it
 //! were visited.
-//! Must stay true: a slot is free only when nothing that is still to be visited reads it; where a
-//! walk goes depends on scores alone.
+//! Must stay true: a slot is freed only when no pending visit reads it; the walk's path depends on
+//! scores alone.
 
 use super::Insertion;
 
-/// A walk that is under way.
+/// A walk in progress.
 #[derive(Debug, Default)]
 pub(in crate::likelihood) struct Walk {
-    /// Which of the insertions are to be visited, the next ones last.
+    /// The insertions that are still to be visited, the next ones last.
     pending: Vec<usize>,
-    /// For each insertion its slot, and how many branches beyond it are still to be visited.
+    /// For each insertion its slot, and the number of branches beyond it that are still to be
+    /// visited.
     slots: Vec<(usize, u32)>,
     free: Vec<usize>,
     slot_count: usize,
 }
 
-/// An insertion whose turn it is.
+/// An insertion to visit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Visited {
     /// Its number.
     pub(super) at: usize,
-    /// Where its near side goes.
+    /// Slot of its near side.
     pub(super) slot: usize,
-    /// Where the near side of the one before it is; None beside the old place.
+    /// Slot of the near side of the insertion before it; `None` next to the old place.
     pub(super) from: Option<usize>,
 }
 
@@ -51,7 +52,7 @@ impl Walk {
         (tried.len() - first) as u32
     }
 
-    /// The next few; nothing at the end.
+    /// Takes the next few; none at the end.
     pub(super) fn next(&mut self, tried: &[Insertion], batch: &mut Vec<Visited>) -> bool {
         batch.clear();
         while batch.len() < BATCH
@@ -75,6 +76,7 @@ impl Walk {
     ) {
         let parent = tried[at].parent;
         self.slots[at].1 = self.push(tried, beyond);
+        // Without branches beyond it no step needs its slot any more.
         if self.slots[at].1 == 0 {
             self.free.push(self.slots[at].0);
         }
@@ -88,5 +90,5 @@ impl Walk {
     }
 }
 
-/// Branches of one loop over the patterns: more share its cost among engines, and hold more slots.
+/// Branches of one loop over the patterns: more spread its cost over engines, but need more slots.
 const BATCH: usize = 4;

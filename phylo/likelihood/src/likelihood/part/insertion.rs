@@ -66,7 +66,7 @@ impl Part {
         };
     }
 
-    /// Makes what inserting into a branch's middle needs; `tip` where one of its ends is one.
+    /// Prepares the tables for inserting into a branch's middle; `tip` if one of its ends is a tip.
     pub(in crate::likelihood) fn prepare_half(&mut self, edge: EdgeId, tip: bool, length: f64) {
         if std::mem::replace(&mut self.insertion.half_made[edge.index()], true) {
             return;
@@ -76,21 +76,21 @@ impl Part {
         self.insertion.halves[edge.index()] = tables;
     }
 
-    /// Makes what the branch that pruning leaves behind needs.
+    /// Prepares the tables of the branch that pruning leaves behind.
     pub(in crate::likelihood) fn prepare_joined(&mut self, tip: bool, length: f64) {
         let mut tables = std::mem::take(&mut self.insertion.joined);
         self.fill(&mut tables, tip, length);
         self.insertion.joined = tables;
     }
 
-    /// Makes what one branch of the star needs.
+    /// Prepares the tables of one branch of the star.
     pub(in crate::likelihood) fn prepare_star(&mut self, branch: usize, tip: bool, length: f64) {
         let mut tables = std::mem::take(&mut self.insertion.star[branch]);
         self.fill(&mut tables, tip, length);
         self.insertion.star[branch] = tables;
     }
 
-    /// Makes what evaluating at a branch of some length needs.
+    /// Prepares the tables for evaluating at a branch of some length.
     pub(in crate::likelihood) fn prepare_folded(&mut self, tip: bool, length: f64) {
         let eigen = self.process.eigen();
         let length = length * self.scale;

@@ -1,7 +1,7 @@
 //! The parser of model names.
 //!
-//! Parse, don't validate: what comes out has all values in range and of the right number. Files
-//! that braces name are read through a function that the caller gives; nothing here does I/O.
+//! Parse, don't validate: the result has all values in range and of the right number. Files that
+//! braces name are read through the caller's function; nothing here does I/O.
 
 mod matrix;
 
@@ -15,7 +15,7 @@ use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALE
 use crate::msa::{Alphabet, GeneticCode};
 
 impl ModelName {
-    /// Parses a name. `read` is asked for the text of a file where a brace holds no number.
+    /// Parses a name. `read` is called for the text of a file where a brace holds no number.
     ///
     /// # Errors
     /// [`ModelError`]; it names the part that it is about.
@@ -24,6 +24,7 @@ impl ModelName {
             data_type if data_type.eq_ignore_ascii_case("DNA") => DNA,
             text => text,
         };
+        // The error texts show the whole model, whatever part is wrong.
         let mut parser = Parser { model: text, read };
         let mut parts = split_parts(text).into_iter();
         let head = parts.next().unwrap_or_default();
@@ -36,13 +37,14 @@ impl ModelName {
             scaler: ScalerName::None,
             ascertainment: AscertainmentName::None,
         };
-        // How many states there are depends on it, so it is first wherever it stands.
+        // The number of states depends on it, so it is parsed first, wherever it occurs.
         let (codes, parts): (Vec<&str>, Vec<&str>) =
             parts.partition(|part| part.to_ascii_uppercase().starts_with("CODE"));
         parser.genetic_code(&codes, &mut name.exchange)?;
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
         let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
+            // The first letter decides: the names of all parts differ in it.
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
                 Some(b'F') => {
                     name.frequencies = parser.frequencies(part, name.alphabet(), &name.exchange)?;
@@ -77,6 +79,7 @@ impl ModelName {
                 });
             }
         }
+        // A mixture's classes have rates of their own, one each.
         if let ExchangeName::Mixture(at) = name.exchange {
             let classes = MIXTURES[at].classes.len();
             parser.count("a mixture's rates", classes, name.rates.categories())?;
@@ -162,6 +165,7 @@ impl Parser<'_, '_> {
             self.count("+FU", 1, braces.len())?;
             let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
             self.count("+FU", alphabet.states(), values.len())?;
+            // MG's frequencies are those of bases, not of codons.
             if is_muse_gaut(exchange) {
                 return Err(self.unknown_part(part));
             }
@@ -222,6 +226,7 @@ impl Parser<'_, '_> {
         alphabet: Alphabet,
     ) -> Result<AscertainmentName, ModelError> {
         let (label, braces) = self.braces(part)?;
+        // Checked before the counts, so that the advice comes first.
         if alphabet == Alphabet::PhasedGenotype {
             return Err(ModelError::Contradiction {
                 model: shown(self.model),
@@ -246,6 +251,7 @@ impl Parser<'_, '_> {
                 let counts = counts(self, text, alphabet.states())?;
                 Ok(AscertainmentName::Stamatakis(counts))
             }
+            // The right label with a wrong number of braces gets the better message.
             ("ASC_FELS", _) => Err(self.miscount("+ASC_FELS", 1, 0)),
             ("ASC_STAM", _) => Err(self.miscount("+ASC_STAM", alphabet.states(), 0)),
             _ => Err(self.unknown_part(part)),
@@ -346,6 +352,7 @@ impl Parser<'_, '_> {
         range: &'static str,
     ) -> Result<Vec<f64>, ModelError> {
         let text = text.trim();
+        // Text with any other character is a file's name.
         let inline = text.bytes().all(|b| b"0123456789.eE+-/, \t".contains(&b));
         let owned;
         let (text, from_file) = if inline {
@@ -368,7 +375,7 @@ impl Parser<'_, '_> {
                 None if from_file && value.is_none() && values.len() >= 190 => break,
                 _ if from_file && values.len() >= VALUES_MAX => break,
                 _ => {
-                    // A name may name any file: nothing of its content is shown.
+                    // A name may name any file: its content must not appear in messages.
                     let value = match from_file {
                         true => format!("number {} of the file", values.len() + 1),
                         false => shown(word),
@@ -385,7 +392,7 @@ impl Parser<'_, '_> {
         Ok(values)
     }
 
-    /// Shares of a whole: above 0, brought to a sum of 1.
+    /// Shares of a whole: above 0, normalised to a sum of 1.
     fn shares(&self, mut values: Vec<f64>) -> Result<Vec<f64>, ModelError> {
         let sum: f64 = values.iter().sum();
         let bad = values.iter().find(|value| **value <= 0.0);
@@ -472,7 +479,7 @@ fn shown(text: &str) -> String {
 }
 
 /// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
-/// is what RAxML 8 does under GTRGAMMA.
+/// equals RAxML 8 under GTRGAMMA.
 const DNA: &str = "GTR+F+G";
 const BRACES_MAX: usize = 4;
 /// Rates and frequencies of 64 states.

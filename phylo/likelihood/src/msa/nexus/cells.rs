@@ -1,8 +1,8 @@
 //! Cells of a matrix: characters, sets of them, and what FORMAT makes of them.
 //!
-//! A set in braces says that one of its states is there, one in parentheses that all are. To a
-//! likelihood both are the ambiguity between them, as they are to PAUP's and IQ-TREE's; the second
-//! is counted, since it is not what was written. A set that no letter stands for is refused.
+//! A set in braces means one of its states, one in parentheses all of them. A likelihood treats
+//! both as ambiguity, as PAUP and IQ-TREE do; the second kind is counted for a warning, since it
+//! changes the meaning. A set without a letter of its own is refused.
 
 use super::format::{DataType, Format};
 use super::tokens::Tokens;
@@ -12,7 +12,7 @@ use crate::msa::{Accept, Alphabet, MsaError, is_multistate, name, shown};
 pub(super) struct Cells<'f> {
     format: &'f Format,
     accept: Accept,
-    /// For each byte what a cell of it is.
+    /// For each byte the meaning of a cell with it.
     meaning: Vec<Meaning>,
     /// Cells in parentheses.
     pub(super) polymorphic: usize,
@@ -38,6 +38,7 @@ impl<'f> Cells<'f> {
             polymorphic: 0,
         };
         cells.meaning = (0..=u8::MAX).map(|byte| cells.meaning_of(byte)).collect();
+        // In the file's order: a later EQUATE may use an earlier one.
         for (symbol, value) in &format.equates {
             let meaning = match value.as_slice() {
                 [b'{' | b'(', inside @ .., _] => cells.set(inside),
@@ -56,6 +57,7 @@ impl<'f> Cells<'f> {
             true => byte == symbol,
             false => byte.eq_ignore_ascii_case(&symbol),
         };
+        // Symbols that the file declares have priority, since they may be letters, too.
         if format.matching.is_some_and(is) {
             Meaning::Matching
         } else if is(format.gap) {
@@ -97,6 +99,7 @@ impl<'f> Cells<'f> {
                 };
             }
         };
+        // A `;` ends the search: an unclosed cell must not swallow the rest of the file.
         let rest = &tokens.text[tokens.at + 1..];
         let len = rest
             .iter()
@@ -110,6 +113,8 @@ impl<'f> Cells<'f> {
             Meaning::Matching => return Err(tokens.error("no character to match here")),
             Meaning::Wrong(what) => return Err(tokens.error(&what)),
         };
+        // `(AG)` means both states at once, which models read as either of them: a warning counts
+        // these.
         self.polymorphic += usize::from(byte == b'(');
         // The caller passes over the cell's last byte.
         tokens.at += len + 1;
@@ -118,11 +123,13 @@ impl<'f> Cells<'f> {
 
     /// A set of states.
     fn set(&self, inside: &[u8]) -> Meaning {
+        // Blanks and commas only separate the members.
         let members = inside
             .iter()
             .filter(|byte| !byte.is_ascii_whitespace() && **byte != b',');
         let mut found = Vec::new();
         for &member in members {
+            // A gap or a missing state within a set leaves the cell open.
             match &self.meaning[usize::from(member)] {
                 Meaning::Is(b'-' | b'?') => return Meaning::Is(b'?'),
                 Meaning::Is(byte) => found.push(byte.to_ascii_uppercase()),
@@ -134,6 +141,7 @@ impl<'f> Cells<'f> {
         if let [one] = found[..] {
             return Meaning::Is(one);
         }
+        // Without a DATATYPE, sets of bases are DNA.
         let is_base = |byte: &u8| b"ACGTU".contains(byte);
         let alphabet = match self.format.data {
             DataType::Open if found.iter().all(is_base) => Some(Alphabet::Dna),
@@ -146,6 +154,7 @@ impl<'f> Cells<'f> {
                 set |= masks[usize::from(alphabet.code(byte)?)];
             }
             let code = masks.iter().position(|&mask| mask == set)?;
+            // Only letters are tried: the code's first letter stands for the set from here on.
             (b'A'..=b'Z').find(|&letter| {
                 alphabet
                     .code(letter)

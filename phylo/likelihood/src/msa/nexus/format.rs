@@ -1,6 +1,6 @@
-//! The FORMAT command: what a cell of the matrix means.
+//! The FORMAT command: the meaning of a matrix's cells.
 //!
-//! Must stay true: an option that is not followed is refused by name, never passed over.
+//! Must stay true: an option that is not supported is refused by name, never ignored.
 
 use super::tokens::Tokens;
 use crate::msa::{Alphabet, Dots, MsaError, name, shown};
@@ -8,7 +8,7 @@ use crate::msa::{Alphabet, Dots, MsaError, name, shown};
 /// Kind of data that a block declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataType {
-    /// Not declared, or none that says what the characters are.
+    /// Not declared, or without information about the characters.
     Open,
     /// DNA, RNA, NUCLEOTIDE.
     Nucleotide,
@@ -42,7 +42,7 @@ pub(super) struct Format {
     pub(super) respect_case: bool,
     /// States; empty where the block does not list them.
     pub(super) symbols: Vec<u8>,
-    /// Symbols that stand for others: one, or a set in braces or parentheses.
+    /// Symbols with another meaning: one character, or a set in braces or parentheses.
     pub(super) equates: Vec<(u8, Vec<u8>)>,
     pub(super) dots: Dots,
 }
@@ -69,12 +69,14 @@ impl Format {
     pub(super) fn read(tokens: &mut Tokens<'_>) -> Result<Self, MsaError> {
         let mut format = Self::default();
         while !tokens.take(b';') {
+            // The loop would not end on a file that stops within the command.
             if tokens.peek().is_none() {
                 return Err(tokens.error("FORMAT does not end with `;`"));
             }
             let key = tokens.key().to_ascii_uppercase();
             match (key.as_slice(), tokens.take(b'=')) {
                 (b"DATATYPE", true) => format.data = data_type(tokens)?,
+                // With an explicit gap symbol a dot has its usual meaning, a match.
                 (b"GAP", true) => {
                     (format.gap, format.dots) = (symbol(tokens)?, Dots::Match);
                 }
@@ -96,6 +98,7 @@ impl Format {
                     let value = tokens.word().unwrap_or_default().to_ascii_uppercase();
                     let plain = value.iter().filter(|byte| byte.is_ascii_alphabetic());
                     let plain: Vec<u8> = plain.copied().collect();
+                    // Other items, such as frequencies, are not states.
                     if !matches!(plain.as_slice(), b"STATES" | b"STATESPRESENT") {
                         let (key, value) = (name(&key), shown(&name(&value)));
                         let what = format!(
@@ -104,6 +107,7 @@ impl Format {
                         return Err(tokens.error(&what));
                     }
                 }
+                // Refused rather than ignored: both change the meaning of a cell of the matrix.
                 (b"TRANSPOSE" | b"TOKENS", false) => {
                     let what = format!(
                         "FORMAT {} is not read: write the matrix with a row a taxon and a \
@@ -137,6 +141,7 @@ impl Format {
                 None => Ok(()),
             };
         }
+        // Models ignore case: symbols that differ in case alone would become one state.
         let other_case = |symbol: &u8| match symbol.is_ascii_lowercase() {
             true => symbol.to_ascii_uppercase(),
             false => symbol.to_ascii_lowercase(),

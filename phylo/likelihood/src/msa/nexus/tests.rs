@@ -1,4 +1,4 @@
-//! NEXUS as its authors describe it: what is read, what is refused, what is warned of.
+//! NEXUS as its authors describe it: accepted input, refusals, and warnings.
 
 use crate::msa::{Alignment, Alphabet, Findings, Patterns};
 
@@ -95,7 +95,7 @@ fn every_way_to_write_the_same_matrix() {
         let text = block(format, matrix);
         let found = read(&text);
         assert_eq!(rows(&found), ROWS, "{text}");
-        // A set in parentheses is read as one in braces, of which the file must be warned.
+        // A set in parentheses is read as one in braces, with a warning.
         assert_eq!(warnings(&found), [""; 0], "{text}");
     }
 }
@@ -266,7 +266,7 @@ fn commands_of_other_blocks_that_would_change_the_data_are_warned_of() {
         if let Some(expected) = expected {
             assert!(said[0].contains(expected), "{more}: {said:?}");
         }
-        // Findings have them, so that every command and the Python module say them.
+        // Findings have them, so that every command and the Python module print them.
         let patterns = Patterns::new(&found, Alphabet::Dna).unwrap();
         let all = Findings::of(&found, [&patterns]).warnings(&found);
         assert_eq!(

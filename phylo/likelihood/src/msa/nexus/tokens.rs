@@ -122,7 +122,7 @@ impl<'a> Tokens<'a> {
         rest.strip_suffix(b";").unwrap_or(rest).trim_ascii()
     }
 
-    /// True where nothing but blanks stands before this place in its line.
+    /// True if nothing but blanks stands before this place in its line.
     pub(super) fn begins_line(&self, at: usize) -> bool {
         let before = self.text[..at].iter().rev();
         before
@@ -151,6 +151,7 @@ pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError
     let mut quoted = 0;
     let mut text = Vec::with_capacity(bytes.len());
     for (at, &byte) in bytes.iter().enumerate() {
+        // Brackets within quotes are part of a name.
         if depth == 0 && at >= quoted {
             quoted = quoted_end(bytes, at).unwrap_or(quoted);
         }
@@ -171,6 +172,7 @@ pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError
                 line += 1;
                 text.push(b'\n');
             }
+            // Blanks in place of comments keep lines and columns of later errors right.
             _ => text.push(if depth > 0 { b' ' } else { byte }),
         }
     }
@@ -188,6 +190,7 @@ pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError
 /// The end of the quoted word that begins at a place. None where none does, or it does not end in
 /// its line: an apostrophe may stand alone.
 fn quoted_end(text: &[u8], at: usize) -> Option<usize> {
+    // Inside a word an apostrophe is a part of it.
     let begins = text[at] == b'\''
         && text[..at]
             .last()

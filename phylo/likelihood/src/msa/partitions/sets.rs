@@ -9,9 +9,10 @@
 //! end;
 //! ```
 //! A charset may name earlier ones. Of several `charpartition`s the one with `*` counts. Charsets
-//! that it does not name are passed over, as are all other blocks and commands.
-//! Must stay true: the work is bounded by the text and the alignment, whatever refers to what: a
-//! charset is written out where a partition claims it, and no site can be claimed twice.
+//! that it does not name are ignored, as are all other blocks and commands.
+//! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
+//! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
+//! twice.
 //! Sources: Maddison and others (1997), as for alignments; models in place of the labels of
 //! `charpartition`: IQ-TREE's manual.
 
@@ -20,7 +21,7 @@ use super::{Claims, PartitionError, Range};
 use crate::msa::{MsaError, shown};
 use std::collections::HashMap;
 
-/// True of a file that says that it is NEXUS.
+/// True for a file that begins with `#NEXUS`.
 pub(super) fn is_nexus(text: &str) -> bool {
     let start = text.trim_start().as_bytes();
     start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS")
@@ -53,6 +54,7 @@ pub(super) fn parse(text: &str, claims: &mut Claims) -> Result<(), PartitionErro
                 shown(entry.trim())
             )));
         }
+        // Blanks, `=` and `,` are separators in RAxML's partition format.
         let name = members.split_whitespace().collect::<Vec<_>>().join("_");
         claims.begin(
             model,
@@ -84,6 +86,7 @@ impl<'t> Commands<'t> {
         };
         let mut end_line = 1;
         for command in text.split(';') {
+            // Errors name the line of the command's first word, not that of the blanks before it.
             let blanks = command.len() - command.trim_start().len();
             let line = end_line + newlines(&command[..blanks]);
             end_line += newlines(command);
@@ -96,6 +99,7 @@ impl<'t> Commands<'t> {
                 false => (word, rest),
             };
             let is = |name: &str| word.eq_ignore_ascii_case(name);
+            // Only `EXSET *` takes effect by itself.
             if is("EXSET") && rest.trim_start().starts_with('*') {
                 let what = "EXSET leaves sites out: take them out of the alignment, and the \
                             command out of the file";
@@ -147,10 +151,10 @@ impl<'t> Commands<'t> {
         }
     }
 
-    /// Gives the partition that was begun last what `members` has.
+    /// Gives the sites of `members` to the partition that was begun last.
     fn claim(&self, line: usize, members: &str, claims: &mut Claims) -> Result<(), PartitionError> {
-        // Words that are open, innermost last. Each charset has a word, and each word ends at
-        // sites, which cannot be claimed twice; so this ends.
+        // Pending words, innermost last. Each charset has a word, and each word ends at sites,
+        // which cannot be claimed twice; so this ends.
         let own = self.charsets.len();
         let mut open: Vec<(usize, usize, std::vec::IntoIter<String>)> =
             vec![(line, own, words(members))];
@@ -171,7 +175,7 @@ impl<'t> Commands<'t> {
                 claims.claim(range)?;
             } else {
                 let key = word.trim_matches('\'').to_lowercase();
-                // Earlier ones only: no circles.
+                // Earlier ones only, so that there are no cycles.
                 let other = self.names.get(&key).filter(|&&other| other < place);
                 let Some(&other) = other else {
                     let word = shown(&word);

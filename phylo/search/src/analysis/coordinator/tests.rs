@@ -16,7 +16,7 @@ struct Fake<'p> {
     steps: u64,
     begun: AtomicU32,
     stop: &'p AtomicBool,
-    /// Raises `stop` after so many steps of all.
+    /// Raises `stop` after this many steps of all pieces.
     stop_after: u32,
     all_steps: AtomicU32,
 }
@@ -189,7 +189,7 @@ fn engines_policies_and_interruptions_change_nothing() {
     assert!(!memory.saved.is_empty());
     let (ended, more, outcomes) = run("equi", 3, &mut memory, 0);
     assert_eq!((ended, outcomes), (Ended::Done, expected));
-    // What was done was not done again.
+    // Finished pieces were not repeated.
     assert!(begun + more < count + 100, "{begun} {more} {count}");
 }
 

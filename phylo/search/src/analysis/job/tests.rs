@@ -1,4 +1,4 @@
-//! Pieces that are broken off and go on; replicates; states that are spoilt.
+//! Pieces that are interrupted and resumed; replicates; states that are damaged.
 
 use super::*;
 use crate::model::Model;
@@ -33,7 +33,7 @@ fn searches_of(models: [&str; 2], rapid: bool, seed: u64) -> Searches<Serial> {
     }
 }
 
-/// Breaks off after so many steps, with the state.
+/// Breaks off after `left` steps, with the state.
 struct Breaker {
     left: usize,
     state: Option<String>,
@@ -152,7 +152,7 @@ fn scalers_are_fitted_and_kept_in_the_models_text() {
         "{:?}",
         found[0].models
     );
-    // What was written gives what was said.
+    // The printed models give the reported likelihood.
     let parts = found[0].models.iter().zip(&job.parts).map(|(text, part)| {
         let name = ModelName::parse(text, &mut no_files).unwrap();
         PartOptions::new(name, part.patterns.clone())

@@ -1,4 +1,4 @@
-//! The ledger: every piece once, tests in time, streams that never meet.
+//! The ledger: every piece once, tests in time, random streams that never coincide.
 
 use super::*;
 use crate::random::Random;

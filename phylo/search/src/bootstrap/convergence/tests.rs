@@ -88,7 +88,7 @@ fn the_answer_is_the_same_on_engines() {
     );
 }
 
-/// The consensus by its definition, without what a half remembers.
+/// The consensus by its definition, without the state that a half keeps.
 fn agree_by_definition(all: &Replicates, support: &[u32]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..all.splits.len()).collect();
     order.sort_by_key(|&split| std::cmp::Reverse(support[split]));

@@ -82,7 +82,7 @@ fn what_was_kept_comes_back() {
     let (checkpoint, back) = Checkpoint::resume(&path, settings("1"), GOAL).unwrap();
     assert_eq!(all(&back), all(&ledger));
     assert_eq!(back.outcomes().count(), 2);
-    // While it is open nobody else may have it.
+    // While it is open no other process may have it.
     let error = Checkpoint::resume(&path, settings("1"), GOAL).unwrap_err();
     assert!(matches!(error, FilesError::Locked { .. }), "{error}");
     let error = Checkpoint::create(&path, settings("1")).unwrap_err();

@@ -1,6 +1,6 @@
 //! The farm: every rank does pieces of its own, on tasks of its pool.
 //!
-//! Called by: the rank's message thread, which gives its orders on to the tasks.
+//! Called from: the rank's message thread, which passes its orders on to the tasks.
 
 use super::RankError;
 use super::line::{Branch, Line, Office};
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The coordinator's part of a run: what it decides, and with what.
+/// The coordinator's part of a run: its decisions, and the means for them.
 pub struct Lead<'l, R> {
     /// Decides on the order of pieces.
     pub coordinator: &'l mut Coordinator,
@@ -43,7 +43,7 @@ pub struct Crew<'c> {
 }
 
 /// Leads all ranks from rank 0, whose own workers are `crew`. Blocks until all is done, or it was
-/// stopped, or something failed; then the others are told that nothing more will come.
+/// stopped, or something failed; then it ends the other ranks.
 ///
 /// # Errors
 /// [`AnalysisError`].
@@ -56,7 +56,7 @@ pub fn lead<R: Runner>(
     let (mailed, mailbox) = channel();
     let own = mailed.clone();
     let tell = move |event: Event| {
-        // Nobody listens any more only when the run is over.
+        // The send fails only when the run is over and the receiver is dropped.
         let _ = own.send(Message::From(0, event));
     };
     let ended = crew.run(&tell, |workers| {
@@ -69,7 +69,7 @@ pub fn lead<R: Runner>(
     ended?
 }
 
-/// Works for rank 0. Blocks until that says that all is done.
+/// Works for rank 0. Blocks until rank 0 closes it.
 ///
 /// # Errors
 /// [`RankError`].
@@ -142,6 +142,8 @@ pub(super) fn coordinate_beside<R: Runner>(
         });
         let coordinating = coordinating.map_err(AnalysisError::Thread)?;
         let served = serve(&mut office);
+        // Dropping the office closes the coordinator's channel, so that the join cannot wait for
+        // ever.
         drop(office);
         let ended = match coordinating.join() {
             Ok(ended) => ended?,

@@ -1,4 +1,4 @@
-//! Teams of ranks: how many ranks do one search together, and which.
+//! Teams of ranks: the number of ranks of one search, and their assignment.
 //!
 //! Must stay true: every rank is in one team; ranks of a team are neighbours, which launchers put
 //! on one machine first. Nothing here changes a result.
@@ -28,13 +28,13 @@ impl Layout {
         Self { ranks, teams }
     }
 
-    /// Number of teams: of searches that are done side by side.
+    /// Number of teams, which is that of parallel searches.
     #[must_use]
     pub fn teams(self) -> u32 {
         self.teams
     }
 
-    /// True where each rank is a team: it then does as many searches as it has cores for.
+    /// True if each rank is a team: it then does as many searches as it has cores for.
     #[must_use]
     pub fn is_farm(self) -> bool {
         self.teams == self.ranks
@@ -67,8 +67,9 @@ impl Layout {
     }
 }
 
-/// Ranks that a search should have where nobody says: one while there is a piece of work for every
-/// rank, else as many as are then busy, but each with [`PATTERNS_MIN`] patterns or more.
+/// Default number of ranks for one search: one while there is a piece of work for every rank.
+/// Otherwise the ranks are divided among the pieces, but each gets [`PATTERNS_MIN`] patterns or
+/// more.
 #[must_use]
 pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
     let useful = u32::try_from(patterns / PATTERNS_MIN).unwrap_or(u32::MAX);
@@ -76,8 +77,8 @@ pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
     (ranks / pieces).clamp(1, useful.max(1))
 }
 
-/// Patterns of a rank below which meeting the others costs more than their help is worth: a loop
-/// over as many takes some ten microseconds, and so does a meeting across a network.
+/// Patterns of a rank below which synchronising costs more than the rank gains: a loop over that
+/// many takes some ten microseconds, and so does an exchange across a network.
 pub const PATTERNS_MIN: usize = 1_000;
 
 #[cfg(test)]

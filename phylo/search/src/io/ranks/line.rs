@@ -7,20 +7,20 @@ use crate::analysis::workers::{Event, Order};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Brings orders to this rank's workers, and what they say to the coordinator.
+/// Delivers orders to this rank's workers, and their events to the coordinator.
 pub(super) trait Line {
-    /// Sends what is to be sent, takes what has arrived, and returns the next order for this rank's
-    /// own workers. Where there is nothing it waits for `wait`, or less.
+    /// Sends pending events, takes arrived messages, and returns the next order for this rank's own
+    /// workers. If there is nothing, it waits for at most `wait`.
     fn look(&mut self, wait: Duration) -> Result<Option<Order>, RankError>;
 
-    /// Says something to the coordinator.
+    /// Sends an event to the coordinator.
     fn tell(&mut self, event: Event);
 
-    /// Sends a message to a rank that is led by this one.
+    /// Sends a message to a rank that this one leads.
     fn send(&mut self, to: Member, message: &[u8]);
 }
 
-/// The next order; waits for one, ever more patiently.
+/// The next order; polls with growing pauses.
 pub(super) fn next_order(line: &mut impl Line) -> Result<Order, RankError> {
     let mut pause = Pause::default();
     loop {
@@ -30,7 +30,8 @@ pub(super) fn next_order(line: &mut impl Line) -> Result<Order, RankError> {
     }
 }
 
-/// Rank 0's line: the coordinator is a thread of this process, and talks to the others through it.
+/// Rank 0's line: the coordinator is a thread of this process, and reaches the other ranks through
+/// it.
 pub(super) struct Office<'o> {
     pub(super) post: &'o mut dyn Post,
     pub(super) mailbox: Sender<Message>,
@@ -50,7 +51,7 @@ impl Line for Office<'_> {
                 },
                 Mail::Gone(member) => Message::Lost(member),
             };
-            // The coordinator listens until it has ended, which the outbox says.
+            // The coordinator receives until it has ended, which the closed outbox shows.
             let _ = self.mailbox.send(message);
         }
         loop {
@@ -92,7 +93,7 @@ impl Branch<'_> {
                     return decode(&bytes).map(Some).ok_or(RankError::Gone);
                 }
                 Some(Mail::Gone(0)) => return Err(RankError::Gone),
-                // Nobody else has orders.
+                // Only rank 0 gives orders.
                 Some(_) => (),
                 None => return Ok(None),
             }
@@ -111,7 +112,7 @@ impl Line for Branch<'_> {
         match self.events.recv_timeout(wait) {
             Ok(event) => self.forward(&event),
             Err(RecvTimeoutError::Timeout) => (),
-            // Nobody here says anything any more.
+            // All senders of events in this process are gone; only rank 0 may still send.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(wait),
         }
         Ok(None)

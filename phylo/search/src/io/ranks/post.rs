@@ -1,9 +1,9 @@
 //! Messages between ranks.
 //!
-//! Why here: the farm and its teams do not know whether their messages go over MPI or between
-//! threads; so a test without MPI covers everything but MPI itself.
-//! Must stay true: from one rank to another messages arrive in order, each whole, or the receiver
-//! is told that the sender is gone.
+//! Why here: the farm and its teams do not depend on the transport (MPI, or channels between
+//! threads), so a test without MPI covers everything but MPI itself.
+//! Must stay true: messages from one rank to another arrive in order, each whole, or the receiver
+//! learns that the sender is gone.
 
 use crate::analysis::coordinator::Member;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mail {
-    /// A message, and who sent it.
+    /// A message and its sender.
     From(Member, Vec<u8>),
     /// A rank is gone: nothing more comes from it.
     Gone(Member),
@@ -22,8 +22,8 @@ pub enum Mail {
 
 /// One rank's message service, used by one thread.
 pub trait Post {
-    /// Sends a message. Returns once its bytes may be forgotten, which may be only when the
-    /// receiver takes it. To a rank that is gone nothing is sent.
+    /// Sends a message. Returns once its bytes may be reused, which may be only when the receiver
+    /// takes it. Does nothing if the receiving rank is gone.
     fn send(&mut self, to: Member, message: &[u8]);
 
     /// The next delivery, if there is one. Does not wait for one.
@@ -54,7 +54,7 @@ impl Desk {
 
 impl Post for Desk {
     fn send(&mut self, to: Member, message: &[u8]) {
-        // One that is gone has said so.
+        // A rank that is gone has announced it.
         let _ = self.others[to as usize].send(Mail::From(self.rank, message.to_vec()));
     }
 
@@ -77,12 +77,12 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Content of a message; nothing where it is none of ours.
+/// Content of a message; `None` if it is not valid.
 pub(super) fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
     serde_json::from_slice(message).ok()
 }
 
-/// Sleeps between looks that find nothing: short ones after something was found, then longer ones.
+/// Pauses between polls that find nothing: short ones after a message, then longer ones.
 #[derive(Debug)]
 pub(crate) struct Pause(Duration);
 
@@ -93,12 +93,12 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Something was found.
+    /// A message was found.
     pub(crate) fn reset(&mut self) {
         self.0 = PAUSE_MIN;
     }
 
-    /// Time to sleep now.
+    /// The next pause.
     pub(crate) fn take(&mut self) -> Duration {
         let now = self.0;
         self.0 = (2 * now).min(PAUSE_MAX);
@@ -107,6 +107,6 @@ impl Pause {
 }
 
 const PAUSE_MIN: Duration = Duration::from_micros(50);
-/// 500 looks a second, at some microseconds each, are less than a hundredth of a core; a piece of
+/// 500 polls a second, at some microseconds each, are less than a hundredth of a core; a piece of
 /// work takes a hundred times as long at least.
 const PAUSE_MAX: Duration = Duration::from_millis(2);

@@ -1,14 +1,14 @@
 //! A team: several ranks that do one piece together, each with its share of the alignment's chunks.
 //!
-//! The first rank of a team hears of the coordinator; the others run the same search on their
-//! share, in step, and meet in every sum ([`crate::runner::split`]). The leader passes its orders
-//! on to them, and decides for all when a piece is broken off; it looks for mail between two steps
-//! of its search.
+//! The first rank of a team receives the coordinator's orders; the others run the same search on
+//! their share, in step, and all synchronise in every sum ([`crate::runner::split`]). The leader
+//! passes its orders on to them, and decides for all when a piece is broken off; it polls for
+//! messages between two steps of its search.
 //!
-//! Must stay true: all ranks of a team begin the same piece from the same state, and go on or break
-//! off at the same step.
-//! Called by: the rank's message thread, which also searches: so all MPI stays on one thread, and a
-//! meeting costs no change of threads.
+//! Must stay true: all ranks of a team begin the same piece from the same state, and continue or
+//! break off at the same step.
+//! Called from: the rank's message thread, which also searches: so all MPI stays on one thread, and
+//! an exchange costs no context switch.
 
 use super::RankError;
 use super::farm::{Lead, coordinate_beside};
@@ -32,9 +32,9 @@ pub struct Team<'t> {
     pub rank: Member,
     /// All ranks of the team; the first leads it.
     pub ranks: (Member, Member),
-    /// How they meet.
+    /// Their means of exchange.
     pub peers: &'t dyn Peers,
-    /// Does pieces; its runner meets the same peers.
+    /// Does pieces; its runner has the same peers.
     pub job: &'t dyn Job,
     /// Interval at which a piece's state is kept.
     pub save_every: Duration,
@@ -59,7 +59,7 @@ impl Team<'_> {
         ended
     }
 
-    /// Works for rank 0. Blocks until that says that all is done.
+    /// Works for rank 0. Blocks until rank 0 closes it.
     ///
     /// # Errors
     /// [`RankError`].
@@ -67,7 +67,7 @@ impl Team<'_> {
         if self.rank != self.ranks.0 {
             return self.follow(post);
         }
-        // Events go out where they are told: nothing comes by the channel.
+        // Events are sent where they occur: none comes by the channel.
         let (_, events) = channel();
         self.lead(&mut Branch { post, events })
     }
@@ -88,10 +88,11 @@ impl Team<'_> {
                         self.pass_on(line, &Order::Close);
                         return Ok(());
                     }
-                    // Nothing is under way.
+                    // No piece is in progress.
                     Order::Drop(_) | Order::Stop => (),
                 }
             };
+            // The followers get the same order and state: all ranks of a team run the same search.
             let saved_text = saved.clone();
             self.pass_on(line, &Order::Work(piece, saved));
             let mut watch = Leading {
@@ -106,6 +107,7 @@ impl Team<'_> {
             };
             let result = self.job.run(&piece, saved_text.as_deref(), &mut watch);
             closed = watch.closed;
+            // An error of the line means that rank 0 is gone: there is no receiver for a result.
             if let Some(error) = watch.error {
                 return Err(error);
             }
@@ -124,7 +126,7 @@ impl Team<'_> {
         self.followers().for_each(|rank| line.send(rank, &message));
     }
 
-    /// Does what the team's leader does.
+    /// Follows the steps of the team's leader.
     fn follow(self, post: &mut dyn Post) -> Result<(), RankError> {
         let mut pause = Pause::default();
         loop {
@@ -150,7 +152,7 @@ impl Team<'_> {
         let Err(source) = self.job.run(piece, saved, &mut watch) else {
             return Ok(());
         };
-        // What the alignment or the model brings about the leader has met, too, and says better.
+        // An error of the alignment or the model hits the leader too, and its report is better.
         std::thread::sleep(LEADER_FIRST);
         Err(RankError::Share {
             rank: self.rank,
@@ -159,7 +161,7 @@ impl Team<'_> {
     }
 }
 
-/// The leader's watch over a piece.
+/// The leader's watch during a piece.
 struct Leading<'w, 't, L> {
     team: Team<'t>,
     line: &'w mut L,
@@ -181,7 +183,7 @@ impl<L: Line> Leading<'_, '_, L> {
                     (self.closed, self.dropped) = (true, true);
                     return;
                 }
-                // One piece at a time was asked for.
+                // The coordinator gives a team one piece at a time.
                 Ok(Some(Order::Work(..))) => (),
                 Ok(None) => return,
                 Err(error) => {
@@ -208,7 +210,7 @@ impl<L: Line> Watch for Leading<'_, '_, L> {
     }
 }
 
-/// The others' watch: they do as the leader does.
+/// The others' watch: they follow the leader's decisions.
 struct Following<'f>(&'f dyn Peers);
 
 impl Watch for Following<'_> {
@@ -220,5 +222,5 @@ impl Watch for Following<'_> {
     }
 }
 
-/// Time for the leader to end the job where it has failed as well.
+/// Time for the leader to end the job if it has failed as well.
 const LEADER_FIRST: Duration = Duration::from_secs(3);

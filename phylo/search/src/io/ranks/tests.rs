@@ -1,4 +1,4 @@
-//! What a run of several ranks must do, over any message service; here over threads.
+//! Requirements of a run of several ranks, over any message service; here over threads.
 
 use super::farm::{Crew, Lead};
 use super::post::{Desk, Mail, Post, decode, encode};
@@ -15,7 +15,7 @@ use sidecore_offload::{OffloadError, Pool, PoolConfig, task};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Takes some steps, and says who it was.
+/// Takes some steps, and reports its name.
 struct Stepper {
     name: &'static str,
     pieces: AtomicU32,
@@ -262,7 +262,7 @@ fn ranks_notice_that_their_leader_is_gone() {
 struct Together<'t> {
     seat: &'t Seat,
     steps: u32,
-    /// Raised by the leader after so many steps of all its pieces.
+    /// Raised by the leader after this many steps of all its pieces.
     stop: Option<(&'t AtomicBool, u32)>,
     taken: AtomicU32,
 }
@@ -367,7 +367,7 @@ fn a_team_that_is_stopped_keeps_its_state() {
     assert!(notes.saved >= 1, "no state was kept");
     let done = coordinator.ledger.outcomes().count();
     assert!(done < 3);
-    // And goes on from there.
+    // And continues from there.
     let mut again = Coordinator::new(coordinator.ledger);
     let (ended, _) = run_teams(&mut again, None);
     assert_eq!(ended, Ended::Done);

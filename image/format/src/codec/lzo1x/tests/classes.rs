@@ -1,11 +1,11 @@
-//! Every instruction class at the edges of its lengths and distances, inside the fast loop and near
-//! the ends.
+//! Every instruction class at the limits of its lengths and distances, inside the fast loop and
+//! near the ends.
 
 use super::raw::Raw;
 use super::{Inflate, inflate};
 
-/// Checks a stream as it stands (its instruction near the end, for the plain step) and with enough
-/// behind it that the fast loop takes it.
+/// Checks a stream as it is (its instruction near the end, for the plain step) and with enough
+/// bytes after it that the fast loop takes it.
 #[track_caller]
 fn check(raw: Raw) {
     let long = raw
@@ -29,7 +29,7 @@ fn check(raw: Raw) {
     }
 }
 
-/// Far enough into the output for every distance; 0xc000 bytes of literals that differ.
+/// Output long enough for every distance; 0xc000 bytes of distinct literals.
 fn deep() -> Raw {
     Raw::first(4).middle(4, 4, 0).run(0xc000)
 }
@@ -37,7 +37,7 @@ fn deep() -> Raw {
 #[test]
 fn first_byte_counts_literals() {
     for count in [1, 2, 3] {
-        // After one to three, a byte below 16 is a match of two bytes.
+        // After one to three literals, a byte below 16 is a match of two bytes.
         check(Raw::first(count).pair(1, 0));
         check(Raw::first(count).short(3, 1, 3));
     }
@@ -126,8 +126,8 @@ fn every_overlap_repeats() {
     }
 }
 
-/// liblzo2 and Linux disagree here, and no compressor writes it: liblzo2 takes any length in an end
-/// marker. So do we.
+/// liblzo2 and Linux disagree here, and no compressor writes it: liblzo2 accepts any length in an
+/// end marker, and so do we.
 #[test]
 fn end_marker_with_other_lengths() {
     for marker in [
@@ -158,7 +158,7 @@ fn resumes_at_every_target() {
     let tail = room - 1500;
     let mut inflate = Inflate::new();
     for target in (1..=room).filter(|&target| target < 300 || target > tail || target % 977 == 0) {
-        // Once to the target and on to the end in one go, and step by step in another inflater.
+        // Once to the target and then to the end in one go; step by step in another decompressor.
         let mut out = vec![0; room];
         let mut once = Inflate::new();
         let done = once.try_advance(&raw.stream, &mut out, target).unwrap();

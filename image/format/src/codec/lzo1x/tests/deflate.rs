@@ -1,4 +1,4 @@
-//! Deflating: round trips, bounds, and sizes against what the levels promise.
+//! Compressing: round trips, bounds, and sizes compared with the levels' promises.
 
 use super::super::fuzzing::round_trip;
 use super::super::{LEVEL_MAX, LEVEL_MIN};
@@ -32,7 +32,7 @@ fn every_length_round_trips() {
                 round_trip(&mut deflate, &text[start..end], &mut stream);
             }
         }
-        // Noise of every length around the places where a run takes another byte.
+        // Noise of every length near those at which a run takes another byte.
         let mut random = super::super::fuzzing::Random(3);
         let noise: Vec<u8> = (0..1200).map(|_| random.bits() as u8).collect();
         for length in (0..300).chain(480..560).chain(750..800) {

@@ -1,9 +1,9 @@
-//! Streams that are wrong, each in one way, and what is said of them.
+//! Streams with one fault each, and the errors that they give.
 
 use super::raw::Raw;
 use super::{CodecError, Inflate, Inflater, Lzo1xError, deflated, inflate, samples, through_trait};
 
-/// Enough behind an instruction that the fast loop meets it first.
+/// Enough bytes after an instruction that the fast loop reaches it first.
 fn padded(raw: Raw) -> Raw {
     raw.middle(3, 1, 0).run(200).short(8, 3, 0).run(200).end()
 }

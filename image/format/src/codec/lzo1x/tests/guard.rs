@@ -1,5 +1,5 @@
-//! Both slices at the very end, and at the very start, of memory whose neighbours cannot be
-//! touched: a byte read or written outside ends the test by a fault.
+//! Both slices at the very end, and at the very start, of memory between inaccessible pages: a byte
+//! read or written outside ends the test by a fault.
 
 #[path = "../../../../../zstd/tests/common/guarded.rs"]
 mod guarded;
@@ -9,7 +9,7 @@ use super::super::fuzzing::{Random, mutate, random_stream};
 use super::{deflated, frames, inflate, samples};
 use guarded::Guarded;
 
-/// Inflates with both slices against the guard, at targets `step` apart.
+/// Decompresses with both slices at the guard pages, at targets `step` apart.
 fn guarded(pages: &mut [Guarded; 2], stream: &[u8], room: usize, step: usize) {
     let expected = inflate(stream, room);
     let [input, output] = pages;
@@ -40,7 +40,7 @@ fn real_streams_stay_inside() {
                 let stream = deflated(level, frame);
                 guarded(&mut pages, &stream, frame.len(), frame.len().max(1));
                 guarded(&mut pages, &stream, frame.len(), 1000);
-                // Cut, and with less room than it needs.
+                // Truncated, and with less space than it needs.
                 guarded(
                     &mut pages,
                     &stream[..stream.len() * 2 / 3],

@@ -2,9 +2,9 @@
 //!
 //! The container, integers big-endian: 9 bytes of magic; u16 version, library version, version
 //! needed; u8 method, level; u32 flags, [filter], mode, time, time high; u8 length and the name;
-//! u32 checksum. Then per block u32 raw length (0 ends), stored length, a checksum of the raw bytes
-//! for each of flags 0x1 and 0x100, and unless the block is stored as it was one of the stored
-//! bytes for each of 0x2 and 0x200.
+//! u32 checksum. Then per block u32 raw length (0 ends), stored length, and a checksum of the raw
+//! bytes for each of flags 0x1 and 0x100. Unless the block is stored uncompressed, a checksum of
+//! the stored bytes follows for each of 0x2 and 0x200.
 
 use super::{inflate, samples};
 use std::io::Write;

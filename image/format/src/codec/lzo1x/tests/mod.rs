@@ -1,4 +1,4 @@
-//! Tests of our LZO1X, by hand-built streams, by what others wrote, by property and by force.
+//! Tests of our LZO1X with hand-built streams, streams of other programs, properties and fuzzing.
 
 mod classes;
 mod deflate;
@@ -17,7 +17,7 @@ use super::reference;
 use super::{Deflate, Inflate, Lzo1xError};
 use crate::codec::{CodecError, Deflater, Inflater};
 
-/// Inflates with the fast inflater and asserts that the plain one says the same.
+/// Decompresses with the fast decompressor and asserts that the plain one gives the same result.
 fn inflate(stream: &[u8], room: usize) -> Result<Vec<u8>, Lzo1xError> {
     let mut out = vec![0; room];
     let mut inflate = Inflate::new();
@@ -41,8 +41,8 @@ fn inflate(stream: &[u8], room: usize) -> Result<Vec<u8>, Lzo1xError> {
     fast
 }
 
-/// Bytes of several natures: text, machine code, zeros, noise, short periods. The same each time
-/// but for the program.
+/// Bytes of several kinds: text, machine code, zeros, noise, short periods. The same each time,
+/// except for the machine code.
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let mut random = super::fuzzing::Random(7);
@@ -82,7 +82,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Frames as an image has them.
+/// Frames as in an image.
 fn frames(raw: &[u8]) -> Vec<&[u8]> {
     raw.chunks(65_536).collect()
 }
@@ -94,7 +94,7 @@ fn deflated(level: u8, raw: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Result of inflating a stream through the trait.
+/// Result of decompressing a stream through the trait.
 fn through_trait(stream: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
     let mut out = vec![0; room];
     Inflate::new().inflate(stream, &mut out).map(|()| out)

@@ -1,4 +1,4 @@
-//! Against what others wrote: lzokay in this process, liblzo2 in a program of its own.
+//! Comparison with other programs: lzokay in this process, liblzo2 in a program of its own.
 
 use super::super::fuzzing::{Random, fuzz_inflate, mutate, random_stream};
 use super::super::{LEVEL_MAX, LEVEL_MIN};
@@ -29,7 +29,7 @@ fn inflates_what_liblzo2_and_lzokay_deflate() {
             );
         }
     }
-    // Not the empty block, of which lzokay makes nothing good.
+    // Without the empty block, for which lzokay gives no valid stream.
     for block in blocks.iter().filter(|block| !block.is_empty()) {
         let stream = lzokay::compress::compress(block).unwrap();
         assert!(inflate(&stream, block.len()).unwrap() == *block);
@@ -65,7 +65,7 @@ fn liblzo2_and_lzokay_inflate_what_we_deflate() {
     }
 }
 
-/// liblzo2 takes a damaged stream exactly when we do, and then makes the same of it.
+/// liblzo2 accepts a damaged stream exactly when we do, and then gives the same bytes.
 #[test]
 fn liblzo2_refuses_what_we_refuse() {
     let seed = 20_261_121;
@@ -112,7 +112,7 @@ fn liblzo2_refuses_what_we_refuse() {
         }
         good += usize::from(status == 0);
     }
-    // Both kinds must be there for the test to mean anything.
+    // Both kinds must occur, or the test would prove nothing.
     assert!(
         good > 2000 && good < cases.len() - 2000,
         "{good} good of {}",
@@ -120,7 +120,7 @@ fn liblzo2_refuses_what_we_refuse() {
     );
 }
 
-/// The sizes that the levels were made for: what is promised in the module's README.
+/// The sizes that the levels were designed for, as promised in the module's README.
 #[test]
 fn sizes_against_liblzo2() {
     let samples = samples();

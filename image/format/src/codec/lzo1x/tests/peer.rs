@@ -1,10 +1,10 @@
-//! liblzo2, in a program of its own: builds `lab/bench/peers/lzo_peer.c` and speaks to it
-//! through files.
+//! liblzo2, in a program of its own: builds `lab/bench/peers/lzo_peer.c` and exchanges files with
+//! it.
 //!
 //! Why here: the tests and `examples/bench_lzo1x.rs` (which includes this file) compare with it;
-//! the crate never links it. The file formats stand at the head of the C file.
+//! the crate never links it. The comment at the top of the C file describes the file formats.
 //!
-//! Must stay true: a missing compiler or library is an error that says to run `scripts/setup`,
+//! Must stay true: a missing compiler or library is an error whose message names `scripts/setup`,
 //! never a skipped test. Several processes may build at once: each builds under a name of its own
 //! and renames. May block on the compiler.
 
@@ -17,11 +17,11 @@ pub(crate) struct Peer {
     program: PathBuf,
 }
 
-/// Failure, in words.
+/// A failure, as text.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Peer {
-    /// Builds the program next to the program that runs.
+    /// Builds the program next to the running program.
     pub(crate) fn build() -> Result<Self, Failure> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/bench/peers/lzo_peer.c");
         let program = scratch("lzo_peer")?;
@@ -54,7 +54,8 @@ impl Peer {
             .collect())
     }
 
-    /// Inflates streams, each into so much room: liblzo2's status, 0 for good, and the bytes.
+    /// Decompresses streams, each with a given output size; returns liblzo2's status, 0 for
+    /// success, and the bytes.
     pub(crate) fn decompress(
         &self,
         streams: &[(usize, &[u8])],
@@ -64,7 +65,7 @@ impl Peer {
         Ok(pairs(&answer)?.into_iter().map(status).collect())
     }
 
-    /// The least seconds, of so many repetitions, that inflating a stream file takes.
+    /// The shortest time in seconds, of `repetitions` runs, to decompress a stream file.
     pub(crate) fn bench(&self, file: &Path, repetitions: usize) -> Result<f64, Failure> {
         let mut command = Command::new(&self.program);
         run(command.arg("bench").arg(file).arg(repetitions.to_string()))?
@@ -89,7 +90,7 @@ impl Drop for Peer {
     }
 }
 
-/// Streams and their raw lengths as the peer reads them.
+/// Streams and their raw lengths in the peer's file format.
 pub(crate) fn stream_file(streams: &[(usize, &[u8])]) -> Vec<u8> {
     let mut list = Vec::new();
     for (room, stream) in streams {
@@ -113,7 +114,7 @@ fn pairs(mut list: &[u8]) -> Result<Vec<(u32, &[u8])>, Failure> {
     Ok(pairs)
 }
 
-/// A file name of our own, next to the program that runs.
+/// A unique file name, next to the running program.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf, Failure> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut path = std::env::current_exe()?;

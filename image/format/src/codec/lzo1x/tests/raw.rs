@@ -1,8 +1,8 @@
-//! A small encoder of raw instructions: spells exactly what it is told, and keeps what the stream
-//! must inflate to.
+//! A small encoder of raw instructions: writes exactly the given ones, and records the expected
+//! output.
 //!
-//! Why here: the boundary tests need streams that no sensible compressor makes. It shares nothing
-//! with `emit`.
+//! Why here: the boundary tests need streams that no real compressor makes. It shares no code with
+//! `emit`.
 
 /// A stream under construction.
 #[derive(Clone, Default)]
@@ -20,7 +20,7 @@ impl Raw {
         raw
     }
 
-    /// A literal run of 4 or more (3 has no spelling).
+    /// A literal run of 4 or more (3 has no encoding).
     pub(super) fn run(mut self, count: usize) -> Self {
         self.length(0, count - 3, 15);
         self.bytes(count);
@@ -97,8 +97,7 @@ impl Raw {
 
     fn copy(mut self, length: usize, distance: usize, literals: usize) -> Self {
         for _ in 0..length {
-            // A distance beyond what there is stands for a broken stream: the output no longer
-            // matters.
+            // A distance beyond the output makes a broken stream: the output no longer matters.
             let byte = self
                 .output
                 .len()
