@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use proptest::prelude::*;
-use sidecore_engine::mfc::{IN_FLIGHT_MAX, Line, ListElement, POISON, QUEUE_COMMANDS};
+use sidecore_engine::mfc::{IN_FLIGHT_MAX, ListElement, POISON, QUEUE_COMMANDS};
 use sidecore_engine::{
     Area, Core, CoreCounters, CoreOptions, Ctx, DmaError, DmaMode, In, Kernel, KernelError, Out,
     StoreError, Tag, TagMask,
@@ -547,26 +547,4 @@ fn a_buffer_may_be_longer_than_what_it_gives_and_no_shorter() {
         assert_eq!(target.0[64..97], [&[6; 32][..], &[0]].concat(), "{mode:?}");
         assert_eq!(target.0[128..160], [0; 32], "{mode:?}");
     }
-}
-
-#[test]
-fn a_line_is_written_only_under_a_reservation_of_that_line_that_holds() {
-    static ONE: std::sync::LazyLock<Line> = std::sync::LazyLock::new(Line::default);
-    static TWO: std::sync::LazyLock<Line> = std::sync::LazyLock::new(Line::default);
-    let body: Body = |cx, _| {
-        let mfc = cx.mfc;
-        assert!(!mfc.put_line_if_reserved(&ONE, &[1; 16]), "none");
-        assert_eq!(mfc.get_line_reserved(&ONE), [0; 16]);
-        assert!(!mfc.put_line_if_reserved(&TWO, &[2; 16]), "another line");
-        assert!(!mfc.put_line_if_reserved(&ONE, &[2; 16]), "it is gone");
-        let _ = mfc.get_line_reserved(&ONE);
-        assert!(mfc.put_line_if_reserved(&ONE, &[3; 16]));
-        assert!(!mfc.put_line_if_reserved(&ONE, &[4; 16]), "used");
-        let _ = mfc.get_line_reserved(&ONE);
-        ONE.write(&[5; 16]);
-        assert!(!mfc.put_line_if_reserved(&ONE, &[6; 16]), "written since");
-        assert_eq!((ONE.read(), TWO.read()), ([5; 16], [0; 16]));
-        Ok(())
-    };
-    run(DmaMode::Copy, &[], &mut [], &[], body).unwrap();
 }
