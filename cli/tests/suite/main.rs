@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p sidecore-cli --test suite NAME::` runs one part. `path_races` is a binary of its
 //! own because `scripts/path-races` runs it for long.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bench;
 mod cell;

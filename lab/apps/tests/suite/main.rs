@@ -1,4 +1,5 @@
 //! Small servers beside the programs of others: one binary, so that it is linked once.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bottleneck_kernel;
 mod engine;

@@ -5,7 +5,6 @@
 //! Needs root and /dev/net/tun, or is skipped with a note, unless `SIDECORE_ALL_PROGRAMS` is set.
 //! Many seeds: `cargo run --release -p sidecore-net --example differential_net`.
 
-use crate::common;
 use crate::kernel;
 use crate::namespace;
 

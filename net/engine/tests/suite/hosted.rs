@@ -2,8 +2,7 @@
 //! root: each test creates its interfaces in its own network namespace.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-#[path = "../common/namespace.rs"]
-mod common;
+use crate::namespace as common;
 
 use common::in_namespace;
 use sidecore_net::hosted::host;

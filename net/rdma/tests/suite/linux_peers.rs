@@ -9,7 +9,6 @@ use crate::messages;
 use crate::node;
 use crate::perftest;
 use crate::rcopy;
-use crate::rsocket;
 
 use node::{Failure, Node, Side};
 use perftest::{Kind, Measure, Test};

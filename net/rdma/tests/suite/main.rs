@@ -1,4 +1,5 @@
 //! RDMA between our ends and with the kernel: one binary, so that it is linked once.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "../common/mod.rs"]
 mod common;

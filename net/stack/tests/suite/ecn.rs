@@ -4,8 +4,7 @@
 //! Tests of single segments and their replies are `lab/drill/tests/drill/ecn-*.drill`.
 
 use crate::common;
-#[path = "../common/fragments.rs"]
-mod fragments;
+use crate::common_fragments as fragments;
 
 use common::bottleneck::Bottleneck;
 use common::segment::{

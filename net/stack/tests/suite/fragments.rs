@@ -1,8 +1,7 @@
 //! Fragmented packets: reassembly, rejection, cost, and sending.
 
 use crate::common;
-#[path = "../common/fragments.rs"]
-mod fragments;
+use crate::common_fragments as fragments;
 
 use common::{MS, Random, S, World, v4, v6};
 use fragments::{Jumble, Piece, TCP, Target, UDP, cut, datagram, echo, frame, join, read};

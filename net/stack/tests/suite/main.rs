@@ -1,4 +1,5 @@
 //! The stack beside rules, peers and itself: one binary, so that it is linked once.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod accurate_ecn;
 mod across;
@@ -7,6 +8,8 @@ mod bbr;
 mod bottleneck;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/fragments.rs"]
+mod common_fragments;
 mod cost;
 mod differential;
 mod direct_placement;
