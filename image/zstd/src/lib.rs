@@ -15,8 +15,6 @@ mod error;
 mod execute;
 pub mod frame;
 mod fse;
-#[doc(hidden)]
-pub mod fuzzing;
 mod huffman;
 mod literals;
 mod sequences;

@@ -7,11 +7,13 @@
 //! - over the corpora in the tree on stable Rust (`tests/replay.rs`, in `cargo test`);
 //! - from seeds for a bounded number of inputs (`src/bin/seeded`, `scripts/fuzz --quick`).
 //!
-//! The checks of a target stand with the code that they check, in each crate's `fuzzing` module,
-//! which sees private items. Targets that need the public interface only are here.
+//! Each target has a module here, with its seeds and its checks. They use the crates' public
+//! interface; what of it is there for a target alone is hidden from a crate's documentation and
+//! says which target uses it.
 
 pub mod seeds;
 pub mod stack;
+pub mod zstd;
 
 use sidecore_cell_sim::Machine;
 
@@ -173,7 +175,7 @@ pub fn stack(data: &[u8]) {
 
 /// zstd frames, decoded in two ways.
 pub fn zstd(data: &[u8]) {
-    sidecore_zstd::fuzzing::compare(data);
+    zstd::compare(data);
 }
 
 /// The longest script that is played.

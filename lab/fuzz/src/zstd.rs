@@ -1,8 +1,8 @@
-//! The entry of a fuzzer: one input, decoded in two ways.
+//! zstd frames, decoded in two ways: at once, and step by step.
 //!
 //! Must stay true: a finding can be reproduced from its bytes alone.
 
-use crate::{Decoder, Error, Progress};
+use sidecore_zstd::{Decoder, Error, Progress};
 
 /// Maximum length of the contents.
 const ROOM_MAX: usize = 256 << 10;
