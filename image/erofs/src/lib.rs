@@ -26,8 +26,6 @@ mod bytes;
 mod contents;
 mod directory;
 mod error;
-#[doc(hidden)]
-pub mod fuzzing;
 mod inode;
 mod superblock;
 pub mod write;

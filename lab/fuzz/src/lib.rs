@@ -11,6 +11,7 @@
 //! interface; what of it is there for a target alone is hidden from a crate's documentation and
 //! says which target uses it.
 
+pub mod erofs;
 pub mod seeds;
 pub mod stack;
 pub mod zstd;
@@ -87,7 +88,7 @@ pub fn drill(data: &[u8]) {
 
 /// The file system inside an image, as `mount --rootless` reads it.
 pub fn erofs(data: &[u8]) {
-    sidecore_erofs::fuzzing::fuzz_erofs(data);
+    erofs::fuzz_erofs(data);
 }
 
 /// A compressed image.

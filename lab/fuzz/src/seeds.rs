@@ -19,7 +19,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "checkpoint" => of_kind(Kind::Checkpoint).to_vec(),
         "configuration" => CONFIGURATIONS.map(|text| text.as_bytes().to_vec()).into(),
         "drill" => files("lab/drill/tests/drill", "drill")?,
-        "erofs" => sidecore_erofs::fuzzing::seeds(),
+        "erofs" => crate::erofs::seeds(),
         "images" => {
             let images = images::seeds().into_iter().map(|seed| seed.image);
             images.chain([images::beside_seed()]).collect()
