@@ -19,8 +19,6 @@ mod cloop;
 pub mod codec;
 mod error;
 pub mod foreign;
-#[doc(hidden)]
-pub mod fuzzing;
 mod index;
 mod indexed;
 pub mod inner;

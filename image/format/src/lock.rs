@@ -288,8 +288,11 @@ impl Locker {
         }
     }
 
-    /// A lock with this key, which no other image may use.
-    pub(super) fn of(cipher: Cipher, secret: &ImageKey, slots: &[Slot]) -> Option<Self> {
+    /// A lock with this key, which no other image may use: public for the seeds of the target
+    /// `images` of `lab/fuzz`, which must be the same in each run.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(cipher: Cipher, secret: &ImageKey, slots: &[Slot]) -> Option<Self> {
         if !(1..=SLOTS_MAX).contains(&slots.len()) {
             return None;
         }

@@ -99,7 +99,7 @@ impl FrameReader {
     }
 
     /// Continues with frames of the image with `index`.
-    pub(super) fn unlock_by(&mut self, index: &Index) {
+    pub fn unlock_by(&mut self, index: &Index) {
         self.lock = index.key().cloned();
     }
 

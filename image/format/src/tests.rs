@@ -2,13 +2,22 @@
 
 mod audit;
 mod beside;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "lab/fuzz, which includes the same file, uses the rest"
+)]
+mod fixtures;
 mod limits;
 mod thin;
 mod tree;
 
-use super::fuzzing::{Mutator, Reader, Seed, secret, seeds};
+use super::beside::Walked;
+use super::lock::{Cipher, ImageKey, Locker, Slot};
+use super::write::{Packed, is_zero};
 use super::*;
-use crate::codec::CodecId;
+use crate::codec::{CodecId, make_deflater};
+use fixtures::{Seed, secret, seeds};
 
 fn read_all(image: &[u8]) -> Vec<u8> {
     let mut index = Index::read(&image).unwrap();
@@ -86,30 +95,6 @@ fn zeros_are_known_where_the_format_has_room() {
 }
 
 #[test]
-fn an_image_cut_short_anywhere_never_gives_wrong_bytes() {
-    for seed in seeds() {
-        let mut reader = Reader::default();
-        for cut in 0..seed.image.len() {
-            let walk = seed.check(&mut reader, &seed.image[..cut]);
-            // The rest of the first magic number, or of an encrypted image's fixed header,
-            // distinguishes a raw image from a compressed one.
-            let index_is_last = matches!(seed.format, Format::Zstd | Format::Lz4);
-            let known_by = match seed.name.starts_with("encrypted") {
-                true => 20,
-                false => 4,
-            };
-            if walk.opened && index_is_last && cut >= known_by {
-                panic!(
-                    "{}: opened though cut to {cut} of {}",
-                    seed.name,
-                    seed.image.len()
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn a_cut_image_says_so() {
     for (name, says) in [
         ("zstd", "cut short"),
@@ -119,24 +104,6 @@ fn a_cut_image_says_so() {
         let image = seed(name).image;
         let message = error(&image[..image.len() - 3]);
         assert!(message.contains(says), "{name}: {message}");
-    }
-}
-
-#[test]
-fn every_flipped_bit_is_noticed_or_harmless() {
-    for seed in seeds() {
-        let mut reader = Reader::default();
-        let mut image = seed.image.clone();
-        for at in 0..image.len() {
-            for bit in 0..8 {
-                if image.len() > 8000 && (at + bit) % 8 != 0 {
-                    continue;
-                }
-                image[at] ^= 1 << bit;
-                seed.check(&mut reader, &image);
-                image[at] ^= 1 << bit;
-            }
-        }
     }
 }
 
@@ -160,32 +127,6 @@ fn a_flipped_byte_in_a_checked_frame_is_a_bad_frame() {
             }
         }
     }
-}
-
-#[test]
-fn mutants_never_give_wrong_bytes() {
-    let seed = 2026;
-    let seeds = seeds();
-    let mut mutator = Mutator::new(seed);
-    let mut reader = Reader::default();
-    let (mut opened, mut good) = (0, 0);
-    for round in 0..20_000 {
-        let image = &seeds[round % seeds.len()];
-        let mutant = mutator.mutate(image);
-        let walk = if mutant.resealed {
-            reader.walk(mutant.data, &mut |_, _, _| {})
-        } else {
-            image.check(&mut reader, mutant.data)
-        };
-        opened += u64::from(walk.opened);
-        good += walk.good_frames;
-        assert_eq!(walk.displaced, 0, "round {round} of seed {seed}");
-    }
-    // The test would prove nothing if all mutants were refused at opening. (Seed 2026.)
-    assert!(
-        opened > 2000 && good > 2000,
-        "{opened} opened, {good} good frames"
-    );
 }
 
 #[test]

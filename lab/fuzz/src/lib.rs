@@ -12,6 +12,8 @@
 //! says which target uses it.
 
 pub mod erofs;
+pub mod images;
+pub mod lzo1x;
 pub mod seeds;
 pub mod stack;
 pub mod zstd;
@@ -93,12 +95,12 @@ pub fn erofs(data: &[u8]) {
 
 /// A compressed image.
 pub fn images(data: &[u8]) {
-    sidecore_block::format::fuzzing::fuzz_image(data);
+    images::fuzz_image(data);
 }
 
 /// An LZO1X stream, decompressed in two ways.
 pub fn lzo1x(data: &[u8]) {
-    use sidecore_block::codec::lzo1x::fuzzing::Differ;
+    use lzo1x::Differ;
     thread_local! {
         static DIFFER: std::cell::RefCell<Differ> = std::cell::RefCell::new(Differ::new());
     }

@@ -1,7 +1,7 @@
 //! Seeds of the corpora: valid inputs of each target.
 
-use sidecore_block::codec::lzo1x::fuzzing::{Random as Noise, random_stream};
-use sidecore_block::format::fuzzing as images;
+use crate::images;
+use crate::lzo1x::{Random as Noise, random_stream};
 use sidecore_export::nbd::fuzzing as nbd;
 use sidecore_phylo::fuzzing::{Kind, seeds as of_kind};
 use sidecore_random::Random;

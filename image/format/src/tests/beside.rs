@@ -236,20 +236,3 @@ fn what_cannot_be_indexed_says_why() {
 
 /// A frame with a size of four bytes and one empty raw block.
 const FRAME: [u8; 12] = [0x28, 0xB5, 0x2F, 0xFD, 0xA0, 0, 0, 0, 0, 1, 0, 0];
-
-#[test]
-fn files_and_indexes_that_were_damaged_do_no_harm() {
-    use super::super::fuzzing::{beside_seed, fuzz_image};
-    let seed = beside_seed();
-    let mut noise = sidecore_random::SplitMix::new(3);
-    for at in 0..seed.len() {
-        for _ in 0..4 {
-            let mut damaged = seed.clone();
-            damaged[at] = noise.below(256) as u8;
-            let other = noise.below(seed.len() as u64) as usize;
-            damaged[other] ^= 1 << noise.below(8);
-            fuzz_image(&damaged);
-        }
-        fuzz_image(&seed[..at]);
-    }
-}

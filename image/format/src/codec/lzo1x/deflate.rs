@@ -77,6 +77,6 @@ impl Deflater for Deflate {
 /// The longest possible stream for a frame of `raw_bytes`: all literals. A match never costs more
 /// than the literals that it replaces, but may split a run in two, whose second half needs a length
 /// of its own.
-pub(super) const fn bound(raw_bytes: usize) -> usize {
+pub const fn bound(raw_bytes: usize) -> usize {
     raw_bytes + raw_bytes / 16 + 16
 }

@@ -21,8 +21,6 @@ mod deflate;
 mod emit;
 mod fast;
 mod finder;
-#[doc(hidden)]
-pub mod fuzzing;
 mod greedy;
 mod inflate;
 mod optimal;
@@ -30,6 +28,6 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use deflate::{Deflate, LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN};
+pub use deflate::{Deflate, LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN, bound};
 pub use inflate::Inflate;
-pub use reference::Lzo1xError;
+pub use reference::{Lzo1xError, inflate as inflate_plainly};

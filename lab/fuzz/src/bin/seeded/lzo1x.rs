@@ -1,8 +1,8 @@
 //! LZO1X: streams of all instructions, noise and round trips, each damaged or not.
 
 use sidecore_block::codec::Deflater;
-use sidecore_block::codec::lzo1x::fuzzing::{Differ, Random, mutate, random_stream, round_trip};
 use sidecore_block::codec::lzo1x::{Deflate, LEVEL_MAX, LEVEL_MIN};
+use sidecore_fuzz::lzo1x::{Differ, Random, mutate, random_stream, round_trip};
 
 /// The fast decompressor against the plain one.
 pub(crate) struct Lzo1x {

@@ -2,8 +2,8 @@
 
 use crate::allocator;
 use crate::lzo1x::Lzo1x;
-use sidecore_block::format::fuzzing::{Mutator, Reader, fuzz_image, seeds as images};
 use sidecore_export::nbd::fuzzing as nbd;
+use sidecore_fuzz::images::{Mutator, Reader, fuzz_image, seeds as images};
 use sidecore_fuzz::{TARGETS, seeds};
 use sidecore_phylo::fuzzing::{KINDS, mutate, read, seeds as of_kind};
 use sidecore_phylo::random::Random;

@@ -1,7 +1,7 @@
 //! Compressing: round trips, bounds, and sizes compared with the levels' promises.
 
-use super::super::fuzzing::round_trip;
 use super::super::{LEVEL_MAX, LEVEL_MIN};
+use super::streams::{Random, round_trip};
 use super::{Deflate, Deflater, deflated, frames, samples};
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn every_length_round_trips() {
             }
         }
         // Noise of every length near those at which a run takes another byte.
-        let mut random = super::super::fuzzing::Random(3);
+        let mut random = Random(3);
         let noise: Vec<u8> = (0..1200).map(|_| random.bits() as u8).collect();
         for length in (0..300).chain(480..560).chain(750..800) {
             round_trip(&mut deflate, &noise[..length], &mut stream);

@@ -5,7 +5,7 @@
 mod guarded;
 
 use super::super::Inflate;
-use super::super::fuzzing::{Random, mutate, random_stream};
+use super::streams::{Random, mutate, random_stream};
 use super::{deflated, frames, inflate, samples};
 use guarded::Guarded;
 

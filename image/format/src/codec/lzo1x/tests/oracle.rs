@@ -1,8 +1,9 @@
 //! Comparison with other programs: lzokay in this process, liblzo2 in a program of its own.
 
-use super::super::fuzzing::{Random, fuzz_inflate, mutate, random_stream};
 use super::super::{LEVEL_MAX, LEVEL_MIN};
+use super::differ::fuzz_inflate;
 use super::peer::Peer;
+use super::streams::{Random, mutate, random_stream};
 use super::{deflated, frames, inflate, samples};
 use proptest::prelude::*;
 

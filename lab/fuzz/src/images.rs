@@ -1,24 +1,23 @@
-//! Opening and reading images that are damaged or hostile: the entry points of the fuzz target and
-//! the bounded runner.
+//! Opening and reading images that are damaged or hostile.
 //!
-//! Why here: parsers of untrusted bytes are fuzzed where they live. [`fuzz_image`] takes any bytes;
-//! [`Seed::check`] knows the image from which the bytes were made, and so can detect wrong bytes.
+//! [`fuzz_image`] takes any bytes; [`Seed::check`] knows the image from which the bytes were made,
+//! and so can detect wrong bytes.
 //! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the original
 //! contents of that place, as far as the format can detect. Formats without a checksum of their
 //! table need only return the contents of *some* frame; nothing is required of codecs without a
 //! checksum.
-//! Called from: tests, the targets in `lab/fuzz/`. Not part of the interface.
 
+#[path = "../../../image/format/src/tests/fixtures.rs"]
 mod fixtures;
 mod mutate;
 
-use super::beside::{self, Scan};
-use super::read_at::Bytes;
-use super::{FrameCheck, FrameReader, Index};
+use sidecore_block::codec::{CodecId, make_deflater};
+use sidecore_block::format::beside::{Scan, Walked};
+use sidecore_block::format::lock::{Cipher, ImageKey, Locker, Slot};
+use sidecore_block::format::write::{Layout, Packed, is_zero};
+use sidecore_block::format::{Format, FrameCheck, FrameReader, Index};
 
-#[cfg(test)]
-pub(super) use fixtures::secret;
-pub use fixtures::{Noise, Seed, beside_seed, seeds};
+pub use fixtures::{Seed, beside_seed, seeds};
 pub use mutate::{Mutant, Mutator};
 
 /// Opens any bytes as an image and reads some of its frames; then as a zstd file with a sidecar
@@ -30,7 +29,7 @@ pub fn fuzz_image(data: &[u8]) {
 
 /// A file and, from the index's tag on, its sidecar index.
 fn fuzz_beside(data: &[u8]) {
-    let tag = data.windows(8).rposition(|bytes| bytes == beside::TAG);
+    let tag = data.windows(8).rposition(|bytes| bytes == BESIDE_TAG);
     let end = tag.and_then(|at| at.checked_sub(8)).unwrap_or(data.len());
     let (file, index) = data.split_at(end);
     if let Ok(mut scan) = Scan::new(&file) {
@@ -41,10 +40,7 @@ fn fuzz_beside(data: &[u8]) {
             at += stored.len();
         }
     }
-    let (Ok(file_bytes), Ok(index_bytes)) = (Bytes::new(&file), Bytes::new(&index)) else {
-        return;
-    };
-    if let Ok(index) = beside::read(&file_bytes, &index_bytes) {
+    if let Ok(index) = Index::read_beside(&file, &index, true) {
         Reader::default().read_some(&index, file, &mut |_, _, _| {});
     }
 }
@@ -178,3 +174,5 @@ impl Seed {
 const FRAMES_MAX: u64 = 8;
 /// Maximum contents that are read per image.
 const RAW_BYTES_MAX: u32 = 32 << 20;
+/// The first bytes of an index that stands beside its file (`docs/formats/seekable-zstd.md`).
+const BESIDE_TAG: [u8; 8] = *b"sidefile";

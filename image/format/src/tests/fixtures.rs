@@ -1,11 +1,13 @@
 //! Small whole images of every format and variant, with their contents. The old cloop headers,
 //! which no program writes any more, are built here by hand.
+//!
+//! Why here: the conformance suite reads them. `lab/fuzz` includes this file for its seeds; names
+//! of the crate are imported from the parent module, which differs.
 
-use crate::Format;
-use crate::beside::Walked;
-use crate::codec::{CodecId, make_deflater};
-use crate::lock::{Cipher, ImageKey, Locker, Slot};
-use crate::write::{Layout, Packed};
+use super::{
+    Cipher, CodecId, Format, ImageKey, Layout, Locker, Packed, Slot, Walked, is_zero, make_deflater,
+};
+use sidecore_random::SplitMix;
 use std::sync::Arc;
 
 /// An image, and its contents.
@@ -141,7 +143,7 @@ fn image(
         }
         let (frame, more) = rest.split_at(size.min(rest.len()));
         rest = more;
-        if thin && crate::write::is_zero(frame) {
+        if thin && is_zero(frame) {
             writer
                 .push_holes(1, frame.len() as u64)
                 .unwrap_or_else(|error| panic!("{error}"));
@@ -411,12 +413,12 @@ fn deflate(codec: CodecId, raw: &[u8]) -> Vec<u8> {
 
 /// Contents that are easy to tell apart: text with the offset in it, some noise, some zeros.
 fn contents(bytes: usize) -> Vec<u8> {
-    let mut noise = Noise(99);
+    let mut noise = SplitMix::new(99);
     let mut raw = Vec::new();
     while raw.len() < bytes {
         match raw.len() / 512 % 4 {
             0 | 1 => raw.extend(format!("the byte at {} of this image. ", raw.len()).bytes()),
-            2 => raw.extend((0..100).map(|_| noise.next() as u8)),
+            2 => raw.extend((0..100).map(|_| noise.bits() as u8)),
             _ => raw.extend([0; 200]),
         }
     }
@@ -425,21 +427,4 @@ fn contents(bytes: usize) -> Vec<u8> {
     let zero_to = 8192.min(bytes);
     raw[zero_from..zero_to].fill(0);
     raw
-}
-
-/// Noise: the same seed gives the same numbers.
-#[derive(Debug, Clone)]
-pub struct Noise(pub u64);
-
-impl Noise {
-    /// The next number.
-    #[allow(clippy::should_implement_trait)] // endless: no Option
-    pub fn next(&mut self) -> u64 {
-        sidecore_random::split_mix(&mut self.0)
-    }
-
-    /// A number below `end`; 0 when that is 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % (end as u64).max(1)) as usize
-    }
 }

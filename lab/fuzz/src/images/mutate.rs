@@ -1,7 +1,8 @@
 //! Damage: from single bits to fields, cuts and moves, and tables that are deliberately wrong.
 
-use super::fixtures::{Noise, Seed};
-use crate::sidx;
+use super::fixtures::Seed;
+use sidecore_random::split_mix;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Makes damaged images, one after another; the same seed makes the same ones.
 #[derive(Debug)]
@@ -131,15 +132,19 @@ impl Mutator {
 
     /// Gives our index frame, if there is one, a valid checksum of its damaged contents.
     fn reseal(&mut self) -> bool {
-        let magic = sidx::MAGIC.to_le_bytes();
+        let magic = MAGIC.to_le_bytes();
         let found = self
             .data
             .windows(16)
-            .rposition(|window| window[..4] == magic && window[8..16] == sidx::TAG);
+            .rposition(|window| window[..4] == magic && window[8..16] == TAG);
         let Some(start) = found else {
             return false;
         };
-        let length = sidx::le32(&self.data[start + 4..]) as usize;
+        let field = &self.data[start + 4..start + 8];
+        let length = field
+            .iter()
+            .rev()
+            .fold(0, |above, &byte| above << 8 | usize::from(byte));
         let Some(end) = (start + 8)
             .checked_add(length)
             .filter(|&end| end <= self.data.len())
@@ -149,8 +154,27 @@ impl Mutator {
         let Some(sealed) = end.checked_sub(16).filter(|&sealed| sealed >= start + 8) else {
             return false;
         };
-        let check = xxhash_rust::xxh3::xxh3_64(&self.data[start + 8..sealed]);
+        let check = xxh3_64(&self.data[start + 8..sealed]);
         self.data[sealed..sealed + 8].copy_from_slice(&check.to_le_bytes());
         true
     }
 }
+
+/// Noise: the same seed gives the same numbers.
+#[derive(Debug, Clone)]
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        split_mix(&mut self.0)
+    }
+
+    /// A number below `end`; 0 when that is 0.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % (end as u64).max(1)) as usize
+    }
+}
+
+/// A skippable frame's first bytes, and those of an index in one (`docs/formats/seekable-zstd.md`).
+const MAGIC: u32 = 0x184D_2A5C;
+const TAG: [u8; 8] = *b"sidecore";
