@@ -258,7 +258,8 @@ fn writer() {
         random: Mutex::new(seed),
     };
     let base = Arc::new(MemorySource::new(base()));
-    let overlay = tools::open_in(Box::new(store), base, &identity(Path::new(&path)), true).unwrap();
+    let identity = identity(Path::new(&path));
+    let overlay = tools::open_in(Box::new(store), base, &identity, true, 32 << 20).unwrap();
     let mut out = io::stdout();
     for number in 0..OPERATIONS_MAX {
         match operation(seed, number) {

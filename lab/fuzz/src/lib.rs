@@ -14,6 +14,7 @@
 pub mod erofs;
 pub mod images;
 pub mod lzo1x;
+pub mod overlay;
 pub mod seeds;
 pub mod stack;
 pub mod zstd;
@@ -138,7 +139,7 @@ pub fn nexus(data: &[u8]) {
 
 /// An overlay's file: its superblock, log and slots.
 pub fn overlay(data: &[u8]) {
-    sidecore_block::overlay::fuzzing::fuzz_overlay(data);
+    overlay::fuzz_overlay(data);
 }
 
 /// A file of partitions.

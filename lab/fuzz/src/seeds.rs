@@ -34,7 +34,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
             let rest = seeds.filter_map(|seed| seed.strip_prefix(b"#NEXUS"));
             rest.map(<[u8]>::to_vec).collect()
         }
-        "overlay" => sidecore_block::overlay::fuzzing::seeds(),
+        "overlay" => crate::overlay::seeds(),
         "partitions" => of_kind(Kind::Partitions).to_vec(),
         "rdma" => sidecore_rdma_wire::fuzzing::seeds(),
         "remote" => sidecore_remote::fuzzing::seeds(),

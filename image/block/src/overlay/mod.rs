@@ -25,8 +25,6 @@
 
 mod chain;
 mod format;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod identity;
 mod layer;
 mod load;

@@ -86,7 +86,8 @@ fn seal_for(superblock: &Superblock, base: Option<&Identity>) -> Result<Seal, Ov
     }
 }
 
-/// Opens an overlay directly on `base`, in any store: for tests of disk faults.
+/// Opens an overlay directly on `base`, in any store, with `map_bytes` of its map in memory: for
+/// tests of disk faults and of hostile files. Does not check that `base` is the overlay's own.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -95,8 +96,9 @@ pub fn open_in(
     base: Arc<dyn BlockSource>,
     identity: &Identity,
     writable: bool,
+    map_bytes: usize,
 ) -> Result<Overlay, OverlayError> {
-    let layer = Layer::open(store, identity.key.as_deref(), writable, MAP_BYTES)?;
+    let layer = Layer::open(store, identity.key.as_deref(), writable, map_bytes)?;
     Ok(Overlay::new(base, vec![layer], writable))
 }
 

@@ -1,7 +1,6 @@
 //! Files that rot, or are made to harm.
 
 use super::super::format::{LOG_AT, SUPERBLOCK_BYTES};
-use super::super::fuzzing;
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
 use sidecore_random::split_mix;
@@ -143,29 +142,6 @@ fn any_damage_is_an_error_or_the_right_bytes() {
                 // The last group may be dropped as if it were torn, and no other.
                 assert_eq!(byte, at as u8 + 1);
             }
-        }
-    }
-}
-
-#[test]
-fn seeds_and_their_mutants_are_taken_by_the_fuzz_target() {
-    let mut random = 11;
-    let seeds = fuzzing::seeds();
-    assert!(seeds.len() >= 8, "{}", seeds.len());
-    for seed in &seeds {
-        fuzzing::fuzz_overlay(seed);
-        for _ in 0..12 {
-            let mut mutant = seed.clone();
-            for _ in 0..=split_mix(&mut random) % 4 {
-                // Superblock and log, mostly.
-                let reach = match split_mix(&mut random) % 3 {
-                    0 => mutant.len(),
-                    _ => mutant.len().min(1500),
-                };
-                let at = split_mix(&mut random) as usize % reach;
-                mutant[at] = split_mix(&mut random) as u8;
-            }
-            fuzzing::fuzz_overlay(&mutant);
         }
     }
 }

@@ -1,22 +1,18 @@
-//! Overlays that are damaged or hostile: what the fuzz target and the replay call.
+//! Overlays that are damaged or hostile.
 //!
-//! Why here: the reader is private. An input is a short form of a file (its superblock, the
-//! beginning of its log and its slots). If its first byte asks for it, the checksums are corrected:
-//! otherwise a fuzzer would never get past them.
+//! An input is a short form of a file (its superblock, the beginning of its log and its slots). If
+//! its first byte asks for it, the checksums are corrected: otherwise a fuzzer would never get past
+//! them.
 //! Must stay true: whatever opens can be read and written, and gives what was written, or an error,
 //! when it is opened again.
-//! Called from: tests, the target in `lab/fuzz/`. Not part of the interface.
+//! Source: `docs/formats/overlay.md`.
 
-use super::format::{
-    CHANGE_BYTES, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, group_bytes, u32_at,
-    u64_at,
-};
-use super::layer::{Layer, write_superblocks};
-use super::seal::Seal;
-use super::store::Store;
-use super::{Overlay, OverlayError};
-use crate::source::{BlockSource, BlockWrites};
 use parking_lot::Mutex;
+use sidecore_block::overlay::identity::Identity;
+use sidecore_block::overlay::store::Store;
+use sidecore_block::overlay::tools::open_in;
+use sidecore_block::overlay::{GRAIN_BYTES_RANGE, Overlay, OverlayError};
+use sidecore_block::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -54,7 +50,7 @@ impl Store for Pages {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut file = self.0.lock();
         if offset + bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            return Err(io::ErrorKind::StorageFull.into());
         }
         each_page(offset, bytes.len(), &mut |page, within, part| {
             let page = file.0.entry(page).or_insert_with(|| vec![0; PAGE]);
@@ -80,6 +76,26 @@ impl Store for Pages {
     }
 }
 
+impl Pages {
+    /// `len` bytes; those past the end are zeros.
+    fn read_padded(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let there = self.0.lock().1.saturating_sub(offset).min(len as u64) as usize;
+        let read = self.read_at(&mut bytes[..there], offset);
+        assert!(read.is_ok(), "they are there");
+        bytes
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let field = bytes[at..at + 4].iter().rev();
+    field.fold(0, |above, &byte| above << 8 | u32::from(byte))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at + 4)) << 32 | u64::from(u32_at(bytes, at))
+}
+
 /// Calls `each` with a page, the range in it, and the same range in a buffer for `offset`.
 fn each_page(
     offset: u64,
@@ -102,20 +118,20 @@ fn each_page(
 /// Opens any bytes as an overlay; reads and writes what opens.
 pub fn fuzz_overlay(data: &[u8]) {
     let Some(pages) = unfold(data) else { return };
-    let Ok((superblock, _)) = super::load::superblock(&pages) else {
+    let superblock = pages.read_padded(0, SUPERBLOCK_BYTES);
+    let (grain, size) = (u32_at(&superblock, 12), u64_at(&superblock, 48));
+    // Larger devices only take longer; other grains are refused, whatever else there is.
+    if GRAIN_BYTES_RANGE.contains(&grain) && leaves(grain, size) > LEAVES_MAX {
+        return;
+    }
+    if superblock[56] == 1 {
+        let _ = open(&pages, size, false);
+        return;
+    }
+    let Ok(over) = open(&pages, size, true) else {
         return;
     };
-    // Larger devices only take longer.
-    if superblock.check_sizes().is_err() || superblock.leaves() > LEAVES_MAX {
-        return;
-    }
-    if superblock.frozen {
-        let _ = Layer::open(Box::new(pages), None, false, 1 << 16);
-        return;
-    }
-    let size = superblock.size_bytes;
-    let Ok(over) = open(&pages, size) else { return };
-    let grain = u64::from(superblock.grain_bytes);
+    let grain = u64::from(grain);
     let mut bytes = vec![0; (2 * grain).min(size) as usize];
     let mut at = 0;
     for _ in 0..GRAINS_MAX {
@@ -146,7 +162,9 @@ pub fn fuzz_overlay(data: &[u8]) {
     }
     drop(over);
     // A map that names one slot twice shows when the log is read, or by its checksums.
-    let Ok(over) = open(&pages, size) else { return };
+    let Ok(over) = open(&pages, size, true) else {
+        return;
+    };
     for (offset, byte) in written {
         let mut read = [0];
         if over.read_into(offset, &mut read).is_ok() {
@@ -155,9 +173,26 @@ pub fn fuzz_overlay(data: &[u8]) {
     }
 }
 
-fn open(pages: &Pages, size: u64) -> Result<Overlay, OverlayError> {
-    let layer = Layer::open(Box::new(pages.clone()), None, true, 1 << 16)?;
-    Ok(Overlay::new(Arc::new(Zeros(size)), vec![layer], true))
+fn open(pages: &Pages, size: u64, writable: bool) -> Result<Overlay, OverlayError> {
+    let identity = Identity {
+        size_bytes: size,
+        hash: [2; 32],
+        key: None,
+    };
+    let base = Arc::new(Zeros(size));
+    open_in(
+        Box::new(pages.clone()),
+        base,
+        &identity,
+        writable,
+        MAP_BYTES,
+    )
+}
+
+/// Leaves of the map of a device; a leaf takes a grain.
+fn leaves(grain_bytes: u32, size_bytes: u64) -> u64 {
+    let grain = u64::from(grain_bytes);
+    size_bytes.div_ceil(grain).div_ceil(grain / ENTRY_BYTES)
 }
 
 /// A base of zeros.
@@ -176,17 +211,17 @@ impl BlockSource for Zeros {
         1 << 20
     }
 
-    fn read_into(&self, _: u64, dst: &mut [u8]) -> Result<(), crate::source::ReadError> {
+    fn read_into(&self, _: u64, dst: &mut [u8]) -> Result<(), ReadError> {
         dst.fill(0);
         Ok(())
     }
 
-    fn read_with(&self, _: u64, len: usize, deliver: &mut crate::source::Deliver<'_>) {
+    fn read_with(&self, _: u64, len: usize, deliver: &mut Deliver<'_>) {
         deliver(Ok(&[&vec![0; len]]));
     }
 
-    fn extent(&self, offset: u64) -> crate::source::Extent {
-        crate::source::Extent {
+    fn extent(&self, offset: u64) -> Extent {
+        Extent {
             len: self.0 - offset,
             zero: true,
         }
@@ -207,12 +242,11 @@ fn unfold(data: &[u8]) -> Option<Pages> {
     first.resize(SUPERBLOCK_BYTES, 0);
     let mut log = log.to_vec();
     if head[0] & 1 != 0 {
-        let at = SUPERBLOCK_BYTES - 8;
         if head[0] & 4 != 0 {
             snapshot_check(&mut first, slots);
         }
-        let check = xxh3_64(&first[..at]);
-        first[at..].copy_from_slice(&check.to_le_bytes());
+        let check = xxh3_64(&first[..CHECK_AT]);
+        first[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
     }
     if head[0] & 2 != 0 {
         group_checks(&mut log, u64_at(&first, 32));
@@ -241,7 +275,7 @@ fn snapshot_check(superblock: &mut [u8], slots: &[u8]) {
 fn group_checks(log: &mut [u8], salt: u64) {
     let mut at = 0;
     while at + CHANGE_BYTES <= log.len() {
-        let end = at + group_bytes(u32_at(&log[at..], 4).min(1 << 16) as usize);
+        let end = at + CHANGE_BYTES * (u32_at(&log[at..], 4).min(1 << 16) as usize + 1);
         let Some(group) = log.get_mut(at..end) else {
             return;
         };
@@ -258,27 +292,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, grain_bytes) in [4096_u32, 4096, 8192, 16384, 65536].into_iter().enumerate() {
         let pages = Pages::default();
-        let superblock = Superblock {
-            grain_bytes,
-            id: [1; 16],
-            salt: 5,
-            generation: 1,
-            size_bytes: 300 * u64::from(grain_bytes) - 77,
-            frozen: false,
-            half: 0,
-            sequence: 1,
-            slots: 0,
-            snapshot: None,
-            parent: super::format::Parent::Base,
-            base: [2; 32],
-            base_name: "base".to_owned(),
-            lock: None,
-        };
-        if write_superblocks(&pages, &superblock, &Seal::Open).is_err() {
-            continue;
+        let size_bytes = 300 * u64::from(grain_bytes) - 77;
+        let superblock = superblock(grain_bytes, size_bytes);
+        for at in [0, SUPERBLOCK_BYTES as u64] {
+            let written = pages.write_at(&superblock, at);
+            assert!(written.is_ok(), "memory takes two superblocks");
         }
         seeds.push(fold(&pages, 0xB));
-        let Ok(over) = open(&pages, superblock.size_bytes) else {
+        let Ok(over) = open(&pages, size_bytes, true) else {
             continue;
         };
         let grain = u64::from(grain_bytes);
@@ -302,9 +323,30 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// The superblock of an overlay that holds nothing.
+fn superblock(grain_bytes: u32, size_bytes: u64) -> Vec<u8> {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, b"sideover");
+    put(8, &1_u32.to_le_bytes());
+    put(12, &grain_bytes.to_le_bytes());
+    put(16, &[1; 16]);
+    // Salt, generation, and the number of the first group.
+    put(32, &5_u64.to_le_bytes());
+    put(40, &1_u64.to_le_bytes());
+    put(48, &size_bytes.to_le_bytes());
+    put(64, &1_u64.to_le_bytes());
+    put(112, &[2; 32]);
+    put(162, &4_u16.to_le_bytes());
+    put(1200, b"base");
+    let check = xxh3_64(&bytes[..CHECK_AT]);
+    bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
 fn fold(pages: &Pages, flags: u8) -> Vec<u8> {
     let part = |offset: u64, len: u64| {
-        let mut bytes = super::load::read_padded(pages, offset, len as usize).unwrap_or_default();
+        let mut bytes = pages.read_padded(offset, len as usize);
         let end = bytes
             .iter()
             .rposition(|&byte| byte != 0)
@@ -323,6 +365,20 @@ fn fold(pages: &Pages, flags: u8) -> Vec<u8> {
     seed
 }
 
+const SUPERBLOCK_BYTES: usize = 4096;
+/// Where a superblock has its checksum.
+const CHECK_AT: usize = SUPERBLOCK_BYTES - 8;
+/// The log's first half.
+const LOG_AT: u64 = 64 << 10;
+/// Bytes of a half.
+const LOG_BYTES: u64 = 4 << 20;
+const SLOTS_AT: u64 = LOG_AT + 2 * LOG_BYTES;
+/// An entry of a leaf.
+const ENTRY_BYTES: u64 = 16;
+/// A change in the log, and a group's head.
+const CHANGE_BYTES: usize = 24;
+/// What is kept of a map: little, so that leaves are read again.
+const MAP_BYTES: usize = 1 << 16;
 const PAGE: usize = 4096;
 const FILE_BYTES_MAX: u64 = SLOTS_AT + (64 << 20);
 const LEAVES_MAX: u64 = 4096;
