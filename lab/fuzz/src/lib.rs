@@ -14,6 +14,7 @@
 pub mod erofs;
 pub mod images;
 pub mod lzo1x;
+pub mod nbd;
 pub mod overlay;
 pub mod seeds;
 pub mod stack;
@@ -124,7 +125,7 @@ pub fn model(data: &[u8]) {
 
 /// An NBD dialogue: its first byte decides how the rest arrives.
 pub fn nbd(data: &[u8]) {
-    sidecore_export::nbd::fuzzing::fuzz_dialogue(data);
+    nbd::fuzz_dialogue(data);
 }
 
 /// Trees in Newick's notation.

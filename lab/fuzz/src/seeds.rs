@@ -2,7 +2,7 @@
 
 use crate::images;
 use crate::lzo1x::{Random as Noise, random_stream};
-use sidecore_export::nbd::fuzzing as nbd;
+use crate::nbd;
 use sidecore_phylo::fuzzing::{Kind, seeds as of_kind};
 use sidecore_random::Random;
 use sidecore_random::choices::Choices;

@@ -14,7 +14,7 @@ use super::wire::{self, chunk, errno, state};
 use sidecore_format::source::{BlockSource, ReadError, WriteError};
 
 /// Destination of replies.
-pub(crate) trait Sink {
+pub trait Sink {
     /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may
     /// come in between until a call without it. The slices may be used only during the call. Must
     /// return soon: a slow client's bytes are set aside.
@@ -33,7 +33,7 @@ pub(crate) trait Sink {
 
 /// The connection is unusable and must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub enum Gone {
     /// The client left, or took no bytes for too long.
     Client,
     /// Half a simple reply was sent when the device failed; the protocol can report that only by
@@ -45,7 +45,7 @@ pub(crate) enum Gone {
 ///
 /// # Errors
 /// [`Gone`]: the connection must be closed; replies in progress on other threads may end first.
-pub(crate) fn answer(
+pub fn answer(
     source: &dyn BlockSource,
     structured: bool,
     work: &Work,
@@ -140,7 +140,7 @@ fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
 ///
 /// # Errors
 /// As [`answer`].
-pub(crate) fn changed(
+pub fn changed(
     structured: bool,
     cookie: u64,
     outcome: Result<(), WriteError>,
@@ -470,12 +470,12 @@ fn cut(why: &str) -> &str {
 }
 
 /// The most data in one content chunk.
-pub(crate) const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
+pub const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most extents in one reply; clients ask again for the rest.
-pub(crate) const EXTENTS_MAX: usize = 512;
+pub const EXTENTS_MAX: usize = 512;
 /// The most extents that one request looks up, merged or not.
-pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
+pub const EXTENT_LOOKUPS_MAX: usize = 8192;
 /// The longest text in an error chunk.
-pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;
+pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 const SECTOR_BYTES: u64 = 512;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -13,7 +13,7 @@ use super::wire::{
 
 /// The export offered, to every client alike.
 #[derive(Debug, Clone)]
-pub(crate) struct Export {
+pub struct Export {
     /// Its name; clients may also ask for the empty name, the default export.
     pub name: String,
     /// Text for users (`NBD_INFO_DESCRIPTION`).
@@ -29,12 +29,7 @@ pub(crate) struct Export {
 impl Export {
     /// An export of `size_bytes` with the names cut to the protocol's limits.
     #[must_use]
-    pub(crate) fn new(
-        name: &str,
-        description: &str,
-        size_bytes: u64,
-        preferred_bytes: u32,
-    ) -> Self {
+    pub fn new(name: &str, description: &str, size_bytes: u64, preferred_bytes: u32) -> Self {
         let clean = |text: &str| {
             let mut text: String = text.chars().filter(|&c| c != '\0').collect();
             let mut end = text.len().min(NAME_BYTES_MAX);
@@ -57,7 +52,7 @@ impl Export {
 
     /// The same export, writable, with writes preferred in multiples of `grain_bytes`.
     #[must_use]
-    pub(crate) fn taking_writes(mut self, grain_bytes: u32) -> Self {
+    pub fn taking_writes(mut self, grain_bytes: u32) -> Self {
         self.writable = true;
         self.preferred_bytes = grain_bytes.clamp(512, REQUEST_LEN_MAX);
         self
@@ -71,7 +66,7 @@ impl Export {
 
 /// Terms settled by a finished handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub struct Terms {
     /// Reads are answered in chunks.
     pub structured: bool,
     /// `base:allocation` was selected.
@@ -80,7 +75,7 @@ pub(crate) struct Terms {
 
 /// Outcome of one step of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// At least this many bytes of input are needed for another step.
     Need(usize),
     /// This many bytes of input are consumed; continue.
@@ -95,7 +90,7 @@ pub(crate) enum Step {
 
 /// Why a handshake ended without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// The client sent `NBD_OPT_ABORT`.
     Aborted,
     /// `NBD_OPT_EXPORT_NAME` with an unknown name; the protocol allows no other answer than to
@@ -107,7 +102,7 @@ pub(crate) enum Ending {
 
 /// The handshake of one connection.
 #[derive(Debug)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     phase: Phase,
     structured: bool,
     no_zeroes: bool,
@@ -138,7 +133,7 @@ enum Phase {
 impl Handshake {
     /// A handshake that has sent nothing; [`Self::greet`] comes first.
     #[must_use]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             phase: Phase::ClientFlags,
             structured: false,
@@ -152,7 +147,7 @@ impl Handshake {
 
     /// A handshake with clients that must begin with TLS.
     #[must_use]
-    pub(crate) fn requiring_tls() -> Self {
+    pub fn requiring_tls() -> Self {
         Self {
             tls: Tls::Required,
             ..Self::new()
@@ -160,7 +155,7 @@ impl Handshake {
     }
 
     /// Writes the greeting.
-    pub(crate) fn greet(&self, out: &mut Vec<u8>) {
+    pub fn greet(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&wire::INIT_MAGIC.to_be_bytes());
         out.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
@@ -168,7 +163,7 @@ impl Handshake {
     }
 
     /// Examines `input`, writes any reply to `out`, and returns how much of the input was consumed.
-    pub(crate) fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
+    pub fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
         if self.skip_bytes > 0 {
             if input.is_empty() {
                 return Step::Need(1);
@@ -384,7 +379,7 @@ impl Default for Handshake {
 
 /// The flags that every client gets.
 #[must_use]
-pub(crate) fn transmission_flags(structured: bool, writable: bool) -> u16 {
+pub fn transmission_flags(structured: bool, writable: bool) -> u16 {
     // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
     // device behind them all, which caches no writes.
     let mut flags = transmission_flag::HAS_FLAGS
@@ -527,18 +522,18 @@ fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 }
 
 /// The one metadata context.
-pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
+pub const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
-pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
+pub const ALLOCATION_CONTEXT_ID: u32 = 1;
 /// The longest request: the size that clients assume by default.
-pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
+pub const REQUEST_LEN_MAX: u32 = 32 << 20;
 /// The most data of one option that is examined.
-pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
+pub const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 /// The most data of one option that is skipped to report that it is too long.
-pub(crate) const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
+pub const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
 /// The most options in one handshake.
-pub(crate) const OPTIONS_MAX: u32 = 256;
+pub const OPTIONS_MAX: u32 = 256;
 /// The longest name and description of an export.
-pub(crate) const NAME_BYTES_MAX: usize = 1024;
+pub const NAME_BYTES_MAX: usize = 1024;
 /// The most that one step writes.
-pub(crate) const REPLY_BYTES_MAX: usize = 4096;
+pub const REPLY_BYTES_MAX: usize = 4096;

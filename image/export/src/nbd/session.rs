@@ -15,7 +15,7 @@ use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
 
 /// A request that passed all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// Send these bytes.
     Read {
         /// The client's mark.
@@ -93,7 +93,7 @@ pub(crate) enum Work {
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The client's mark.
     pub cookie: u64,
     /// One of [`errno`].
@@ -104,7 +104,7 @@ pub(crate) struct Refusal {
 
 /// Outcome of [`Session::next`]: the item at the head of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// Not enough input for a request.
     Need,
     /// This many bytes are consumed without a command (a refused write's payload).
@@ -119,7 +119,7 @@ pub(crate) enum Next {
 
 /// The requests of one connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Session {
+pub struct Session {
     terms: Terms,
     size_bytes: u64,
     /// The largest read that is sent as one content chunk.
@@ -132,7 +132,7 @@ impl Session {
     /// A session on a device of `size_bytes` whose reads are sent unfragmented up to `whole_max`
     /// bytes.
     #[must_use]
-    pub(crate) fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
+    pub fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
         Self {
             terms,
             size_bytes,
@@ -144,25 +144,25 @@ impl Session {
 
     /// The same session, on an export that takes writes where `writable` is true.
     #[must_use]
-    pub(crate) fn taking_writes(mut self, writable: bool) -> Self {
+    pub fn taking_writes(mut self, writable: bool) -> Self {
         self.writable = writable;
         self
     }
 
     /// Terms settled by the handshake.
     #[must_use]
-    pub(crate) fn terms(&self) -> Terms {
+    pub fn terms(&self) -> Terms {
         self.terms
     }
 
     /// True when `input` begins with a complete item for [`Self::next`].
     #[must_use]
-    pub(crate) fn has_next(&self, input: &[u8]) -> bool {
+    pub fn has_next(&self, input: &[u8]) -> bool {
         input.len() >= REQUEST_BYTES || (self.skip_bytes > 0 && !input.is_empty())
     }
 
     /// Takes the next request from `input`.
-    pub(crate) fn next(&mut self, input: &[u8]) -> Next {
+    pub fn next(&mut self, input: &[u8]) -> Next {
         if self.skip_bytes > 0 {
             if input.is_empty() {
                 return Next::Need;

@@ -8,196 +8,196 @@
 //! names are cited.
 
 /// The server's greeting ("Newstyle negotiation").
-pub(crate) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: second word of the greeting, and first of every option.
-pub(crate) const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
+pub const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
 /// First word of every reply to an option ("Fixed newstyle negotiation").
-pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// First word of a request ("Request message").
-pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// First word of a simple reply ("Simple reply message").
-pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a structured reply chunk ("Structured reply chunk message").
-pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Bytes of a request on the wire, without a payload.
-pub(crate) const REQUEST_BYTES: usize = 28;
+pub const REQUEST_BYTES: usize = 28;
 /// Bytes of the greeting.
-pub(crate) const GREETING_BYTES: usize = 18;
+pub const GREETING_BYTES: usize = 18;
 /// Bytes of an option's header.
-pub(crate) const OPTION_BYTES: usize = 16;
+pub const OPTION_BYTES: usize = 16;
 /// Bytes of the header of a reply to an option.
-pub(crate) const OPTION_REPLY_BYTES: usize = 20;
+pub const OPTION_REPLY_BYTES: usize = 20;
 /// Bytes of a simple reply without data.
-pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
+pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a chunk's header.
-pub(crate) const CHUNK_BYTES: usize = 20;
+pub const CHUNK_BYTES: usize = 20;
 /// Bytes of a data chunk's header with the offset that its payload begins with.
-pub(crate) const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
+pub const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
 /// The longest string that the protocol allows ("Conventions").
-pub(crate) const STRING_BYTES_MAX: usize = 4096;
+pub const STRING_BYTES_MAX: usize = 4096;
 
 /// "Handshake flags" and, with the same values, "Client flags".
-pub(crate) mod handshake_flag {
+pub mod handshake_flag {
     /// Both sides know options other than `EXPORT_NAME`.
-    pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
+    pub const FIXED_NEWSTYLE: u16 = 1 << 0;
     /// No 124 zero bytes after `EXPORT_NAME`.
-    pub(crate) const NO_ZEROES: u16 = 1 << 1;
+    pub const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// "Transmission flags".
-pub(crate) mod transmission_flag {
+pub mod transmission_flag {
     /// Always set.
-    pub(crate) const HAS_FLAGS: u16 = 1 << 0;
+    pub const HAS_FLAGS: u16 = 1 << 0;
     /// Writes are refused.
-    pub(crate) const READ_ONLY: u16 = 1 << 1;
+    pub const READ_ONLY: u16 = 1 << 1;
     /// `CMD_FLUSH` is understood.
-    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+    pub const SEND_FLUSH: u16 = 1 << 2;
     /// The flag `FUA` is understood.
-    pub(crate) const SEND_FUA: u16 = 1 << 3;
+    pub const SEND_FUA: u16 = 1 << 3;
     /// `CMD_TRIM` is understood.
-    pub(crate) const SEND_TRIM: u16 = 1 << 5;
+    pub const SEND_TRIM: u16 = 1 << 5;
     /// `CMD_WRITE_ZEROES` is understood.
-    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// Reads may ask for one content chunk.
-    pub(crate) const SEND_DF: u16 = 1 << 7;
+    pub const SEND_DF: u16 = 1 << 7;
     /// Several connections see the same bytes.
-    pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub const CAN_MULTI_CONN: u16 = 1 << 8;
     /// `CMD_CACHE` is understood.
-    pub(crate) const SEND_CACHE: u16 = 1 << 10;
+    pub const SEND_CACHE: u16 = 1 << 10;
 }
 
 /// "Option types".
-pub(crate) mod option {
+pub mod option {
     /// Choose an export and begin; the protocol has no error reply.
-    pub(crate) const EXPORT_NAME: u32 = 1;
+    pub const EXPORT_NAME: u32 = 1;
     /// Disconnect.
-    pub(crate) const ABORT: u32 = 2;
+    pub const ABORT: u32 = 2;
     /// List the exports.
-    pub(crate) const LIST: u32 = 3;
+    pub const LIST: u32 = 3;
     /// Encrypt from here on.
-    pub(crate) const STARTTLS: u32 = 5;
+    pub const STARTTLS: u32 = 5;
     /// Describe an export.
-    pub(crate) const INFO: u32 = 6;
+    pub const INFO: u32 = 6;
     /// Describe an export and begin.
-    pub(crate) const GO: u32 = 7;
+    pub const GO: u32 = 7;
     /// Use structured replies.
-    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub const STRUCTURED_REPLY: u32 = 8;
     /// List the metadata contexts.
-    pub(crate) const LIST_META_CONTEXT: u32 = 9;
+    pub const LIST_META_CONTEXT: u32 = 9;
     /// Choose metadata contexts.
-    pub(crate) const SET_META_CONTEXT: u32 = 10;
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// "Option reply types".
-pub(crate) mod reply {
+pub mod reply {
     /// Done.
-    pub(crate) const ACK: u32 = 1;
+    pub const ACK: u32 = 1;
     /// One export.
-    pub(crate) const SERVER: u32 = 2;
+    pub const SERVER: u32 = 2;
     /// One piece of information on an export.
-    pub(crate) const INFO: u32 = 3;
+    pub const INFO: u32 = 3;
     /// One metadata context.
-    pub(crate) const META_CONTEXT: u32 = 4;
+    pub const META_CONTEXT: u32 = 4;
     /// The option is unknown.
-    pub(crate) const ERR_UNSUP: u32 = (1 << 31) + 1;
+    pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// Begin with TLS.
-    pub(crate) const ERR_TLS_REQD: u32 = (1 << 31) + 5;
+    pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// The option is malformed or out of place.
-    pub(crate) const ERR_INVALID: u32 = (1 << 31) + 3;
+    pub const ERR_INVALID: u32 = (1 << 31) + 3;
     /// There is no such export.
-    pub(crate) const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The option's data is too long.
-    pub(crate) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+    pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 }
 
 /// Kinds of information in a reply of type `INFO`.
-pub(crate) mod info {
+pub mod info {
     /// Size and transmission flags.
-    pub(crate) const EXPORT: u16 = 0;
+    pub const EXPORT: u16 = 0;
     /// Canonical name.
-    pub(crate) const NAME: u16 = 1;
+    pub const NAME: u16 = 1;
     /// Text for users.
-    pub(crate) const DESCRIPTION: u16 = 2;
+    pub const DESCRIPTION: u16 = 2;
     /// Smallest, preferred and largest request.
-    pub(crate) const BLOCK_SIZE: u16 = 3;
+    pub const BLOCK_SIZE: u16 = 3;
 }
 
 /// "Request types".
-pub(crate) mod command {
+pub mod command {
     /// Read.
-    pub(crate) const READ: u16 = 0;
+    pub const READ: u16 = 0;
     /// Write; the only one with a payload.
-    pub(crate) const WRITE: u16 = 1;
+    pub const WRITE: u16 = 1;
     /// Disconnect.
-    pub(crate) const DISC: u16 = 2;
+    pub const DISC: u16 = 2;
     /// Make writes durable; offered where the export takes writes.
-    pub(crate) const FLUSH: u16 = 3;
+    pub const FLUSH: u16 = 3;
     /// Discard a range.
-    pub(crate) const TRIM: u16 = 4;
+    pub const TRIM: u16 = 4;
     /// Read a range into the server's cache.
-    pub(crate) const CACHE: u16 = 5;
+    pub const CACHE: u16 = 5;
     /// Write zeros.
-    pub(crate) const WRITE_ZEROES: u16 = 6;
+    pub const WRITE_ZEROES: u16 = 6;
     /// Asks for the extents of data and of zeros.
-    pub(crate) const BLOCK_STATUS: u16 = 7;
+    pub const BLOCK_STATUS: u16 = 7;
 }
 
 /// "Command flags".
-pub(crate) mod command_flag {
+pub mod command_flag {
     /// Force unit access: the reply comes once the change is durable.
-    pub(crate) const FUA: u16 = 1 << 0;
+    pub const FUA: u16 = 1 << 0;
     /// Zeros are to be written, not a hole.
-    pub(crate) const NO_HOLE: u16 = 1 << 1;
+    pub const NO_HOLE: u16 = 1 << 1;
     /// Don't fragment: at most one content chunk.
-    pub(crate) const DF: u16 = 1 << 2;
+    pub const DF: u16 = 1 << 2;
     /// At most one extent.
-    pub(crate) const REQ_ONE: u16 = 1 << 3;
+    pub const REQ_ONE: u16 = 1 << 3;
 }
 
 /// "Structured reply types" and their one flag.
-pub(crate) mod chunk {
+pub mod chunk {
     /// Flag: the last chunk of this reply.
-    pub(crate) const DONE: u16 = 1 << 0;
+    pub const DONE: u16 = 1 << 0;
     /// No content.
-    pub(crate) const NONE: u16 = 0;
+    pub const NONE: u16 = 0;
     /// Bytes at an offset.
-    pub(crate) const OFFSET_DATA: u16 = 1;
+    pub const OFFSET_DATA: u16 = 1;
     /// Zeros at an offset (a client must know it; this server does not send it).
-    pub(crate) const OFFSET_HOLE: u16 = 2;
+    pub const OFFSET_HOLE: u16 = 2;
     /// Extents.
-    pub(crate) const BLOCK_STATUS: u16 = 5;
+    pub const BLOCK_STATUS: u16 = 5;
     /// The request failed.
-    pub(crate) const ERROR: u16 = (1 << 15) + 1;
+    pub const ERROR: u16 = (1 << 15) + 1;
     /// The request failed at an offset.
-    pub(crate) const ERROR_OFFSET: u16 = (1 << 15) + 2;
+    pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
 /// Flags of the `base:allocation` context ("Metadata contexts").
-pub(crate) mod state {
+pub mod state {
     /// Not allocated.
-    pub(crate) const HOLE: u32 = 1 << 0;
+    pub const HOLE: u32 = 1 << 0;
     /// Reads as zeros.
-    pub(crate) const ZERO: u32 = 1 << 1;
+    pub const ZERO: u32 = 1 << 1;
 }
 
 /// "Error values": the only ones allowed on the wire.
-pub(crate) mod errno {
+pub mod errno {
     /// Operation not permitted.
-    pub(crate) const EPERM: u32 = 1;
+    pub const EPERM: u32 = 1;
     /// Input/output error.
-    pub(crate) const EIO: u32 = 5;
+    pub const EIO: u32 = 5;
     /// Invalid argument.
-    pub(crate) const EINVAL: u32 = 22;
+    pub const EINVAL: u32 = 22;
     /// No space left on device.
-    pub(crate) const ENOSPC: u32 = 28;
+    pub const ENOSPC: u32 = 28;
     /// Value too large.
-    pub(crate) const EOVERFLOW: u32 = 75;
+    pub const EOVERFLOW: u32 = 75;
 }
 
 /// A request's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// `command_flag`s.
     pub flags: u16,
     /// A `command`.
@@ -213,7 +213,7 @@ pub(crate) struct Request {
 impl Request {
     /// Reads a header; `None` where the magic is wrong.
     #[must_use]
-    pub(crate) fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+    pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let magic = fields.u32()?;
         let request = Self {
@@ -228,7 +228,7 @@ impl Request {
 
     /// Writes a header.
     #[must_use]
-    pub(crate) fn encode(&self) -> [u8; REQUEST_BYTES] {
+    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
@@ -242,7 +242,7 @@ impl Request {
 
 /// A simple reply's header.
 #[must_use]
-pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
+pub fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut bytes = [0; SIMPLE_REPLY_BYTES];
     bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     bytes[4..8].copy_from_slice(&error.to_be_bytes());
@@ -252,12 +252,7 @@ pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] 
 
 /// A chunk's header.
 #[must_use]
-pub(crate) fn chunk_head(
-    cookie: u64,
-    flags: u16,
-    kind: u16,
-    payload_bytes: u32,
-) -> [u8; CHUNK_BYTES] {
+pub fn chunk_head(cookie: u64, flags: u16, kind: u16, payload_bytes: u32) -> [u8; CHUNK_BYTES] {
     let mut bytes = [0; CHUNK_BYTES];
     bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
     bytes[4..6].copy_from_slice(&flags.to_be_bytes());
@@ -269,12 +264,7 @@ pub(crate) fn chunk_head(
 
 /// The header of a chunk of `data_bytes` bytes of data from `offset`.
 #[must_use]
-pub(crate) fn data_chunk(
-    cookie: u64,
-    flags: u16,
-    offset: u64,
-    data_bytes: u32,
-) -> [u8; DATA_CHUNK_BYTES] {
+pub fn data_chunk(cookie: u64, flags: u16, offset: u64, data_bytes: u32) -> [u8; DATA_CHUNK_BYTES] {
     let mut bytes = [0; DATA_CHUNK_BYTES];
     let head = chunk_head(cookie, flags, chunk::OFFSET_DATA, data_bytes + 8);
     bytes[..CHUNK_BYTES].copy_from_slice(&head);
@@ -284,32 +274,32 @@ pub(crate) fn data_chunk(
 
 /// Big-endian fields, read one after the other; `None` once the bytes have run out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields<'a>(pub &'a [u8]);
+pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
     /// The next `count` bytes.
-    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(head)
     }
 
     /// The next 16 bits.
-    pub(crate) fn u16(&mut self) -> Option<u16> {
+    pub fn u16(&mut self) -> Option<u16> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u16::from_be_bytes(*head))
     }
 
     /// The next 32 bits.
-    pub(crate) fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u32::from_be_bytes(*head))
     }
 
     /// The next 64 bits.
-    pub(crate) fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_be_bytes(*head))
@@ -317,7 +307,7 @@ impl<'a> Fields<'a> {
 
     /// A string behind its 32-bit length, at most [`STRING_BYTES_MAX`] long, UTF-8 without NUL
     /// ("Conventions").
-    pub(crate) fn string(&mut self) -> Option<&'a str> {
+    pub fn string(&mut self) -> Option<&'a str> {
         let len = self.u32()? as usize;
         if len > STRING_BYTES_MAX {
             return None;
@@ -327,14 +317,14 @@ impl<'a> Fields<'a> {
 
     /// True when every byte has been read.
     #[must_use]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 /// The bytes as one of the protocol's strings: UTF-8 without NUL ("Conventions").
 #[must_use]
-pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+pub fn text(bytes: &[u8]) -> Option<&str> {
     if bytes.len() > STRING_BYTES_MAX || bytes.contains(&0) {
         return None;
     }

@@ -1,13 +1,10 @@
 //! The core against the protocol document: exact bytes, rules, and random dialogues.
 
-use crate::nbd::answer::answer;
-use crate::nbd::fuzzing::{self, Device, Memory, SIZE_BYTES};
 use crate::nbd::handshake::{
     Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REQUEST_LEN_MAX, Step, Terms,
 };
 use crate::nbd::session::{Next, Session, Work};
 use crate::nbd::wire::{Request, command, command_flag, errno, option, reply, transmission_flag};
-use proptest::prelude::*;
 
 const CHUNKS: Terms = Terms {
     structured: true,
@@ -343,88 +340,4 @@ fn a_refused_write_is_read_past() {
         session.next(&endless.encode()),
         Next::Violation(_)
     ));
-}
-
-#[test]
-fn a_simple_read_is_header_and_bytes() {
-    let device = Device::new();
-    let mut memory = Memory::default();
-    let work = Work::Read {
-        cookie: 0x0102_0304_0506_0708,
-        offset: 10,
-        len: 3,
-        whole: false,
-    };
-    answer(&device, false, &work, &mut memory).unwrap();
-    let mut expected = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    expected.extend_from_slice(&device.bytes()[10..13]);
-    assert_eq!(memory.bytes, expected);
-}
-
-#[test]
-fn damage_costs_exactly_the_frames_it_is_in() {
-    // The oracle checks every chunk; what is left to see is that good bytes around the damage do
-    // come.
-    let device = Device::new();
-    let request = Request {
-        flags: 0,
-        command: command::READ,
-        cookie: 1,
-        offset: 0,
-        len: SIZE_BYTES as u32,
-    };
-    let mut dialogue = 3_u32.to_be_bytes().to_vec();
-    dialogue.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
-    dialogue.extend(option_bytes(option::EXPORT_NAME, &[]));
-    dialogue.extend_from_slice(&request.encode());
-    let sent = fuzzing::dialogue(&device, &dialogue, usize::MAX);
-    assert!(sent.len() > SIZE_BYTES - 2 * fuzzing::FRAME_BYTES);
-    assert!(sent.len() < SIZE_BYTES - fuzzing::FRAME_BYTES);
-    assert!(
-        sent.windows(7).any(|window| window == b"damaged"),
-        "the reason is not in the reply"
-    );
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    /// Any requests, however they arrive, are answered by the device's bytes; the oracle is in
-    /// `fuzzing`.
-    #[test]
-    fn dialogues_are_answered_alike_however_they_arrive(
-        structured: bool,
-        arrival in 1_usize..200,
-        requests in prop::collection::vec(
-            (0_u16..16, 0_u16..9, any::<u64>(), 0..SIZE_BYTES as u64 + 9, 0..SIZE_BYTES as u32),
-            1..12,
-        ),
-    ) {
-        let mut dialogue = 3_u32.to_be_bytes().to_vec();
-        if structured {
-            dialogue.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
-            let mut rest = vec![0, 0, 0, 1];
-            rest.extend(name_data("base:allocation", &[]));
-            dialogue.extend(option_bytes(option::SET_META_CONTEXT, &name_data("", &rest)));
-        }
-        dialogue.extend(option_bytes(option::GO, &name_data("", &[0, 0])));
-        for (flags, command, cookie, offset, len) in requests {
-            let request = Request { flags, command, cookie, offset, len };
-            dialogue.extend_from_slice(&request.encode());
-            if command == command::WRITE {
-                dialogue.extend(std::iter::repeat_n(0x55, len as usize));
-            }
-        }
-        let device = Device::new();
-        let at_once = fuzzing::dialogue(&device, &dialogue, usize::MAX);
-        prop_assert_eq!(at_once, fuzzing::dialogue(&device, &dialogue, arrival));
-    }
-
-    /// A few of the dialogues that the long run (`lab/fuzz/src/bin/seeded`) makes.
-    #[test]
-    fn mutated_dialogues_do_no_harm(seed: u64) {
-        let mut random = seed;
-        let data = fuzzing::mutate(&fuzzing::seeds(), &mut random);
-        fuzzing::fuzz_dialogue(&data);
-    }
 }

@@ -4,7 +4,7 @@
 //! Must stay true: it is the same every time, or failures could not be run again.
 //! Any thread may call it. Source: own.
 
-use sidecore_format::source::{BlockSource, Deliver, Extent, MemorySource, ReadError, check_range};
+use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError, check_range};
 use sidecore_random::split_mix;
 
 /// A device of [`SIZE_BYTES`] with data, zeros, two bad frames and small limits, so that short

@@ -6,14 +6,14 @@
 //! device, a device that differs from the model, a reply that is missing or says something else.
 //! Any thread may call it; it keeps nothing. Source: own.
 
-use super::super::answer::{answer, changed};
-use super::super::session::{Next, Session, Work};
-use super::super::wire::{self, Fields};
 use super::{Arriving, Memory, cookie, shake_hands};
 use parking_lot::Mutex;
-use sidecore_format::source::{
+use sidecore_block::source::{
     BlockSource, BlockWrites, Deliver, Extent, MemorySource, ReadError, WriteError, check_range,
 };
+use sidecore_export::nbd::answer::{answer, changed};
+use sidecore_export::nbd::session::{Next, Session, Work};
+use sidecore_export::nbd::wire::{self, Fields};
 
 /// Bytes that are read and written.
 struct Bytes(Mutex<Vec<u8>>);

@@ -4,8 +4,8 @@
 //! Must stay true: the same state of the random numbers gives the same dialogue.
 //! Any thread may call it. Source: own; the layouts are the NBD protocol document's.
 
-use super::super::wire::{self, REQUEST_BYTES, Request, command, command_flag, option};
 use super::{FRAME_BYTES, NAME, SIZE_BYTES};
+use sidecore_export::nbd::wire::{self, REQUEST_BYTES, Request, command, command_flag, option};
 use sidecore_random::split_mix;
 
 /// Valid dialogues, each a beginning for mutations.
@@ -96,18 +96,23 @@ pub fn mutate(seeds: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
     bytes
 }
 
-struct Script {
+/// An input that is put together: how it arrives, the client's flags, options, requests.
+#[derive(Debug)]
+pub struct Script {
     bytes: Vec<u8>,
 }
 
 impl Script {
-    fn new(client_flags: u32) -> Self {
+    /// Begins with the client's flags; arrives at once.
+    #[must_use]
+    pub fn new(client_flags: u32) -> Self {
         let mut bytes = vec![0];
         bytes.extend_from_slice(&client_flags.to_be_bytes());
         Self { bytes }
     }
 
-    fn option(&mut self, option: u32, data: &[u8]) {
+    /// Adds an option.
+    pub fn option(&mut self, option: u32, data: &[u8]) {
         self.bytes
             .extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
         self.bytes.extend_from_slice(&option.to_be_bytes());
@@ -140,10 +145,7 @@ impl Script {
                 offset,
                 len,
             };
-            self.bytes.extend_from_slice(&request.encode());
-            if command == command::WRITE {
-                self.bytes.extend(std::iter::repeat_n(0xaa, len as usize));
-            }
+            self.request(&request);
         }
         for (command, offset) in [(command::READ, size - 1), (command::DISC, 0)] {
             let request = Request {
@@ -153,12 +155,29 @@ impl Script {
                 offset,
                 len: u32::from(command == command::READ),
             };
-            self.bytes.extend_from_slice(&request.encode());
+            self.request(&request);
         }
+    }
+
+    /// Adds a request, with the contents of a write.
+    pub fn request(&mut self, request: &Request) {
+        self.bytes.extend_from_slice(&request.encode());
+        if request.command == command::WRITE {
+            let contents = std::iter::repeat_n(0xaa, request.len as usize);
+            self.bytes.extend(contents);
+        }
+    }
+
+    /// What the client sends.
+    #[must_use]
+    pub fn dialogue(&self) -> &[u8] {
+        &self.bytes[1..]
     }
 }
 
-fn info_data(name: &str, kinds: &[u16]) -> Vec<u8> {
+/// Data of `INFO` and `GO`: the export's name, and kinds of information.
+#[must_use]
+pub fn info_data(name: &str, kinds: &[u16]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend_from_slice(name.as_bytes());
     data.extend_from_slice(&(kinds.len() as u16).to_be_bytes());
@@ -168,7 +187,9 @@ fn info_data(name: &str, kinds: &[u16]) -> Vec<u8> {
     data
 }
 
-fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
+/// Data of the options of meta contexts: the export's name, and queries.
+#[must_use]
+pub fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend_from_slice(name.as_bytes());
     data.extend_from_slice(&(queries.len() as u32).to_be_bytes());

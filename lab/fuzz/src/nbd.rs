@@ -1,27 +1,29 @@
-//! Fuzzing of whole dialogues against the core, with every reply checked against the
-//! device.
+//! Fuzzing of whole dialogues against the core of the NBD server, with every reply checked against
+//! the device.
 //!
-//! Why here: the core has no I/O, so a dialogue is a byte string, and a run of a million takes a
-//! minute. The same oracle serves the targets in `lab/fuzz/` and the property tests.
+//! The core has no I/O, so a dialogue is a byte string, and a run of a million takes a minute. The
+//! same oracle serves the property tests.
 //! Must stay true: [`dialogue`] panics on, and only on, a fault of ours: a wrong byte, a malformed
 //! or missing reply, output past its bound, or a result that depends on how the bytes arrived.
 //! Any thread may call it; it keeps nothing.
 //! Source: own; the rules are the NBD protocol document's.
 
-use super::answer::{CHUNK_DATA_BYTES_MAX, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Gone, Sink, answer};
-use super::handshake::{
+use sidecore_block::source::BlockSource;
+use sidecore_export::nbd::answer::{
+    CHUNK_DATA_BYTES_MAX, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Gone, Sink, answer,
+};
+use sidecore_export::nbd::handshake::{
     Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REPLY_BYTES_MAX, Step, Terms,
 };
-use super::session::{Next, Session, Work};
-use super::wire::{self, Fields, OPTION_BYTES, chunk, state};
-use sidecore_format::source::BlockSource;
+use sidecore_export::nbd::session::{Next, Session, Work};
+use sidecore_export::nbd::wire::{self, Fields, OPTION_BYTES, chunk, state};
 
 mod device;
 mod seeds;
 mod writes;
 
 pub use device::{Device, FRAME_BYTES, SIZE_BYTES};
-pub use seeds::{mutate, seeds};
+pub use seeds::{Script, info_data, meta, mutate, seeds};
 
 /// Runs the dialogue that `data` is, with an export that is read-only and with one that takes
 /// writes: its first byte says how the rest arrives. Returns the bytes that the first sent.
