@@ -7,7 +7,7 @@ use std::io;
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// A transient fault: the next attempt may succeed.
     #[error("{0}")]
     Passing(String),

@@ -7,7 +7,8 @@
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
 //! - `disk`: disk cache of frames, shared by processes.
-//! - `origin`: requests, their credentials, and the checks that every reply must pass.
+//! - `origin`: requests, their credentials, and the checks that every reply must pass; these are
+//!   public, and hidden, for the target `remote` of `lab/fuzz`.
 //! - `link`, [`Retry`]: estimates of the network; when a request is repeated.
 //! - [`TraceWriter`], [`read_trace`]: the frames that a reader touches, in order.
 //!
@@ -15,13 +16,13 @@
 //! validators tell; otherwise an error is returned. No request is retried for ever.
 
 mod disk;
-mod fault;
-mod fetch;
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod fault;
+mod fetch;
 mod link;
 mod location;
-mod origin;
+#[doc(hidden)]
+pub mod origin;
 mod retry;
 mod tables;
 mod trace;

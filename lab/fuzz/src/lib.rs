@@ -16,6 +16,7 @@ pub mod images;
 pub mod lzo1x;
 pub mod nbd;
 pub mod overlay;
+pub mod remote;
 pub mod seeds;
 pub mod stack;
 pub mod zstd;
@@ -160,7 +161,7 @@ pub fn rdma(data: &[u8]) {
 
 /// A remote server: heads, bodies and documents of HTTP, stores and registries.
 pub fn remote(data: &[u8]) {
-    sidecore_remote::fuzzing::fuzz_answer(data);
+    remote::fuzz_answer(data);
 }
 
 /// A search's saved state.

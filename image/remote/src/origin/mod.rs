@@ -8,8 +8,8 @@
 //! Source: RFC 9110, section 14 (range requests).
 
 mod aws;
-pub(crate) mod oci;
-pub(crate) mod reply;
+pub mod oci;
+pub mod reply;
 mod resolve;
 
 use crate::fault::Fault;
@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 
 /// Identity of an image: replies of another image are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Its size in bytes.
-    pub(crate) size_bytes: u64,
+    pub size_bytes: u64,
     /// ETag or date of the last change, if the server gives one.
-    pub(crate) validator: Option<String>,
+    pub validator: Option<String>,
 }
 
 /// A reply that passed its checks.
@@ -46,7 +46,7 @@ pub(crate) struct Reply {
 
 /// The bytes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub enum Ask {
     /// A range of a known image.
     Range(Range<u64>),
     /// A range of an image that is not known yet, cut off at its end.
@@ -69,7 +69,8 @@ impl Ask {
     }
 
     /// The range that an image of `size` bytes must return.
-    pub(crate) fn of_size(&self, size: u64) -> Range<u64> {
+    #[must_use]
+    pub fn of_size(&self, size: u64) -> Range<u64> {
         match self {
             Self::Range(range) => range.clone(),
             Self::Part(range) => range.start.min(size)..range.end.min(size),

@@ -19,15 +19,17 @@ use std::time::Instant;
 
 /// A part of an image, as announced by the headers of a reply with status 206.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Promise {
-    pub(crate) range: Range<u64>,
-    pub(crate) identity: Identity,
+pub struct Promise {
+    /// Bytes of the image that the body has.
+    pub range: Range<u64>,
+    /// The image that it speaks of.
+    pub identity: Identity,
 }
 
 /// Checks the headers of an answer to `ask`. `known` is the image that must answer. `layer_bytes`
 /// is its size if a manifest names it: then its digest is its validator, and validators of caches
 /// in front of it are ignored.
-pub(crate) fn promise(
+pub fn promise(
     headers: &HeaderMap,
     ask: &Ask,
     known: Option<&Identity>,
@@ -96,7 +98,7 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
 }
 
 /// Target of a redirect: http or https, and never http after https.
-pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
+pub fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
     let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let target = target.filter(|target| target.len() <= URL_BYTES_MAX);
     let Some(next) = target.and_then(|target| from.join(target).ok()) else {
@@ -114,7 +116,7 @@ pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> 
 }
 
 /// The code by which a store names its refusal, from the beginning of its answer.
-pub(crate) fn error_code(answer: impl Read) -> Option<String> {
+pub fn error_code(answer: impl Read) -> Option<String> {
     let mut bytes = Vec::new();
     answer
         .take(REFUSAL_BYTES_MAX)
@@ -128,7 +130,7 @@ pub(crate) fn error_code(answer: impl Read) -> Option<String> {
 }
 
 /// Reads exactly `bytes` of body, before `until`.
-pub(crate) fn body(
+pub fn body(
     mut body: impl Read,
     bytes: usize,
     until: Instant,

@@ -13,7 +13,7 @@ use sidecore_block::trust::digits_of;
 
 /// A manifest, or an index of manifests.
 #[derive(Deserialize)]
-pub(crate) struct Manifest {
+pub struct Manifest {
     #[serde(default)]
     layers: Vec<Descriptor>,
     #[serde(default)]
@@ -44,16 +44,17 @@ struct Token {
 
 /// The layer that holds the image.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Layer {
+pub struct Layer {
     /// Its digest's 64 digits, in lower case.
-    pub(crate) sha256: String,
-    pub(crate) size_bytes: u64,
+    pub sha256: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
 }
 
 impl Manifest {
     /// Reads a manifest that was requested by `reference`; `given` is the digest that the registry
     /// sent with it.
-    pub(crate) fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {
+    pub fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {
         let found = digits_of(digest::digest(&digest::SHA256, text).as_ref());
         let asked = reference.starts_with("sha256:").then_some(reference);
         for expected in [asked, given].into_iter().flatten() {
@@ -72,7 +73,7 @@ impl Manifest {
 
     /// Digest of the manifest in an index that is for Linux on this machine's architecture, or of
     /// the only one; `None` if this is not an index.
-    pub(crate) fn for_this_machine(&self) -> Option<Result<String, Fault>> {
+    pub fn for_this_machine(&self) -> Option<Result<String, Fault>> {
         let manifests = &self.manifests;
         if manifests.is_empty() {
             return None;
@@ -96,7 +97,7 @@ impl Manifest {
     }
 
     /// The layer that holds the image: the only one, or the only one that is not an archive.
-    pub(crate) fn image(self) -> Result<Layer, Fault> {
+    pub fn image(self) -> Result<Layer, Fault> {
         let mut layers = self.layers;
         let count = layers.len();
         if count > 1 {
@@ -129,7 +130,7 @@ impl Descriptor {
 }
 
 /// The token in an answer of a token service.
-pub(crate) fn token(text: &[u8]) -> Result<String, Fault> {
+pub fn token(text: &[u8]) -> Result<String, Fault> {
     let answer: Option<Token> = serde_json::from_slice(text).ok();
     let token = answer.and_then(|it| it.token.or(it.access_token));
     let is_word = |it: &String| !it.is_empty() && it.bytes().all(|b| b.is_ascii_graphic());

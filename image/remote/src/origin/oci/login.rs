@@ -15,7 +15,7 @@ use url_host::{Place, place};
 /// Logins stored by `docker login` or `podman login`: base64 of name and password, by the name of
 /// the registry.
 #[derive(Debug, Default)]
-pub(crate) struct Logins(HashMap<String, String>);
+pub struct Logins(HashMap<String, String>);
 
 impl Logins {
     /// The logins of this user; empty if there is no such file.
@@ -29,7 +29,7 @@ impl Logins {
     }
 
     /// The logins in a file of either program.
-    pub(crate) fn read(text: &[u8]) -> Self {
+    pub fn read(text: &[u8]) -> Self {
         let file: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
         let auths = file.get("auths").and_then(serde_json::Value::as_object);
         let auths = auths.into_iter().flatten().filter_map(|(name, entry)| {
@@ -54,7 +54,7 @@ impl Logins {
     ///
     /// # Errors
     /// [`Fault::Final`]: no request may be sent to the service.
-    pub(crate) fn of_service(
+    pub fn of_service(
         &self,
         registry: &Url,
         service: &Url,
@@ -99,13 +99,13 @@ impl Logins {
 
 /// A `Bearer` challenge: the token service, with the parameters of the request to it.
 #[derive(Debug)]
-pub(crate) struct Challenge {
-    pub(crate) service: Url,
+pub struct Challenge {
+    pub service: Url,
 }
 
 impl Challenge {
     /// Parses the header `WWW-Authenticate`; `None` for another scheme.
-    pub(crate) fn read(text: &str) -> Option<Result<Self, Fault>> {
+    pub fn read(text: &str) -> Option<Result<Self, Fault>> {
         let (scheme, mut rest) = text.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;

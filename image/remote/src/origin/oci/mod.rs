@@ -7,8 +7,8 @@
 //! Source: OCI Distribution Specification 1.1, OCI Image Format Specification 1.1; the token
 //! protocol as the Distribution project documents it ("Token Authentication Specification").
 
-pub(crate) mod documents;
-pub(crate) mod login;
+pub mod documents;
+pub mod login;
 
 use super::{Fault, parse, with_token};
 use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};

@@ -1,15 +1,15 @@
-//! Fuzz target for servers' answers (headers, bodies, redirects, refusals, challenges, documents
-//! and logins) and for the URLs that users give.
+//! Servers' answers (headers, bodies, redirects, refusals, challenges, documents and logins) and
+//! the URLs that users give.
 //!
-//! The HTTP library parses status lines and chunks; `tests/hostile.rs` runs servers that damage
-//! those.
+//! The HTTP library parses status lines and chunks; `image/remote/tests/hostile.rs` runs servers
+//! that damage those.
 
-use crate::Location;
-use crate::origin::oci::documents::{Manifest, token};
-use crate::origin::oci::login::{Challenge, Logins};
-use crate::origin::{Ask, Identity, reply};
 use reqwest::Url;
 use reqwest::header::{ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use sidecore_remote::Location;
+use sidecore_remote::origin::oci::documents::{Manifest, token};
+use sidecore_remote::origin::oci::login::{Challenge, Logins};
+use sidecore_remote::origin::{Ask, Identity, reply};
 use std::time::{Duration, Instant};
 
 /// Plays a server: the first byte selects the request, then come header lines up to an empty one,
@@ -243,32 +243,3 @@ const REGISTRIES: [&str; 4] = [
 ];
 /// The limit of the HTTP library.
 const HEADERS_MAX: usize = 100;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sidecore_random::Random;
-
-    #[test]
-    fn damaged_answers_do_no_harm() {
-        let seeds = seeds();
-        seeds.iter().for_each(|seed| fuzz_answer(seed));
-        let mut random = Random::new(35);
-        for _ in 0..20_000 {
-            let mut answer = seeds[random.below(seeds.len() as u64) as usize].clone();
-            for _ in 0..=random.below(4) {
-                let at = random.below(answer.len() as u64) as usize;
-                match random.below(4) {
-                    0 => answer[at] = random.bits() as u8,
-                    1 => answer.truncate(at.max(1)),
-                    2 => answer.insert(at, b":/\"\n{}[]@.?#-09"[random.below(15) as usize]),
-                    _ => {
-                        let other = &seeds[random.below(seeds.len() as u64) as usize];
-                        answer.extend_from_slice(&other[at.min(other.len())..]);
-                    }
-                }
-            }
-            fuzz_answer(&answer);
-        }
-    }
-}
