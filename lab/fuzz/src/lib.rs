@@ -17,6 +17,7 @@ pub mod lzo1x;
 pub mod nbd;
 pub mod overlay;
 pub mod remote;
+pub mod rings;
 pub mod seeds;
 pub mod stack;
 pub mod zstd;
@@ -151,7 +152,7 @@ pub fn partitions(data: &[u8]) {
 
 /// The memory between a supervisor and its programs, in which either side writes any word.
 pub fn rings(data: &[u8]) {
-    sidecore_net_rings::fuzzing::fuzz_rings(data);
+    rings::fuzz_rings(data);
 }
 
 /// A peer of a queue pair, checked against a model of its permitted actions.

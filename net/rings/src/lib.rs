@@ -7,8 +7,6 @@
 //! Must stay true: no access leaves the mapping, whatever the other side writes; nothing here makes
 //! a system call or waits, except for a copy by another thread of the same program.
 
-#[doc(hidden)]
-pub mod fuzzing;
 mod name;
 mod process;
 mod request;

@@ -1,13 +1,12 @@
-//! Fuzzing of the shared memory of both sides: whatever one side writes, the accesses of the other
-//! one stay inside the rings, and report no more bytes than they hold.
+//! The shared memory of a supervisor and its programs: whatever one side writes, the accesses of
+//! the other one stay inside the rings, and report no more bytes than they hold.
 //!
 //! Input bytes are decisions, one by one; after the last all are 0. An input's effect depends on
 //! its bytes alone.
 
-use crate::stream::Served;
-use crate::{
+use sidecore_net_rings::{
     LARGE_BYTES, LARGE_RING_BYTES, Lock, Process, RING_BYTES, SEGMENT_BYTES, STREAM_BYTES, STREAMS,
-    Stream, WAITERS,
+    Served, Stream, WAITERS,
 };
 use sidecore_sys::{SharedMap, Sharing};
 
