@@ -11,6 +11,7 @@
 //! interface; what of it is there for a target alone is hidden from a crate's documentation and
 //! says which target uses it.
 
+pub mod doors;
 pub mod erofs;
 pub mod images;
 pub mod lzo1x;
@@ -78,7 +79,7 @@ pub fn daemon(data: &[u8]) {
 
 /// Names, links, addresses and control messages that reach a supervisor of programs.
 pub fn doors(data: &[u8]) {
-    sidecore_net_run::fuzzing::fuzz_doors(data);
+    doors::fuzz_doors(data);
 }
 
 /// A packet script: read; and played, where it is short.

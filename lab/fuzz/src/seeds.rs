@@ -40,7 +40,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "remote" => crate::remote::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_daemon::fuzzing::seeds(), decisions()].concat(),
-        "doors" => sidecore_net_run::fuzzing::seeds(),
+        "doors" => crate::doors::seeds(),
         "rings" | "sockets" | "stack" => decisions(),
         "zstd" => frames(),
         _ => Vec::new(),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// An address that a program passed to a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Given {
+pub enum Given {
     /// IPv4 or IPv6; an IPv4-mapped IPv6 address is reported as IPv4.
     Inet(SocketAddr),
     /// `AF_UNSPEC`: a datagram socket dissolves its association with a peer.
@@ -16,7 +16,7 @@ pub(crate) enum Given {
 }
 
 /// Reads `struct sockaddr`.
-pub(crate) fn read(bytes: &[u8]) -> Given {
+pub fn read(bytes: &[u8]) -> Given {
     let Some((family, rest)) = bytes.split_first_chunk() else {
         return Given::Other;
     };
@@ -41,7 +41,7 @@ pub(crate) fn read(bytes: &[u8]) -> Given {
 }
 
 /// `struct sockaddr_in6` where `is_v6` (IPv4 as an IPv4-mapped address), else `struct sockaddr_in`.
-pub(crate) fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
+pub fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
     let port = address.port().to_be_bytes();
     if is_v6 {
         let ip = match address.ip() {

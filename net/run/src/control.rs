@@ -8,29 +8,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The metadata of a datagram in addition to payload and addresses; none: the system's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Marks {
+pub struct Marks {
     /// Time to live, or hop limit.
-    pub(crate) hops: Option<i32>,
+    pub hops: Option<i32>,
     /// Type of service, or traffic class.
-    pub(crate) class: Option<i32>,
+    pub class: Option<i32>,
 }
 
 /// Control messages of a datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Asked {
-    pub(crate) marks: Marks,
+pub struct Asked {
+    /// Marks that it is to carry.
+    pub marks: Marks,
     /// The address to send from.
-    pub(crate) source: Option<IpAddr>,
+    pub source: Option<IpAddr>,
     /// Bytes of each datagram if the payload is several (UDP_SEGMENT).
-    pub(crate) segment_bytes: Option<u16>,
+    pub segment_bytes: Option<u16>,
     /// The control messages for the kernel, without addresses that it does not have.
-    pub(crate) for_kernel: Vec<u8>,
+    pub for_kernel: Vec<u8>,
 }
 
 impl Asked {
     /// Parses control messages. `is_stacks` is true for addresses that the kernel does not have.
     /// Malformed and unrelated messages are passed to the kernel, which checks them.
-    pub(crate) fn read(control: &[u8], is_stacks: impl Fn(IpAddr) -> bool) -> Self {
+    pub fn read(control: &[u8], is_stacks: impl Fn(IpAddr) -> bool) -> Self {
         let mut asked = Self::default();
         let mut judged = 0;
         for block in ControlMessages::new(control) {
@@ -84,7 +85,7 @@ impl Asked {
 
 impl Marks {
     /// Encodes them as control messages for a socket of this family.
-    pub(crate) fn write(self, is_v6: bool) -> Vec<u8> {
+    pub fn write(self, is_v6: bool) -> Vec<u8> {
         let (level, hops, class) = if is_v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, libc::IPV6_TCLASS)
         } else {
@@ -105,14 +106,14 @@ impl Marks {
     }
 
     /// Decodes control messages that the kernel made.
-    pub(crate) fn read(control: &[u8]) -> Self {
+    pub fn read(control: &[u8]) -> Self {
         Asked::read(control, |_| false).marks
     }
 }
 
 /// Replaces the destination address in control messages that the kernel made, unless they were
 /// truncated.
-pub(crate) fn set_destination(control: &mut [u8], to: IpAddr) {
+pub fn set_destination(control: &mut [u8], to: IpAddr) {
     let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
     for block in blocks {
         let value = &mut control[block.value];

@@ -16,14 +16,14 @@
 //! program gains no rights by the supervisor that it would not have by attaching to the stack
 //! itself.
 
-mod address;
+#[doc(hidden)]
+pub mod address;
 mod aside;
 mod caller;
 mod carrier;
-mod control;
-mod error;
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod control;
+mod error;
 mod launch;
 mod loopback;
 mod migrate;
@@ -34,6 +34,13 @@ mod supervisor;
 
 pub use error::RunError;
 pub use launch::{Engine, Options, Status, run, supervise};
+
+// What others say to a supervisor, and how it is judged: with `address` and `control` for the
+// target `doors` of `lab/fuzz`.
+#[doc(hidden)]
+pub use loopback::{judge, read_text};
+#[doc(hidden)]
+pub use supervisor::named::{end_bytes, ends_of};
 
 /// The README's example is a command line.
 #[cfg(doctest)]

@@ -201,7 +201,7 @@ impl Door {
 
 /// The addresses in a visitor's name, local and peer; none if they are not of the loopback, or do
 /// not match the door at `door`.
-pub(crate) fn judge(door: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+pub fn judge(door: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let (local, peer) = ends_of(name).filter(|_| name.role == Role::Program)?;
     let is_here = door.ip().is_unspecified() || door.ip() == local.ip();
     (is_here && door.port() == local.port()).then_some((local, peer))
@@ -240,7 +240,8 @@ fn text_of(name: &Name, is_v6: bool) -> String {
     format!("{}-{:x}-{family}", name.process, name.number)
 }
 
-pub(crate) fn read_text(text: &str) -> Option<(Name, bool)> {
+/// Reads such a target.
+pub fn read_text(text: &str) -> Option<(Name, bool)> {
     let (process, rest) = text.split_once('-')?;
     let (number, family) = rest.split_once('-')?;
     let number = u64::from_str_radix(number, 16).ok()?;

@@ -95,7 +95,7 @@ pub(super) fn own_name(socket: &OwnedFd) -> Option<Name> {
 
 /// The addresses in a name: the accepting program's, and its peer's. Another supervisor may have
 /// made a loopback name, so other addresses are rejected.
-pub(crate) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+pub fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let [peer, local] = name.ends.each_ref().map(|end| match address::read(end) {
         Given::Inet(address) => Some(address),
         _ => None,
@@ -103,7 +103,8 @@ pub(crate) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     Some((local?, peer?)).filter(|_| name.is_of_loopback())
 }
 
-pub(crate) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
+/// An address as a name has it.
+pub fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
     let end = match end {
         // A scope and flow label have no place in the listener's IPv4 form.
         SocketAddr::V6(end) => SocketAddr::V6(SocketAddrV6::new(*end.ip(), end.port(), 0, 0)),

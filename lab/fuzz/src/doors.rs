@@ -1,15 +1,14 @@
-//! Fuzz targets for input that a supervisor gets from other processes: names of sockets that
-//! connect to its rendezvous sockets and listening near ends, links next to rendezvous sockets,
-//! addresses and control messages of programs.
+//! Input that a supervisor gets from other processes: names of sockets that connect to its
+//! rendezvous sockets and listening near ends, links next to rendezvous sockets, addresses and
+//! control messages of programs.
 //!
 //! Must stay true: a connection is accepted only with addresses of the loopback that match the
 //! rendezvous socket.
 
-use crate::address::{self, Given};
-use crate::control::{self, Asked};
-use crate::loopback::{judge, read_text};
-use crate::supervisor::named::ends_of;
 use sidecore_net_rings::{ADDRESS_BYTES, HELLO_BYTES, Hello, Hint, NAME_BYTES, Name, Role};
+use sidecore_net_run::address::{self, Given};
+use sidecore_net_run::control::{self, Asked};
+use sidecore_net_run::{end_bytes, ends_of, judge, read_text};
 use sidecore_sys::control_message::judge_for_tcp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -121,7 +120,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             continue;
         };
         let mut name = Name::new(Role::Program, 7, 8);
-        let end = |end| crate::supervisor::named::end_bytes(end, true);
+        let end = |end| end_bytes(end, true);
         name.ends = [end(local), end(peer)];
         seeds.push([&[0], name.bytes().as_slice()].concat());
         seeds.push([&[1, 0, 7, 8], name.ends.concat().as_slice()].concat());
