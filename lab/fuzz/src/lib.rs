@@ -17,6 +17,7 @@ pub mod images;
 pub mod lzo1x;
 pub mod nbd;
 pub mod overlay;
+pub mod rdma;
 pub mod remote;
 pub mod rings;
 pub mod seeds;
@@ -158,7 +159,7 @@ pub fn rings(data: &[u8]) {
 
 /// A peer of a queue pair, checked against a model of its permitted actions.
 pub fn rdma(data: &[u8]) {
-    sidecore_rdma_wire::fuzzing::fuzz_stream(data);
+    rdma::fuzz_stream(data);
 }
 
 /// A remote server: heads, bodies and documents of HTTP, stores and registries.

@@ -36,7 +36,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         }
         "overlay" => crate::overlay::seeds(),
         "partitions" => of_kind(Kind::Partitions).to_vec(),
-        "rdma" => sidecore_rdma_wire::fuzzing::seeds(),
+        "rdma" => crate::rdma::seeds(),
         "remote" => crate::remote::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_daemon::fuzzing::seeds(), decisions()].concat(),

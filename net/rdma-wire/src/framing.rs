@@ -35,7 +35,7 @@ fn markers_within(position: u64, bytes: usize) -> usize {
 
 /// Parser of a stream's units.
 #[derive(Debug)]
-pub(crate) struct Deframer {
+pub struct Deframer {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     /// Bytes of the stream before the next unit.
@@ -45,7 +45,7 @@ pub(crate) struct Deframer {
 
 /// Result of one parsing step.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
+pub enum Step<'a> {
     /// More bytes are needed; the present ones are buffered.
     More,
     /// A segment, in place; the unit's position and its CRC.
@@ -55,7 +55,9 @@ pub(crate) enum Step<'a> {
 }
 
 impl Deframer {
-    pub(crate) fn new(crc: bool, markers: bool) -> Self {
+    /// One at the beginning of a stream, with or without CRC and markers.
+    #[must_use]
+    pub fn new(crc: bool, markers: bool) -> Self {
         Self {
             crc,
             markers,
@@ -75,7 +77,7 @@ impl Deframer {
     }
 
     /// Takes the next unit, or all of its bytes that are present, from the front of `bytes`.
-    pub(crate) fn step<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Step<'a>, Cause> {
+    pub fn step<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Step<'a>, Cause> {
         if self.held.is_empty()
             && !self.markers
             && let Some(length) = word16(bytes, 0)
@@ -122,11 +124,12 @@ impl Deframer {
     }
 
     /// The segment of the last [`Step::Held`]; the buffer must be returned.
-    pub(crate) fn take_held(&mut self) -> Vec<u8> {
+    pub fn take_held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    pub(crate) fn give_back(&mut self, mut held: Vec<u8>) {
+    /// Takes memory back for units to come.
+    pub fn give_back(&mut self, mut held: Vec<u8>) {
         held.clear();
         self.held = held;
     }
@@ -183,14 +186,16 @@ pub(crate) fn whole_unit(bytes: &[u8]) -> Option<(&[u8], usize, u32)> {
 
 /// Writer of a stream's units.
 #[derive(Debug)]
-pub(crate) struct Framer {
+pub struct Framer {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     position: u64,
 }
 
 impl Framer {
-    pub(crate) fn new(crc: bool, markers: bool) -> Self {
+    /// One at the beginning of a stream, with or without CRC and markers.
+    #[must_use]
+    pub fn new(crc: bool, markers: bool) -> Self {
         Self {
             crc,
             markers,
@@ -199,7 +204,7 @@ impl Framer {
     }
 
     /// Longest segment whose unit fits into `room` bytes.
-    pub(crate) fn segment_bytes_max(&self, room: usize) -> usize {
+    pub fn segment_bytes_max(&self, room: usize) -> usize {
         let mut room = room.min(UNIT_BYTES_MAX);
         if self.markers {
             room = room.saturating_sub(MARKER_BYTES * (room / 508 + 1));
@@ -210,7 +215,7 @@ impl Framer {
 
     /// Writes a unit to the front of `target`, which has room for it; `fill` writes the segment of
     /// `segment_bytes` bytes. Returns the unit's length.
-    pub(crate) fn write<E>(
+    pub fn write<E>(
         &mut self,
         target: &mut [u8],
         segment_bytes: usize,

@@ -16,9 +16,8 @@
 //! (connection set-up), RFC 7306 (atomics, immediate data).
 
 mod domain;
-mod framing;
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod framing; // for the target `rdma` of `lab/fuzz`, which writes a peer's units
 mod memory;
 mod pair;
 mod piece;

@@ -143,7 +143,7 @@ fn rdma(seed: u64, _first: u64) -> Input {
     Box::new(move |number| {
         let mut random = Choices::seeded(own_seed(seed, number));
         let bytes = 1 + random.below(1200) as usize;
-        let seen = sidecore_rdma_wire::fuzzing::fuzz_stream(&random.take(bytes));
+        let seen = sidecore_fuzz::rdma::fuzz_stream(&random.take(bytes));
         seen.segments + seen.ahead > 0
     })
 }

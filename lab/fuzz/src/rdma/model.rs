@@ -1,13 +1,14 @@
 //! A plain model of the effects of a peer's segments on memory and completions.
 
 use super::{PAIR, READS, RECEIVES, REGION_BYTES, REGION_COUNT, REGIONS, rights};
-use crate::Stag;
-use crate::domain::Access;
-use crate::memory::{Buffers, RegionId};
-use crate::piece::{Piece, Receive};
-use crate::wire::ddp::{AtomicRequest, AtomicResponse, Header, Opcode, ReadRequest, Target};
-use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Completion, Kind, Post, Status, Work};
+use sidecore_rdma_wire::wire::ddp::{
+    AtomicRequest, AtomicResponse, Header, Opcode, ReadRequest, Target,
+};
+use sidecore_rdma_wire::wire::terminate::{Cause, Terminate};
+use sidecore_rdma_wire::{
+    Access, Buffers, Completion, Fault, Kind, Piece, Pieces, Post, Receive, RegionId, Stag, Status,
+    Work,
+};
 use std::collections::VecDeque;
 
 /// The end of a pair.
@@ -408,7 +409,7 @@ impl Model {
             let receive = if self.immediate_without_receive && opcode == Opcode::Immediate {
                 Receive {
                     id: NOT_POSTED,
-                    pieces: crate::Pieces::new(),
+                    pieces: Pieces::new(),
                 }
             } else {
                 self.receives.pop_front().ok_or(Cause::NoBuffer)?
@@ -613,7 +614,7 @@ impl Model {
             if cause == Cause::LocalCatastrophic {
                 let post = self.works.front().expect("work that fails");
                 let (id, kind) = (post.id, post.work.kind());
-                self.over(blank(id, kind, Status::Local(crate::Fault::Stag)));
+                self.over(blank(id, kind, Status::Local(Fault::Stag)));
             }
             self.end(Some(cause));
         }

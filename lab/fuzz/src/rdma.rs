@@ -1,4 +1,4 @@
-//! A pair under attack: a peer driven by a fuzzer, decision by decision, against a model.
+//! A queue pair under attack: a peer driven by a fuzzer, decision by decision, against a model.
 //!
 //! The peer's segments are mostly complete, with a correct CRC and plausible fields, so that the
 //! code behind the framing is reached; some are damaged, some are noise. After each, memory,
@@ -8,20 +8,18 @@
 
 mod model;
 
-use crate::domain::{Access, Domain, PairId, Registration};
-use crate::framing::{Deframer, Framer, Step};
-use crate::memory::{Buffers, RegionId};
-use crate::pair::{End, Options, Pair, State};
-use crate::piece::{Piece, Pieces, Receive};
-use crate::wire::ddp::{
-    ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, Opcode, READ_BYTES, ReadRequest, Target,
-};
-use crate::wire::mpa::{Enhanced, Side, Start};
-use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Atomic, Post, Remote, Status, Work};
-use crate::{Completion, Stag};
 use model::{Model, Outcome, Wait};
 use sidecore_random::choices::Choices;
+use sidecore_rdma_wire::framing::{Deframer, Framer, Step};
+use sidecore_rdma_wire::wire::ddp::{
+    ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, Opcode, READ_BYTES, ReadRequest, Target,
+};
+use sidecore_rdma_wire::wire::mpa::{Enhanced, Side, Start};
+use sidecore_rdma_wire::wire::terminate::{Cause, Terminate};
+use sidecore_rdma_wire::{
+    Access, Atomic, Buffers, Completion, Domain, End, Options, Pair, PairId, Piece, Pieces, Post,
+    Receive, RegionId, Registration, Remote, Stag, State, Status, Work,
+};
 
 /// Steps of one input.
 const STEPS_MAX: usize = 64;
@@ -575,7 +573,7 @@ impl Attacked {
         let index = 8 + choices.below(unit.len() as u64 - 8) as usize;
         unit[index] ^= 1 << choices.below(8);
         self.arrive(&unit, choices);
-        if self.deframer.crc {
+        if self.pair.has_crc() {
             self.model.end(Some(Cause::Crc));
         } else {
             self.lost = true;

@@ -1,7 +1,7 @@
-//! The fuzzer's target, from seeds.
+//! The target of queue pairs, from seeds.
 
+use sidecore_fuzz::rdma::{Seen, fuzz_stream, seeds};
 use sidecore_random::choices::Choices;
-use sidecore_rdma_wire::fuzzing::{Seen, fuzz_stream, seeds};
 use sidecore_rdma_wire::wire::terminate::Cause;
 use std::collections::BTreeMap;
 
