@@ -20,9 +20,6 @@ pub mod nic;
 pub mod setup;
 pub mod sock;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use sidecore_net_stack::{
     Algorithm, Cidr, Config, Counters, Ecn, Event, Keepalive, ListenerId, NetError, Placement,
     Readiness, Route, SessionError, SessionId, SessionInfo, SessionOption, SessionState, Stack,

@@ -454,9 +454,11 @@ impl EngineSetup {
     }
 }
 
-/// Parses a configuration and checks everything that needs neither a NIC nor memory, for the
-/// fuzzer.
-pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
+/// Parses a configuration and checks everything that needs neither a NIC nor memory.
+///
+/// # Errors
+/// [`SetupError`].
+pub fn try_out(text: &str) -> Result<(), SetupError> {
     /// Provides no memory, so that the attempt ends after the checks.
     #[derive(Debug)]
     struct NoMemory;

@@ -30,9 +30,9 @@ pub const ENGINE_ASLEEP: usize = 128;
 /// Offset of the word by which the process announces a sleep.
 pub const CLIENT_ASLEEP: usize = 256;
 /// Ring of requests: its offset, and the offset of the engine's read position.
-pub(crate) const REQUESTS: (usize, usize) = (4096, 384);
+pub const REQUESTS: (usize, usize) = (4096, 384);
 /// Ring of events: its offset, and the offset of the process's read position.
-pub(crate) const EVENTS: (usize, usize) = (4096 + ENTRIES * ENTRY_BYTES, 512);
+pub const EVENTS: (usize, usize) = (4096 + ENTRIES * ENTRY_BYTES, 512);
 /// Offset of the chunks: first those to send from, then those to receive into.
 pub const CHUNKS: usize = 4096 + 2 * ENTRIES * ENTRY_BYTES;
 

@@ -13,19 +13,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// State of one attachment, shared by the engine loop and the control thread.
 #[derive(Debug)]
-pub(crate) struct Attachment {
-    pub(crate) map: Segment,
-    pub(crate) chunks: u32,
-    pub(crate) peer: Peer,
+pub struct Attachment {
+    /// The memory that it shares with the engine.
+    pub map: Segment,
+    /// Chunks to send from, and as many to receive into.
+    pub chunks: u32,
+    /// Who attached.
+    pub peer: Peer,
     /// Descriptor that wakes the process, if requested: it waits for other descriptors, too.
-    pub(crate) wake: Option<OwnedFd>,
+    pub wake: Option<OwnedFd>,
     /// Set by either side at the end of the attachment.
-    pub(crate) gone: AtomicBool,
+    pub gone: AtomicBool,
 }
 
 /// Mailbox between the engine's thread and the control thread.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub struct Mailbox {
     flag: AtomicBool,
     arrived: Mutex<Vec<Arc<Attachment>>>,
     asked: AtomicBool,
@@ -36,7 +39,7 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     /// An empty mailbox, and the descriptor that wakes the engine.
-    pub(crate) fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
+    pub fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
         let engine = Arc::new(local_socket::bell()?);
         let mailbox = Self {
             flag: AtomicBool::new(false),

@@ -15,8 +15,10 @@ mod adapter;
 pub mod client;
 pub mod control;
 pub mod layout;
-pub(crate) mod mailbox;
-pub(crate) mod ring;
+#[doc(hidden)]
+pub mod mailbox; // with `ring` for the target `sockets` of `lab/fuzz`, which plays applications
+#[doc(hidden)]
+pub mod ring;
 pub mod server;
 mod stack;
 

@@ -10,7 +10,7 @@ use super::layout::{ENTRIES, ENTRY_BYTES, Entry};
 use sidecore_sync::spsc::lines::{self, Line, SharedLines};
 use sidecore_sys::SharedSlice;
 
-pub(crate) use sidecore_sync::spsc::Violation;
+pub use sidecore_sync::spsc::Violation;
 
 const _: () = assert!(size_of::<Line>() == ENTRY_BYTES);
 
@@ -28,13 +28,15 @@ fn lines(memory: SharedSlice<'_>, (lines_offset, position_offset): Offsets) -> S
 
 /// The writing side's state.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     offsets: Offsets,
     end: lines::Writer<ENTRIES>,
 }
 
 impl Writer {
-    pub(crate) fn new(offsets: Offsets) -> Self {
+    /// One end of the ring at `offsets`, as [`super::layout`] gives them.
+    #[must_use]
+    pub fn new(offsets: Offsets) -> Self {
         Self {
             offsets,
             end: lines::Writer::default(),
@@ -53,11 +55,7 @@ impl Writer {
 
     /// Writes an entry; false if there is no room.
     #[inline]
-    pub(crate) fn write(
-        &mut self,
-        memory: SharedSlice<'_>,
-        entry: &Entry,
-    ) -> Result<bool, Violation> {
+    pub fn write(&mut self, memory: SharedSlice<'_>, entry: &Entry) -> Result<bool, Violation> {
         let lines = lines(memory, self.offsets);
         self.end.write(&lines, &entry.encode())
     }
@@ -65,13 +63,15 @@ impl Writer {
 
 /// The reading side's state.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     offsets: Offsets,
     end: lines::Reader<ENTRIES>,
 }
 
 impl Reader {
-    pub(crate) fn new(offsets: Offsets) -> Self {
+    /// One end of the ring at `offsets`, as [`super::layout`] gives them.
+    #[must_use]
+    pub fn new(offsets: Offsets) -> Self {
         Self {
             offsets,
             end: lines::Reader::default(),
@@ -86,7 +86,7 @@ impl Reader {
 
     /// Takes the next entry.
     #[inline]
-    pub(crate) fn read(&mut self, memory: SharedSlice<'_>) -> Option<Entry> {
+    pub fn read(&mut self, memory: SharedSlice<'_>) -> Option<Entry> {
         let words = self.end.read(&lines(memory, self.offsets))?;
         Some(Entry::decode(words))
     }

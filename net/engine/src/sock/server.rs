@@ -78,7 +78,8 @@ struct Client {
 
 impl Server {
     /// Serves the processes that the control thread admits through `mailbox`.
-    pub(crate) fn new(mailbox: Arc<Mailbox>, bell: Arc<OwnedFd>) -> Self {
+    #[doc(hidden)] // public for the target `sockets` of `lab/fuzz`, as the two below
+    pub fn new(mailbox: Arc<Mailbox>, bell: Arc<OwnedFd>) -> Self {
         Self {
             mailbox,
             bell,
@@ -188,7 +189,8 @@ impl Server {
     }
 
     /// Admits new attachments and releases ended ones.
-    pub(crate) fn take_control_messages(&mut self, stack: &mut impl Sockets) {
+    #[doc(hidden)]
+    pub fn take_control_messages(&mut self, stack: &mut impl Sockets) {
         for attachment in self.mailbox.take_arrived() {
             self.admit(attachment);
         }
@@ -201,7 +203,8 @@ impl Server {
     }
 
     /// Serves a process from now on.
-    pub(crate) fn admit(&mut self, attachment: Arc<Attachment>) {
+    #[doc(hidden)]
+    pub fn admit(&mut self, attachment: Arc<Attachment>) {
         let client = Box::new(Client::new(attachment));
         match self.clients.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(client),

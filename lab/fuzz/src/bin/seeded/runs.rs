@@ -126,7 +126,7 @@ fn stack(seed: u64, _first: u64) -> Input {
 }
 
 fn sockets(seed: u64, _first: u64) -> Input {
-    use sidecore_net::fuzzing::Target;
+    use sidecore_fuzz::sockets::Target;
     let mut target = (u64::MAX, Target::new(0));
     Box::new(move |number| {
         let stretch = number / STRETCH;

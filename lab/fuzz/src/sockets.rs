@@ -5,18 +5,17 @@
 //! hostile ones that also connect to each other, so that bytes are copied from chunk to chunk, and
 //! a peer stack that echoes. Each input is a request with fields chosen by a hostile application,
 //! or words that it writes anywhere into its segment. [`Target::input`] has the invariants.
-//! [`fuzz_requests`] does the same with decisions from bytes, and [`fuzz_configuration`] parses
-//! configurations of `sidecore net up`.
+//! [`fuzz_requests`] does the same with decisions from bytes.
 
-use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::sock::layout::{
+use sidecore_attach::Segment;
+use sidecore_net::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
+use sidecore_net::sock::layout::{
     CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
 };
-use crate::sock::mailbox::{Attachment, Mailbox};
-use crate::sock::ring::{Reader, Writer};
-use crate::sock::server::Server;
-use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
-use sidecore_attach::Segment;
+use sidecore_net::sock::mailbox::{Attachment, Mailbox};
+use sidecore_net::sock::ring::{Reader, Writer};
+use sidecore_net::sock::server::Server;
+use sidecore_net::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
 use sidecore_sys::{SharedMap, Sharing};
@@ -316,14 +315,6 @@ pub fn fuzz_requests(bytes: &[u8]) {
     });
 }
 
-/// Parses and checks a configuration without a NIC: true if it is valid.
-///
-/// # Panics
-/// When a stack rejects it without an error.
-pub fn fuzz_configuration(text: &str) -> bool {
-    crate::setup::try_out(text).is_ok()
-}
-
 /// Inputs of one run from bytes.
 const INPUTS_MAX: usize = 256;
 /// Rounds of the engine within which an honest request is answered.
@@ -552,26 +543,5 @@ impl Honest {
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Target after {} inputs", self.inputs)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hostile_application_hurts_itself_alone() {
-        let mut target = Target::new(1);
-        for _ in 0..40_000 {
-            target.input();
-        }
-        let (cut_off, done) = target.progress();
-        assert!(cut_off > 50, "{cut_off} times cut off");
-        assert!(done > 1_000, "{done} requests done");
-        let across = target.across_bytes();
-        assert!(
-            across > 100_000,
-            "{across} bytes went from one to the other"
-        );
     }
 }
