@@ -17,16 +17,22 @@ pub mod served;
 #[cfg(not(loom))]
 mod server;
 #[cfg_attr(loom, allow(dead_code))]
-mod shm;
-
-#[cfg(not(loom))]
 #[doc(hidden)]
-pub use server::fuzzing;
+pub mod shm;
+
+// An engine without its thread, and the memory that a client shares with it: for the target
+// `daemon` of `lab/fuzz`, which plays a client that writes anywhere.
 #[cfg(not(loom))]
 pub use server::{
     ARENA_BYTES_MAX, Allow, CLIENTS_MAX, ClientStatus, Daemon, DaemonError, DaemonOptions,
     ENGINES_MAX, EngineState, EngineStatus, KernelStatus, PROTOCOL_VERSION, Running, Status,
     UserStatus, default_socket, find_socket,
+};
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub use server::{
+    engine::{Bench, Server},
+    roster::Roster,
 };
 
 /// The crate that kernels are written with, for programs that depend on this one alone.

@@ -11,6 +11,7 @@
 //! interface; what of it is there for a target alone is hidden from a crate's documentation and
 //! says which target uses it.
 
+pub mod daemon;
 pub mod doors;
 pub mod erofs;
 pub mod images;
@@ -77,7 +78,7 @@ pub fn configuration(data: &[u8]) {
 
 /// Shared memory of the off-loading daemon, and its messages: a client that overwrites it.
 pub fn daemon(data: &[u8]) {
-    sidecore_daemon::fuzzing::fuzz_daemon(data);
+    daemon::fuzz_daemon(data);
 }
 
 /// Names, links, addresses and control messages that reach a supervisor of programs.

@@ -39,7 +39,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "rdma" => crate::rdma::seeds(),
         "remote" => crate::remote::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
-        "daemon" => [sidecore_daemon::fuzzing::seeds(), decisions()].concat(),
+        "daemon" => [crate::daemon::seeds(), decisions()].concat(),
         "doors" => crate::doors::seeds(),
         "rings" | "sockets" | "stack" => decisions(),
         "zstd" => frames(),

@@ -34,7 +34,7 @@ use std::time::Duration;
 /// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
 /// people.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub struct Bench {
     pub(crate) cpu: usize,
     pub(crate) calls: AtomicU64,
     pub(crate) failures: AtomicU64,
@@ -60,7 +60,9 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new(cpu: usize) -> Self {
+    /// Of an engine on this processor.
+    #[must_use]
+    pub fn new(cpu: usize) -> Self {
         Self {
             cpu,
             calls: AtomicU64::new(0),
@@ -141,7 +143,7 @@ impl Recent {
 }
 
 /// Everything that an engine's thread owns.
-pub(crate) struct Server {
+pub struct Server {
     engine: usize,
     core: Core,
     registry: Registry,
@@ -162,7 +164,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(
+    /// An engine that serves the clients of `roster`, its kernels prepared.
+    ///
+    /// # Errors
+    /// [`DaemonError::Kernel`].
+    pub fn new(
         engine: usize,
         mut core: Core,
         options: &DaemonOptions,
@@ -249,9 +255,8 @@ impl Server {
         std::mem::forget(alarm);
     }
 
-    /// Takes over a changed roster and has one round, for the fuzzer: [`Self::run`] without a
-    /// thread.
-    pub(super) fn look(&mut self) -> bool {
+    /// Takes over a changed roster and has one round: `run` without a thread.
+    pub fn look(&mut self) -> bool {
         if self.roster.generation() != self.generation {
             self.reload();
         }

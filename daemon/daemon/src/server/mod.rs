@@ -32,12 +32,10 @@
 
 mod control;
 mod crew;
-mod engine;
+pub(crate) mod engine;
 mod error;
-#[doc(hidden)]
-pub mod fuzzing;
 mod heart;
-mod roster;
+pub(crate) mod roster;
 mod status;
 mod turns;
 

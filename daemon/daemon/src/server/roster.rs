@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The list of sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub struct Roster {
     sessions: Mutex<Vec<Arc<Session>>>,
     generation: AtomicU32,
     ended: AtomicBool,
@@ -21,7 +21,7 @@ pub(crate) struct Roster {
 
 impl Roster {
     /// Replaces the list and tells the engines.
-    pub(crate) fn set(&self, sessions: Vec<Arc<Session>>) {
+    pub fn set(&self, sessions: Vec<Arc<Session>>) {
         *self.sessions.lock() = sessions;
         self.announce();
     }

@@ -13,13 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The daemon's side.
 #[derive(Debug)]
-pub(crate) struct ActivityPage {
+pub struct ActivityPage {
     map: SharedMap,
     engines: usize,
 }
 
 impl ActivityPage {
-    pub(crate) fn new(cpus: &[usize]) -> Result<Self, SysError> {
+    /// A page for engines on these processors.
+    ///
+    /// # Errors
+    /// The system's, where it has no memory.
+    pub fn new(cpus: &[usize]) -> Result<Self, SysError> {
         let engines = cpus.len();
         let bytes = activity::bytes(engines);
         // Sealed so that clients can map it to read only: one that could write here could make all

@@ -12,7 +12,7 @@ use sidecore_attach::protocol::{
 };
 
 /// The frame of the messages.
-pub(crate) const PROTOCOL: Protocol = Protocol {
+pub const PROTOCOL: Protocol = Protocol {
     magic: MAGIC,
     version: VERSION,
     server: "daemon",
@@ -29,15 +29,20 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 192 << 10;
 
 /// A client's question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
+pub enum Question {
     /// Request to attach, with an arena of `arena_bytes` bytes.
-    Attach { arena_bytes: u64 },
+    Attach {
+        /// Bytes that it wants.
+        arena_bytes: u64,
+    },
     /// Request for the daemon's status.
     Status,
 }
 
 impl Question {
-    pub(crate) fn encode(self) -> [u8; QUESTION_BYTES] {
+    /// The message.
+    #[must_use]
+    pub fn encode(self) -> [u8; QUESTION_BYTES] {
         match self {
             Self::Attach { arena_bytes } => {
                 PROTOCOL.question(KIND_ATTACH, &arena_bytes.to_le_bytes())
@@ -47,7 +52,8 @@ impl Question {
     }
 
     /// The question of this kind. `None` where there is none.
-    pub(crate) fn decode(kind: u32, body: &[u8; QUESTION_BODY_BYTES]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(kind: u32, body: &[u8; QUESTION_BODY_BYTES]) -> Option<Self> {
         match kind {
             KIND_ATTACH => Some(Self::Attach {
                 arena_bytes: u64_at(body, 0)?,
@@ -60,27 +66,38 @@ impl Question {
 
 /// A kernel as the daemon knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KernelName {
-    pub(crate) name: String,
-    pub(crate) number: u32,
-    pub(crate) version: u32,
-    pub(crate) hash: KernelHash,
+pub struct KernelName {
+    /// Its name.
+    pub name: String,
+    /// Its number in requests.
+    pub number: u32,
+    /// Of its meaning.
+    pub version: u32,
+    /// Of its code.
+    pub hash: KernelHash,
 }
 
 /// The terms of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Attached {
-    pub(crate) client: u32,
-    pub(crate) engines: u32,
-    pub(crate) segment_bytes: u64,
-    pub(crate) arena_bytes: u64,
-    pub(crate) activity_bytes: u64,
-    pub(crate) kernels: Vec<KernelName>,
+pub struct Attached {
+    /// The client's number.
+    pub client: u32,
+    /// The daemon's engines.
+    pub engines: u32,
+    /// Bytes of the shared memory.
+    pub segment_bytes: u64,
+    /// Bytes of its arena.
+    pub arena_bytes: u64,
+    /// Bytes of the activity page.
+    pub activity_bytes: u64,
+    /// All kernels.
+    pub kernels: Vec<KernelName>,
 }
 
 impl Attached {
     /// The terms, without the head.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.client.to_le_bytes().to_vec();
         bytes.extend(self.engines.to_le_bytes());
         bytes.extend(self.segment_bytes.to_le_bytes());
@@ -103,7 +120,8 @@ impl Attached {
     }
 
     /// `None` if the bytes are malformed.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let count = u32_at(bytes, 32)? as usize;
         let tables = bytes.get(TERMS_BYTES..)?;
         if tables.len() != count.checked_mul(KERNEL_BYTES + HASH_BYTES)? {

@@ -44,12 +44,12 @@ const SLOTS: usize = COMPLETED + size_of::<JobRing>();
 const JOBS_BYTES: usize = SLOTS + JOBS_MAX * size_of::<JobSlot>();
 
 /// The offset of the arena in a segment.
-pub(crate) const fn arena_offset(engines: usize) -> usize {
+pub const fn arena_offset(engines: usize) -> usize {
     (jobs_offset(engines) + JOBS_BYTES).next_multiple_of(PAGE)
 }
 
 /// Bytes of a segment, a whole number of pages.
-pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
+pub fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
     let arena = usize::try_from(arena_bytes).ok()?;
     arena_offset(engines)
         .checked_add(arena)?
@@ -58,8 +58,9 @@ pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
 
 /// The lines that one client and one engine share.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pair<'m> {
-    pub(crate) call: &'m CallSlot,
+pub struct Pair<'m> {
+    /// The request and its answer.
+    pub call: &'m CallSlot,
     pub(crate) sleep: &'m SleepSlot,
 }
 
@@ -75,11 +76,13 @@ pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> 
 
 /// The jobs of a client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Jobs<'m> {
+pub struct Jobs<'m> {
     area: SharedSlice<'m>,
     pub(crate) sleep: &'m JobSleep,
-    pub(crate) submitted: &'m JobRing,
-    pub(crate) completed: &'m JobRing,
+    /// The client's ring.
+    pub submitted: &'m JobRing,
+    /// The engines' ring.
+    pub completed: &'m JobRing,
 }
 
 /// The jobs of the client of a segment. `None` only where the segment is too short.
@@ -98,7 +101,7 @@ pub(crate) fn jobs(segment: SharedSlice<'_>, engines: usize) -> Option<Jobs<'_>>
 impl<'m> Jobs<'m> {
     /// The slot of that place. `None` where there is no such place.
     #[inline]
-    pub(crate) fn slot(self, place: usize) -> Option<&'m JobSlot> {
+    pub fn slot(self, place: usize) -> Option<&'m JobSlot> {
         if place >= JOBS_MAX {
             return None;
         }
@@ -109,7 +112,7 @@ impl<'m> Jobs<'m> {
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Status {
+pub enum Status {
     /// Done, with a reply.
     Done = 0,
     /// There is no kernel of that number.

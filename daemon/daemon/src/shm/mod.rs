@@ -14,23 +14,23 @@
 //! bytes of a segment exists in the daemon.
 
 #[cfg(not(loom))]
-pub(crate) mod activity;
+pub mod activity;
 #[cfg(not(loom))]
-pub(crate) mod introduction;
+pub mod introduction;
 #[cfg(not(loom))]
-pub(crate) mod layout;
+pub mod layout;
 #[cfg(not(loom))]
 pub(crate) mod load;
 #[cfg_attr(
     loom,
     expect(dead_code, reason = "the model plays both sides by itself")
 )]
-pub(crate) mod ring;
+pub mod ring;
 #[cfg(not(loom))]
 pub(crate) mod segment;
 #[cfg(not(loom))]
-pub(crate) mod session;
-pub(crate) mod slot;
+pub mod session;
+pub mod slot;
 
 #[cfg(test)]
 #[cfg(not(loom))]

@@ -41,18 +41,18 @@ use sidecore_sync::{Changed, Shared, SleepWord};
 
 /// Jobs of one client that are open at most: submitted and not collected.
 #[cfg(not(loom))]
-pub(crate) const JOBS_MAX: usize = 1024;
+pub const JOBS_MAX: usize = 1024;
 #[cfg(loom)]
-pub(crate) const JOBS_MAX: usize = 2;
+pub const JOBS_MAX: usize = 2;
 /// Stretches of the arena that a job names at most.
 pub(crate) const JOB_RANGES_MAX: usize = 16;
 /// Of these, the most that lie in its slot; more are listed in the arena.
-pub(crate) const SLOT_RANGES_MAX: usize = 4;
+pub const SLOT_RANGES_MAX: usize = 4;
 
 /// A ring of places.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct JobRing([AtomicU64; JOBS_MAX]);
+pub struct JobRing([AtomicU64; JOBS_MAX]);
 
 impl JobRing {
     /// Writes the entry at `position`.
@@ -73,20 +73,20 @@ impl JobRing {
 
     /// Client: hands over the job of `place` as number `position`.
     #[inline]
-    pub(crate) fn submit(&self, position: u64, place: usize) {
+    pub fn submit(&self, position: u64, place: usize) {
         self.put(position, place as u32);
     }
 
     /// Client: the completion at `position`, if it is there.
     #[inline]
-    pub(crate) fn completion(&self, position: u64) -> Option<Completion> {
+    pub fn completion(&self, position: u64) -> Option<Completion> {
         self.get(position).map(Completion)
     }
 }
 
 /// Completion of a job, as copied from the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Completion(u32);
+pub struct Completion(u32);
 
 impl Completion {
     #[inline]
@@ -96,20 +96,20 @@ impl Completion {
 
     /// The place of the job.
     #[inline]
-    pub(crate) fn place(self) -> usize {
+    pub fn place(self) -> usize {
         (self.0 & 0xffff) as usize
     }
 
     /// A [`Status`](crate::shm::layout) number.
     #[inline]
-    pub(crate) fn status(self) -> u32 {
+    pub fn status(self) -> u32 {
         self.0 >> 16
     }
 }
 
 /// Positions of the engines in one client's rings. In the daemon's own memory.
 #[derive(Debug, Default)]
-pub(crate) struct JobHeads {
+pub struct JobHeads {
     taken: AtomicU64,
     done: AtomicU64,
 }
@@ -123,7 +123,7 @@ impl JobHeads {
 
     /// Position of the next job to be taken: for the fuzzer, which would have to guess it.
     #[cfg(not(loom))]
-    pub(crate) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
@@ -203,16 +203,18 @@ pub(crate) fn wake_one<'a>(
 
 /// Request of a job, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct JobPacket {
-    pub(crate) kernel: u32,
-    pub(crate) words: [u64; WORDS],
+pub struct JobPacket {
+    /// The kernel's number.
+    pub kernel: u32,
+    /// Its words.
+    pub words: [u64; WORDS],
     /// Number of ranges that are inputs; they come first.
-    pub(crate) inputs: u8,
+    pub inputs: u8,
     /// Number of ranges that are outputs.
-    pub(crate) outputs: u8,
+    pub outputs: u8,
     /// Offset in the arena and length, in bytes. Of more than [`SLOT_RANGES_MAX`] ranges, the
     /// first says where in the arena all of them are listed.
-    pub(crate) ranges: [(u64, u64); SLOT_RANGES_MAX],
+    pub ranges: [(u64, u64); SLOT_RANGES_MAX],
 }
 
 impl JobPacket {
@@ -235,7 +237,7 @@ impl JobPacket {
 /// A job and its answer in shared memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct JobSlot {
+pub struct JobSlot {
     /// One of the states below.
     state: AtomicU32,
     spare: AtomicU32,
@@ -256,7 +258,7 @@ const CANCELLED: u32 = 3;
 
 impl JobSlot {
     /// Client: writes a job. [`JobRing::submit`] follows.
-    pub(crate) fn ask(&self, packet: &JobPacket) {
+    pub fn ask(&self, packet: &JobPacket) {
         let words = counted(&packet.words);
         let head = u64::from(packet.kernel as u16)
             | u64::from(packet.inputs) << 16
@@ -286,7 +288,7 @@ impl JobSlot {
 
     /// Client: takes the job back. False if an engine has begun it; the engine then sees the
     /// cancellation.
-    pub(crate) fn take_back(&self) -> bool {
+    pub fn take_back(&self) -> bool {
         // A read-modify-write in one order with the one in `begin`: the engine comes before it and
         // finds WAITING, or after it and finds CANCELLED.
         self.state.swap(CANCELLED, Ordering::AcqRel) == WAITING
@@ -343,7 +345,7 @@ impl JobSlot {
     }
 
     /// Client: the words of the answer.
-    pub(crate) fn reply(&self) -> [u64; WORDS] {
+    pub fn reply(&self) -> [u64; WORDS] {
         let used = usize::from((self.head.load(Ordering::Relaxed) >> 32) as u8);
         let mut words = [0; WORDS];
         for (value, word) in words.iter_mut().zip(&self.words).take(used) {
@@ -353,7 +355,7 @@ impl JobSlot {
     }
 
     /// Client: text of a failure.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let bytes = usize::from(self.head.load(Ordering::Relaxed) as u8);
         let text: Vec<u8> = self
             .rest

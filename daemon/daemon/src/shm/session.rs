@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// One client, from its attachment to its end.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     map: Segment,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Session {
     /// Shared by all sessions of a user whose requests in flight are limited.
     pub(crate) load: Option<Arc<UserLoad>>,
     /// The engines' positions among its jobs.
-    pub(crate) heads: CachePadded<JobHeads>,
+    pub heads: CachePadded<JobHeads>,
     /// This side's end of the descriptor that says that jobs are done.
     bell: Option<OwnedFd>,
 }
@@ -50,17 +50,18 @@ pub(crate) struct ServedCounters {
 
 /// The names of a session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Names {
+pub struct Names {
     /// As [`Session::client`].
-    pub(crate) client: u32,
+    pub client: u32,
     /// As [`Session::serial`].
-    pub(crate) serial: u64,
-    pub(crate) peer: Peer,
+    pub serial: u64,
+    /// Who attached.
+    pub peer: Peer,
 }
 
 impl Session {
     /// A session over a segment that was made for it, `layout::segment_bytes` long.
-    pub(crate) fn new(names: Names, engines: usize, arena_bytes: u64, map: Segment) -> Self {
+    pub fn new(names: Names, engines: usize, arena_bytes: u64, map: Segment) -> Self {
         Self {
             map,
             client: names.client,
@@ -108,19 +109,19 @@ impl Session {
     }
 
     /// All of the segment, as its client has it: for the fuzzer, which is that client.
-    pub(crate) fn segment(&self) -> SharedSlice<'_> {
+    pub fn segment(&self) -> SharedSlice<'_> {
         self.map.slice()
     }
 
     /// The pair that belongs to `engine`. It was laid out when the segment was made.
     #[inline]
-    pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {
+    pub fn pair(&self, engine: usize) -> Option<Pair<'_>> {
         layout::pair(self.map.slice(), engine)
     }
 
     /// The client's jobs.
     #[inline]
-    pub(crate) fn jobs(&self) -> Option<Jobs<'_>> {
+    pub fn jobs(&self) -> Option<Jobs<'_>> {
         layout::jobs(self.map.slice(), self.served.len())
     }
 

@@ -38,29 +38,31 @@ use sidecore_sync::atomic::{AtomicU64, Ordering};
 use sidecore_sync::{Shared, SleepWord};
 
 /// Words that a request or a reply carries.
-pub(crate) const WORDS: usize = 6;
+pub const WORDS: usize = 6;
 /// Stretches of the arena that a request names at most, inputs and outputs together.
-pub(crate) const RANGES_MAX: usize = 4;
+pub const RANGES_MAX: usize = 4;
 /// Bytes of text that a failure says at most.
 pub(crate) const TEXT_BYTES_MAX: usize = 64;
 
 /// Request of a client, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Packet {
-    pub(crate) kernel: u32,
-    pub(crate) words: [u64; WORDS],
+pub struct Packet {
+    /// The kernel's number.
+    pub kernel: u32,
+    /// Its words.
+    pub words: [u64; WORDS],
     /// Number of `ranges` that are inputs; they come first.
-    pub(crate) inputs: u8,
+    pub inputs: u8,
     /// Number of `ranges` that are outputs; they follow.
-    pub(crate) outputs: u8,
+    pub outputs: u8,
     /// Offset in the arena and length, in bytes.
-    pub(crate) ranges: [(u64, u64); RANGES_MAX],
+    pub ranges: [(u64, u64); RANGES_MAX],
 }
 
 /// A request and its answer in shared memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct CallSlot {
+pub struct CallSlot {
     /// The bell, written by the client: number (32 bits), kernel (16), inputs (4), outputs (4),
     /// words that count (8).
     bell: AtomicU64,
@@ -79,7 +81,7 @@ pub(crate) struct CallSlot {
 impl CallSlot {
     /// Client: writes the packet and hands it over as request `sequence`.
     #[inline]
-    pub(crate) fn ring(&self, sequence: u32, packet: &Packet) {
+    pub fn ring(&self, sequence: u32, packet: &Packet) {
         let used = usize::from(packet.inputs) + usize::from(packet.outputs);
         for (range, (offset, bytes)) in self.ranges.iter().zip(packet.ranges).take(used) {
             range[0].store(offset, Ordering::Relaxed);
@@ -153,7 +155,7 @@ impl CallSlot {
 
     /// Client: true if request `sequence` was answered.
     #[inline]
-    pub(crate) fn answered(&self, sequence: u32) -> bool {
+    pub fn answered(&self, sequence: u32) -> bool {
         // Acquire: partner of the Release in `publish`.
         self.done.load(Ordering::Acquire) as u32 == sequence
     }
@@ -166,7 +168,7 @@ impl CallSlot {
 
     /// Client: copies the answer out, once it was given.
     #[inline]
-    pub(crate) fn answer(&self) -> Answer {
+    pub fn answer(&self) -> Answer {
         let done = self.done.load(Ordering::Relaxed);
         let mut answer = Answer {
             status: u32::from((done >> 32) as u16),
@@ -180,7 +182,7 @@ impl CallSlot {
     }
 
     /// Client: text of a failure.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let bytes = (self.done.load(Ordering::Relaxed) >> 56) as usize;
         let text: Vec<u8> = self
             .text
@@ -229,10 +231,11 @@ fn counted(words: &[u64; WORDS]) -> usize {
 
 /// Answer of an engine, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// A [`Status`](crate::shm::layout) number.
-    pub(crate) status: u32,
-    pub(crate) words: [u64; WORDS],
+    pub status: u32,
+    /// Its words.
+    pub words: [u64; WORDS],
 }
 
 /// Sleep words of a pair. Each is written by its side when it goes to sleep, and read by the other

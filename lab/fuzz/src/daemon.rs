@@ -1,5 +1,4 @@
-//! An engine of the daemon with a hostile client that writes anywhere: for the fuzzer; not part of
-//! the interface.
+//! An engine of the daemon with a hostile client that writes anywhere.
 //!
 //! A [`Target`] is one engine without its thread, an honest client and a hostile one. An input is a
 //! list of decisions: words anywhere in the hostile one's segment, requests and jobs of any kind,
@@ -7,18 +6,16 @@
 //! one's requests and jobs are answered rightly within a bounded number of rounds, and only the
 //! lines of its answers change in its segment.
 
-use super::engine::{Bench, Server};
-use super::roster::Roster;
-use super::{DaemonError, DaemonOptions};
-use crate::served::KernelHash;
-use crate::shm::activity::ActivityPage;
-use crate::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
-use crate::shm::layout::{self, Status};
-use crate::shm::ring::{JOBS_MAX, JobPacket};
-use crate::shm::session::{Names, Session};
-use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
 use sidecore_attach::Segment;
-use sidecore_engine::{Core, CoreOptions};
+use sidecore_daemon::engine::{Core, CoreOptions};
+use sidecore_daemon::served::KernelHash;
+use sidecore_daemon::shm::activity::ActivityPage;
+use sidecore_daemon::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
+use sidecore_daemon::shm::layout::{self, Status};
+use sidecore_daemon::shm::ring::{JOBS_MAX, JobPacket};
+use sidecore_daemon::shm::session::{Names, Session};
+use sidecore_daemon::shm::slot::{Packet, RANGES_MAX, WORDS};
+use sidecore_daemon::{Bench, DaemonError, DaemonOptions, Roster, Server};
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
 use sidecore_sys::{SharedMap, Sharing};
@@ -368,22 +365,4 @@ const JOBS: u64 = JOBS_MAX as u64;
 /// Answer that the honest request must get.
 fn xxhash() -> u64 {
     xxhash_rust::xxh3::xxh3_64(&PATTERN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scribbler_hurts_itself_alone() {
-        let inputs = std::env::var("SIDECORE_SCRIBBLER_INPUTS");
-        let inputs = inputs.map_or(500, |text| text.parse().unwrap());
-        let mut random = Choices::seeded(1);
-        let mut steps = 0;
-        for _ in 0..inputs {
-            let bytes = random.take(2000);
-            steps += fuzz_daemon(&bytes);
-        }
-        eprintln!("{inputs} inputs, {steps} operations");
-    }
 }
