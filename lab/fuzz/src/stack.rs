@@ -8,10 +8,12 @@
 
 use sidecore_net_stack::checksum::{Sum, pseudo};
 use sidecore_net_stack::frame::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use sidecore_net_stack::fuzzing::{expect_at, open_sessions, reassembly_max, renew};
 use sidecore_net_stack::wire::fragment;
 use sidecore_net_stack::wire::ip::{self, Bad};
-use sidecore_net_stack::{Cidr, Config, Counters, ListenerId, SessionId, Stack, UdpId};
+use sidecore_net_stack::{
+    Cidr, Config, Counters, ListenerId, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SessionId,
+    Stack, UdpId,
+};
 use sidecore_random::choices::Choices;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -129,8 +131,8 @@ impl Target {
         self.sessions_end();
         self.stack.close_udp(self.udp).expect("open");
         self.peer.close_udp(self.peer_udp).expect("open");
-        renew(&mut self.stack, &nic(1));
-        renew(&mut self.peer, &nic(2));
+        self.stack.renew(&nic(1));
+        self.peer.renew(&nic(2));
         (self.listener, self.udp) = open(&mut self.stack);
         self.peer_udp = self.peer.bind_udp(any_address()).expect("a socket");
         self.seeds.clear();
@@ -150,7 +152,7 @@ impl Target {
             // Long steps only where short ones were not enough.
             self.now_ns += (ENDING_NS << round.min(20)).min(ENDING_NS_MAX);
         }
-        let left = [&self.stack, &self.peer].map(open_sessions);
+        let left = [&self.stack, &self.peer].map(Stack::open_sessions);
         panic!("sessions never end: {}", left.join("\n"));
     }
 
@@ -255,8 +257,10 @@ impl Target {
     fn bounds_hold(&self) {
         assert!(self.stack.sessions() <= SESSIONS);
         let (datagrams, bytes) = self.stack.fragments_held();
-        let (datagrams_max, bytes_max) = reassembly_max();
-        assert!(datagrams <= datagrams_max && bytes <= bytes_max, "{bytes}");
+        assert!(
+            datagrams <= REASSEMBLY_DATAGRAMS_MAX && bytes <= REASSEMBLY_BYTES_MAX,
+            "{bytes}"
+        );
     }
 
     /// The honest peer opens, writes, closes; the frames of both become seeds.
@@ -349,7 +353,7 @@ impl Target {
         let r = self.choices.bits();
         if let Some(&session) = self.sessions.get(r as usize % self.sessions.len().max(1)) {
             let header_bytes = [66, 66, 86, 86, 54, 67][(r >> 32) as usize % 6];
-            expect_at(&mut self.stack, session, header_bytes);
+            self.stack.expect_at(session, header_bytes);
         }
         let mut split = false;
         if let Some(room) = self.stack.room()

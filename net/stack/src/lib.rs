@@ -34,9 +34,6 @@ pub(crate) mod tcp;
 pub(crate) mod timer;
 pub mod wire;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use congestion::Algorithm;
 pub use error::{NetError, SessionError};
 pub use secrets::Ends;
@@ -45,7 +42,12 @@ pub use shared::counters::Counters;
 pub use stack::Stack;
 pub use stack::across::OtherEnd;
 pub use stack::names::{ListenerId, SessionId, UdpId};
+// For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use stack::options::{RepairPhase, SessionInfo, SessionOption, SessionState};
+#[doc(hidden)]
+pub use stack::reassembly::{
+    BYTES_MAX as REASSEMBLY_BYTES_MAX, DATAGRAMS_MAX as REASSEMBLY_DATAGRAMS_MAX,
+};
 pub use stack::siblings::{Errand, Handed};
 pub use stack::sockets::{Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;

@@ -114,8 +114,10 @@ impl Stack {
         }
     }
 
-    /// Makes a session's payload the expected one, regardless of earlier segments: for the fuzzer.
-    pub(crate) fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
+    /// Makes a session's payload the expected one, regardless of earlier segments: public for the
+    /// target `stack` of `lab/fuzz`.
+    #[doc(hidden)]
+    pub fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
         self.retract();
         self.direct_placement = DirectPlacement {
             number: session.number,

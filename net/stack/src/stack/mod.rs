@@ -16,6 +16,7 @@ pub(crate) mod listener;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod reassembly;
+pub(crate) mod renewal;
 pub(crate) mod sessions;
 pub(crate) mod siblings;
 pub(crate) mod sockets;

@@ -19,9 +19,9 @@ use zerocopy::FromBytes;
 use zerocopy::network_endian::U16;
 
 /// Incomplete packets, including refused ones until their timeout.
-pub(crate) const DATAGRAMS_MAX: usize = 128;
+pub const DATAGRAMS_MAX: usize = 128;
 /// Bytes of their buffers; Linux's default is the same.
-pub(crate) const BYTES_MAX: usize = 4 << 20;
+pub const BYTES_MAX: usize = 4 << 20;
 /// Fragments of one packet: the longest over the narrowest link of IPv4 (68 bytes) has 1,366.
 const PIECES_MAX: usize = 2048;
 /// RFC 1122 section 3.3.2 asks for 60 to 120 s, from a time when sending 65,536 packets took

@@ -1,10 +1,9 @@
-//! Resetting a used stack to its initial state in the same memory: the part of the fuzzer that
-//! needs private fields. Not part of the interface.
+//! Resetting a used stack to its initial state in the same memory.
 //!
-//! Why here: creating a stack takes longer than most inputs, and state left over from earlier
-//! inputs leads to findings that cannot be reproduced. Must stay true: the cost is proportional to
-//! the memory in use; each field is named here, so that the author of a new one decides on its
-//! initial state.
+//! Why here: the target `stack` of `lab/fuzz` resets two stacks before each input. Creating them
+//! takes longer than most inputs, and state left over from earlier inputs leads to findings that
+//! cannot be reproduced. Must stay true: the cost is proportional to the memory in use; each field
+//! is named here, so that the author of a new one decides on its initial state.
 
 use crate::frame::Capabilities;
 use crate::secrets::Secrets;
@@ -17,72 +16,65 @@ use crate::shared::{Budget, Common, IDENTIFICATIONS};
 use crate::stack::direct_placement::DirectPlacement;
 use crate::stack::last_flow::LastFlow;
 use crate::stack::link::Autoconfiguration;
-use crate::stack::names::SessionId;
-use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX, Reassembly};
+use crate::stack::reassembly::Reassembly;
 use crate::stack::sessions::Listeners;
 use crate::stack::udp::Datagrams;
 use crate::stack::{Stack, session};
 use crate::state::hot::{Flags, Hot, State};
 use sidecore_random::Random;
 
-/// Resets `stack`, whose owner has closed everything, to the state that [`Stack::new`] left it in.
-///
-/// # Panics
-/// If a session, a buffer or a list of ranges is still in use.
-pub fn renew(stack: &mut Stack, nic: &Capabilities) {
-    stack.process_staged();
-    end_sessions(stack);
-    while let Some(mut datagram) = stack.reassembly.expired(u64::MAX) {
-        datagram.release(&mut stack.common.pool);
+impl Stack {
+    /// Resets the stack, whose owner has closed everything, to the state that [`Stack::new`] left
+    /// it in on `nic`.
+    ///
+    /// # Panics
+    /// If a session, a buffer or a list of ranges is still in use.
+    #[doc(hidden)]
+    pub fn renew(&mut self, nic: &Capabilities) {
+        self.process_staged();
+        end_sessions(self);
+        while let Some(mut datagram) = self.reassembly.expired(u64::MAX) {
+            datagram.release(&mut self.common.pool);
+        }
+        let Self {
+            common,
+            store,
+            table,
+            listeners,
+            datagrams,
+            staging,
+            last_flow,
+            autoconfiguration,
+            reassembly,
+            reassembly_armed,
+            direct_placement,
+            due,
+            siblings,
+            from_self,
+        } = self;
+        renew_common(common, nic);
+        store.forget();
+        (table.front_hits, table.searches) = (0, 0);
+        *listeners = Listeners::default();
+        *datagrams = Datagrams::default();
+        assert!(staging.is_empty() && due.is_empty() && !*from_self);
+        assert!(siblings.is_none(), "a stack that is renewed is alone");
+        *last_flow = LastFlow::new();
+        *autoconfiguration = Autoconfiguration::default();
+        *reassembly = Reassembly::default();
+        *reassembly_armed = 0;
+        *direct_placement = DirectPlacement::default();
+        self.begin_link();
     }
-    let Stack {
-        common,
-        store,
-        table,
-        listeners,
-        datagrams,
-        staging,
-        last_flow,
-        autoconfiguration,
-        reassembly,
-        reassembly_armed,
-        direct_placement,
-        due,
-        siblings,
-        from_self,
-    } = stack;
-    renew_common(common, nic);
-    store.forget();
-    (table.front_hits, table.searches) = (0, 0);
-    *listeners = Listeners::default();
-    *datagrams = Datagrams::default();
-    assert!(staging.is_empty() && due.is_empty() && !*from_self);
-    assert!(siblings.is_none(), "a stack that is renewed is alone");
-    *last_flow = LastFlow::new();
-    *autoconfiguration = Autoconfiguration::default();
-    *reassembly = Reassembly::default();
-    *reassembly_armed = 0;
-    *direct_placement = DirectPlacement::default();
-    stack.begin_link();
-}
 
-/// Control blocks of the sessions that are not closed, as text.
-#[must_use]
-pub fn open_sessions(stack: &Stack) -> String {
-    let all = (0..stack.store.known()).map(|number| stack.store.hot(number));
-    let open: Vec<&Hot> = all.filter(|hot| hot.state() != State::Closed).collect();
-    format!("{open:#?}")
-}
-
-/// Largest numbers of datagrams, and of their bytes, in reassembly.
-#[must_use]
-pub fn reassembly_max() -> (usize, usize) {
-    (DATAGRAMS_MAX, BYTES_MAX)
-}
-
-/// Makes the next frame count as one of `session`'s, with `header_bytes` before its payload.
-pub fn expect_at(stack: &mut Stack, session: SessionId, header_bytes: usize) {
-    stack.expect_at(session, header_bytes);
+    /// Control blocks of the sessions that are not closed, as text.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn open_sessions(&self) -> String {
+        let all = (0..self.store.known()).map(|number| self.store.hot(number));
+        let open: Vec<&Hot> = all.filter(|hot| hot.state() != State::Closed).collect();
+        format!("{open:#?}")
+    }
 }
 
 /// Ends sessions without an owner, in whatever state.
