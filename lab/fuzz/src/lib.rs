@@ -18,6 +18,7 @@ pub mod images;
 pub mod lzo1x;
 pub mod nbd;
 pub mod overlay;
+pub mod phylo;
 pub mod rdma;
 pub mod remote;
 pub mod rings;
@@ -60,12 +61,12 @@ pub const TARGETS: [Target; 23] = [
 
 /// An alignment: PHYLIP, FASTA or NEXUS.
 pub fn alignment(data: &[u8]) {
-    sidecore_phylo::fuzzing::alignment(data);
+    phylo::alignment(data);
 }
 
 /// A checkpoint of a tree search, with and without its lines' check sums.
 pub fn checkpoint(data: &[u8]) {
-    sidecore_phylo::fuzzing::checkpoint(data);
+    phylo::checkpoint(data);
 }
 
 /// Configuration files of `sidecore net up`.
@@ -127,7 +128,7 @@ pub fn machine(data: &[u8]) {
 
 /// A model's name.
 pub fn model(data: &[u8]) {
-    sidecore_phylo::fuzzing::model(data);
+    phylo::model(data);
 }
 
 /// An NBD dialogue: its first byte decides how the rest arrives.
@@ -137,12 +138,12 @@ pub fn nbd(data: &[u8]) {
 
 /// Trees in Newick's notation.
 pub fn newick(data: &[u8]) {
-    sidecore_phylo::fuzzing::newick(data);
+    phylo::newick(data);
 }
 
 /// A NEXUS file behind its first word.
 pub fn nexus(data: &[u8]) {
-    sidecore_phylo::fuzzing::nexus(data);
+    phylo::nexus(data);
 }
 
 /// An overlay's file: its superblock, log and slots.
@@ -152,7 +153,7 @@ pub fn overlay(data: &[u8]) {
 
 /// A file of partitions.
 pub fn partitions(data: &[u8]) {
-    sidecore_phylo::fuzzing::partitions(data);
+    phylo::partitions(data);
 }
 
 /// The memory between a supervisor and its programs, in which either side writes any word.
@@ -172,7 +173,7 @@ pub fn remote(data: &[u8]) {
 
 /// A search's saved state.
 pub fn search_state(data: &[u8]) {
-    sidecore_phylo::fuzzing::search_state(data);
+    phylo::search_state(data);
 }
 
 /// Requests of an application over shared memory, to the stack's engine.

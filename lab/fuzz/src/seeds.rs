@@ -3,7 +3,7 @@
 use crate::images;
 use crate::lzo1x::{Random as Noise, random_stream};
 use crate::nbd;
-use sidecore_phylo::fuzzing::{Kind, seeds as of_kind};
+use crate::phylo::{Kind, seeds as of_kind};
 use sidecore_random::Random;
 use sidecore_random::choices::Choices;
 use std::path::{Path, PathBuf};

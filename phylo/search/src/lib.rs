@@ -10,7 +10,6 @@
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
 //! - [`packed`]: compressed files, before any parser.
-//! - [`fuzzing`]: entry points for fuzzers.
 //!
 //! Alignments, models, trees and likelihoods are re-exported from `sidecore-likelihood`.
 //!
@@ -22,7 +21,6 @@ pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
 pub mod consensus;
-pub mod fuzzing;
 pub mod io;
 pub mod packed;
 pub mod rooting;

@@ -299,9 +299,10 @@ pub(super) const NEW_FILE_MODE: u32 = 0o666;
 
 /// The content of a checkpoint.
 #[derive(Debug)]
-pub(crate) struct Replayed {
+#[doc(hidden)] // public for the target `checkpoint` of `lab/fuzz`, as the two functions below
+pub struct Replayed {
     /// The ledger when the bytes were written.
-    pub(crate) ledger: Ledger,
+    pub ledger: Ledger,
     /// Bytes of whole lines; the rest was being written.
     whole: u64,
     /// Bytes of states among them.
@@ -310,7 +311,8 @@ pub(crate) struct Replayed {
 
 /// Errors of a checkpoint's bytes.
 #[derive(Debug)]
-pub(crate) enum Flaw {
+#[doc(hidden)]
+pub enum Flaw {
     /// The line, from 0, and the reason.
     Damaged(usize, String),
     /// A checkpoint of another run: the setting's name, its value then and now.
@@ -337,7 +339,8 @@ impl Flaw {
 }
 
 /// Replays a checkpoint's lines. Pure.
-pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
+#[doc(hidden)]
+pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
     let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
     let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
     for (number, line) in lines.iter().enumerate() {
@@ -391,7 +394,9 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
 }
 
 /// A line's bytes: its text with the checksum before it.
-pub(crate) fn line_of(text: &str) -> String {
+#[doc(hidden)]
+#[must_use]
+pub fn line_of(text: &str) -> String {
     format!("{:016x} {text}\n", xxh3_64(text.as_bytes()))
 }
 

@@ -3,8 +3,8 @@
 use crate::allocator;
 use crate::lzo1x::Lzo1x;
 use sidecore_fuzz::images::{Mutator, Reader, fuzz_image, seeds as images};
+use sidecore_fuzz::phylo::{KINDS, mutate, read, seeds as of_kind};
 use sidecore_fuzz::{TARGETS, nbd, seeds};
-use sidecore_phylo::fuzzing::{KINDS, mutate, read, seeds as of_kind};
 use sidecore_phylo::random::Random;
 use sidecore_random::choices::Choices;
 

@@ -1,8 +1,8 @@
 //! Seed corpus: small valid inputs of every kind.
 
-use crate::random::Random;
-use crate::search::State;
-use crate::tree::random_tree;
+use sidecore_phylo::random::Random;
+use sidecore_phylo::search::State;
+use sidecore_phylo::tree::random_tree;
 use std::sync::LazyLock;
 
 /// A kind of input.

@@ -1,37 +1,29 @@
-//! Entry points for fuzzers: one function for each parser of outside bytes.
+//! Parsers of alignments, trees, partitions, models and saved work: one function for each.
 //!
 //! [`alignment`], [`nexus`], [`newick`], [`partitions`], [`model`], [`checkpoint`] and
 //! [`search_state`] take any bytes, read them as their kind of input and check the result: no
-//! panic, and accepted input is consistent. They do no I/O and keep nothing between calls, so a
-//! coverage-guided fuzzer's target is one line:
+//! panic, and accepted input is consistent. They do no I/O and keep nothing between calls.
 //!
-//! ```
-//! // fuzz_target!(|bytes: &[u8]| { sidecore_phylo::fuzzing::alignment(bytes); });
-//! assert!(sidecore_phylo::fuzzing::alignment(b">a\nAC\n>b\nAC\n>c\nAC\n>d\nAG\n"));
-//! assert!(!sidecore_phylo::fuzzing::alignment(b"no alignment"));
-//! ```
-//!
-//! [`seeds`] are valid inputs to begin a corpus with; [`mutate`] and [`read`] are for bounded runs
-//! without coverage (`lab/fuzz/src/bin/seeded`).
-//! Not part of the interface that programs rely on.
+//! [`seeds`] are valid inputs; [`mutate`] and [`read`] are for bounded runs
+//! without coverage (`src/bin/seeded`).
 
 mod seeds;
 
 pub use seeds::{KINDS, Kind, seeds};
 
-use crate::analysis::plan::{Bootstraps, Goal};
-use crate::bootstrap::convergence;
-use crate::compare::compare;
-use crate::io::checkpoint::{Settings, line_of, replay};
-use crate::likelihood::{Likelihood, Options};
-use crate::model::{Model, ModelName};
-use crate::msa::{Alignment, Alphabet, Findings, Patterns, partitions as partition_files};
-use crate::newick::Newick;
-use crate::packed::unpack;
-use crate::random::Random;
-use crate::runner::Serial;
-use crate::search::{self, State};
-use crate::tree::{Tree, random_tree};
+use sidecore_phylo::analysis::plan::{Bootstraps, Goal};
+use sidecore_phylo::bootstrap::convergence;
+use sidecore_phylo::compare::compare;
+use sidecore_phylo::io::checkpoint::{Settings, line_of, replay};
+use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_phylo::model::{Model, ModelName};
+use sidecore_phylo::msa::{Alignment, Alphabet, Findings, Patterns, partitions as partition_files};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::packed::unpack;
+use sidecore_phylo::random::Random;
+use sidecore_phylo::runner::Serial;
+use sidecore_phylo::search::{self, State};
+use sidecore_phylo::tree::{Tree, random_tree};
 use std::ops::ControlFlow;
 
 /// Reads bytes as a kind of input; true if they were accepted.
@@ -321,42 +313,3 @@ const PARTITION_SITES: usize = 60;
 const INPUT_BYTES_MAX: usize = 8 << 10;
 /// Packed inputs may unpack to this; more is a bomb to a fuzzer.
 const UNPACKED_BYTES_MAX: usize = 1 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seeds_are_taken_and_damage_is_survived() {
-        let mut taken = 0;
-        let all = KINDS.map(|kind| seeds(kind).iter().map(move |seed| (kind, seed)));
-        for (number, (kind, seed)) in all.into_iter().flatten().enumerate() {
-            assert!(read(kind, seed), "{}", String::from_utf8_lossy(seed));
-            let mut random = Random::new(number as u64);
-            for _ in 0..300 {
-                taken += u32::from(read(kind, &mutate(kind, seed, &mut random)));
-            }
-        }
-        assert!(taken > 100, "{taken}");
-    }
-
-    #[test]
-    fn every_entry_point_takes_its_kind() {
-        let rest = |text: &[u8]| text.strip_prefix(b"#NEXUS").map(<[u8]>::to_vec);
-        let of_nexus = seeds(Kind::Alignment).iter().filter_map(|seed| rest(seed));
-        assert!(of_nexus.map(|rest| u32::from(nexus(&rest))).sum::<u32>() >= 3);
-        type Entry = fn(&[u8]) -> bool;
-        let entries: [(Kind, Entry); 6] = [
-            (Kind::Alignment, alignment),
-            (Kind::Tree, newick),
-            (Kind::Partitions, partitions),
-            (Kind::Model, model),
-            (Kind::Checkpoint, checkpoint),
-            (Kind::State, search_state),
-        ];
-        for (kind, entry) in entries {
-            assert!(seeds(kind).iter().all(|seed| entry(seed)), "{kind:?}");
-            assert!(!entry(b"\xFF\xFE nothing of the kind"), "{kind:?}");
-        }
-    }
-}
