@@ -123,7 +123,7 @@ pub fn lower_bound_s(machine: &Machine, tasks: u32) -> f64 {
 }
 
 /// The static hybrids that are compared: 2, 4, ... engines a loop, up to half of them.
-pub fn static_widths(engines: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn static_widths(engines: u32) -> impl Iterator<Item = u32> {
     (1..6)
         .map(|power| 1 << power)
         .filter(move |&width| 2 * width <= engines.max(4))
@@ -249,7 +249,7 @@ pub fn contention_properties(points: &[Point]) -> Vec<Property> {
 
 /// Time of `equi` divided by that of MGPS.
 #[must_use]
-pub fn equi_over_mgps(point: &Point) -> f64 {
+pub(crate) fn equi_over_mgps(point: &Point) -> f64 {
     point.equi_s / point.mgps_s
 }
 

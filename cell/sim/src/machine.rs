@@ -227,7 +227,7 @@ impl Loop {
 
     /// The least of its times on up to `engines` engines, relative to one.
     #[must_use]
-    pub fn best_relative_time(&self, engines: u32) -> f64 {
+    pub(crate) fn best_relative_time(&self, engines: u32) -> f64 {
         (1..=engines)
             .map(|width| self.relative_time(width))
             .fold(1.0, f64::min)

@@ -33,39 +33,39 @@ pub const ENGINE_US: f64 = 96.0;
 pub const BLOCK_BYTES: f64 = 65_536.0;
 
 /// The image, in bytes.
-pub const IMAGE_BYTES: f64 = 28.35e6;
+pub(crate) const IMAGE_BYTES: f64 = 28.35e6;
 
 /// Inflating a block on the PPE in the driver, in microseconds.
-pub const UIO_PPE_US: f64 = 504.0;
+pub(crate) const UIO_PPE_US: f64 = 504.0;
 
 /// The same on one SPE through the daemon: driver to daemon, set-up in the daemon, daemon to SPE,
 /// set-up in the SPE, inflating; a block's share, in microseconds.
 pub const UIO_PARTS_US: [f64; 5] = [108.0, 152.0, 0.4, 6.9, 636.0];
 
 /// `dd` in MB/s with the PPE, with one SPE.
-pub const UIO_DD_MB_S: [f64; 2] = [73.9, 54.7];
+pub(crate) const UIO_DD_MB_S: [f64; 2] = [73.9, 54.7];
 
 /// `diff` of the tree in milliseconds with the PPE, with one SPE.
-pub const UIO_DIFF_MS: [f64; 2] = [536.0, 655.0];
+pub(crate) const UIO_DIFF_MS: [f64; 2] = [536.0, 655.0];
 
 /// Mapping 128 KiB, a switch of processes, inflating a block on one SPE, in microseconds: the
 /// estimate for four blocks on four SPEs is their sum.
-pub const UIO_ESTIMATE_US: [f64; 3] = [391.0, 134.0, 565.0];
+pub(crate) const UIO_ESTIMATE_US: [f64; 3] = [391.0, 134.0, 565.0];
 
 /// Inflating a block on the x86 machine, in microseconds.
-pub const UIO_X86_US: f64 = 452.0;
+pub(crate) const UIO_X86_US: f64 = 452.0;
 
 /// A switch of processes with 64 KiB mapped, on the PPE, in microseconds.
-pub const UIO_SWITCH_US: f64 = 117.0;
+pub(crate) const UIO_SWITCH_US: f64 = 117.0;
 
 /// Factor by which the SPE's set-up took longer when pages had not been touched before: least,
 /// greatest.
 pub const UIO_UNTOUCHED: [f64; 2] = [100.0, 1000.0];
 
 /// The slides: a block on the PPE; on an SPE: inflating, set-up, daemon to SPE; in microseconds.
-pub const SLIDES_PPE_US: f64 = 635.76;
+pub(crate) const SLIDES_PPE_US: f64 = 635.76;
 /// See [`SLIDES_PPE_US`].
-pub const SLIDES_SPE_US: [f64; 3] = [535.2, 7.6, 1.0];
+pub(crate) const SLIDES_SPE_US: [f64; 3] = [535.2, 7.6, 1.0];
 
 /// The slides: 512 KiB on the PPE, on four SPEs at best, at worst, in microseconds.
 pub const SLIDES_512K_US: [f64; 3] = [5086.08, 1423.3, 3834.03];

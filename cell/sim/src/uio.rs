@@ -95,7 +95,7 @@ impl Costs {
 
 /// The paper's costs: a block's share of each part.
 #[must_use]
-pub fn paper_costs() -> Costs {
+pub(crate) fn paper_costs() -> Costs {
     let [to_daemon, in_daemon, to_engine_us, setup_us, inflate_us] = paper::UIO_PARTS_US;
     Costs {
         request_us: to_daemon + in_daemon,
@@ -107,7 +107,7 @@ pub fn paper_costs() -> Costs {
 
 /// The slides' costs, the request's fitted on their best case.
 #[must_use]
-pub fn slides_costs() -> Costs {
+pub(crate) fn slides_costs() -> Costs {
     let [inflate_us, setup_us, to_engine_us] = paper::SLIDES_SPE_US;
     let without = Costs {
         request_us: 0.0,
@@ -124,7 +124,7 @@ pub fn slides_costs() -> Costs {
 /// The SPE's set-up where no page was touched before, in microseconds: each page in and out of a
 /// block faults, and each fault costs a switch to the daemon's process.
 #[must_use]
-pub fn untouched_setup_us() -> f64 {
+pub(crate) fn untouched_setup_us() -> f64 {
     paper_costs().setup_us + PAGES_A_BLOCK * paper::UIO_SWITCH_US
 }
 

@@ -23,14 +23,14 @@ pub struct Allow {
 impl Allow {
     /// True if only the owner and root may attach.
     #[must_use]
-    pub fn is_only_owner(&self) -> bool {
+    pub(crate) fn is_only_owner(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
     }
 
     /// True if this user, in these groups, may attach to a server of `own_uid`. The numbers name
     /// one user or group each ([`sidecore_sys::identity`]).
     #[must_use]
-    pub fn admits(&self, uid: u32, groups: &[u32], own_uid: u32) -> bool {
+    pub(crate) fn admits(&self, uid: u32, groups: &[u32], own_uid: u32) -> bool {
         uid == own_uid
             || uid == 0
             || self.uids.contains(&uid)
@@ -58,7 +58,7 @@ impl Trust {
 
     /// True if a process of `own_uid` talks to a server of `uid`.
     #[must_use]
-    pub fn includes(&self, uid: u32, own_uid: u32) -> bool {
+    pub(crate) fn includes(&self, uid: u32, own_uid: u32) -> bool {
         uid == own_uid || uid == 0 || self.uids.contains(&uid)
     }
 

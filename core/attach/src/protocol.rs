@@ -30,7 +30,7 @@ pub const KIND_ATTACH: u32 = 1;
 /// Asks for the status, and the answer to that: JSON.
 pub const KIND_STATUS: u32 = 2;
 /// An answer: no, and the reason as text.
-pub const KIND_REFUSED: u32 = 255;
+pub(crate) const KIND_REFUSED: u32 = 255;
 /// Bytes of a question.
 pub const QUESTION_BYTES: usize = 32;
 /// Bytes that every message starts with.

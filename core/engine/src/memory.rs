@@ -127,12 +127,6 @@ impl<'j, T> Out<'j, T> {
     pub fn chunks(self, count: usize) -> impl ExactSizeIterator<Item = Out<'j, T>> {
         self.0.chunks_mut(count).map(Out)
     }
-
-    /// The values, without DMA, as a host writes them.
-    #[must_use]
-    pub fn into_slice(self) -> &'j mut [T] {
-        self.0
-    }
 }
 
 impl<T> Out<'_, T> {

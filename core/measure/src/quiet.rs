@@ -157,7 +157,7 @@ pub struct Foreign {
 impl Foreign {
     /// True if the load is large enough to have changed the measurement.
     #[must_use]
-    pub fn is_noise(&self) -> bool {
+    pub(crate) fn is_noise(&self) -> bool {
         self.processes > PROCESSES_MAX || self.steal > STEAL_MAX
     }
 
@@ -282,9 +282,9 @@ fn own_ticks(processes: &[Process], root: u32) -> u64 {
 /// Share of the cores' time above which other processes are noise.
 pub const PROCESSES_MAX: f64 = 0.05;
 /// Share of the cores' time above which stolen time is noise.
-pub const STEAL_MAX: f64 = 0.02;
+pub(crate) const STEAL_MAX: f64 = 0.02;
 /// Shortest time that is judged, in seconds: less has too few ticks.
-pub const JUDGED_S_MIN: f64 = 0.1;
+pub(crate) const JUDGED_S_MIN: f64 = 0.1;
 /// Pause before a round is repeated.
 const PAUSE: Duration = Duration::from_millis(500);
 const DEPTH_MAX: usize = 64;

@@ -42,7 +42,7 @@ pub type Nanos = u64;
 pub const CLASSES_MAX: usize = 64;
 
 /// The widest decision that a policy makes.
-pub const WIDTH_MAX: u32 = 64;
+pub(crate) const WIDTH_MAX: u32 = 64;
 
 /// Id of a class (kind) of work; measurements are kept per class. Below [`CLASSES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -31,7 +31,7 @@
 use std::ops::Range;
 
 /// Upper bound of the first engine's share, in even shares.
-pub const FIRST_SHARE_MAX: f64 = 2.0;
+pub(crate) const FIRST_SHARE_MAX: f64 = 2.0;
 
 /// The tuned split of one class of loops, for any width.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,7 +65,7 @@ impl Default for Split {
 impl Split {
     /// Iterations of the first engine when `units` are split over `width` engines.
     #[must_use]
-    pub fn first_units(&self, units: u32, width: u32) -> u32 {
+    pub(crate) fn first_units(&self, units: u32, width: u32) -> u32 {
         let width = width.clamp(1, units.max(1));
         if width == 1 {
             return units;

@@ -39,13 +39,6 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Nanoseconds of processor time that all threads of this process have used.
-#[inline]
-#[must_use]
-pub fn process_cpu_ns() -> u64 {
-    read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
 /// The processor's own counter. It runs at a constant rate (see [`cycles_per_us`]), not at the
 /// core's momentary speed; where a processor has none that a program can read, nanoseconds.
 #[cfg(target_arch = "x86_64")]
@@ -92,7 +85,7 @@ pub fn additions_per_cycle() -> f64 {
 }
 
 /// Additions in one measurement of [`additions_per_cycle`].
-pub const ADDITIONS: u64 = 4096;
+pub(crate) const ADDITIONS: u64 = 4096;
 
 /// Adds a register to another, `count` times (a multiple of 16). Not an immediate value: some
 /// processors fold chains of those.

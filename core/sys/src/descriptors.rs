@@ -48,4 +48,4 @@ pub fn room() -> usize {
 }
 
 /// No server of ours has use for more, and some kernels' hard limit is a thousand times that.
-pub const LIMIT_MAX: u64 = 1 << 16;
+pub(crate) const LIMIT_MAX: u64 = 1 << 16;

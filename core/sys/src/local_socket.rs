@@ -40,7 +40,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The most descriptors that one message carries.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub(crate) const DESCRIPTORS_MAX: usize = 4;
 
 /// The credentials of the other side, as the kernel saw them when the connection was made.
 ///

@@ -30,7 +30,7 @@ use sidecore_bare::{Memory, Owner};
 use std::ptr::{self, NonNull};
 
 /// A huge page on the machines this runs on.
-pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Kinds of huge pages to try, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

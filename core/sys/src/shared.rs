@@ -157,7 +157,7 @@ impl SharedMap {
 
     /// Makes every page present in this process, and locks it where that is allowed. Takes some
     /// milliseconds for 16 MiB; the memory may be in use meanwhile.
-    pub fn make_present(&self) {
+    pub(crate) fn make_present(&self) {
         self.make_present_in_steps(&mut || ());
     }
 

@@ -69,7 +69,7 @@ impl Curve {
     /// Pages and cycles that a fifth of the windows stayed below, without points that such a curve
     /// cannot have (misread clocks, disturbances).
     #[must_use]
-    pub fn fifth(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn fifth(&self) -> Vec<(f64, f64)> {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles_fifth)))
     }
 

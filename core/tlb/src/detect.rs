@@ -46,7 +46,7 @@ impl Knee {
     /// Pages that the level holds if any entry serves any page. Its own step is then one page wide;
     /// a wider one says that others come and go, not that there are sets.
     #[must_use]
-    pub fn entries_if_full(&self) -> f64 {
+    pub(crate) fn entries_if_full(&self) -> f64 {
         match self.entries_half < self.entries * SHARP {
             true => self.entries_half - 0.5,
             // A rise so wide has another cause.
@@ -83,15 +83,6 @@ pub fn find(curve: &Curve) -> Findings {
         rises_at_end: rises_at_end(&fastest, knees.last()),
         knees,
     }
-}
-
-/// The step of a curve that is nearest to `entries`, if there is one within a factor of 1.5.
-#[must_use]
-pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
-    let distance = |knee: &Knee| (knee.entries / entries).ln().abs();
-    let knees = find(curve).knees.into_iter();
-    let nearest = knees.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
-    (distance(&nearest) < NEAR_FACTOR.ln()).then_some(nearest)
 }
 
 /// Drops steps that cannot be levels of one hierarchy: a larger level is never much cheaper to miss
@@ -417,7 +408,6 @@ const SHARP: f64 = 1.08;
 /// Least ratio of the sizes of two levels.
 const APART: f64 = 2.0;
 const CHEAPER_SHARE: f64 = 0.6;
-const NEAR_FACTOR: f64 = 1.5;
 const GRID_STEP: f64 = 1.022;
 const WIDTHS: [f64; 8] = [1.02, 1.06, 1.12, 1.2, 1.3, 1.45, 1.6, 1.8];
 const WINDOW_BEFORE: f64 = 2.0;

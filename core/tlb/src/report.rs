@@ -215,7 +215,7 @@ impl Report {
 }
 
 /// Least confidence of a level. Below it a run says that something is there, not where.
-pub const SURE_MIN: f64 = 0.5;
+pub(crate) const SURE_MIN: f64 = 0.5;
 const BESIDE_FACTOR: f64 = 1.5;
 
 /// Bytes with a binary unit: `288 KiB`, `12 MiB`.

@@ -74,7 +74,7 @@ pub struct Inflate;
 
 /// The longest stream, deflated or raw, that an engine inflates in one request: it cannot be
 /// interrupted.
-pub const INFLATE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const INFLATE_BYTES_MAX: usize = 1 << 20;
 
 /// An engine's inflater and its copies of a stream.
 #[derive(Default)]

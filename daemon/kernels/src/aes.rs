@@ -21,7 +21,7 @@ use sidecore_sys::SharedSlice;
 use zeroize::Zeroize;
 
 /// Bytes of a key.
-pub const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 12;
 /// Bytes of a tag.

@@ -50,15 +50,15 @@ pub trait Digest: Default + Send + 'static {
 pub struct Hash<D, const N: usize>(PhantomData<D>);
 
 /// XXH3 with 64 bits: the kernel `xxh3_64`.
-pub type Xxh3Of64 = Hash<Xxh3State<8>, 8>;
+pub(crate) type Xxh3Of64 = Hash<Xxh3State<8>, 8>;
 /// XXH3 with 128 bits: the kernel `xxh3_128`.
-pub type Xxh3Of128 = Hash<Xxh3State<16>, 16>;
+pub(crate) type Xxh3Of128 = Hash<Xxh3State<16>, 16>;
 /// SHA-256: the kernel `sha256`.
 pub type Sha256 = Hash<sha2::Sha256, 32>;
 /// BLAKE3: the kernel `blake3`.
-pub type Blake3 = Hash<blake3::Hasher, 32>;
+pub(crate) type Blake3 = Hash<blake3::Hasher, 32>;
 /// CRC-32C (Castagnoli): the kernel `crc32c`.
-pub type Crc32c = Hash<Crc32cState, 4>;
+pub(crate) type Crc32c = Hash<Crc32cState, 4>;
 
 impl<D: Digest<Bytes = [u8; N]>, const N: usize> Served for Hash<D, N> {
     const NAME: &'static str = D::NAME;

@@ -131,7 +131,7 @@ pub struct Frame {
 impl Frame {
     /// True for a frame of zeros that is not stored.
     #[must_use]
-    pub fn is_hole(&self) -> bool {
+    pub(crate) fn is_hole(&self) -> bool {
         self.stored_bytes == 0
     }
 }
@@ -140,7 +140,7 @@ impl Frame {
 /// table with a larger value is damaged, and a device that trusted it would read gigabytes for one
 /// frame.
 #[must_use]
-pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
+pub(crate) fn stored_bytes_limit(raw_bytes: u32) -> u64 {
     2 * u64::from(raw_bytes) + 4096
 }
 

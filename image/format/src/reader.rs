@@ -148,7 +148,11 @@ impl FrameReader {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn read_stored(&mut self, stored: &[u8], frame: &Frame) -> Result<&[u8], FrameError> {
+    pub(crate) fn read_stored(
+        &mut self,
+        stored: &[u8],
+        frame: &Frame,
+    ) -> Result<&[u8], FrameError> {
         if stored.len() != frame.stored_bytes as usize {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }

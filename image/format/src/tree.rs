@@ -60,7 +60,7 @@ pub fn leaf(number: u64, raw_bytes: u32, zero: bool, stored: &[u8]) -> Hash {
 
 /// The bytes that are signed for `root`.
 #[must_use]
-pub fn signed_message(root: &Hash) -> Vec<u8> {
+pub(crate) fn signed_message(root: &Hash) -> Vec<u8> {
     [&b"sidecore image root 1\0"[..], root].concat()
 }
 

@@ -278,7 +278,7 @@ impl RemoteImage {
 
     /// True if there is a disk cache.
     #[must_use]
-    pub fn keeps_frames(&self) -> bool {
+    pub(crate) fn keeps_frames(&self) -> bool {
         self.fetcher.keeps()
     }
 }

@@ -81,7 +81,10 @@ fn sources() -> BTreeMap<String, String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let name = path.file_stem().expect("a name").to_string_lossy();
+                // `mod.rs` has its folder's name, as in the module's path.
+                let is_folder = path.file_name().is_some_and(|name| name == "mod.rs");
+                let named = if is_folder { &folder } else { &path };
+                let name = named.file_stem().expect("a name").to_string_lossy();
                 let text = std::fs::read_to_string(&path).expect("a source");
                 *texts.entry(name.into_owned()).or_default() += &text;
             }

@@ -351,7 +351,7 @@ impl<N: Nic> Engine<N> {
     ///
     /// # Errors
     /// As [`Self::turn`].
-    pub fn turn_beside(
+    pub(crate) fn turn_beside(
         &mut self,
         other: Option<&dyn Beside>,
         rest: Duration,

@@ -8,7 +8,7 @@ use sidecore_sys::{HugePages, Region, RegionOptions};
 
 /// Memory mapped for the stack.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     /// Huge pages to try for. The caller knows the best choice for the machine (`sidecore tlb
     /// --learn`).
     pub huge_pages: HugePages,

@@ -262,7 +262,7 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`] with the remedy; [`SetupError::Value`] if several engines are configured.
-    pub fn bring_up(&self) -> Result<Up, SetupError> {
+    pub(crate) fn bring_up(&self) -> Result<Up, SetupError> {
         let cpus = self.engine.cores()?;
         let [core] = cpus[..] else {
             let rule = "a stack inside an application has one engine; use `sidecore net up`";

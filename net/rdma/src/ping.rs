@@ -85,7 +85,7 @@ pub fn ping<S: Stream>(
 ///
 /// # Errors
 /// As of [`ping`].
-pub fn ping_timed<S: Stream>(
+pub(crate) fn ping_timed<S: Stream>(
     mut connection: Connection<S>,
     adapter: &mut Adapter,
     rounds: u64,
@@ -140,7 +140,7 @@ pub fn serve<S: Stream>(
 ///
 /// # Errors
 /// The connection's; that of `introduced`.
-pub fn serve_introduced<S: Stream>(
+pub(crate) fn serve_introduced<S: Stream>(
     mut request: Request<S>,
     adapter: &mut Adapter,
     first: Duration,

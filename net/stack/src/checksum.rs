@@ -52,7 +52,7 @@ impl Sum {
     /// The sum of both, if `other` starts at an odd offset but was summed as if at an even one: its
     /// bytes are swapped (RFC 1071, section 2 (B)).
     #[inline]
-    pub fn plus_odd(self, other: Self) -> Self {
+    pub(crate) fn plus_odd(self, other: Self) -> Self {
         Self(self.0 + u64::from(other.folded().swap_bytes()))
     }
 

@@ -93,7 +93,7 @@ impl Newick {
     ///
     /// # Errors
     /// [`NewickError`].
-    pub fn parse_all(text: &str) -> Result<Vec<Self>, NewickError> {
+    pub(crate) fn parse_all(text: &str) -> Result<Vec<Self>, NewickError> {
         let mut parser = Parser {
             text: text.as_bytes(),
             at: 0,
@@ -138,7 +138,7 @@ impl Newick {
     /// Number of branches without a length, and of all, without the root. The two branches at a
     /// root of degree 2 count as one, which has no length if neither has one.
     #[must_use]
-    pub fn branches_without_length(&self) -> [usize; 2] {
+    pub(crate) fn branches_without_length(&self) -> [usize; 2] {
         let lacks = |node: &usize| self.nodes[*node].length.is_none();
         let mut none = (1..self.nodes.len()).filter(lacks).count();
         let mut all = self.nodes.len() - 1;

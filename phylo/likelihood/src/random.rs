@@ -7,7 +7,7 @@
 pub use sidecore_random::Random;
 
 /// Exponential with the given mean.
-pub fn exponential(random: &mut Random, mean: f64) -> f64 {
+pub(crate) fn exponential(random: &mut Random, mean: f64) -> f64 {
     -mean * libm::log1p(-random.unit())
 }
 

@@ -189,7 +189,7 @@ pub fn sum_in_tree<T: Copy + std::ops::Add<Output = T> + Default>(terms: &[T]) -
 }
 
 /// As [`sum_in_tree`], of what `term` finds in each item.
-pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
+pub(crate) fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
     items: &[I],
     term: impl Fn(&I) -> T,
 ) -> T {
@@ -197,7 +197,7 @@ pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
 }
 
 /// As [`sum_in_tree`], of what `term` gives for each number of a range.
-pub fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
+pub(crate) fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
     range: Range<usize>,
     term: &impl Fn(usize) -> T,
 ) -> T {
@@ -212,7 +212,7 @@ pub fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
 }
 
 /// See [`pool_config`].
-pub const ENGINE_GRACE: Duration = Duration::from_micros(50);
+pub(crate) const ENGINE_GRACE: Duration = Duration::from_micros(50);
 const CLASS_TRAVERSE: u16 = 32;
 const CLASS_DERIVATIVES: u16 = CLASS_TRAVERSE + DOUBLINGS_MAX + 1;
 const CLASS_CUTS: u16 = CLASS_DERIVATIVES + DOUBLINGS_MAX + 1;

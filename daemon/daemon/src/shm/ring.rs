@@ -47,7 +47,7 @@ pub const JOBS_MAX: usize = 2;
 /// Stretches of the arena that a job names at most.
 pub(crate) const JOB_RANGES_MAX: usize = 16;
 /// Of these, the most that lie in its slot; more are listed in the arena.
-pub const SLOT_RANGES_MAX: usize = 4;
+pub(crate) const SLOT_RANGES_MAX: usize = 4;
 
 /// A ring of places.
 #[derive(Debug)]

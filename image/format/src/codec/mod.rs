@@ -242,7 +242,7 @@ pub fn levels(codec: CodecId) -> std::ops::RangeInclusive<i32> {
 
 /// The level that is used unless another is given.
 #[must_use]
-pub fn default_level(codec: CodecId) -> i32 {
+pub(crate) fn default_level(codec: CodecId) -> i32 {
     match codec {
         CodecId::Store => 0,
         CodecId::Lzo1x => lzo1x::LEVEL_DEFAULT.into(),
@@ -257,7 +257,7 @@ pub fn default_level(codec: CodecId) -> i32 {
 /// `mksquashfs`, because users compare with that: 1 GB of real files became 4.9 % smaller than at
 /// level 9, in eight times its CPU time, which is as much as `mksquashfs` took.
 #[must_use]
-pub fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
+pub(crate) fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
     match (codec, tune) {
         (CodecId::Zstd, Tune::Size) => 15,
         _ => default_level(codec),

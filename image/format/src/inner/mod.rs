@@ -8,9 +8,10 @@
 //!
 //! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
 //! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]). Files are
-//! cut into chunks of [`EROFS_CHUNK_BYTES`]; equal chunks are stored once, and zeros not at all. A
-//! tree with many copies (licences, translations, two versions of a package) packs to about the
-//! size of a squashfs. The other file systems are made by the programs of their packages.
+//! cut into chunks ([`CHUNK_BYTES`](sidecore_erofs::write::CHUNK_BYTES)); equal chunks are stored
+//! once, and zeros not at all. A tree with many copies (licences, translations, two versions of a
+//! package) packs to about the size of a squashfs. The other file systems are made by the programs
+//! of their packages.
 //!
 //! Other users may change the tree meanwhile: nothing outside of it is ever read (`tree`, `still`).
 //! It should nevertheless not change. A file that grows is cut off at its length when its name was
@@ -28,7 +29,7 @@ mod tree;
 
 use crate::output;
 use rustix::fs::Stat;
-use sidecore_erofs::write::{CHUNK_BYTES, Fault};
+use sidecore_erofs::write::Fault;
 use sidecore_sys::folder::Folder;
 use std::fs::File;
 use std::io;
@@ -413,10 +414,6 @@ fn last_words(text: &str) -> String {
 }
 
 const BLOCK_BYTES: u64 = 4096;
-
-/// Unit in which equal parts of files are stored once. It is as long as the kernel's reads of small
-/// files, and half a frame of a packed directory. A file without copies is still contiguous.
-pub const EROFS_CHUNK_BYTES: u32 = CHUNK_BYTES as u32;
 
 #[cfg(test)]
 mod tests;

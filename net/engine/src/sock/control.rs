@@ -192,7 +192,7 @@ pub fn find_socket(trust: &Trust) -> PathBuf {
 /// Socket of engine `index` among those that share an address, the first of which listens at
 /// `socket`: `socket` itself for 0, else its path followed by `.` and the number.
 #[must_use]
-pub fn sibling_socket(socket: &Path, index: usize) -> PathBuf {
+pub(crate) fn sibling_socket(socket: &Path, index: usize) -> PathBuf {
     if index == 0 {
         return socket.to_owned();
     }

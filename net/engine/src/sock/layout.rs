@@ -26,9 +26,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 pub const VERSION: u32 = 2;
 
 /// Offset of the word by which the engine announces a sleep.
-pub const ENGINE_ASLEEP: usize = 128;
+pub(crate) const ENGINE_ASLEEP: usize = 128;
 /// Offset of the word by which the process announces a sleep.
-pub const CLIENT_ASLEEP: usize = 256;
+pub(crate) const CLIENT_ASLEEP: usize = 256;
 /// Ring of requests: its offset, and the offset of the engine's read position.
 pub const REQUESTS: (usize, usize) = (4096, 384);
 /// Ring of events: its offset, and the offset of the process's read position.
@@ -46,18 +46,18 @@ pub const CHUNK_BYTES: usize = 16 << 10;
 pub const CHUNKS_MAX: u32 = 4096;
 /// The lower bits of a socket's number are its place in the engine's table, small numbers first;
 /// the upper ones are a generation that distinguishes successive sockets in one place.
-pub const PLACE_BITS: u32 = 20;
+pub(crate) const PLACE_BITS: u32 = 20;
 /// Flag in `give`: the chunk is returned, but its bytes were only moved to private memory and still
 /// count as unread.
 pub const KEPT: u32 = 1 << 31;
 /// In `argument` of a datagram that is sent or received: the next entry of this socket continues
 /// it.
-pub const MORE: u32 = 1;
+pub(crate) const MORE: u32 = 1;
 /// Chunks of a datagram, at most: all but the last are full.
-pub const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
+pub(crate) const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
 /// Flag in the request to attach: the process is to be woken by a descriptor, which the reply
 /// carries.
-pub const WISH_WAKE_DESCRIPTOR: u32 = 1;
+pub(crate) const WISH_WAKE_DESCRIPTOR: u32 = 1;
 /// No chunk.
 pub const NO_CHUNK: u32 = u32::MAX;
 
@@ -208,7 +208,7 @@ impl Entry {
 
     /// Its address.
     #[must_use]
-    pub fn socket_address(&self) -> SocketAddr {
+    pub(crate) fn socket_address(&self) -> SocketAddr {
         let address = Ipv6Addr::from(self.address);
         let address = address
             .to_ipv4_mapped()
@@ -232,7 +232,7 @@ impl Entry {
 
     /// The local address that [`Self::from_local`] stored.
     #[must_use]
-    pub fn local_ip(&self) -> IpAddr {
+    pub(crate) fn local_ip(&self) -> IpAddr {
         let mut octets = [0; 16];
         let words = [self.tag, self.bytes, self.chunk, self.give];
         for (target, word) in octets.chunks_exact_mut(4).zip(words) {

@@ -5,28 +5,28 @@ use super::{word32, word64};
 use crate::Stag;
 
 /// A tagged segment's header, in bytes.
-pub const TAGGED_BYTES: usize = 14;
+pub(crate) const TAGGED_BYTES: usize = 14;
 /// An untagged segment's header, in bytes.
-pub const UNTAGGED_BYTES: usize = 18;
+pub(crate) const UNTAGGED_BYTES: usize = 18;
 /// A read request's own header, in bytes.
 pub const READ_BYTES: usize = 28;
 /// An atomic request's own header, in bytes.
 pub const ATOMIC_BYTES: usize = 52;
 /// An atomic response's own header, in bytes.
-pub const ATOMIC_RESPONSE_BYTES: usize = 12;
+pub(crate) const ATOMIC_RESPONSE_BYTES: usize = 12;
 /// Immediate data, in bytes.
-pub const IMMEDIATE_BYTES: usize = 8;
+pub(crate) const IMMEDIATE_BYTES: usize = 8;
 
 /// Queue of sends and of immediate data.
-pub const QUEUE_SEND: u32 = 0;
+pub(crate) const QUEUE_SEND: u32 = 0;
 /// Queue of read requests and of atomic requests.
-pub const QUEUE_REQUEST: u32 = 1;
+pub(crate) const QUEUE_REQUEST: u32 = 1;
 /// Queue of terminate messages.
-pub const QUEUE_TERMINATE: u32 = 2;
+pub(crate) const QUEUE_TERMINATE: u32 = 2;
 /// Queue of atomic responses.
-pub const QUEUE_ATOMIC_RESPONSE: u32 = 3;
+pub(crate) const QUEUE_ATOMIC_RESPONSE: u32 = 3;
 /// Number of untagged queues.
-pub const QUEUES: usize = 4;
+pub(crate) const QUEUES: usize = 4;
 
 const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;

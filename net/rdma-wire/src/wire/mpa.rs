@@ -5,15 +5,15 @@ use super::word16;
 /// Longest private data of a start frame, in bytes, including the four of the enhanced set-up.
 pub const PRIVATE_BYTES_MAX: usize = 512;
 /// Bytes of a start frame before its private data: key, flags, revision, length.
-pub const START_BYTES: usize = 20;
+pub(crate) const START_BYTES: usize = 20;
 /// The longest start frame, in bytes.
-pub const START_BYTES_MAX: usize = START_BYTES + PRIVATE_BYTES_MAX;
+pub(crate) const START_BYTES_MAX: usize = START_BYTES + PRIVATE_BYTES_MAX;
 /// Bytes of the enhanced set-up before the private data.
-pub const ENHANCED_BYTES: usize = 4;
+pub(crate) const ENHANCED_BYTES: usize = 4;
 /// A depth that stands for "not negotiated" (RFC 6581, section 9.1), and the mask of depths.
-pub const DEPTH_UNKNOWN: u16 = 0x3fff;
+pub(crate) const DEPTH_UNKNOWN: u16 = 0x3fff;
 /// The oldest and the newest supported revision.
-pub const REVISIONS: std::ops::RangeInclusive<u8> = 1..=2;
+pub(crate) const REVISIONS: std::ops::RangeInclusive<u8> = 1..=2;
 
 const KEY_REQUEST: &[u8; 16] = b"MPA ID Req Frame";
 const KEY_REPLY: &[u8; 16] = b"MPA ID Rep Frame";

@@ -4,9 +4,6 @@
 use super::ddp::{Header, READ_BYTES, TAGGED_BYTES, UNTAGGED_BYTES};
 use super::word16;
 
-/// The longest terminate message, in bytes: control, a segment's length, both headers.
-pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_BYTES;
-
 const CONTROL_BYTES: usize = 4;
 const HAS_LENGTH: u8 = 0x80;
 const HAS_DDP: u8 = 0x40;

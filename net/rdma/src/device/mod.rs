@@ -245,12 +245,6 @@ impl Device {
         &mut self.adapter
     }
 
-    /// True over the stack, false over the kernel's sockets.
-    #[must_use]
-    pub fn is_on_stack(&self) -> bool {
-        self.net.is_stack()
-    }
-
     /// A completion queue of `depth` entries, at most [`QUEUE_DEPTH_MAX`].
     ///
     /// # Errors

@@ -38,12 +38,12 @@ impl Ip {
 
     /// The last four bytes: the address if it is IPv4.
     #[inline]
-    pub fn last_four(&self) -> [u8; 4] {
+    pub(crate) fn last_four(&self) -> [u8; 4] {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
     }
 
     /// True for a multicast address of either family.
-    pub fn is_multicast(&self) -> bool {
+    pub(crate) fn is_multicast(&self) -> bool {
         self.to_std().is_multicast()
     }
 
@@ -69,12 +69,12 @@ impl Ip {
     }
 
     /// `fe80::/10`.
-    pub fn is_link_local_v6(&self) -> bool {
+    pub(crate) fn is_link_local_v6(&self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
     /// The standard library's type.
-    pub fn to_std(self) -> IpAddr {
+    pub(crate) fn to_std(self) -> IpAddr {
         if self.is_v4() {
             IpAddr::V4(Ipv4Addr::from(self.last_four()))
         } else {

@@ -22,9 +22,9 @@ pub const HEADER_BYTES: usize = 14;
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
 /// EtherType of ARP.
-pub const ARP: u16 = 0x0806;
+pub(crate) const ARP: u16 = 0x0806;
 /// EtherType of IPv6.
-pub const IPV6: u16 = 0x86dd;
+pub(crate) const IPV6: u16 = 0x86dd;
 
 /// EtherType of a packet that `source` sends.
 pub(crate) fn kind_of(source: &Ip) -> u16 {

@@ -34,13 +34,13 @@ pub const UDP: u8 = 17;
 /// ICMP for IPv6.
 pub const ICMPV6: u8 = 58;
 /// Nothing follows (RFC 8200 section 4.7).
-pub const NO_NEXT: u8 = 59;
+pub(crate) const NO_NEXT: u8 = 59;
 /// Bytes of an IPv4 header without options.
 pub const V4_BYTES: usize = 20;
 /// Bytes of an IPv6 header.
 pub const V6_BYTES: usize = 40;
 /// The longest packet that every IPv6 link takes (RFC 8200 section 5).
-pub const V6_MTU_MIN: usize = 1280;
+pub(crate) const V6_MTU_MIN: usize = 1280;
 /// Hop limit of sent packets (RFC 1700's default).
 pub const HOPS: u8 = 64;
 /// IPv6's fragment header.
@@ -95,7 +95,7 @@ impl Codepoint {
 /// IPv4's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Ipv4 {
+pub(crate) struct Ipv4 {
     pub version_words: u8,
     pub service: u8,
     pub total_bytes: U16,
@@ -111,7 +111,7 @@ pub struct Ipv4 {
 /// IPv6's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Ipv6 {
+pub(crate) struct Ipv6 {
     pub version_class_label: U32,
     pub payload_bytes: U16,
     pub next: u8,
@@ -265,7 +265,7 @@ pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize,
 /// offset of the field with its protocol, its own offset, and its protocol. Without validation; for
 /// errors about rejected packets.
 #[cold]
-pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
+pub(crate) fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
     let (mut place, mut start) = (V6_NEXT_AT, V6_BYTES);
     let mut protocol = bytes.get(place).copied().unwrap_or(NO_NEXT);
     while start < end && matches!(protocol, 0 | 43 | 60 | FRAGMENT) {
@@ -379,7 +379,7 @@ pub fn write(
 
 /// Sets RFC 2474's bits of a traffic class in the header that [`write()`] has just written.
 #[cold]
-pub fn set_traffic_class(header: &mut [u8], class: u8) {
+pub(crate) fn set_traffic_class(header: &mut [u8], class: u8) {
     set_class(header, !ECN_BITS, class);
 }
 

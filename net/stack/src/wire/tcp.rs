@@ -34,7 +34,7 @@ pub const HEADER_BYTES: usize = 20;
 /// Bytes that options may take: RFC 9293 section 3.1, a data offset of 15.
 pub const OPTIONS_BYTES_MAX: usize = 40;
 /// Bytes that the timestamps take with their padding.
-pub const TIMESTAMPS_BYTES: usize = 12;
+pub(crate) const TIMESTAMPS_BYTES: usize = 12;
 /// SACK blocks that fit into a header: RFC 2018 section 3.
 pub const BLOCKS_MAX: usize = 4;
 
@@ -45,7 +45,7 @@ pub const SYN: u8 = 0x02;
 /// Resets the session.
 pub const RST: u8 = 0x04;
 /// Push to the application at once.
-pub const PSH: u8 = 0x08;
+pub(crate) const PSH: u8 = 0x08;
 /// The acknowledgment field is valid.
 pub const ACK: u8 = 0x10;
 /// The path of the acknowledged data was congested (RFC 3168 section 6.1).
@@ -54,7 +54,7 @@ pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 /// Marks are counted one by one; located next to the data offset (RFC 9768 section 3.2.2, figure
 /// 3).
-pub const AE: u8 = 0x01;
+pub(crate) const AE: u8 = 0x01;
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -72,7 +72,7 @@ pub struct Tcp {
 }
 
 /// Offset of the checksum in the header.
-pub const CHECKSUM_OFFSET: u16 = 16;
+pub(crate) const CHECKSUM_OFFSET: u16 = 16;
 
 /// Parsed options, or options to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub struct Segment<'p> {
 impl Tcp {
     /// Sets the flags AE, CWR and ECE, which are clear, to what [`Segment::ace`] reads.
     #[inline]
-    pub fn set_ace(&mut self, ace: u8) {
+    pub(crate) fn set_ace(&mut self, ace: u8) {
         self.offset |= ace >> 2 & AE;
         self.flags |= ace << 6;
     }
@@ -136,7 +136,7 @@ impl Segment<'_> {
 
     /// The flags AE, CWR and ECE as a number, the field ACE: RFC 9768 section 3.2.2, figure 3.
     #[inline]
-    pub fn ace(&self) -> u8 {
+    pub(crate) fn ace(&self) -> u8 {
         u8::from(self.ae) << 2 | self.flags >> 6
     }
 
@@ -222,7 +222,7 @@ fn parse_options(mut bytes: &[u8]) -> Options {
 /// Writes options, padded to whole words, and returns their length. SACK blocks that do not fit are
 /// omitted.
 #[inline]
-pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
+pub(crate) fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         out[at..at + bytes.len()].copy_from_slice(bytes);

@@ -74,7 +74,7 @@ impl Buffer {
     }
 
     /// As [`Self::resize`], with memory from an arena if it needs more.
-    pub fn resize_in(&mut self, quads: usize, arena: &mut Arena) {
+    pub(crate) fn resize_in(&mut self, quads: usize, arena: &mut Arena) {
         if self.start + quads * QUAD > self.data.len()
             && let Ok(run) = arena.take(quads * QUAD)
         {

@@ -61,7 +61,7 @@ impl Shape {
 }
 
 /// Most rate categories.
-pub const RATES_MAX: usize = 16;
+pub(crate) const RATES_MAX: usize = 16;
 
 /// One side of a node or of a branch.
 #[derive(Debug, Clone, Copy)]
@@ -91,11 +91,11 @@ pub enum Operand<'a> {
 /// scaler.
 ///
 /// 2^-256: the product of two such entries and of their matrices is far from the smallest double.
-pub const THRESHOLD: f64 = f64::from_bits((1023 - 256) << 52);
+pub(crate) const THRESHOLD: f64 = f64::from_bits((1023 - 256) << 52);
 /// 2^256.
 pub const SCALE: f64 = f64::from_bits((1023 + 256) << 52);
 /// The logarithm of [`THRESHOLD`].
-pub const LN_THRESHOLD: f64 = -256.0 * std::f64::consts::LN_2;
+pub(crate) const LN_THRESHOLD: f64 = -256.0 * std::f64::consts::LN_2;
 
 #[cfg(test)]
 mod tests;

@@ -154,10 +154,6 @@ impl Chunk {
         self.weights.len()
     }
 
-    pub(super) fn classes(&self, direction: usize) -> usize {
-        self.classes[direction].count()
-    }
-
     pub(super) fn lnl(&self) -> f64 {
         self.lnl
     }

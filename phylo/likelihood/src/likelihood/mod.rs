@@ -333,25 +333,9 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Invalidates all site repeats and CLVs, as a new topology does.
-    pub fn forget_all(&mut self) {
+    pub(crate) fn forget_all(&mut self) {
         self.classes_valid.fill(false);
         self.forget_values();
-    }
-
-    /// Number of classes that the last traversals computed, and of patterns that they stand for:
-    /// the savings of site repeats.
-    #[must_use]
-    pub fn repeats_kept(&self) -> [u64; 2] {
-        let mut kept = [0, 0];
-        for chunk in &self.chunks {
-            for half in 0..self.values_valid.len() {
-                if self.values_valid[half] {
-                    kept[0] += chunk.classes(half) as u64;
-                    kept[1] += chunk.patterns() as u64;
-                }
-            }
-        }
-        kept
     }
 
     /// The log-likelihood, without keeping CLVs: for searches over a parameter, where all CLVs are

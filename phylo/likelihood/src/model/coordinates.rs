@@ -31,7 +31,7 @@ impl Coordinate {
 impl Model {
     /// The model's present point; empty where no parameter is fitted.
     #[must_use]
-    pub fn coordinates(&self) -> Vec<Coordinate> {
+    pub(crate) fn coordinates(&self) -> Vec<Coordinate> {
         let mut point = Vec::new();
         for parameter in self.fitted() {
             let share = |shares: &[f64], at: usize| Coordinate {

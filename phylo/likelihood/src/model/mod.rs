@@ -284,13 +284,13 @@ impl Model {
 
     /// True if it has free rates that are to be fitted.
     #[must_use]
-    pub fn fits_free_rates(&self) -> bool {
+    pub(crate) fn fits_free_rates(&self) -> bool {
         matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
     }
 
     /// Gives free rates the values of a gamma distribution of this shape, with equal weights: the
     /// start of a fit.
-    pub fn start_free_rates(&mut self, alpha: f64) {
+    pub(crate) fn start_free_rates(&mut self, alpha: f64) {
         let count = self.free_rates.len();
         self.free_rates = discrete_gamma(alpha, count, CategoryRate::Mean);
         self.free_weights = vec![1.0 / count as f64; count];
@@ -299,7 +299,7 @@ impl Model {
 
     /// True of a mixture whose free rates are to be fitted and have not been.
     #[must_use]
-    pub fn has_new_classes(&self) -> bool {
+    pub(crate) fn has_new_classes(&self) -> bool {
         let start = discrete_gamma(ALPHA_START, self.free_rates.len(), CategoryRate::Mean);
         let same = |(own, start): (&f64, &f64)| (own - start).abs() < 1e-9;
         matches!(self.name.exchange, ExchangeName::Mixture(_))
@@ -310,7 +310,7 @@ impl Model {
     /// The model with each choice of a slowest and a fastest class, the others in order between
     /// them.
     #[must_use]
-    pub fn class_orders(&self) -> Vec<Self> {
+    pub(crate) fn class_orders(&self) -> Vec<Self> {
         let mut sorted = self.free_rates.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let classes = 0..sorted.len();
@@ -447,15 +447,15 @@ pub fn names() -> impl Iterator<Item = KnownMatrix> {
 /// The shape of the gamma distribution before it is fitted.
 const ALPHA_START: f64 = 1.0;
 /// The range of the gamma distribution's shape.
-pub const ALPHA_RANGE: [f64; 2] = [0.02, 100.0];
+pub(crate) const ALPHA_RANGE: [f64; 2] = [0.02, 100.0];
 /// The largest share of invariable sites.
-pub const INVARIANT_MAX: f64 = 0.99;
+pub(crate) const INVARIANT_MAX: f64 = 0.99;
 /// The range of a partition's branch-length scaler: RAxML-NG's.
-pub const SCALER_RANGE: [f64; 2] = [0.01, 100.0];
+pub(crate) const SCALER_RANGE: [f64; 2] = [0.01, 100.0];
 /// The range of exchangeabilities, relative to the last.
-pub const EXCHANGE_RANGE: [f64; 2] = [0.001, 1_000.0];
+pub(crate) const EXCHANGE_RANGE: [f64; 2] = [0.001, 1_000.0];
 /// The most categories of rates.
-pub const CATEGORIES_MAX: usize = RATES_MAX;
+pub(crate) const CATEGORIES_MAX: usize = RATES_MAX;
 
 #[cfg(test)]
 mod tests;

@@ -145,7 +145,7 @@ impl Process {
 
     /// Stationary frequencies of a category of rates.
     #[must_use]
-    pub fn frequencies_of(&self, rate: usize) -> &[f64] {
+    pub(crate) fn frequencies_of(&self, rate: usize) -> &[f64] {
         let n = self.shape.states;
         &self.own_frequencies[self.matrix_of(rate) * n..][..n]
     }
@@ -240,7 +240,7 @@ impl Process {
 
     /// The two matrices that turn the CLVs of a branch's ends into its sum table; weights are in
     /// the first.
-    pub fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
+    pub(crate) fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
         let n = self.shape.states;
         let blocks = near.chunks_mut(n * n).zip(far.chunks_mut(n * n));
         for (rate, (weight, (near, far))) in self.weights.iter().zip(blocks).enumerate() {
@@ -258,7 +258,7 @@ impl Process {
 
     /// The input for a branch's matrices and powers.
     #[must_use]
-    pub fn eigen(&self) -> Eigen<'_> {
+    pub(crate) fn eigen(&self) -> Eigen<'_> {
         Eigen {
             shape: self.shape,
             values: &self.values,
@@ -269,7 +269,7 @@ impl Process {
     }
 
     /// A tip's table: for each code of `masks` the span that `matrix` gives for its states.
-    pub fn tip_table(&self, matrix: &[f64], masks: &[u64], out: &mut [f64]) {
+    pub(crate) fn tip_table(&self, matrix: &[f64], masks: &[u64], out: &mut [f64]) {
         let (n, span) = (self.shape.states, self.shape.span());
         for (code, &mask) in masks.iter().enumerate() {
             let (before, rest) = out.split_at_mut(code * span);

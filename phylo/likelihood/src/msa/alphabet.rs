@@ -88,7 +88,7 @@ impl Alphabet {
     /// The code of a site's characters, as many as [`Alphabet::width`]; `None` if they are not
     /// valid.
     #[must_use]
-    pub fn code_of(self, characters: &[u8]) -> Option<u8> {
+    pub(crate) fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
             (Self::Codon(genetic), &[a, b, c]) => {
                 let set = |character| Self::Dna.code(character);
@@ -143,7 +143,7 @@ impl Alphabet {
     /// The code of a state alone; `None` where no character names it, as for phased genotypes of
     /// two different bases.
     #[must_use]
-    pub fn code_of_state(self, state: usize) -> Option<u8> {
+    pub(crate) fn code_of_state(self, state: usize) -> Option<u8> {
         let wanted = 1_u64.checked_shl(state as u32)?;
         let code = self.masks().iter().position(|&mask| mask == wanted)?;
         u8::try_from(code).ok()

@@ -64,7 +64,7 @@ static CODONS: [[[u8; 3]; 64]; TABLES.len()] = {
 
 impl GeneticCode {
     /// The code of most genes in nuclei.
-    pub const STANDARD: Self = Self(0);
+    pub(crate) const STANDARD: Self = Self(0);
 
     /// The code of this number; `None` if there is none, or one whose stops may also be amino acids
     /// (27, 28, 31).

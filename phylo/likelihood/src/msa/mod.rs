@@ -132,11 +132,11 @@ pub enum MsaError {
 }
 
 /// The fewest taxa of an unrooted tree with an inner branch.
-pub const TAXA_MIN: usize = 4;
+pub(crate) const TAXA_MIN: usize = 4;
 /// The most taxa.
-pub const TAXA_MAX: usize = 1 << 20;
+pub(crate) const TAXA_MAX: usize = 1 << 20;
 /// The most sites.
-pub const SITES_MAX: usize = 1 << 30;
+pub(crate) const SITES_MAX: usize = 1 << 30;
 
 /// Sequences of one length, as they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]

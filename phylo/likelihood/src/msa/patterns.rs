@@ -252,7 +252,7 @@ impl Patterns {
 
     /// Number of codons that were read as unknown though a base of theirs is known.
     #[must_use]
-    pub fn unread_codons(&self) -> usize {
+    pub(crate) fn unread_codons(&self) -> usize {
         self.unread_codons
     }
 

@@ -219,7 +219,7 @@ impl<'a> Sets<'a> {
 }
 
 /// Radius of a subtree's moves, in nodes.
-pub const MOVE_RADIUS: usize = 20;
+pub(crate) const MOVE_RADIUS: usize = 20;
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ impl Tree {
     ///
     /// # Panics
     /// When there are fewer.
-    pub fn set_factor(&mut self, [part, parts]: [usize; 2], edge: EdgeId, factor: f64) {
+    pub(crate) fn set_factor(&mut self, [part, parts]: [usize; 2], edge: EdgeId, factor: f64) {
         if self.factors.len() != parts {
             self.factors = vec![vec![1.0; self.length.len()]; parts];
         }

@@ -73,7 +73,7 @@ impl Tree {
 
     /// As [`Tree::edges_depth_first`], into a list that it empties first. Allocates nothing once
     /// both have been used for a tree of this size.
-    pub fn edges_depth_first_into(&self, walk: &mut Walk, edges: &mut Vec<EdgeId>) {
+    pub(crate) fn edges_depth_first_into(&self, walk: &mut Walk, edges: &mut Vec<EdgeId>) {
         edges.clear();
         let path = &mut walk.path;
         path.clear();
