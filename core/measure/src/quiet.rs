@@ -6,7 +6,7 @@
 //! foreign.
 //! Must stay true: reading takes no more than milliseconds and changes nothing. Where `/proc`
 //! cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so a time below
-//! [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
+//! `JUDGED_S_MIN` is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
 //!
 //! ```
 //! use sidecore_measure::quiet::Watch;

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 use sidecore_sync::Changed;
 
 /// The most engines of a pool in a process: one bit each. A daemon's are fewer
-/// ([`daemon::ENGINES_MAX`](crate::daemon::ENGINES_MAX)).
+/// (`sidecore_daemon::ENGINES_MAX`).
 pub const ENGINES_MAX: usize = 1_024;
 
 /// The set of idle engines.

@@ -7,7 +7,7 @@
 //! to the next: one [`Split`] for each loop class.
 //!
 //! Must stay true: every iteration belongs to exactly one engine. The first one's share stays
-//! between an even share and [`FIRST_SHARE_MAX`] even shares. Each step is damped, so one disturbed
+//! between an even share and `FIRST_SHARE_MAX` even shares. Each step is damped, so one disturbed
 //! run moves the share by at most an eighth of its maximum.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.3.1 (purposeful load unbalancing).

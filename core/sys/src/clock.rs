@@ -74,7 +74,7 @@ pub fn cycles_per_us() -> f64 {
 
 /// Dependent additions that this core does per tick of [`cycles`]. This is its clock frequency
 /// divided by the counter's, since every processor does one dependent addition in a clock cycle.
-/// Measured over [`ADDITIONS`] additions, about a microsecond. Too small if the thread was
+/// Measured over `ADDITIONS` additions, about a microsecond. Too small if the thread was
 /// interrupted meanwhile; never too large.
 #[must_use]
 pub fn additions_per_cycle() -> f64 {

@@ -15,7 +15,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises this process's limit (`ulimit -n`) as far as it may itself, the soft limit up to the hard
-/// one, and to [`LIMIT_MAX`] at most. Returns the limit in force. For programs that own their
+/// one, and to `LIMIT_MAX` at most. Returns the limit in force. For programs that own their
 /// process: the limit is inherited, and programs that use `select` cannot have descriptors above
 /// 1023.
 pub fn raise_limit() -> usize {

@@ -80,7 +80,7 @@ impl SharedMap {
 
     /// The same, without its pages in this process. They exist, zeroed, for the first process that
     /// gets the memory, but every first access here costs a page fault until
-    /// [`Self::make_present`], which may come later. Takes half the time of [`Self::create`] or
+    /// `Self::make_present`, which may come later. Takes half the time of [`Self::create`] or
     /// less.
     ///
     /// # Errors

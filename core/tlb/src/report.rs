@@ -25,7 +25,7 @@ pub struct Report {
     pub core: usize,
     /// Every level found, by path and pages.
     pub levels: Vec<Level>,
-    /// Steps that are too unclear to be called levels: less sure than [`SURE_MIN`].
+    /// Steps that are too unclear to be called levels: less sure than `SURE_MIN`.
     pub unclear: Vec<Level>,
     /// The levels for loads from 4 KiB pages as the processor describes them; empty where it does
     /// not.

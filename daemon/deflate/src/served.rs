@@ -66,7 +66,7 @@ impl Served for Deflate {
     }
 }
 
-/// Inflates input 0, a whole stream, to output 0; neither is longer than [`INFLATE_BYTES_MAX`].
+/// Inflates input 0, a whole stream, to output 0; neither is longer than `INFLATE_BYTES_MAX`.
 /// Word 0 of the request is the stream's kind, by the number of its checksum ([`CheckKind::ALL`]:
 /// raw, zlib, gzip). Words of the reply: bytes put, their checksum.
 #[derive(Debug)]

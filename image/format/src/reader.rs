@@ -123,7 +123,7 @@ impl FrameReader {
         result.map(|()| &*self.raw)
     }
 
-    /// As [`Self::read_stored`], with the contents in `out`, whose memory is reused.
+    /// As `Self::read_stored`, with the contents in `out`, whose memory is reused.
     ///
     /// # Errors
     /// As [`Self::read`].

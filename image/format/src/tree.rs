@@ -27,7 +27,7 @@ pub type Hash = [u8; 32];
 pub struct Signature {
     /// The public key.
     pub key: [u8; 32],
-    /// The signature of [`signed_message`].
+    /// The signature of `signed_message`.
     pub signature: [u8; 64],
 }
 

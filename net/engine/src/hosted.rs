@@ -38,7 +38,7 @@ use std::time::Duration;
 /// another.
 ///
 /// # Errors
-/// [`SetupError`] with the remedy, as of [`Setup::bring_up`].
+/// [`SetupError`] with the remedy, as of `Setup::bring_up`.
 pub fn host(setup: &Setup, options: &ClientOptions) -> Result<Client, SetupError> {
     let mut setup = setup.clone();
     if setup.engine.grace_ms.is_none() && !setup.engine.always_poll {

@@ -285,7 +285,7 @@ impl Setup {
     }
 
     /// Opens the NIC with a queue for each engine, creates their stacks, and opens their sockets:
-    /// the first engine's is configured, the others' are [`sibling_socket`]'s. Pins this thread to
+    /// the first engine's is configured, the others' are `sibling_socket`'s. Pins this thread to
     /// each given core in turn, so that an engine's memory is near it; [`Engines::run`] pins again.
     ///
     /// # Errors

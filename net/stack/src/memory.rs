@@ -1,7 +1,7 @@
 //! The memory of a stack, which its caller provides.
 //!
 //! Why here: the stack makes no system calls. The caller decides on huge pages, locked pages and
-//! their sizes; [`Heap`] is the simple choice.
+//! their sizes; `Heap` is the simple choice.
 //!
 //! ```
 //! use sidecore_bare::Memory;

@@ -5,8 +5,8 @@
 //! - [`layout`]: the layouts of a client's segment and of the activity page, and the limits.
 //! - [`activity`]: the daemon's published state for all clients, read-only for them.
 //! - [`session`]: a client's segment as the daemon sees it: hostile memory.
-//! - [`load`]: the requests of one user that engines serve at this moment.
-//! - [`segment`]: the same segment as its client sees it: an arena of buffers.
+//! - `load`: the requests of one user that engines serve at this moment.
+//! - `segment`: the same segment as its client sees it: an arena of buffers.
 //! - [`introduction`]: the messages over the socket.
 //!
 //! The protocol in prose, with the byte maps, is in docs/daemon.md. Must stay true: the daemon

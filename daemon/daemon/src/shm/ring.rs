@@ -27,7 +27,7 @@
 //! the same word carries the cancellation.
 //!
 //! **Sleep.** Engines sleep at the words of their pairs ([`super::slot`]), which the client looks
-//! at after a submission ([`wake_one`]). The client sleeps at `waiter`, or in `poll(2)` at a
+//! at after a submission (`wake_one`). The client sleeps at `waiter`, or in `poll(2)` at a
 //! descriptor, and then says so in `descriptor`; an engine looks at both after a completion, with
 //! one fence for both.
 //!
@@ -212,7 +212,7 @@ pub struct JobPacket {
     pub inputs: u8,
     /// Number of ranges that are outputs.
     pub outputs: u8,
-    /// Offset in the arena and length, in bytes. Of more than [`SLOT_RANGES_MAX`] ranges, the
+    /// Offset in the arena and length, in bytes. Of more than `SLOT_RANGES_MAX` ranges, the
     /// first says where in the arena all of them are listed.
     pub ranges: [(u64, u64); SLOT_RANGES_MAX],
 }

@@ -51,9 +51,9 @@ pub(crate) struct ServedCounters {
 /// The names of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// As [`Session::client`].
+    /// As `Session::client`.
     pub client: u32,
-    /// As [`Session::serial`].
+    /// As `Session::serial`.
     pub serial: u64,
     /// Who attached.
     pub peer: Peer,

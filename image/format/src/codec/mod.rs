@@ -178,7 +178,7 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
 /// Goal of an image, if a codec leaves a choice at the same level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tune {
-    /// The smallest frames: zstd then also uses a higher level ([`default_level_for`]).
+    /// The smallest frames: zstd then also uses a higher level (`default_level_for`).
     #[default]
     Size,
     /// Frames that decompress fast: zstd then uses no short matches, which decompresses about a
@@ -204,7 +204,7 @@ pub fn make_tuned_deflater(
     Ok(Box::new(deflater.without_short_matches()?))
 }
 
-/// Makes the compressor of a codec at a level, [`levels`]; `None` means [`default_level`].
+/// Makes the compressor of a codec at a level, [`levels`]; `None` means `default_level`.
 ///
 /// # Errors
 /// [`CodecError::Deflate`] when the level is not one of the codec's, or memory is short.

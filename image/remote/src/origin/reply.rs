@@ -4,7 +4,7 @@
 //! Why here: pure, so that a fuzzer can play the server.
 //! Must stay true: no part of a reply is used before it passed these checks, and no allocation
 //! depends on a length that it claims: a body takes at most twice the memory of the bytes received,
-//! or [`BODY_STEP_BYTES`].
+//! or `BODY_STEP_BYTES`.
 //! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
 
 use super::{Ask, Identity};

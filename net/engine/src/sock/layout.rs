@@ -78,7 +78,7 @@ pub enum Request {
     Connect = 2,
     /// `address`. Answered by [`Event::Opened`].
     BindUdp = 3,
-    /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be [`MORE`]. Answered by
+    /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be `MORE`. Answered by
     /// [`Event::Sent`], for each chunk.
     Send = 4,
     /// Returns the receive chunk `give`. Every request may do so.
@@ -125,9 +125,9 @@ pub enum Event {
     /// A session is open.
     Connected = 2,
     /// `argument`: the listener; `socket`: its new session; `address`: the peer's; the words of
-    /// tag, bytes, chunk and give: the local one, in that order ([`Entry::local_ip`]).
+    /// tag, bytes, chunk and give: the local one, in that order (`Entry::local_ip`).
     Accepted = 3,
-    /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be [`MORE`].
+    /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be `MORE`.
     Received = 4,
     /// `chunk` is returned to the process; an error in `argument` if it was not sent.
     Sent = 5,

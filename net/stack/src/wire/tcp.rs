@@ -97,7 +97,7 @@ pub struct Segment<'p> {
     pub sequence: u32,
     pub acknowledgment: u32,
     pub flags: u8,
-    /// See [`AE`].
+    /// See `AE`.
     pub ae: bool,
     /// As in the header, not scaled.
     pub window: u16,

@@ -36,7 +36,7 @@ pub struct Shape {
     /// States: a multiple of four up to [`STATES_MAX`]; 4 (DNA) and 20 (protein) have loops of
     /// their own. Alphabets of other sizes are padded with states that never occur.
     pub states: usize,
-    /// Rate categories, 1 to [`RATES_MAX`].
+    /// Rate categories, 1 to `RATES_MAX`.
     pub rates: usize,
 }
 

@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// Moves the model to a point with as many coordinates as [`Model::coordinates`] has. A point
+    /// Moves the model to a point with as many coordinates as `Model::coordinates` has. A point
     /// is valid only for the model that returned it and for its copies, before they move.
     ///
     /// # Panics

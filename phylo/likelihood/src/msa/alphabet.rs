@@ -99,7 +99,7 @@ impl Alphabet {
         }
     }
 
-    /// The code of a character; `None` if it is not valid. For codons see [`Alphabet::code_of`].
+    /// The code of a character; `None` if it is not valid. For codons see `Alphabet::code_of`.
     #[must_use]
     pub fn code(self, character: u8) -> Option<u8> {
         let code = match self {

@@ -152,7 +152,7 @@ impl Alignment {
     /// Clustal or Stockholm: whichever it is.
     ///
     /// # Errors
-    /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than [`TAXA_MIN`]
+    /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than `TAXA_MIN`
     /// taxa.
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);

@@ -63,7 +63,7 @@ fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
 }
 
 /// A tree by stepwise addition in random order, improved by moves of subtrees up to
-/// [`MOVE_RADIUS`]; all lengths are its [`mean_length`]. With a constraint, one that obeys it.
+/// `MOVE_RADIUS`; all lengths are its [`mean_length`]. With a constraint, one that obeys it.
 ///
 /// # Panics
 /// When there is no partition, or there are fewer than 3 taxa.

@@ -3,7 +3,7 @@
 //! Must stay true: no document has an effect before its digest was verified; a layer's digest is
 //! checked to be 64 hexadecimal digits before it becomes part of a URL; a token is checked to be
 //! one word of ASCII before it becomes part of a header. Documents take memory in proportion to
-//! their bytes, which are bounded by [`MANIFEST_BYTES_MAX`] and [`TOKEN_BYTES_MAX`]. Pure.
+//! their bytes, which are bounded by `MANIFEST_BYTES_MAX` and `TOKEN_BYTES_MAX`. Pure.
 //! Source: OCI Image Format Specification 1.1, "Image Manifest" and "Image Index".
 
 use super::super::Fault;

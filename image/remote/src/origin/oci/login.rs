@@ -3,7 +3,7 @@
 //!
 //! Why here: a registry names its token service in its challenge, which may contain any address.
 //! Must stay true: no login is sent unencrypted except to this machine. A token service gets the
-//! login of a registry only if both have one owner ([`same_owner`]); otherwise it gets only a login
+//! login of a registry only if both have one owner (`same_owner`); otherwise it gets only a login
 //! that was made for the service itself.
 //! Source: Distribution project, "Token Authentication Specification"; publicsuffix.org.
 
