@@ -157,7 +157,7 @@ pub struct Foreign {
 impl Foreign {
     /// True if the load is large enough to have changed the measurement.
     #[must_use]
-    pub(crate) fn is_noise(&self) -> bool {
+    pub fn is_noise(&self) -> bool {
         self.processes > PROCESSES_MAX || self.steal > STEAL_MAX
     }
 

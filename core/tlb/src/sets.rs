@@ -42,7 +42,7 @@ pub enum Indexing {
 /// the more entries do others put between two visits of a page. `None` where the knees are too few,
 /// or show neither.
 #[must_use]
-pub(crate) fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
+pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
     if knees.len() < KNEES_MIN || widest.0 < STRIDE_MIN {
         return None;

@@ -22,7 +22,7 @@ pub const HEADER_BYTES: usize = 14;
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
 /// EtherType of ARP.
-pub(crate) const ARP: u16 = 0x0806;
+pub const ARP: u16 = 0x0806;
 /// EtherType of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
 

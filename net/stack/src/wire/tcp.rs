@@ -222,7 +222,7 @@ fn parse_options(mut bytes: &[u8]) -> Options {
 /// Writes options, padded to whole words, and returns their length. SACK blocks that do not fit are
 /// omitted.
 #[inline]
-pub(crate) fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
+pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         out[at..at + bytes.len()].copy_from_slice(bytes);
