@@ -8,7 +8,6 @@
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
 //! - `store`: the local store and its buffers.
 //! - [`page_advice`]: the best way to make such memory on this machine.
-//! - [`Waiter`]: waiting that spins, yields, then blocks (`sidecore-sync`'s).
 //!
 //! Must stay true: no unsafe code. Source: the Cell Broadband Engine Architecture, and the papers
 //! that used it; its mailboxes, signals and reservations are `sidecore-spe`'s.
@@ -27,7 +26,6 @@ pub use error::{DmaError, KernelError, StoreError};
 pub use kernel::{Ctx, Kernel};
 pub use memory::{Area, In, Out, Source, Target};
 pub use mfc::{DmaMode, Get, Mfc, Put, Tag, TagMask, View, Window};
-pub use sidecore_sync::{EventCount, WaitOptions, Waiter};
 pub use store::{Arena, Buf};
 
 /// Types that the hardware's memory can hold: values that are the same thing as their bytes.

@@ -172,7 +172,7 @@ mod loom_tests {
             crate::task::on_model_host(1, || {
                 let is_answered = || (slot.replies() == 1).then_some(());
                 slot.replied()
-                    .wait(sidecore_engine::WaitOptions::BLOCK, is_answered);
+                    .wait(sidecore_sync::WaitOptions::BLOCK, is_answered);
             });
             slot.send(Command::Exit);
             assert!(engine.join().is_ok());

@@ -14,7 +14,7 @@
 use crate::sync::{AtomicU64, Ordering};
 use crate::task::WaitPoint;
 use crossbeam_queue::ArrayQueue;
-use sidecore_engine::WaitOptions;
+use sidecore_sync::WaitOptions;
 use std::cell::UnsafeCell;
 use std::time::Duration;
 

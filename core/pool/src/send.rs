@@ -19,7 +19,7 @@ use crate::error::OffloadError;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::shared::Claim;
 use crate::task;
-use sidecore_engine::WaitOptions;
+use sidecore_sync::WaitOptions;
 use std::time::Duration;
 
 impl Claim<'_> {

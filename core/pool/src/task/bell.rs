@@ -14,8 +14,8 @@ use super::fiber;
 use crate::bits::{AtomicBits, WORD_BITS, bits_of};
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use sidecore_engine::{WaitOptions, Waiter};
 use sidecore_sync::{Changed, EventCount, Private, SleepWord};
+use sidecore_sync::{WaitOptions, Waiter};
 use std::time::Duration;
 
 /// The most host threads that a process has at once.

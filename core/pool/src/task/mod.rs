@@ -51,8 +51,8 @@ pub(crate) use scope::tasks;
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
-use sidecore_engine::WaitOptions;
 use sidecore_sched::TaskId;
+use sidecore_sync::WaitOptions;
 use sidecore_sys::clock;
 use std::cell::Cell;
 use std::sync::Arc;
