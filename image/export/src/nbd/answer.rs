@@ -149,11 +149,7 @@ pub fn changed(
     match outcome {
         Ok(()) => done(structured, cookie, sink)?,
         Err(error) => {
-            let number = match error {
-                WriteError::OutOfRange { .. } => errno::EINVAL,
-                WriteError::NoSpace { .. } => errno::ENOSPC,
-                _ => errno::EIO,
-            };
+            let number = error.errno().unsigned_abs();
             refuse(structured, cookie, number, &error.to_string(), sink)?;
         }
     }
@@ -454,11 +450,9 @@ fn error_at(
     )
 }
 
+/// NBD's error numbers are Linux's (protocol, "Error values").
 fn error_number(error: &ReadError) -> u32 {
-    match error {
-        ReadError::OutOfRange { .. } => errno::EINVAL,
-        _ => errno::EIO,
-    }
+    error.errno().unsigned_abs()
 }
 
 fn cut(why: &str) -> &str {

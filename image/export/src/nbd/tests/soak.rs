@@ -7,30 +7,24 @@ use crate::nbd::Options;
 use sidecore_block::codec::Tune;
 use sidecore_block::device::{Device, DeviceConfig, DeviceError};
 use sidecore_block::format::Format;
-use sidecore_block::inner::Kind;
 use sidecore_block::pack::{self, Existing, Source, Target};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_random::Random;
 use std::fs::File;
-use std::path::Path;
+use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Bytes that are noise in half of each frame, and an image of them.
+/// Bytes of which half is noise, and an image of them.
 fn packed(bytes: usize) -> (Vec<u8>, File) {
     let mut random = Random::new(0x5eed);
     let mut raw = vec![0; bytes];
-    for (at, byte) in raw.iter_mut().enumerate() {
-        *byte = if at & 8192 == 0 {
-            random.below(256) as u8
-        } else {
-            (at >> 5) as u8
-        };
+    for piece in raw.chunks_exact_mut(16) {
+        piece[..8].copy_from_slice(&random.bits().to_le_bytes());
     }
     let folder = tempfile::tempdir().unwrap();
-    let (source, image) = (folder.path().join("raw"), folder.path().join("image"));
-    std::fs::write(&source, &raw).unwrap();
+    let image = folder.path().join("image");
     let options = pack::Options {
         format: Format::Zstd,
         frame_bytes: 16 << 10,
@@ -41,8 +35,8 @@ fn packed(bytes: usize) -> (Vec<u8>, File) {
         thin: Default::default(),
         limits: Default::default(),
     };
-    let source = Source::open(&source, Kind::Erofs, Path::new("/tmp")).unwrap();
-    let target = Target::Path(&image, Existing::Replace);
+    let source = Source::from_reader(Box::new(Cursor::new(raw.clone())), "memory");
+    let target = Target::Path(&image, Existing::Keep);
     pack::pack(source, target, &options, &mut |_| ()).unwrap();
     (raw, File::open(&image).unwrap())
 }
