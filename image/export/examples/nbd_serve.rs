@@ -1,7 +1,7 @@
 //! Serves a file's bytes from memory over NBD until standard input ends.
 //!
 //! Why here: it measures the export alone, with a device that costs nothing:
-//! `cargo run --release -p sidecore-block --example nbd_serve -- unix:/tmp/x.sock FILE`.
+//! `cargo run --release -p sidecore-export --example nbd_serve -- unix:/tmp/x.sock FILE`.
 //! Source: own.
 
 #![allow(clippy::print_stdout)] // A program for people.

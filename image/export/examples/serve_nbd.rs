@@ -1,6 +1,6 @@
 //! Serves an image over NBD on a Unix socket until standard input ends.
 //!
-//! `cargo run --release -p sidecore-block --example serve_nbd -- IMAGE SOCKET`, and then
+//! `cargo run --release -p sidecore-export --example serve_nbd -- IMAGE SOCKET`, and then
 //! `nbdinfo "nbd+unix:///?socket=SOCKET"`. Anything that implements `BlockSource` can be served.
 //! Source: own.
 

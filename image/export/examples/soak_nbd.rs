@@ -1,6 +1,6 @@
 //! Small and large readers over NBD on an image larger than its cache; none may wait a second.
 //!
-//! `cargo run --release -p sidecore-block --example soak_nbd -- [SECONDS [SEED]]` packs 32 MiB,
+//! `cargo run --release -p sidecore-export --example soak_nbd -- [SECONDS [SEED]]` packs 32 MiB,
 //! opens them with 16 MiB of memory, and lets four clients read 4 KiB and four read 128 to 256 KiB
 //! at random places. Every byte is compared. Ends with status 1 when a read took a second or
 //! longer.

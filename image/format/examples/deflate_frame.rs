@@ -1,6 +1,6 @@
 //! Compresses standard input as one frame with every codec, and decompresses it again.
 //!
-//! `cargo run --release -p sidecore-block --example deflate_frame < FILE`
+//! `cargo run --release -p sidecore-format --example deflate_frame < FILE`
 //! Source: own.
 
 #![allow(clippy::print_stdout)] // A program for people.

@@ -1,6 +1,6 @@
 //! Lists the frames of an image: offsets, sizes and compression.
 //!
-//! `cargo run -p sidecore-block --example list_frames -- IMAGE`
+//! `cargo run -p sidecore-format --example list_frames -- IMAGE`
 //! Source: own.
 
 #![allow(clippy::print_stdout)] // A program for people.
