@@ -20,7 +20,7 @@ mod siblings;
 
 use crate::Counters;
 use crate::Stack;
-use crate::beside::Beside;
+use crate::event_source::EventSource;
 use crate::nic::{Intake, Nic, NicError, Received, Room};
 use crate::sock::server::{ClientStatus, Server};
 use loopback::Loopback;
@@ -353,7 +353,7 @@ impl<N: Nic> Engine<N> {
     /// As [`Self::turn`].
     pub(crate) fn turn_beside(
         &mut self,
-        other: Option<&dyn Beside>,
+        other: Option<&dyn EventSource>,
         rest: Duration,
     ) -> Result<(), EngineError> {
         let work = self.round(&mut |_| 0)?;
@@ -502,7 +502,7 @@ impl<N: Nic> Engine<N> {
     fn rest(
         &mut self,
         work: usize,
-        other: Option<&dyn Beside>,
+        other: Option<&dyn EventSource>,
         limit: Duration,
     ) -> Result<(), EngineError> {
         // Polling has paid if the work came within the grace.
@@ -552,7 +552,7 @@ impl<N: Nic> Engine<N> {
         if let Some(other) = other {
             other.announce_sleep();
         }
-        let is_quiet = !other.is_some_and(Beside::is_ready);
+        let is_quiet = !other.is_some_and(EventSource::is_ready);
         // Work that was found while arming is the next round's.
         if armed
             && is_quiet
@@ -561,7 +561,7 @@ impl<N: Nic> Engine<N> {
             let mut descriptors = vec![descriptor];
             descriptors.extend(self.server.as_ref().map(Server::bell));
             descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
-            descriptors.extend(other.map(Beside::descriptor));
+            descriptors.extend(other.map(EventSource::descriptor));
             self.status.sleeps += 1;
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }

@@ -30,7 +30,7 @@
 use crate::engine::Engine;
 use crate::nic::Nic;
 use crate::setup::{Setup, SetupError};
-use crate::sock::client::{Beside, Client, ClientOptions, Driver, DriverFailed, OwnEngine};
+use crate::sock::client::{Client, ClientOptions, Driver, DriverFailed, EventSource, OwnEngine};
 use crate::sock::control::{Control, SockError};
 use std::time::Duration;
 
@@ -64,7 +64,11 @@ struct Hosted {
 }
 
 impl Driver for Hosted {
-    fn turn(&mut self, other: Option<&dyn Beside>, rest: Duration) -> Result<(), DriverFailed> {
+    fn turn(
+        &mut self,
+        other: Option<&dyn EventSource>,
+        rest: Duration,
+    ) -> Result<(), DriverFailed> {
         let turned = self.engine.turn_beside(other, rest);
         turned.map_err(|error| DriverFailed(error.to_string()))
     }

@@ -11,8 +11,8 @@
 //!
 //! Must stay true: the polling loop never blocks; after start-up the data path does not allocate.
 
-mod beside;
 pub mod engine;
+mod event_source;
 pub mod hosted;
 pub mod memory;
 pub mod metrics;

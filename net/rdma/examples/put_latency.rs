@@ -128,17 +128,17 @@ impl End {
         Ok(self.device.adapter().bytes(self.own)[LONGEST + bytes - 1] == mark)
     }
 
-    /// Waits for the other end's put; `beside` drives that end if no other thread does.
+    /// Waits for the other end's put; `drive` drives that end if no other thread does.
     fn await_put(
         &mut self,
         bytes: usize,
         mark: u8,
-        mut beside: impl FnMut() -> Result<(), Failure>,
+        mut drive: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut looks = 0_u32;
         while !self.came(bytes, mark)? {
-            beside()?;
+            drive()?;
             looks += 1;
             if looks.is_multiple_of(1 << 12) {
                 std::thread::yield_now();

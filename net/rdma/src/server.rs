@@ -51,24 +51,24 @@ pub struct Exchange {
     pub settle: Duration,
 }
 
-/// Serves clients of a kernel socket, each on its own thread, until `told` returns false; it is
+/// Serves clients of a kernel socket, each on its own thread, until `report` returns false; it is
 /// called for each client that has ended. Blocks.
 ///
 /// # Errors
 /// The listener's.
 ///
 /// # Panics
-/// If `told` panics, once the clients being served have ended.
+/// If `report` panics, once the clients being served have ended.
 pub fn serve_kernel(
     listener: &TcpListener,
     exchange: &Exchange,
-    told: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool + Sync,
+    report: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool + Sync,
 ) -> Result<(), RdmaError> {
     // accept must not block if the client is gone before it is called.
     listener.set_nonblocking(true)?;
     let over = &eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
     let desk = &Desk::new(limits(exchange));
-    let told = &told;
+    let report = &report;
     thread::scope(|scope| {
         // Dropped in a panic, too: silent clients must not delay the end.
         let _closing = Closing(desk);
@@ -88,7 +88,7 @@ pub fn serve_kernel(
                 let last = EndsServing(over);
                 let outcome = serve_one(stream, exchange, desk, id);
                 desk.leave(id);
-                if told(peer, outcome) {
+                if report(peer, outcome) {
                     std::mem::forget(last);
                 }
             };
@@ -138,7 +138,7 @@ fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Serves clients of the stack at `local`, one after the other, those that have sent something
-/// first, until `told` returns false.
+/// first, until `report` returns false.
 ///
 /// # Errors
 /// The engine's.
@@ -146,7 +146,7 @@ pub fn serve_stack(
     client: Client,
     local: SocketAddr,
     exchange: &Exchange,
-    told: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool,
+    report: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool,
 ) -> Result<(), RdmaError> {
     let client = Rc::new(RefCell::new(client));
     let listener = client
@@ -162,7 +162,7 @@ pub fn serve_stack(
             Some((session, peer)) => {
                 let stream = StackStream::new(Rc::clone(&client), session);
                 let served = serve_stream(stream, exchange, || Ok(()));
-                if !told(peer, served) {
+                if !report(peer, served) {
                     return Ok(());
                 }
             }

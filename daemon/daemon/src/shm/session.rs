@@ -55,7 +55,7 @@ pub struct Names {
     pub client: u32,
     /// As `Session::serial`.
     pub serial: u64,
-    /// Who attached.
+    /// The attached process.
     pub peer: Peer,
 }
 

@@ -1,4 +1,4 @@
-//! Small servers beside the programs of others: one binary, so that it is linked once.
+//! Small servers with the programs of others as clients: one binary, so that it is linked once.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bottleneck_kernel;

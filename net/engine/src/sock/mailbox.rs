@@ -18,7 +18,7 @@ pub struct Attachment {
     pub map: Segment,
     /// Chunks to send from, and as many to receive into.
     pub chunks: u32,
-    /// Who attached.
+    /// The attached process.
     pub peer: Peer,
     /// Descriptor that wakes the process, if requested: it waits for other descriptors, too.
     pub wake: Option<OwnedFd>,

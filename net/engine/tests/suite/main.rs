@@ -1,5 +1,5 @@
-//! The engine, its NICs and its sockets, beside the kernel where it may: one binary, so that it is
-//! linked once. `memory` and `other_user` are processes of their own.
+//! The engine, its NICs and its sockets, compared with the kernel: one binary, so that it is linked
+//! once. `memory` and `other_user` are processes of their own.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod across;

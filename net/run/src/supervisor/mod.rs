@@ -37,7 +37,7 @@ use crate::socket::{Socket, State, Waiting};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Beside, Client, ClientError, Opening, Socket as Session};
+use sidecore_net::sock::client::{Client, ClientError, EventSource, Opening, Socket as Session};
 use sidecore_net_rings::BY_ITSELF;
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket;
@@ -281,7 +281,7 @@ impl Supervisor {
         };
         let (epoll, rings) = (&self.epoll, &self.rings);
         let watch = rings::Watch { epoll, rings };
-        match client.poll_beside(&watch, rest) {
+        match client.poll_with(&watch, rest) {
             Ok(taken) => taken.max(usize::from(watch.is_ready())),
             Err(_) => {
                 self.lose_stack();

@@ -12,7 +12,7 @@ use crate::socket::{RingEnd, State, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use sidecore_net::sock::client::Beside;
+use sidecore_net::sock::client::EventSource;
 use sidecore_net_rings::{self as rings, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, Served};
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
@@ -67,7 +67,7 @@ pub(super) struct Watch<'s> {
     pub(super) rings: &'s Rings,
 }
 
-impl Beside for Watch<'_> {
+impl EventSource for Watch<'_> {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

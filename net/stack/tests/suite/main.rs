@@ -1,4 +1,4 @@
-//! The stack beside rules, peers and itself: one binary, so that it is linked once.
+//! The stack against rules, peers and itself: one binary, so that it is linked once.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod accurate_ecn;

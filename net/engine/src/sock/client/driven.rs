@@ -3,7 +3,7 @@
 //! Must stay true: an engine's round and the application's work never overlap; the engine checks
 //! these rings like those of other processes, without a special case.
 
-use super::Beside;
+use super::EventSource;
 use super::waiting::NAP;
 use super::{Client, ClientError, ClientOptions, Engine};
 use crate::sock::control::SockError;
@@ -24,7 +24,8 @@ pub(crate) trait Driver: Send {
     ///
     /// # Errors
     /// [`DriverFailed`] when the engine has ended.
-    fn turn(&mut self, other: Option<&dyn Beside>, rest: Duration) -> Result<(), DriverFailed>;
+    fn turn(&mut self, other: Option<&dyn EventSource>, rest: Duration)
+    -> Result<(), DriverFailed>;
 }
 
 /// The reason why an engine has ended.
@@ -80,14 +81,15 @@ impl Client {
     /// [`Client::poll`], by the engine's rounds.
     pub(super) fn poll_here(
         &mut self,
-        other: Option<&dyn Beside>,
+        other: Option<&dyn EventSource>,
         timeout: Duration,
     ) -> Result<usize, ClientError> {
         self.give_back(0)?;
         let mut begun = None;
         let mut rest = Duration::ZERO;
-        let has_news =
-            |other: &dyn Beside| other.is_ready() || local_socket::is_readable(other.descriptor());
+        let has_news = |other: &dyn EventSource| {
+            other.is_ready() || local_socket::is_readable(other.descriptor())
+        };
         loop {
             // First, so that requests are sent before the client waits.
             self.turn(other, rest)?;
@@ -107,7 +109,7 @@ impl Client {
     /// One round of the engine here.
     pub(super) fn turn(
         &mut self,
-        other: Option<&dyn Beside>,
+        other: Option<&dyn EventSource>,
         rest: Duration,
     ) -> Result<(), ClientError> {
         let Engine::Here(driver) = &mut self.engine else {

@@ -18,7 +18,7 @@ mod memory;
 mod opening;
 mod waiting;
 
-pub use crate::beside::Beside;
+pub use crate::event_source::EventSource;
 pub use attach::{siblings, status, status_of, status_of_all};
 pub(crate) use driven::{Driver, DriverFailed, OwnEngine};
 pub use memory::{Buffer, Received};
@@ -51,9 +51,9 @@ pub struct ClientOptions {
     pub spin: Duration,
     /// Users whose engines are trusted, in addition to its own user and root.
     pub trust: Trust,
-    /// True to wait for other descriptors, too ([`Client::poll_beside`]).
+    /// True to wait for other descriptors, too ([`Client::poll_with`]).
     pub waits_for_others: bool,
-    /// No call except [`Client::poll_beside`] waits for the engine: requests that find no room are
+    /// No call except [`Client::poll_with`] waits for the engine: requests that find no room are
     /// kept until there is some. For applications that open sockets by [`Client::begin_connect`]
     /// and similar calls.
     pub never_waits: bool,

@@ -4,7 +4,7 @@
 //! wakes it. Must stay true: no wake-up is lost (`sidecore-sync` has the protocol); the end of an
 //! engine is noticed within [`NAP`].
 
-use super::{Beside, Client, ClientError, Engine, Socket};
+use super::{Client, ClientError, Engine, EventSource, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
@@ -72,9 +72,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Lost`].
-    pub fn poll_beside(
+    pub fn poll_with(
         &mut self,
-        other: &dyn Beside,
+        other: &dyn EventSource,
         timeout: Duration,
     ) -> Result<usize, ClientError> {
         let Engine::Elsewhere { wake, .. } = &self.engine else {
@@ -334,7 +334,7 @@ impl Client {
     }
 
     /// Sleeps until the engine wakes it, or there is an event of `other`; wake-ups may be spurious.
-    fn sleep_on(&self, other: Option<&dyn Beside>, wake: &OwnedFd, limit: Duration) {
+    fn sleep_on(&self, other: Option<&dyn EventSource>, wake: &OwnedFd, limit: Duration) {
         let memory = self.map.slice();
         let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) else {
             return;
@@ -343,8 +343,8 @@ impl Client {
         if let Some(other) = other {
             other.announce_sleep();
         }
-        if self.events.is_empty(memory) && !other.is_some_and(Beside::is_ready) {
-            let others = other.map(Beside::descriptor).into_iter();
+        if self.events.is_empty(memory) && !other.is_some_and(EventSource::is_ready) {
+            let others = other.map(EventSource::descriptor).into_iter();
             let descriptors: Vec<_> = others.chain([wake.as_fd()]).collect();
             // It fails only without memory: then the sleep was short.
             local_socket::poll(&descriptors, &mut Vec::new(), limit).ok();

@@ -5,8 +5,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// An external event source, for [`crate::sock::client::Client::poll_beside`].
-pub trait Beside {
+/// An external event source, for [`crate::sock::client::Client::poll_with`].
+pub trait EventSource {
     /// Readable when there is an event: an epoll instance, for example.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -24,13 +24,13 @@ pub trait Beside {
     fn cancel_sleep(&self) {}
 }
 
-impl Beside for BorrowedFd<'_> {
+impl EventSource for BorrowedFd<'_> {
     fn descriptor(&self) -> BorrowedFd<'_> {
         *self
     }
 }
 
-impl Beside for OwnedFd {
+impl EventSource for OwnedFd {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
