@@ -6,7 +6,7 @@
 
 use crate::size;
 use anyhow::{Context, Result};
-use sidecore_block::format::beside::lacks_index;
+use sidecore_block::format::sidecar::lacks_index;
 use sidecore_block::format::{FormatError, Index};
 use sidecore_block::image::Image;
 use sidecore_block::secret::Secrets;
@@ -147,7 +147,7 @@ impl FarArgs {
                 let image = Image::Far(opened);
                 let index = match image.index(raw) {
                     Err(error) if lacks_index(&error) && self.sidx.is_none() => {
-                        index_beside(&location, &image, memory_bytes).unwrap_or(Err(error))
+                        sidecar_index(&location, &image, memory_bytes).unwrap_or(Err(error))
                     }
                     other => other,
                 };
@@ -158,7 +158,7 @@ impl FarArgs {
                 let index = match (raw, &self.sidx) {
                     (true, _) => Index::open_raw(&file),
                     (false, Some(_)) => Index::open(&file),
-                    (false, None) => Index::open_beside(&file, path),
+                    (false, None) => Index::open_sidecar(&file, path),
                 };
                 (Image::from(file), index)
             }
@@ -167,7 +167,7 @@ impl FarArgs {
             (Err(error), Some(sidx)) if lacks_index(&error) => {
                 let file = File::open(sidx);
                 let file = file.with_context(|| format!("cannot open {}", sidx.display()))?;
-                Index::read_beside(&image, &file, image.file().is_some())
+                Index::read_sidecar(&image, &file, image.file().is_some())
             }
             (Ok(_), Some(sidx)) => anyhow::bail!(
                 "{} has an index of its own; leave out --sidx {}",
@@ -207,19 +207,19 @@ pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
 /// Reads the sidecar index (`.sidx`) of a remote zstd file; `None` where there is none. It must
 /// come from the same server: an index is trusted as much as its file, since a writer of one can
 /// write the other.
-fn index_beside(
+fn sidecar_index(
     location: &Location,
     image: &Image,
     memory_bytes: u64,
 ) -> Option<Result<Index, FormatError>> {
-    let beside = location.beside()?;
+    let sidecar = location.sidecar()?;
     let options = Options {
         memory_bytes,
         may_leave: false,
         ..Options::default()
     };
-    match RemoteImage::open(&beside, options) {
-        Ok(found) => Some(Index::read_beside(image, &*found, false)),
+    match RemoteImage::open(&sidecar, options) {
+        Ok(found) => Some(Index::read_sidecar(image, &*found, false)),
         Err(error) => {
             tracing::info!("no index beside it: {error}");
             None

@@ -8,9 +8,9 @@
 //! undamaged image. Its memory is bounded.
 //! Called from: one thread at a time.
 
-use super::beside;
 use super::read_at::Bytes;
 use super::seekable::{self, Table};
+use super::sidecar;
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
 use super::{Format, FormatError, Frame, Index, ReadAt, thin};
@@ -43,7 +43,7 @@ impl<'a> Audit<'a> {
         };
         // An encrypted image has one table, which its key has authenticated. A file with a sidecar
         // index also has one, which was checked as a whole.
-        if index.lock().is_some() || index.variant() == beside::NAME {
+        if index.lock().is_some() || index.variant() == sidecar::NAME {
             return Ok(audit);
         }
         let by_index = index.has_stored_checks();

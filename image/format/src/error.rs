@@ -71,7 +71,7 @@ pub enum FormatError {
         "the index beside it (.sidx) is not to be used: {reason}; `sidecore block index FILE` \
          makes it anew"
     )]
-    Beside {
+    Sidecar {
         /// The reason.
         reason: &'static str,
     },

@@ -14,7 +14,6 @@
 //! none exceeds [`FRAME_BYTES_MAX`]. The byte maps are in `docs/formats/`.
 
 pub mod audit;
-pub mod beside;
 mod cloop;
 pub mod codec;
 mod error;
@@ -30,6 +29,7 @@ mod read_at;
 mod reader;
 pub mod secret;
 mod seekable;
+pub mod sidecar;
 mod sidx;
 mod skippable;
 pub mod source;

@@ -216,7 +216,7 @@ pub(super) fn read(
         code_bytes: 0,
         first: 0,
         file_bytes: bytes.size,
-        is_beside: false,
+        is_sidecar: false,
     };
     find(bytes, end, &expected, variant)
 }
@@ -225,7 +225,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn read_beside(
+pub(super) fn read_sidecar(
     bytes: &Bytes<'_>,
     file_bytes: u64,
     variant: &'static str,
@@ -236,7 +236,7 @@ pub(super) fn read_beside(
         code_bytes: 0,
         first: 0,
         file_bytes,
-        is_beside: true,
+        is_sidecar: true,
     };
     find(bytes, bytes.size, &expected, variant)
 }
@@ -257,7 +257,7 @@ pub(super) fn read_locked(
         code_bytes: CODE_BYTES as u64,
         first,
         file_bytes: bytes.size,
-        is_beside: false,
+        is_sidecar: false,
     };
     let found = find(bytes, bytes.size, &expected, variant)?;
     let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES as u64);
@@ -277,7 +277,7 @@ struct Expected {
     /// Size of the file that holds the frames.
     file_bytes: u64,
     /// True if the index is in another file than the frames.
-    is_beside: bool,
+    is_sidecar: bool,
 }
 
 fn find(
@@ -338,7 +338,7 @@ fn find(
         value,
         limit,
     };
-    let is_thin = head[16] == VERSION_THIN && !expected.is_beside;
+    let is_thin = head[16] == VERSION_THIN && !expected.is_sidecar;
     if head[16] != expected.version && !uneven && !is_thin {
         let limit = "this program reads 1, 3 and 4, and 2 and 4 of encrypted images; update it";
         return Err(field(
@@ -386,7 +386,7 @@ fn find(
             offset = check_thin_head(bytes, codec, variant)?;
         }
     }
-    let limit = if expected.is_beside {
+    let limit = if expected.is_sidecar {
         expected.file_bytes
     } else {
         start
@@ -450,7 +450,7 @@ fn find(
         let limit = "which is not the sum of its frames";
         return Err(field("the size of the contents", raw_bytes, limit));
     }
-    if !expected.is_beside {
+    if !expected.is_sidecar {
         index.set_tree(tree::read(bytes, start, variant)?);
     }
     Ok(Found::Index(Box::new(index)))

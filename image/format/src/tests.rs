@@ -1,7 +1,6 @@
 //! One conformance suite over all formats, every variant included; then tests of single formats.
 
 mod audit;
-mod beside;
 #[allow(
     dead_code,
     unreachable_pub,
@@ -9,11 +8,12 @@ mod beside;
 )]
 mod fixtures;
 mod limits;
+mod sidecar;
 mod thin;
 mod tree;
 
-use super::beside::Walked;
 use super::lock::{Cipher, ImageKey, Locker, Slot};
+use super::sidecar::Walked;
 use super::write::{Packed, is_zero};
 use super::*;
 use crate::codec::{CodecId, make_deflater};

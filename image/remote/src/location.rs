@@ -101,7 +101,7 @@ impl Location {
     /// Location of the sidecar index: the object's name with `.sidx` appended. `None` in a
     /// registry, where blobs have no names next to each other.
     #[must_use]
-    pub fn beside(&self) -> Option<Self> {
+    pub fn sidecar(&self) -> Option<Self> {
         match self {
             Self::Http(url) => {
                 let path_end = without_query(url).len();
@@ -184,17 +184,17 @@ mod tests {
         ] {
             assert_eq!(parse(text).expect(text).to_string(), shown);
         }
-        for (text, beside) in [
+        for (text, sidecar) in [
             (
                 "https://host/a.zst?sig=x#y",
                 "https://host/a.zst.sidx?sig=x#y",
             ),
             ("s3://bucket/a key", "s3://bucket/a key.sidx"),
         ] {
-            let found = parse(text).expect(text).beside();
-            assert_eq!(found, Some(parse(beside).expect(beside)));
+            let found = parse(text).expect(text).sidecar();
+            assert_eq!(found, Some(parse(sidecar).expect(sidecar)));
         }
-        assert_eq!(parse("oci://reg/a").expect("a tag").beside(), None);
+        assert_eq!(parse("oci://reg/a").expect("a tag").sidecar(), None);
         let digest = format!("oci://reg/a@sha256:{}", "0".repeat(64));
         assert_eq!(parse(&digest).expect("a digest").to_string(), digest);
         for text in [

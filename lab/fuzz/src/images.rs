@@ -12,24 +12,24 @@ mod fixtures;
 mod mutate;
 
 use sidecore_block::codec::{CodecId, make_deflater};
-use sidecore_block::format::beside::{Scan, Walked};
 use sidecore_block::format::lock::{Cipher, ImageKey, Locker, Slot};
+use sidecore_block::format::sidecar::{Scan, Walked};
 use sidecore_block::format::write::{Layout, Packed, is_zero};
 use sidecore_block::format::{Format, FrameCheck, FrameReader, Index};
 
-pub use fixtures::{Seed, beside_seed, seeds};
+pub use fixtures::{Seed, seeds, sidecar_seed};
 pub use mutate::{Mutant, Mutator};
 
 /// Opens any bytes as an image and reads some of its frames; then as a zstd file with a sidecar
 /// index.
 pub fn fuzz_image(data: &[u8]) {
     Reader::default().walk(data, &mut |_, _, _| {});
-    fuzz_beside(data);
+    fuzz_sidecar(data);
 }
 
 /// A file and, from the index's tag on, its sidecar index.
-fn fuzz_beside(data: &[u8]) {
-    let tag = data.windows(8).rposition(|bytes| bytes == BESIDE_TAG);
+fn fuzz_sidecar(data: &[u8]) {
+    let tag = data.windows(8).rposition(|bytes| bytes == SIDECAR_TAG);
     let end = tag.and_then(|at| at.checked_sub(8)).unwrap_or(data.len());
     let (file, index) = data.split_at(end);
     if let Ok(mut scan) = Scan::new(&file) {
@@ -40,7 +40,7 @@ fn fuzz_beside(data: &[u8]) {
             at += stored.len();
         }
     }
-    if let Ok(index) = Index::read_beside(&file, &index, true) {
+    if let Ok(index) = Index::read_sidecar(&file, &index, true) {
         Reader::default().read_some(&index, file, &mut |_, _, _| {});
     }
 }
@@ -174,5 +174,5 @@ impl Seed {
 const FRAMES_MAX: u64 = 8;
 /// Maximum contents that are read per image.
 const RAW_BYTES_MAX: u32 = 32 << 20;
-/// The first bytes of an index that stands beside its file (`docs/formats/seekable-zstd.md`).
-const BESIDE_TAG: [u8; 8] = *b"sidefile";
+/// The first bytes of an index in a sidecar file (`docs/formats/seekable-zstd.md`).
+const SIDECAR_TAG: [u8; 8] = *b"sidefile";

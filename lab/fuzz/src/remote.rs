@@ -179,8 +179,8 @@ fn a_location(body: &[u8]) {
         Some(Ok(location)) => {
             let shown = location.to_string();
             assert!(!matches!(location, Location::Http(_)) || !shown.contains(['?', '#']));
-            if let Some(beside) = location.beside() {
-                assert!(Location::parse(&beside.to_string()).is_some_and(|it| it.is_ok()));
+            if let Some(sidecar) = location.sidecar() {
+                assert!(Location::parse(&sidecar.to_string()).is_some_and(|it| it.is_ok()));
             }
         }
         Some(Err(error)) => assert!(!error.to_string().is_empty()),

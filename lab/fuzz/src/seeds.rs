@@ -22,7 +22,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "erofs" => crate::erofs::seeds(),
         "images" => {
             let images = images::seeds().into_iter().map(|seed| seed.image);
-            images.chain([images::beside_seed()]).collect()
+            images.chain([images::sidecar_seed()]).collect()
         }
         "lzo1x" => streams(),
         "machine" => files("docs/machines", "toml")?,

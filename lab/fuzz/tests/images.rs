@@ -1,7 +1,7 @@
 //! Images of every format, cut, with flipped bits and with all other damage.
 
 use sidecore_block::format::Format;
-use sidecore_fuzz::images::{Mutator, Reader, beside_seed, fuzz_image, seeds};
+use sidecore_fuzz::images::{Mutator, Reader, fuzz_image, seeds, sidecar_seed};
 use sidecore_random::SplitMix;
 
 #[test]
@@ -74,7 +74,7 @@ fn mutants_never_give_wrong_bytes() {
 
 #[test]
 fn files_and_indexes_that_were_damaged_do_no_harm() {
-    let seed = beside_seed();
+    let seed = sidecar_seed();
     let mut noise = SplitMix::new(3);
     for at in 0..seed.len() {
         for _ in 0..4 {

@@ -7,13 +7,13 @@
 //! order; a target appears under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
-mod beside;
 mod commit;
 mod compressed;
 mod cut;
 mod error;
 mod flat;
 mod limits;
+mod sidecar;
 pub(crate) mod source;
 mod unpack;
 mod verify;
@@ -35,11 +35,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::format::output::Existing;
-pub use beside::{Indexed, index_file};
 pub use commit::{Committed, commit};
 pub use error::PackError;
 pub use flat::{Exported, FlatFormat, diff, export};
 pub use limits::{Deadline, Limits, Work};
+pub use sidecar::{Indexed, index_file};
 pub use source::Source;
 use source::{Filled, Holes};
 pub use unpack::{Unpacked, unpack, unpack_image};

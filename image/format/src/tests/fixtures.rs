@@ -202,7 +202,7 @@ fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
 
 /// A zstd file as made by pzstd, followed by its sidecar index.
 #[must_use]
-pub fn beside_seed() -> Vec<u8> {
+pub fn sidecar_seed() -> Vec<u8> {
     let raw = contents(9000);
     let (mut file, mut walked) = (Vec::new(), Walked::default());
     for part in raw.chunks(3500) {

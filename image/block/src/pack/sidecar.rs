@@ -5,7 +5,7 @@
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
 use super::{Existing, PackError, Sink, Target, Work, workers};
-use crate::format::beside::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
+use crate::format::sidecar::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
 use sidecore_zstd::{Decoder, Error};

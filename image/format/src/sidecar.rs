@@ -7,7 +7,7 @@
 //! the headers of all its frames are compared when it is opened, and a frame's compressed bytes
 //! when it is read, before any of it is delivered. Some frames do not state their sizes, so only
 //! decompressing them reveals a false size. The author of the index could forge such sizes; so an
-//! index is accepted only from users that may write the file itself ([`Index::open_beside`]).
+//! index is accepted only from users that may write the file itself ([`Index::open_sidecar`]).
 //! Source: RFC 8878, section 3.1.1.
 //! Map: `docs/formats/seekable-zstd.md`.
 
@@ -44,34 +44,34 @@ impl Index {
     /// file ([`name_of`]) is used.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`FormatError::Beside`] if the sidecar index does not belong to this
+    /// As [`Self::open`]; [`FormatError::Sidecar`] if the sidecar index does not belong to this
     /// file. Blocks on both files.
-    pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
+    pub fn open_sidecar(file: &File, path: &Path) -> Result<Self, FormatError> {
         match Self::open(file) {
             Err(error) if lacks_index(&error) => match File::open(name_of(path)) {
-                Ok(beside) => open(file, &beside),
+                Ok(sidecar) => open(file, &sidecar),
                 Err(_) => Err(error),
             },
             other => other,
         }
     }
 
-    /// Reads the index in `beside`. Its author must be a user that may write `file`, or one that
+    /// Reads the index in `sidecar`. Its author must be a user that may write `file`, or one that
     /// the reader trusts. With `is_near`, the headers of all frames are compared with it. For a
     /// remote file each header would take a round trip; a wrong file is then detected when its
     /// frames are read.
     ///
     /// # Errors
-    /// [`FormatError::Beside`] if it is damaged, too large or of another file. Blocks on both.
-    pub fn read_beside(
+    /// [`FormatError::Sidecar`] if it is damaged, too large or of another file. Blocks on both.
+    pub fn read_sidecar(
         file: &dyn ReadAt,
-        beside: &dyn ReadAt,
+        sidecar: &dyn ReadAt,
         is_near: bool,
     ) -> Result<Self, FormatError> {
-        let (file, beside) = (Bytes::new(file)?, Bytes::new(beside)?);
+        let (file, sidecar) = (Bytes::new(file)?, Bytes::new(sidecar)?);
         match is_near {
-            true => read(&file, &beside),
-            false => read_far(&file, &beside),
+            true => read(&file, &sidecar),
+            false => read_far(&file, &sidecar),
         }
     }
 }
@@ -82,8 +82,8 @@ pub fn lacks_index(error: &FormatError) -> bool {
     matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
 }
 
-/// Reads the index in `beside`, which belongs to `file`.
-fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
+/// Reads the index in `sidecar`, which belongs to `file`.
+fn open(file: &File, sidecar: &File) -> Result<Index, FormatError> {
     let metadata = |file: &File| {
         file.metadata().map_err(|source| FormatError::Io {
             doing: "read",
@@ -91,21 +91,21 @@ fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
             source,
         })
     };
-    let (of, found) = (metadata(file)?, metadata(beside)?);
+    let (of, found) = (metadata(file)?, metadata(sidecar)?);
     let mine = rustix::process::geteuid().as_raw();
     let owner = found.uid();
     if ![of.uid(), mine, 0].contains(&owner) || found.mode() & OTHERS_WRITE != 0 {
         return other("it belongs to another user than the file, or others may write to it");
     }
-    read(&Bytes::new(file)?, &Bytes::new(beside)?)
+    read(&Bytes::new(file)?, &Bytes::new(sidecar)?)
 }
 
-/// Reads the index in `beside`, which belongs to `file`.
+/// Reads the index in `sidecar`, which belongs to `file`.
 ///
 /// # Errors
-/// [`FormatError::Beside`] if it is damaged or of another file.
-pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
-    let (index, heads_check) = read_tables(file.size, beside)?;
+/// [`FormatError::Sidecar`] if it is damaged or of another file.
+pub(super) fn read(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, FormatError> {
+    let (index, heads_check) = read_tables(file.size, sidecar)?;
     let mut heads = Xxh3Default::new();
     let mut end = 0;
     for number in 0..index.frames() {
@@ -129,12 +129,12 @@ pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, Format
     Ok(index)
 }
 
-/// Reads the index in `beside`, which belongs to a `file` whose parts each take a round trip.
-fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
-    if beside.size > FAR_BYTES_MAX {
+/// Reads the index in `sidecar`, which belongs to a `file` whose parts each take a round trip.
+fn read_far(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, FormatError> {
+    if sidecar.size > FAR_BYTES_MAX {
         return other("it is larger than 256 MiB");
     }
-    let (index, _) = read_tables(file.size, beside)?;
+    let (index, _) = read_tables(file.size, sidecar)?;
     let last = index.frame(index.frames() - 1);
     let end = last.offset + u64::from(last.stored_bytes);
     // Data that writers put at the end are small, and are read in one piece.
@@ -149,9 +149,9 @@ fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> 
     }
 }
 
-/// Reads the index in `beside`, for a file of this size, and the checksum of all frames' headers.
-fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
-    let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
+/// Reads the index in `sidecar`, for a file of this size, and the checksum of all frames' headers.
+fn read_tables(file_bytes: u64, sidecar: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
+    let head = sidecar.array::<{ HEAD_BYTES as usize }>(0)?;
     let head = head.filter(|head| {
         head[..4] == MAGIC.to_le_bytes()
             && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
@@ -166,7 +166,7 @@ fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), Form
     if le64(&head[24..]) != file_bytes {
         return other("the file has another size");
     }
-    let index = match sidx::read_beside(beside, file_bytes, NAME)? {
+    let index = match sidx::read_sidecar(sidecar, file_bytes, NAME)? {
         Found::Index(index) => *index,
         Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
     };
@@ -178,7 +178,7 @@ fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), Form
 }
 
 fn other<T>(reason: &'static str) -> Result<T, FormatError> {
-    Err(FormatError::Beside { reason })
+    Err(FormatError::Sidecar { reason })
 }
 
 /// Contents size in the header of the first frame with contents between `offset` and `end`.

@@ -1,8 +1,8 @@
 //! Sidecar indexes of files of many zstd frames: the right bytes or an error, whichever file is
 //! changed.
 
-use super::super::beside::{Scan, Walked, read};
 use super::super::read_at::Bytes;
+use super::super::sidecar::{Scan, Walked, read};
 use super::*;
 use zstd_safe::{CCtx, CParameter};
 
@@ -58,7 +58,7 @@ fn index_of(file: &[u8]) -> Result<Vec<u8>, FormatError> {
 
 /// Opens `file` by `index` and compares the contents with `raw`: true if all frames were read.
 fn reads(file: &[u8], index: &[u8], raw: &[u8]) -> Result<bool, FormatError> {
-    reads_by(&Index::read_beside(&file, &index, true)?, file, raw)
+    reads_by(&Index::read_sidecar(&file, &index, true)?, file, raw)
 }
 
 /// The same, with a parsed index.
@@ -94,7 +94,7 @@ fn a_file_is_read_by_the_index_beside_it() {
 fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
     let (file, raw) = file(false);
     let index = index_of(&file).unwrap();
-    let far = |file: &[u8], index: &[u8]| Index::read_beside(&file, &index, false);
+    let far = |file: &[u8], index: &[u8]| Index::read_sidecar(&file, &index, false);
     let found = far(&file, &index).unwrap();
     assert!(reads_by(&found, &file, &raw).unwrap());
     let last = found.frame(found.frames() - 1);
