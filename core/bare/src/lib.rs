@@ -9,6 +9,7 @@
 //! - [`prefetch`]: hints to the cache.
 //! - [`sum`]: the loop of the Internet checksum, in the widest registers there are.
 //! - [`text`]: untrusted text, escaped before it is shown.
+//! - [`width`]: lossless conversions between `usize` and the integers of a fixed width.
 //!
 //! Must stay true: no system call, no clock, no thread, no I/O; no function here can make a
 //! caller's safe code unsound; any thread may call any of them.
@@ -19,6 +20,7 @@ pub mod plain;
 pub mod prefetch;
 pub mod sum;
 pub mod text;
+pub mod width;
 
 pub use memory::{Memory, Owner};
 pub use plain::Plain;
