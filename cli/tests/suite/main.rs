@@ -16,6 +16,7 @@ mod far;
 mod guest;
 mod house;
 mod kernels;
+mod limits;
 mod manual;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]
