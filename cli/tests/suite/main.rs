@@ -29,6 +29,7 @@ mod offload;
 mod one_dependency;
 mod overlay;
 mod pack;
+mod pages;
 mod papers;
 mod phylo;
 mod phylo_inputs;
