@@ -52,7 +52,7 @@ pub use stack::siblings::{Errand, Handed};
 pub use stack::sockets::{Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::store::Placement;
-pub use tcp::marks::{Stamp, StampKind, StampKinds};
+pub use tcp::record_marks::{Stamp, StampKind, StampKinds};
 
 /// Bytes of a session's control block, which each of its packets needs.
 pub const CONTROL_BLOCK_BYTES: usize = size_of::<state::hot::Hot>();

@@ -100,6 +100,13 @@ impl Common {
         crate::timer::tick_after(self.now_ns + u64::from(us) * 1_000)
     }
 
+    /// The tick in `ms` milliseconds, or the most distant one of the wheel: a session woken too
+    /// early waits again.
+    pub(crate) fn tick_in_ms(&self, ms: u32) -> Tick {
+        let ms = u64::from(ms.min(WHEEL_MS_MAX));
+        crate::timer::tick_after(self.now_ns + ms * 1_000_000)
+    }
+
     /// Takes one challenge ACK from this second's budget.
     pub(crate) fn may_challenge(&mut self) -> bool {
         self.challenges.take_one(self.now_ns, &mut self.random)
@@ -141,6 +148,9 @@ impl Budget {
 
 /// Replies per second, at least; at most twice as many.
 const BUDGET_MIN: u32 = 500;
+
+/// Two days: the wheel's ticks wrap after 6.5.
+const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;
 
 /// Counters of identifications: RFC 7739 section 5.3.
 pub(crate) const IDENTIFICATIONS: usize = 256;

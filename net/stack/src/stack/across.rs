@@ -19,7 +19,10 @@ use super::session;
 use crate::buffer::slab::NONE;
 use crate::error::NetError;
 use crate::secrets::Ends;
-use crate::state::hot::{EcnFlags, Flags, Hot, State, Tail};
+use crate::state::ecn::EcnState;
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::{Hot, State};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// The other end of a session, if bytes can be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Stack {
                 number: reader,
                 generation: hot.generation,
             },
-            room: hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize,
+            room: hot.receive.left().to_usize(),
             has_read_all: hot.rx.len() == 0,
         })
     }
@@ -62,7 +65,7 @@ impl Stack {
             return 0;
         };
         let hot = self.store.hot(reader);
-        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        let room = hot.receive.left().to_usize();
         if room == 0 || hot.rx.len() > 0 {
             return 0;
         }
@@ -96,7 +99,7 @@ impl Stack {
             return Ok(0);
         };
         let (hot, _, _) = self.store.session(reader);
-        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        let room = hot.receive.left().to_usize();
         let pool = &mut self.common.pool;
         // Without memory there is no room: segments handle that case.
         let taken = hot
@@ -119,41 +122,39 @@ impl Stack {
             local_port: path.remote_port,
             remote_port: path.local_port,
         };
-        let is_plain = path.tail == Tail::EMPTY && !hot.has(Flags::CORKED);
+        let is_plain = path.tail == SendTail::EMPTY && !hot.has(Flags::CORKED);
         if !is_plain || !is_still(hot) || !self.common.interface.is_ours(&ends.local) {
             return None;
         }
-        let written = hot.snd_nxt;
+        let written = hot.send.nxt;
         let hash = self.common.secrets.lookup(&ends);
         let reader = self.find_session(&ends, hash).filter(|&it| it != writer)?;
         let hot = self.store.hot(reader);
         let reads = is_still(hot)
             && hot.state() == State::Established
             && !hot.has(Flags::DETACHED | Flags::READ_SHUTDOWN)
-            && hot.rcv_nxt == written;
+            && hot.receive.nxt == written;
         reads.then_some((writer, reader))
     }
 
     /// Updates both control blocks after `count` bytes and their acknowledgment.
     fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
-        let bytes = count as u32;
         let now_ms = self.common.now_ms;
-        let read = session(&mut self.store, &mut self.common, reader);
-        read.hot.rcv_nxt = read.hot.rcv_nxt.wrapping_add(bytes);
-        read.hot.rcv_acked = read.hot.rcv_nxt;
+        let mut read = session(&mut self.store, &mut self.common, reader);
+        read.hot.receive.nxt = read.hot.receive.nxt.after(count);
+        read.hot.receive.acked = read.hot.receive.nxt;
         read.hot.last_received_ms = now_ms;
-        let mut read = read;
-        let window = u32::from(read.window_field()) << read.hot.rcv_scale;
+        let window = u32::from(read.window_field()) << read.path.scales.receive();
         let (hot, path, cold) = self.store.session(writer);
-        hot.snd_nxt = hot.snd_nxt.wrapping_add(bytes);
-        hot.snd_una = hot.snd_nxt;
-        hot.snd_wnd = window;
-        hot.snd_wl2 = hot.snd_una;
+        hot.send.nxt = hot.send.nxt.after(count);
+        hot.send.una = hot.send.nxt;
+        hot.send.wnd = window;
+        hot.send.wl2 = hot.send.una;
         hot.last_received_ms = now_ms;
         // Sequence comparisons with these would fail once they are two gigabytes behind.
-        path.small_end = hot.snd_una;
-        cold.flight_end = hot.snd_una;
-        self.common.counters.across_bytes += count as u64;
+        path.small_end = hot.send.una;
+        cold.flight.restart(hot.send.una);
+        self.common.counters.across_bytes += count.to_u64();
     }
 }
 
@@ -161,19 +162,19 @@ impl Stack {
 /// in progress.
 fn is_still(hot: &Hot) -> bool {
     matches!(hot.state(), State::Established | State::CloseWait)
-        && hot.in_flight() == 0
+        && hot.send.in_flight() == 0
         && hot.tx.len() == 0
         && hot.scoreboard == NONE
         && hot.out_of_order == NONE
         && !hot.has(STIRRED)
-        && !hot.has_ecn(EcnFlags::REDUCED)
+        && !hot.ecn.has(EcnState::REDUCED)
 }
 
 /// Flags that a quiescent session does not have.
 const STIRRED: Flags = Flags::FIN_QUEUED
-    .and(Flags::FAILED)
-    .and(Flags::RECOVERY)
-    .and(Flags::REPAIR_OWED)
-    .and(Flags::PACED)
-    .and(Flags::SEND_SYN)
-    .and(Flags::UNRESOLVED);
+    .union(Flags::FAILED)
+    .union(Flags::RECOVERY)
+    .union(Flags::RETRANSMIT_OWED)
+    .union(Flags::PACED)
+    .union(Flags::SEND_SYN)
+    .union(Flags::UNRESOLVED);

@@ -221,7 +221,7 @@ impl Stack {
         if verify {
             // RFC 9293 section 3.1 (MUST-3).
             let sum = pseudo(&packet.source, &packet.destination, ip::TCP)
-                .plus_word(payload.len() as u16)
+                .plus_len(payload.len())
                 .plus(Sum::of(payload));
             if !sum.is_right() {
                 self.common.counters.bad_checksums += 1;

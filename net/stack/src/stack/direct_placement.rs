@@ -15,8 +15,8 @@ use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::frame::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
 use crate::secrets::Ends;
-use crate::state::hot::{Flags, State};
 use crate::tcp::Session;
+use crate::tcp::input::Input;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Codepoint};
 use crate::wire::tcp::{self, Segment, Tcp};
@@ -51,7 +51,7 @@ impl Stack {
         self.process_staged_segments();
         let header_bytes = self.direct_placement.header_bytes;
         let bytes = FRAME_BYTES_MAX - header_bytes;
-        if !self.expected()?.takes(bytes) {
+        if !self.expected()?.hot.takes_in_order(bytes) {
             self.direct_placement.streak = 0;
             return None;
         }
@@ -74,7 +74,7 @@ impl Stack {
         self.common.set_now(now_ns);
         if self.takes_placed(&frame) {
             self.common.counters.frames_received += 1;
-            self.common.counters.landed += 1;
+            self.common.counters.direct_placements += 1;
             self.direct_placement.offered = false;
             return;
         }
@@ -162,10 +162,10 @@ impl Stack {
         segment.placed = true;
         // A mark differs from the prediction: such a segment is processed as usual.
         segment.ecn = ecn;
-        self.expected().is_some_and(|mut session| {
+        self.expected().is_some_and(|session| {
             session.path.ends() == ends
-                && session.takes(behind)
-                && session.input_predicted(&segment)
+                && session.hot.takes_in_order(behind)
+                && Input::new(session, &segment).run_predicted()
         })
     }
 
@@ -196,17 +196,6 @@ impl Stack {
             remote_port: fields.source.get(),
         };
         plain.then_some((ends, packet.ecn, tcp))
-    }
-}
-
-impl Session<'_> {
-    /// True if the receive ring accepts `bytes` more, in order.
-    fn takes(&self, bytes: usize) -> bool {
-        let hot = &*self.hot;
-        hot.state() == State::Established
-            && hot.out_of_order == NONE
-            && !hot.has(Flags::READ_SHUTDOWN | Flags::DETACHED)
-            && bytes <= hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize
     }
 }
 

@@ -13,7 +13,7 @@ use crate::state::hot::State;
 use crate::wire::ethernet::Ethernet;
 use crate::wire::fragment;
 use crate::wire::ip::{self, Codepoint, Packet, Report};
-use crate::wire::sequence::{before, before_or_at};
+use crate::wire::sequence::Sequence;
 use crate::wire::{Ip, Mac, group_mac, igmp, mld, ndisc};
 use std::net::IpAddr;
 
@@ -78,7 +78,7 @@ impl Stack {
             return;
         }
         let sum = pseudo(&packet.source, &packet.destination, ip::ICMPV6)
-            .plus_word(bytes.len() as u16)
+            .plus_len(bytes.len())
             .plus(Sum::of(bytes));
         if !sum.is_right() {
             self.common.counters.bad_checksums += 1;
@@ -137,10 +137,10 @@ impl Stack {
             return;
         };
         let sequence = u32::from_be_bytes([ports[4], ports[5], ports[6], ports[7]]);
+        let sequence = Sequence::new(sequence);
         let mut session = session(&mut self.store, &mut self.common, number);
         // RFC 5927 section 4.1: it must be about something in flight.
-        let in_flight =
-            before_or_at(session.hot.snd_una, sequence) && before(sequence, session.hot.snd_nxt);
+        let in_flight = session.hot.send.una <= sequence && sequence < session.hot.send.nxt;
         if !in_flight {
             return;
         }
@@ -293,7 +293,7 @@ impl Stack {
             message[4..8].copy_from_slice(&pointer.to_be_bytes());
             message[HEADER_BYTES..].copy_from_slice(quoted);
             let sum = pseudo(&address.source, &address.destination, ip::ICMPV6)
-                .plus_word(len as u16)
+                .plus_len(len)
                 .plus(Sum::of(message));
             message[2..4].copy_from_slice(&sum.field());
         });

@@ -18,6 +18,7 @@ use crate::buffer::slab::NONE;
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::state::hot::State;
+use crate::tcp::input::Input;
 use crate::wire::ethernet;
 use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::tcp;
@@ -86,7 +87,7 @@ impl LastFlow {
         }
         // RFC 9293 section 3.1 (MUST-3).
         let right = frame.checksum != ReceivedChecksum::Unknown || {
-            let addresses = self.addresses.plus_word(segment.len() as u16);
+            let addresses = self.addresses.plus_len(segment.len());
             addresses.plus(Sum::of(segment)).is_right()
         };
         right.then_some((ecn, segment))
@@ -115,7 +116,7 @@ impl Stack {
         }
         // Staged segments come first.
         self.process_staged_segments();
-        session(&mut self.store, &mut self.common, number).input(&segment);
+        Input::new(session(&mut self.store, &mut self.common, number), &segment).run();
         self.sweep();
         true
     }

@@ -35,12 +35,14 @@ use crate::shared::interface::Interface;
 use crate::shared::neighbors::Neighbors;
 use crate::shared::paths::Paths;
 use crate::shared::{Budget, Common, IDENTIFICATIONS};
-use crate::state::hot::{Flags, State};
+use crate::state::flags::Flags;
+use crate::state::hot::State;
 use crate::state::store::Store;
 use crate::state::table::Table;
 use crate::tcp::Session;
 use crate::tcp::cold::Cold;
-use crate::tcp::output::Outcome;
+use crate::tcp::expiry::Expiry;
+use crate::tcp::output::{Outcome, Output};
 use crate::timer::{Tick, Wheel};
 use arrival::Staging;
 use last_flow::LastFlow;
@@ -213,16 +215,17 @@ impl Stack {
         // A session with more to send goes to the end, and may be served again: the NIC decides
         // when a round is over.
         while let Some(number) = self.common.ready.pop_front() {
-            let mut session = session(&mut self.store, &mut self.common, number);
+            let session = session(&mut self.store, &mut self.common, number);
             session.hot.clear(Flags::READY);
             if session.hot.state() == State::Closed {
                 continue;
             }
-            match session.output(send) {
+            let mut output = Output::new(session, send);
+            match output.run() {
                 Outcome::Done | Outcome::Unresolved => {}
-                Outcome::More => session.make_ready(),
+                Outcome::More => output.session.make_ready(),
                 Outcome::Full => {
-                    session.hot.set(Flags::READY);
+                    output.session.hot.set(Flags::READY);
                     self.common.ready.push_front(number);
                     return false;
                 }
@@ -260,11 +263,11 @@ impl Stack {
                 self.expire_fragments(tick);
                 continue;
             }
-            let mut session = session(&mut self.store, &mut self.common, number);
+            let session = session(&mut self.store, &mut self.common, number);
             // Otherwise the entry is stale: an earlier deadline, or another session with this
             // number.
             if session.hot.armed == tick {
-                session.on_tick();
+                Expiry::new(session).run();
             }
         }
         self.due.clear();

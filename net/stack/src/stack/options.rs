@@ -8,9 +8,12 @@ use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Fate;
 use crate::shared::config::Keepalive;
-use crate::state::hot::{EcnFlags, Flags, Path, State, Tail, Timer};
+use crate::state::ecn::EcnState;
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::{State, Timer};
 use crate::tcp::Session;
-use crate::tcp::marks::{Stamp, StampKinds};
+use crate::tcp::chronograph::Times;
+use crate::tcp::record_marks::{Stamp, StampKinds};
 
 /// An option of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +213,8 @@ impl Stack {
     /// [`NetError::Gone`].
     pub fn next_stamp(&mut self, id: SessionId) -> Result<Option<Stamp>, NetError> {
         let number = self.number(id)?;
-        Ok(session(&mut self.store, &mut self.common, number).take_stamp())
+        let (_, _, cold) = self.store.session(number);
+        Ok(cold.marks.take_stamp())
     }
 
     /// Status of a session. The first call starts the counters of busy and limited times.
@@ -221,10 +225,12 @@ impl Stack {
         let number = self.number(id)?;
         let mut session = session(&mut self.store, &mut self.common, number);
         session.start_chronograph();
-        let times = session.times();
+        let now_ns = session.common.now_ns;
+        let chronograph = session.cold.chronograph.as_mut();
+        let times = chronograph.map_or_else(Times::default, |it| it.times(now_ns));
         let board = session.board();
-        let hot = &*session.hot;
-        let recovering = hot.has(Flags::RECOVERY) && hot.in_flight() > 0;
+        let (hot, scales) = (&*session.hot, session.path.scales);
+        let recovering = hot.has(Flags::RECOVERY) && hot.send.in_flight() > 0;
         let cold = &*session.cold;
         let phase = match (recovering, cold.after_timeout || session.path.retries > 0) {
             (true, true) => RepairPhase::Loss,
@@ -234,27 +240,27 @@ impl Stack {
         };
         let probing = hot.timer() == Timer::Persist;
         let unsent = if hot.state().sends() {
-            session.unsent()
+            session.hot.unsent()
         } else {
             hot.tx.len()
         };
         Ok(SessionInfo {
             state: state(hot.state()),
             mss: hot.mss,
-            scales: (hot.snd_scale, hot.rcv_scale),
+            scales: (scales.send(), scales.receive()),
             timestamps: hot.has(Flags::TIMESTAMPS),
             sack: hot.has(Flags::SACK),
-            ecn: hot.has_ecn(EcnFlags::NEGOTIATED),
-            accurate_ecn: session.is_accurate(),
-            ecn_seen: session.path.ecn & Path::ECT_SEEN != 0,
-            rtt_us: hot.srtt_us,
-            rttvar_us: hot.rttvar_us,
-            rtt_min_us: session.cold.rack.min_rtt_us,
+            ecn: hot.ecn.is_negotiated(),
+            accurate_ecn: hot.ecn.is_accurate(),
+            ecn_seen: hot.ecn.has(EcnState::ECT_SEEN),
+            rtt_us: hot.rtt.smoothed_us,
+            rttvar_us: hot.rtt.variation_us,
+            rtt_min_us: session.cold.rack.min_rtt_us(),
             timeout_us: session.timeout_us(),
-            window: hot.cwnd,
+            window: hot.send.cwnd,
             threshold: session.cold.congestion.threshold(),
-            peer_window: hot.snd_wnd,
-            in_flight: hot.in_flight(),
+            peer_window: hot.send.wnd,
+            in_flight: hot.send.in_flight(),
             unsent: unsent as u32,
             unread: hot.rx.len() as u32,
             retransmitted: session.cold.resent,
@@ -272,11 +278,11 @@ impl Stack {
             reorderings: cold.reorderings,
             mss_announced: session.largest_mss(),
             path_mtu: session.path.mtu,
-            receive_window: hot.rcv_edge.wrapping_sub(hot.rcv_nxt),
-            silent_ms: session.silent_ms(),
-            sent_bytes: hot.snd_nxt.wrapping_sub(cold.iss).wrapping_sub(1),
-            acked_bytes: hot.snd_una.wrapping_sub(cold.iss).wrapping_sub(1),
-            received_bytes: hot.rcv_nxt.wrapping_sub(cold.irs).wrapping_sub(1),
+            receive_window: hot.receive.left(),
+            silent_ms: hot.silent_ms(session.common.now_ms),
+            sent_bytes: hot.send.nxt - 1 - cold.iss,
+            acked_bytes: hot.send.una - 1 - cold.iss,
+            received_bytes: hot.receive.nxt - 1 - cold.irs,
             busy_us: times.busy_us,
             window_limited_us: times.window_us,
             buffer_limited_us: times.buffer_us,
@@ -289,32 +295,24 @@ impl Stack {
 }
 
 impl Session<'_> {
-    fn switch(&mut self, flags: Flags, on: bool) {
-        if on {
-            self.hot.set(flags);
-        } else {
-            self.hot.clear(flags);
-        }
-    }
-
     /// Sets a validated option.
     pub(crate) fn set_option(&mut self, option: SessionOption) {
         match option {
             SessionOption::NoDelay(on) => {
-                self.switch(Flags::NO_DELAY, on);
+                self.hot.switch(Flags::NO_DELAY, on);
                 if on && self.hot.tx.len() > 0 {
                     // tcp(7): an explicit flush of data that is held back, even by a cork.
-                    self.path.tail.set(Tail::FLUSH);
+                    self.path.tail.set(SendTail::FLUSH);
                 }
                 self.make_ready();
             }
             SessionOption::Cork(on) => {
-                self.switch(Flags::CORKED, on);
+                self.hot.switch(Flags::CORKED, on);
                 self.make_ready();
             }
             SessionOption::Keepalive(keepalive) => {
-                self.switch(Flags::KEEPALIVE, keepalive.is_some());
-                self.cold.keepalive = keepalive.unwrap_or_default();
+                self.hot.switch(Flags::KEEPALIVE, keepalive.is_some());
+                self.cold.keepalive.configure(keepalive.unwrap_or_default());
                 // In these states, the same timer ends the session.
                 let waits = matches!(self.hot.state(), State::TimeWait | State::FinWait2);
                 if !waits {
@@ -323,11 +321,11 @@ impl Session<'_> {
             }
             SessionOption::SendBytes(bytes) => {
                 self.path.send_bytes = bytes;
-                self.path.tail.clear(Tail::SIZED);
+                self.path.tail.clear(SendTail::SIZED);
             }
             SessionOption::SendMemory(bytes) => {
                 self.path.send_bytes = bytes;
-                self.path.tail.set(Tail::SIZED);
+                self.path.tail.set(SendTail::SIZED);
             }
             SessionOption::ReceiveBytes(bytes) if self.is_unsaid() => self.set_first_window(bytes),
             SessionOption::SegmentBytesMax(bytes) => self.cold.mss_max = bytes,
@@ -340,12 +338,15 @@ impl Session<'_> {
                     self.choose_congestion(algorithm);
                 }
             }
-            SessionOption::UserTimeout(ms) => self.cold.user_timeout_ms = ms,
+            SessionOption::UserTimeout(ms) => self.cold.user_timeout.set(ms),
             SessionOption::UnsentLow(bytes) => {
                 let default = self.common.config.unsent_low_bytes;
                 self.set_unsent_low(if bytes == 0 { default } else { bytes });
             }
-            SessionOption::Stamps(kinds) => self.set_stamps(kinds),
+            SessionOption::Stamps(kinds) => {
+                self.path.tail.set(SendTail::MARKED);
+                self.cold.marks.set_stamps(kinds, self.hot.send.una);
+            }
             // RFC 3168 section 5: the two lowest bits belong to ECN, not to applications.
             SessionOption::TrafficClass(class) => self.path.traffic_class = class & !3,
             SessionOption::QuickAck => {
@@ -355,23 +356,13 @@ impl Session<'_> {
         }
     }
 
-    /// Bounds the unsent bytes; `u32::MAX` for no bound.
-    pub(crate) fn set_unsent_low(&mut self, bytes: u32) {
-        self.cold.unsent_low = bytes;
-        if bytes == u32::MAX {
-            self.path.tail.clear(Tail::LOW_WATER);
-        } else {
-            self.path.tail.set(Tail::LOW_WATER);
-        }
-    }
-
     /// Counts the segments in flight.
     fn board(&self) -> Board {
         let mss = u32::from(self.hot.mss).max(1);
         let synchronized = self.hot.state().is_synchronized();
         if self.hot.scoreboard == NONE || !synchronized {
             let flying = if synchronized {
-                self.hot.in_flight()
+                self.hot.send.in_flight()
             } else {
                 0
             };

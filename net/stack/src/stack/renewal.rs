@@ -20,7 +20,8 @@ use crate::stack::reassembly::Reassembly;
 use crate::stack::sessions::Listeners;
 use crate::stack::udp::Datagrams;
 use crate::stack::{Stack, session};
-use crate::state::hot::{Flags, Hot, State};
+use crate::state::flags::Flags;
+use crate::state::hot::{Hot, State};
 use sidecore_random::Random;
 
 impl Stack {

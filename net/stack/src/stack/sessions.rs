@@ -12,17 +12,20 @@ use crate::secrets::Ends;
 use crate::shared::EventSource;
 use crate::shared::config::Ecn;
 use crate::stack::listener::Listener;
-use crate::state::hot::{Flags, State, Tail};
-use crate::tcp::accurate::{asked_by, echo_of};
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::State;
+use crate::state::window::field_of;
 use crate::tcp::cookie::{self, CookieOptions};
-use crate::tcp::open::scale_for;
-use crate::tcp::opening::{ASKS_CLASSIC, Opening, TAKES_CLASSIC};
+use crate::tcp::ecn::accurate::{asked_by, echo_of};
+use crate::tcp::ecn::opening::{ASKS_CLASSIC, Opening, TAKES_CLASSIC};
+use crate::tcp::input::Input;
+use crate::tcp::open::{mss_of, scale_for};
+use crate::timer::clock::before;
 use crate::wire::ip::Codepoint;
-use crate::wire::sequence::before;
 use crate::wire::tcp::{self, ACK, CWR, ECE, FIN, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
 use std::collections::BTreeMap;
-use zerocopy::network_endian::{U16, U32};
+use zerocopy::network_endian::U16;
 
 /// All listeners.
 #[derive(Debug, Default)]
@@ -67,14 +70,14 @@ impl Stack {
         segment.ecn = arrival.ecn;
         match self.find_session(&arrival.ends, arrival.hash) {
             Some(number) => {
-                let mut session = session(&mut self.store, &mut self.common, number);
+                let session = session(&mut self.store, &mut self.common, number);
                 if session.hot.state() == State::TimeWait
                     && segment.flags & (SYN | RST | ACK) == SYN
                 {
                     self.arrive_in_time_wait(number, arrival, &segment, bytes);
                     return None;
                 }
-                session.input(&segment);
+                Input::new(session, &segment).run();
                 if segment.payload.len() >= LARGE_BYTES {
                     self.expect_more(number, arrival, &segment);
                 }
@@ -102,10 +105,12 @@ impl Stack {
     ) {
         let mut old = session(&mut self.store, &mut self.common, number);
         let later_clock = match segment.options.timestamps {
-            Some((value, _)) if old.hot.has(Flags::TIMESTAMPS) => before(old.hot.ts_recent, value),
+            Some((value, _)) if old.hot.has(Flags::TIMESTAMPS) => {
+                before(old.hot.timestamps.recent, value)
+            }
             _ => false,
         };
-        let later_number = before(old.hot.rcv_nxt, segment.sequence);
+        let later_number = old.hot.receive.nxt < segment.sequence;
         let has_listener = self
             .listeners
             .find(&arrival.ends.local, arrival.ends.local_port)
@@ -115,7 +120,7 @@ impl Stack {
             self.sweep_sessions();
             self.arrive_stray(arrival, segment, bytes);
         } else {
-            old.input(segment);
+            Input::new(old, segment).run();
         }
     }
 
@@ -178,7 +183,7 @@ impl Stack {
         for &option in &self.listeners.all[listener as usize].options {
             session.set_option(option);
         }
-        session.begin_accept(segment);
+        Input::new(session, segment).accept();
     }
 
     /// Creates and prepares a session between these ends, and adds it to the table. Without room,
@@ -193,9 +198,9 @@ impl Stack {
                 self.store.take()?
             }
         };
-        let mtu = self.common.interface.mtu_bytes.min(0xffff) as u16;
+        let mtu = self.common.interface.mtu();
         let headers = ip::header_bytes(&ends.local) + tcp::HEADER_BYTES + tcp::OPTIONS_BYTES_MAX;
-        let super_bytes = self.common.interface.super_bytes.saturating_sub(headers) as u16;
+        let super_bytes = self.common.interface.super_payload(headers);
         // Numbers are reused, so each field gets a value.
         let (hot, path, cold) = self.store.session(number);
         hot.clear(Flags::DETACHED);
@@ -209,9 +214,8 @@ impl Stack {
         path.mtu = mtu;
         path.super_bytes = super_bytes;
         path.retries = 0;
-        path.tail = Tail::EMPTY;
+        path.tail = SendTail::EMPTY;
         path.traffic_class = 0;
-        path.ecn = 0;
         *cold = crate::tcp::cold::Cold::default();
         self.table.insert(hash, number);
         session(&mut self.store, &mut self.common, number).prepare();
@@ -240,9 +244,7 @@ impl Stack {
         let isn = cookie::make(&common.secrets, ends, segment.sequence, mss, common.now_ns);
         let config = &common.config;
         let mut answer = Options {
-            mss: Some(
-                common.interface.mtu_bytes as u16 - ip::header_bytes(&ends.local) as u16 - 20,
-            ),
+            mss: Some(mss_of(common.interface.mtu(), &ends.local)),
             ..Options::default()
         };
         let (mut receive_bytes, mut window_scale) = (config.receive_bytes, config.window_scale);
@@ -281,12 +283,12 @@ impl Stack {
         let mut fields = Tcp {
             source: U16::new(0),
             destination: U16::new(0),
-            sequence: U32::new(isn),
-            acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
+            sequence: isn.into(),
+            acknowledgment: (segment.sequence + 1).into(),
             offset: 0,
             flags: SYN | ACK,
             // RFC 7323 section 2.2: the window of a SYN is never scaled.
-            window: U16::new(receive_bytes.min(0xffff) as u16),
+            window: U16::new(field_of(receive_bytes)),
             checksum: [0; 2],
             urgent: U16::new(0),
         };
@@ -307,8 +309,8 @@ impl Stack {
         let mss = cookie::check(
             &self.common.secrets,
             ends,
-            segment.acknowledgment.wrapping_sub(1),
-            segment.sequence.wrapping_sub(1),
+            segment.acknowledgment - 1,
+            segment.sequence - 1,
             self.common.now_ns,
         );
         let Some(mss) = mss else { return false };
@@ -352,9 +354,7 @@ impl Stack {
         for &option in &self.listeners.all[listener as usize].options {
             session.set_option(option);
         }
-        session.begin_cookie(&options, opening, segment);
-        // The acknowledgment may carry data already.
-        session.input(segment);
+        Input::new(session, segment).accept_cookie(&options, opening);
         self.sweep_sessions();
         true
     }

@@ -6,16 +6,16 @@
 use super::listener::Listener;
 use super::names::{ListenerId, SessionId, UdpId};
 use super::{Stack, session};
-use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::ring::copied;
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
 use crate::shared::EventSource;
-use crate::state::hot::{Flags, Hot, Path, State, Tail};
-use crate::tcp::cold::Cold;
-use crate::tcp::marks::has_stamps;
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::State;
+use crate::tcp::send_buffer::SendBuffer;
 use crate::wire::Ip;
+use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -354,10 +354,11 @@ impl Stack {
             }
             _ => return Err(NetError::ShutDown),
         }
-        let mut most = session.path.send_bytes as usize;
+        let mut most = session.path.send_bytes.to_usize();
         let mut offered = count;
-        if how != Write::default() || session.path.tail != Tail::EMPTY {
-            (offered, most) = session.before_write(count, how);
+        if how != Write::default() || session.path.tail != SendTail::EMPTY {
+            let allowance = session.before_write(count, how.more, how.ends_record);
+            (offered, most) = (allowance.offered, allowance.held_max);
         }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
@@ -365,7 +366,7 @@ impl Stack {
         if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
         }
-        if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
+        if taken > 0 && (how.ends_record || session.path.tail.has(SendTail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
         }
         // Before the end of the handshake, the data waits in the buffer.
@@ -451,32 +452,23 @@ impl Stack {
         let number = self.number(id)?;
         let hot = self.store.hot(number);
         let cold = self.store.cold(number);
+        let buffer = SendBuffer {
+            hot,
+            path: self.store.path(number),
+            cold,
+        };
         let closed = hot.state() == State::Closed;
         let end = hot.has(Flags::FIN_RECEIVED | Flags::READ_SHUTDOWN) || closed;
         let open = matches!(hot.state(), State::Established | State::CloseWait)
             && !hot.has(Flags::FIN_QUEUED);
         Ok(Readiness {
             readable: hot.rx.len() > 0 || end,
-            writable: open && self.has_room(number) || closed,
+            writable: open && buffer.has_room() || closed,
             end_of_input: end,
             closed,
             error: cold.error,
-            stamped: has_stamps(cold.marks.as_deref()),
+            stamped: cold.marks.has_stamps(),
         })
-    }
-
-    /// True if a third of the send buffer is free, and half of the bound of unsent data.
-    fn has_room(&self, number: u32) -> bool {
-        let (hot, path) = (self.store.hot(number), self.store.path(number));
-        let low = if path.tail.has(Tail::LOW_WATER) {
-            self.store.cold(number).unsent_low as usize
-        } else {
-            usize::MAX
-        };
-        let flying = hot.in_flight() as usize;
-        let unsent = hot.tx.len().saturating_sub(flying);
-        let room = is_a_third_free(hot, path, self.store.cold(number));
-        room && unsent.saturating_mul(2) < low
     }
 
     /// The two ends of a session: ours, and the peer's.
@@ -523,119 +515,6 @@ impl Stack {
     }
 }
 
-impl crate::tcp::Session<'_> {
-    /// Prepares a write with hints or bounds, and returns the bytes that it may take and the bytes
-    /// that the ring may hold.
-    #[cold]
-    fn before_write(&mut self, count: usize, how: Write) -> (usize, usize) {
-        let most = self.path.send_bytes as usize;
-        let tail = &mut self.path.tail;
-        tail.clear(Tail::FLUSH | Tail::HELD | Tail::UNPUSHED);
-        if how.more && !how.ends_record {
-            tail.set(Tail::HELD | Tail::UNPUSHED);
-        }
-        if how.ends_record && !self.takes_record_end() {
-            return (0, most);
-        }
-        if !self.path.tail.has(Tail::LOW_WATER | Tail::SIZED) {
-            return (count, most);
-        }
-        let unsent = self.unsent();
-        let now = self.leaves_now();
-        let mut offered = count;
-        if self.path.tail.has(Tail::LOW_WATER) {
-            let low = self.cold.unsent_low as usize;
-            let pieces = self.pieces_until(low, unsent.saturating_sub(now));
-            let room = now.saturating_sub(unsent) + pieces;
-            offered = count.min(room);
-        }
-        if !self.path.tail.has(Tail::SIZED) {
-            return (offered, most);
-        }
-        // Data that can be sent now makes room; the rest fills whole super-segments.
-        let held = self.hot.tx.len() + now.saturating_sub(unsent);
-        let piece = self.piece_bytes_max();
-        let free = most.saturating_sub(charged_bytes(held, piece));
-        let limit = held + free.div_ceil(piece + PIECE_OVERHEAD_BYTES) * piece;
-        (offered, limit.min(BUFFER_BYTES_MAX))
-    }
-
-    /// Bytes that both windows allow to send now.
-    fn leaves_now(&self) -> usize {
-        if !self.hot.state().is_synchronized() {
-            return 0;
-        }
-        let window = self.hot.cwnd.saturating_sub(self.pipe()) as usize;
-        let bytes = window.min(self.window_left());
-        // A segment that a window would truncate waits.
-        bytes - bytes % usize::from(self.hot.mss).max(1)
-    }
-
-    /// Bytes of the super-segments that are needed to reach `bound` from `held`.
-    fn pieces_until(&self, bound: usize, held: usize) -> usize {
-        let piece = self.piece_bytes_max();
-        bound.saturating_sub(held).div_ceil(piece) * piece
-    }
-
-    /// Bytes of the largest super-segment.
-    fn piece_bytes_max(&self) -> usize {
-        piece_bytes_max(self.hot, self.path, self.cold)
-    }
-
-    /// True if a third of the send buffer is free.
-    pub(crate) fn is_a_third_free(&self) -> bool {
-        is_a_third_free(self.hot, self.path, self.cold)
-    }
-
-    /// RFC 9293 section 3.10.4: queues a FIN after the written data.
-    pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
-        match self.hot.state() {
-            State::Established => self.hot.set_state(State::FinWait1),
-            State::CloseWait => self.hot.set_state(State::LastAck),
-            State::SynReceived | State::SynSent => {}
-            State::Closed => return Err(NetError::NotConnected),
-            // The FIN is queued already.
-            State::FinWait1
-            | State::FinWait2
-            | State::Closing
-            | State::LastAck
-            | State::TimeWait => return Ok(()),
-        }
-        self.hot.set(Flags::FIN_QUEUED);
-        self.make_ready();
-        Ok(())
-    }
-}
-
 /// Ephemeral ports start here: IANA's dynamic ports (RFC 6335 section 6) and, as in Linux, some
 /// more.
 const PORT_MIN: u16 = 32_768;
-
-/// Bytes of the largest super-segment: at most half of the peer's window, as in Linux.
-fn piece_bytes_max(hot: &Hot, path: &Path, cold: &Cold) -> usize {
-    let mss = usize::from(hot.mss).max(1);
-    let piece = usize::from(path.super_bytes).min(cold.window_max as usize / 2);
-    (piece - piece % mss).max(mss)
-}
-
-/// Part of a send buffer that `bytes` take, in super-segments of `piece` bytes.
-fn charged_bytes(bytes: usize, piece: usize) -> usize {
-    bytes + bytes.div_ceil(piece) * PIECE_OVERHEAD_BYTES
-}
-
-#[inline]
-fn is_a_third_free(hot: &Hot, path: &Path, cold: &Cold) -> bool {
-    let most = path.send_bytes as usize;
-    let mut bytes = hot.tx.len();
-    if path.tail.has(Tail::SIZED) {
-        bytes = charged_bytes(bytes, piece_bytes_max(hot, path, cold));
-    }
-    bytes * 3 <= most * 2
-}
-
-/// Overhead of each super-segment in a send buffer whose size the application gave as for Linux
-/// ([`SendMemory`]). It is not actually used here; applications expect the sizes of Linux, which
-/// doubles `SO_SNDBUF` for its overhead (socket(7)) and uses about as much.
-///
-/// [`SendMemory`]: crate::SessionOption::SendMemory
-const PIECE_OVERHEAD_BYTES: usize = 1_280;

@@ -220,7 +220,7 @@ impl Stack {
             bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
             bytes[HEADER_BYTES..].copy_from_slice(payload);
             let sum = pseudo(&source, &destination, ip::UDP)
-                .plus_word(len as u16)
+                .plus_len(len)
                 .plus(Sum::of(bytes));
             // RFC 768: zero means no checksum; the other zero is sent.
             let field = match sum.field() {

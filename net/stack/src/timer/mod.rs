@@ -9,6 +9,8 @@
 //! reused.
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
 
+pub(crate) mod clock;
+
 use crate::buffer::slab::{NONE, Slab};
 
 /// Nanoseconds of a tick, as a power of two: 131 us.

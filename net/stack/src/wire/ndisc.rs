@@ -354,7 +354,7 @@ impl Head {
             field: [flags, 0, 0, 0],
         };
         let sum = pseudo(source, destination, ICMPV6)
-            .plus_word(len as u16)
+            .plus_len(len)
             .plus(Sum::of(head.as_bytes()))
             .plus(rest);
         head.checksum = sum.field();

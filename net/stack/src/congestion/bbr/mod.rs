@@ -75,6 +75,15 @@ enum Feedback {
     Stopping,
 }
 
+/// Why loss recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Acknowledgments, or their absence for a while, show a loss.
+    Loss,
+    /// A retransmission timeout.
+    Timeout,
+}
+
 /// An acknowledgment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack {
@@ -89,7 +98,7 @@ pub(crate) struct Ack {
     pub(crate) window: u32,
     pub(crate) mss: u32,
     /// Loss recovery is in progress.
-    pub(crate) repairing: bool,
+    pub(crate) recovering: bool,
 }
 
 /// The model of one session.
@@ -116,7 +125,7 @@ pub(crate) struct Bbr {
     loss_in_round: bool,
     /// In startup: acknowledgments of the round that showed loss.
     losses: u32,
-    repaired_rounds: u32,
+    recovery_rounds: u32,
     full_rate: f64,
     full_rounds: u32,
     full_now: bool,
@@ -176,7 +185,7 @@ impl Bbr {
             loss_round_end: 0,
             loss_in_round: false,
             losses: 0,
-            repaired_rounds: 0,
+            recovery_rounds: 0,
             full_rate: 0.0,
             full_rounds: 0,
             full_now: false,
@@ -255,17 +264,17 @@ impl Bbr {
 
     /// Loss recovery begins: its first window. The flight stays constant for a round; after a
     /// timeout it restarts from the minimum.
-    pub(crate) fn repair_begins(
+    pub(crate) fn recovery_begins(
         &mut self,
         window: u32,
         in_flight: u32,
         mss: u32,
-        timeout: bool,
+        cause: Cause,
     ) -> u32 {
         self.saved_window = self.saved_window.max(window);
-        self.repaired_rounds = 0;
+        self.recovery_rounds = 0;
         self.losses = 0;
-        if timeout {
+        if cause == Cause::Timeout {
             self.conserves_until = None;
             return mss;
         }
@@ -274,7 +283,7 @@ impl Bbr {
     }
 
     /// Loss recovery has ended.
-    pub(crate) fn repair_ends(&mut self, window: u32) -> u32 {
+    pub(crate) fn recovery_ends(&mut self, window: u32) -> u32 {
         self.conserves_until = None;
         window.max(std::mem::take(&mut self.saved_window))
     }
@@ -504,13 +513,13 @@ impl Bbr {
         }
         if self.round_start {
             let much = self.losses >= STARTUP_LOSSES && is_too_high(sample, ack.mss);
-            if ack.repairing && self.repaired_rounds > 0 && much {
+            if ack.recovering && self.recovery_rounds > 0 && much {
                 self.full = true;
                 let product = self.product(self.max_rate(), 1.0) as u32;
                 self.flight_high = product.max(self.flight_latest);
             }
-            if ack.repairing {
-                self.repaired_rounds += 1;
+            if ack.recovering {
+                self.recovery_rounds += 1;
             }
             self.losses = 0;
         }
