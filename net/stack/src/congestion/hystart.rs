@@ -106,6 +106,7 @@ impl Default for HyStart {
 impl HyStart {
     /// Data was acknowledged while the window was the limit.
     pub(crate) fn on_acked(&mut self, acked: &Acked) -> Growth {
+        // Retransmitted data gives no sample (Karn), and says nothing about a queue.
         if let Some(rtt_us) = acked.rtt_us {
             self.current_min_us = self.current_min_us.min(rtt_us);
             self.samples = self.samples.saturating_add(1);
@@ -131,6 +132,7 @@ impl HyStart {
         let round_end = *self.round_end.get_or_insert(acked.next);
         if acked.ack >= round_end {
             self.round_end = Some(acked.next);
+            // The least of all rounds: see the field.
             self.last_min_us = self.last_min_us.min(self.current_min_us);
             self.current_min_us = u32::MAX;
             self.samples = 0;
