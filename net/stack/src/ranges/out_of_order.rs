@@ -83,6 +83,7 @@ impl OutOfOrderRanges {
             touched: self.clock,
         };
         if first == last {
+            // The caller has asked for room: this only guards the array.
             if self.count == OUT_OF_ORDER_MAX {
                 return;
             }
@@ -103,6 +104,7 @@ impl OutOfOrderRanges {
             next = next.later(self.blocks[gone].range.end);
             gone += 1;
         }
+        // The order must stay, for the binary search of the next segment.
         self.blocks.copy_within(gone..self.count, 0);
         self.count -= gone;
         next
@@ -112,6 +114,7 @@ impl OutOfOrderRanges {
     /// Returns the resulting number of blocks.
     pub(crate) fn report(&self, out: &mut [Range; BLOCKS_MAX], from: usize) -> usize {
         let mut count = from;
+        // Each turn finds the next older one: sorting would need memory.
         let mut below = u32::MAX;
         while count < BLOCKS_MAX {
             let newest = self.blocks[..self.count]

@@ -81,6 +81,15 @@ impl Delivered {
     }
 }
 
+/// Counts of the segments in flight, by their fate.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Segments {
+    pub(crate) all: u32,
+    pub(crate) sacked: u32,
+    pub(crate) lost: u32,
+    pub(crate) again: u32,
+}
+
 /// The list.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
@@ -111,8 +120,29 @@ impl Scoreboard {
         self.lost_from = una;
     }
 
+    /// Counts of its segments of `mss` bytes. In recovery, one that was sent again is known to be
+    /// lost once; a probe outside of recovery shows no loss.
+    pub(crate) fn segments(&self, mss: u32, recovering: bool) -> Segments {
+        let mut counts = Segments::default();
+        for record in &self.records {
+            let segments = record.range.len().div_ceil(mss);
+            counts.all += segments;
+            match record.fate {
+                Fate::Sacked => counts.sacked += segments,
+                Fate::Lost => counts.lost += segments,
+                Fate::Flying if record.again => {
+                    counts.again += segments;
+                    counts.lost += if recovering { segments } else { 0 };
+                }
+                Fate::Flying => {}
+            }
+        }
+        counts
+    }
+
     /// Records a transmission.
     pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
+        // Both lists get it: one is ordered by number, the other by time.
         self.order.push(range, sent_us);
         self.records.push_back(Record {
             range,
@@ -157,6 +187,7 @@ impl Scoreboard {
         if self.highest < ack {
             self.highest = ack;
         }
+        // Acknowledged records are gone, so the search for lost ones may start behind them.
         self.lost_from = self.lost_from.later(ack);
         self.order.acknowledge(ack);
     }
@@ -184,6 +215,7 @@ impl Scoreboard {
                 }
                 None => self.sack_new(block.start, block.end, highest, delivered),
             }
+            // A crumb is left out here too, so that it is examined again.
             *next = block;
         }
         self.seen = next;
@@ -257,6 +289,7 @@ impl Scoreboard {
         if record.range.start >= at || self.records.len() >= RECORDS_MAX * 2 {
             return;
         }
+        // Both parts keep the time and the fate of the transmission.
         let mut second = self.records[index];
         self.records[index].range.end = at;
         second.range.start = at;
@@ -353,6 +386,7 @@ impl Scoreboard {
                 record.fate = Fate::Flying;
             }
         }
+        // Entries of lost ranges were dropped from the queues of time, and are needed again.
         self.lost_bytes = 0;
         self.order.clear();
         let flying = |record: &&Record| record.fate == Fate::Flying;
@@ -385,6 +419,7 @@ impl Scoreboard {
                 record.fate = Fate::Flying;
             }
         }
+        // Otherwise blocks of the last report would be skipped as known.
         self.sacked_bytes = 0;
         self.seen = Default::default();
     }

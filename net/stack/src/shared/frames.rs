@@ -51,6 +51,7 @@ impl Common {
         let ip_bytes = ip::header_bytes(&address.source);
         let link = self.interface.mtu_bytes;
         let mtu = self.paths.mtu(&address.destination, link, self.now_ns);
+        // The path may be narrower than the link: a router has said so.
         if ip_bytes + len > mtu {
             return self.push_fragments(address, len, mtu, fill);
         }
@@ -90,6 +91,7 @@ impl Common {
             protocol: ip::TCP,
             hops: self.config.hops,
         };
+        // Callers leave out what the ends and the options determine.
         let mut fields = *fields;
         fields.source = U16::new(ends.local_port);
         fields.destination = U16::new(ends.remote_port);
@@ -120,6 +122,7 @@ impl Common {
         acknowledgment: Option<Sequence>,
         options: &Options,
     ) {
+        // A reset is not worth a request for the neighbour: the peer sends again, and gets another.
         if let Some(mac) = self.neighbors.mac(hop.0, hop.1) {
             self.push_reset(ends, mac, sequence, acknowledgment, options);
         }
@@ -158,6 +161,7 @@ impl Common {
             let options = &Options::default();
             self.push_reset(ends, mac, segment.acknowledgment, None, options);
         } else {
+            // RFC 9293 section 3.10.7.1: number 0, and an acknowledgment of all of the segment.
             let zero = Sequence::default();
             self.push_reset(ends, mac, zero, Some(segment.end()), &Options::default());
         }

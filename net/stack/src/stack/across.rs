@@ -13,9 +13,8 @@
 //! reader has advertised. All other data is sent in segments. Opening, closing and resetting always
 //! use segments.
 
-use super::Stack;
 use super::names::SessionId;
-use super::session;
+use super::{Host, Stack};
 use crate::buffer::slab::NONE;
 use crate::error::NetError;
 use crate::secrets::Ends;
@@ -39,13 +38,10 @@ impl Stack {
     /// The other end of a session, if bytes can be copied to it now.
     #[inline]
     pub fn other_end(&mut self, id: SessionId) -> Option<OtherEnd> {
-        let (_, reader) = self.across(id)?;
-        let hot = self.store.hot(reader);
+        let (_, reader) = self.host.across(id)?;
+        let hot = self.host.sessions.store.hot(reader);
         Some(OtherEnd {
-            reader: SessionId {
-                number: reader,
-                generation: hot.generation,
-            },
+            reader: self.host.sessions.id(reader),
             room: hot.receive.left().to_usize(),
             has_read_all: hot.rx.len() == 0,
         })
@@ -61,22 +57,19 @@ impl Stack {
         id: SessionId,
         take: impl FnOnce(SessionId, usize) -> usize,
     ) -> usize {
-        let Some((writer, reader)) = self.across(id) else {
+        let Some((writer, reader)) = self.host.across(id) else {
             return 0;
         };
-        let hot = self.store.hot(reader);
+        let hot = self.host.sessions.store.hot(reader);
         let room = hot.receive.left().to_usize();
+        // Bytes in the ring are older than those to be taken, and must be read first.
         if room == 0 || hot.rx.len() > 0 {
             return 0;
         }
-        let name = SessionId {
-            number: reader,
-            generation: hot.generation,
-        };
-        let count = take(name, room);
+        let count = take(self.host.sessions.id(reader), room);
         debug_assert!(count <= room, "{count} bytes were taken, {room} had room");
         if count > 0 {
-            self.count_across(writer, reader, count.min(room));
+            self.host.count_across(writer, reader, count.min(room));
         }
         count
     }
@@ -94,28 +87,36 @@ impl Stack {
         count: usize,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<usize, NetError> {
-        self.number(id)?;
-        let Some((writer, reader)) = self.across(id) else {
+        self.host.sessions.number(id)?;
+        let Some((writer, reader)) = self.host.across(id) else {
             return Ok(0);
         };
-        let (hot, _, _) = self.store.session(reader);
+        let (hot, _, _) = self.host.sessions.store.session(reader);
         let room = hot.receive.left().to_usize();
-        let pool = &mut self.common.pool;
+        let pool = &mut self.host.common.pool;
         // Without memory there is no room: segments handle that case.
         let taken = hot
             .rx
             .append_with(pool, count.min(room), usize::MAX, &mut fill);
         if taken > 0 {
-            self.count_across(writer, reader, taken);
-            session(&mut self.store, &mut self.common, reader).notify();
+            self.host.count_across(writer, reader, taken);
+            self.host
+                .sessions
+                .access(&mut self.host.common, reader)
+                .notify();
         }
         Ok(taken)
     }
+}
 
+impl Host {
     /// Numbers of both sessions, the writer's first.
     fn across(&mut self, id: SessionId) -> Option<(u32, u32)> {
-        let writer = self.number(id).ok()?;
-        let (hot, path) = (self.store.hot(writer), self.store.path(writer));
+        let writer = self.sessions.number(id).ok()?;
+        let (hot, path) = (
+            self.sessions.store.hot(writer),
+            self.sessions.store.path(writer),
+        );
         let ends = Ends {
             local: path.remote,
             remote: path.local,
@@ -128,8 +129,9 @@ impl Stack {
         }
         let written = hot.send.nxt;
         let hash = self.common.secrets.lookup(&ends);
-        let reader = self.find_session(&ends, hash).filter(|&it| it != writer)?;
-        let hot = self.store.hot(reader);
+        // The table has the other end under the reversed addresses, if it is of this stack.
+        let reader = self.sessions.find(&ends, hash).filter(|&it| it != writer)?;
+        let hot = self.sessions.store.hot(reader);
         let reads = is_still(hot)
             && hot.state() == State::Established
             && !hot.has(Flags::DETACHED | Flags::READ_SHUTDOWN)
@@ -140,12 +142,12 @@ impl Stack {
     /// Updates both control blocks after `count` bytes and their acknowledgment.
     fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
         let now_ms = self.common.now_ms;
-        let mut read = session(&mut self.store, &mut self.common, reader);
+        let mut read = self.sessions.access(&mut self.common, reader);
         read.hot.receive.nxt = read.hot.receive.nxt.after(count);
         read.hot.receive.acked = read.hot.receive.nxt;
         read.hot.last_received_ms = now_ms;
         let window = u32::from(read.window_field()) << read.path.scales.receive();
-        let (hot, path, cold) = self.store.session(writer);
+        let (hot, path, cold) = self.sessions.store.session(writer);
         hot.send.nxt = hot.send.nxt.after(count);
         hot.send.una = hot.send.nxt;
         hot.send.wnd = window;

@@ -19,11 +19,11 @@ use crate::wire::sequence::Sequence;
 use sidecore_bare::width::ToUsize;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// TCP connection state (RFC 9293 section 3.3.2). LISTEN has no control block, see
-/// [`crate::stack::listener::Listener`].
+/// TCP connection state (RFC 9293 section 3.3.2). A listener is in LISTEN, and has no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+#[expect(missing_docs, reason = "the names are the RFC's")]
+pub enum State {
     Closed,
     SynSent,
     SynReceived,

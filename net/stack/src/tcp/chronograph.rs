@@ -87,8 +87,10 @@ impl Session<'_> {
         let unsent = if sends { self.hot.unsent() } else { 0 };
         let flying = self.hot.send.in_flight() > 0 && self.hot.state().is_synchronized();
         let window = self.hot.send.left();
+        // A segment that does not fit the window is held back by it, even if some bytes would fit.
         let held = unsent > 0 && window < unsent.min(usize::from(self.hot.mss));
         let pipe = self.pipe();
+        // The congestion window has room, or nothing is in flight: then only the peer's window is left.
         let now = if held && (pipe < self.hot.send.cwnd || !flying) {
             Now::Window
         } else if unsent == 0

@@ -64,8 +64,7 @@ pub(crate) struct Cold {
     pub(crate) scaling: bool,
     /// Time of the last reply to an out-of-window segment without data.
     pub(crate) unacceptable_answered_ms: Option<u32>,
-    /// The last soft error (RFC 9293 section 3.9.2.2), and `send.una` at that time.
-    pub(crate) soft_error: Option<(SessionError, Sequence)>,
+    pub(crate) soft_error: SoftError,
     /// The listener of a session in its accept queue; none otherwise.
     pub(crate) listener: u32,
     /// Time of the last data segment sent.
@@ -107,7 +106,7 @@ impl Default for Cold {
             duplicate: None,
             unacceptable_answered_ms: None,
             error: None,
-            soft_error: None,
+            soft_error: SoftError::default(),
             listener: NONE,
             queued: false,
             last_sent_us: 0,
@@ -122,6 +121,22 @@ impl Default for Cold {
             reordering_bytes: 0,
             reorderings: 0,
         }
+    }
+}
+
+/// The last soft error (RFC 9293 section 3.9.2.2), and SND.UNA at that time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SoftError(Option<(SessionError, Sequence)>);
+
+impl SoftError {
+    pub(super) fn note(&mut self, error: SessionError, una: Sequence) {
+        self.0 = Some((error, una));
+    }
+
+    /// The error, unless data was acknowledged since: then the problem has passed.
+    pub(crate) fn get(&self, una: Sequence) -> Option<SessionError> {
+        let (error, at) = self.0?;
+        (at == una).then_some(error)
     }
 }
 

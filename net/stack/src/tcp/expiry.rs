@@ -247,7 +247,8 @@ impl<'s> Expiry<'s> {
             session.path.retries >= limit && !answered
         };
         if over {
-            let error = session.soft_error().unwrap_or(SessionError::TimedOut);
+            let error = session.cold.soft_error.get(session.hot.send.una);
+            let error = error.unwrap_or(SessionError::TimedOut);
             session.reset(Some(error));
         }
         over
@@ -265,7 +266,8 @@ impl<'s> Expiry<'s> {
             session.path.retries >= SYN_RETRIES
         };
         if over {
-            let error = session.soft_error().unwrap_or(SessionError::TimedOut);
+            let error = session.cold.soft_error.get(session.hot.send.una);
+            let error = error.unwrap_or(SessionError::TimedOut);
             session.finish(Some(error));
             return;
         }

@@ -93,14 +93,8 @@ impl Session<'_> {
     /// Records an error about the session's packets from a router or the peer's host, and notifies
     /// the application: RFC 9293 sections 3.9.1.8 and 3.9.2.2.
     pub(crate) fn note_soft_error(&mut self, error: SessionError) {
-        self.cold.soft_error = Some((error, self.hot.send.una));
+        self.cold.soft_error.note(error, self.hot.send.una);
         self.notify();
-    }
-
-    /// The last soft error, unless a segment was received since: then the problem has passed.
-    pub(crate) fn soft_error(&self) -> Option<SessionError> {
-        let (error, una) = self.cold.soft_error?;
-        (una == self.hot.send.una).then_some(error)
     }
 
     /// Ends the session: nothing is sent or received any more. Data received in order can still be

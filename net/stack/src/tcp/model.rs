@@ -41,6 +41,7 @@ impl Model {
             ))
         };
         let bbr = self.0.get_or_insert_with(new);
+        // Until the first sample the rate follows the window and the round trip of the handshake.
         bbr.first_rate(sent.window, sent.smoothed_us);
         let before = sent.in_flight.saturating_sub(sent.bytes);
         bbr.sent(sent.now_us, before, sent.bytes, sent.smoothed_us);
@@ -110,6 +111,7 @@ impl Session<'_> {
     /// Selects the congestion control, which restarts.
     pub(crate) fn choose_congestion(&mut self, algorithm: Algorithm) {
         self.cold.congestion = Congestion::new(algorithm);
+        // A model of the path before is no better than none: the new one measures it again.
         self.cold.model.forget();
         if algorithm == Algorithm::Bbr {
             self.path.tail.set(SendTail::MODELLED);

@@ -35,7 +35,7 @@ impl Session<'_> {
         self.path.small_end = self.cold.iss;
         self.cold.flight.restart(self.cold.iss);
         self.hot.send.nxt = self.cold.iss + 1;
-        self.cold.scaling = config.window_scaling;
+        self.cold.scaling = config.offers.window_scaling;
         self.path.scales = Scales::new(0, config.window_scale);
         self.hot.set(Flags::QUICK);
         if config.no_delay {
@@ -55,16 +55,6 @@ impl Session<'_> {
         match self.cold.mss_max {
             0 => path,
             requested => path.min(requested),
-        }
-    }
-
-    /// Before our SYN is sent: sets the receive buffer, and the smallest window scale for it, as in
-    /// Linux.
-    pub(crate) fn set_first_window(&mut self, bytes: u32) {
-        self.path.receive_bytes = bytes;
-        self.path.scales = Scales::new(0, scale_for(bytes));
-        if self.hot.state() == State::SynSent {
-            self.hot.receive.edge = self.hot.receive.nxt + bytes.min(FIRST_WINDOW_MAX);
         }
     }
 

@@ -82,6 +82,7 @@ struct Lists {
 
 impl Lists {
     fn stamp(&mut self, kind: StampKind, at_ns: u64, end: Sequence) {
+        // An application that does not read its timestamps must not take memory without bound.
         if self.stamps.len() >= STAMPS_MAX {
             self.stamps.pop_front();
         }
@@ -113,6 +114,7 @@ impl Marks {
     /// Marks the end of the written data; `ends_record`: also as a record's end.
     pub(crate) fn mark(&mut self, end: Sequence, ends_record: bool) {
         let lists = self.lists();
+        // A write of no bytes ends a record that has ended already.
         if ends_record && lists.record_ends.back() != Some(&end) {
             lists.record_ends.push_back(end);
         }
@@ -150,6 +152,7 @@ impl Marks {
             && waiting.end <= nxt
         {
             let end = waiting.end;
+            // A retransmission does not report the write again.
             if !std::mem::replace(&mut waiting.sent, true) {
                 if kinds.scheduled {
                     lists.stamp(StampKind::Scheduled, now_ns, end);

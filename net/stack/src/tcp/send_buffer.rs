@@ -135,18 +135,14 @@ impl Session<'_> {
                 held_max,
             };
         }
-        self.send_buffer().allowance(count, self.leaves_now())
-    }
-
-    /// Bytes that both windows allow to send now.
-    fn leaves_now(&self) -> usize {
-        if !self.hot.state().is_synchronized() {
-            return 0;
+        // Bytes that both windows allow to send now; a segment that a window would truncate waits.
+        let mut leaves_now = 0;
+        if self.hot.state().is_synchronized() {
+            let window = self.hot.send.cwnd.saturating_sub(self.pipe()).to_usize();
+            let bytes = window.min(self.hot.send.left());
+            leaves_now = bytes - bytes % usize::from(self.hot.mss).max(1);
         }
-        let window = self.hot.send.cwnd.saturating_sub(self.pipe()).to_usize();
-        let bytes = window.min(self.hot.send.left());
-        // A segment that a window would truncate waits.
-        bytes - bytes % usize::from(self.hot.mss).max(1)
+        self.send_buffer().allowance(count, leaves_now)
     }
 
     /// Marks the end of the written data; `ends_record`: also as a record's end.

@@ -187,7 +187,7 @@ fn run(seed: u64) -> (u64, u64) {
     alone.settle();
     for session in ends {
         let readiness = alone.stack.readiness(session).expect("known");
-        assert!(readiness.end_of_input && readiness.error.is_none());
+        assert!(readiness.end_of_input() && readiness.error.is_none());
     }
     let after = alone.stack.counters();
     // Frames queued here for long are retransmitted, and acknowledgments that copied bytes have

@@ -27,10 +27,10 @@ impl Input<'_, '_> {
         let v4 = self.session.path.local.is_v4();
         let default = if v4 { MSS_DEFAULT_V4 } else { MSS_DEFAULT_V6 };
         self.session.cold.peer_mss = options.mss.unwrap_or(default);
-        let timestamps = options.timestamps.filter(|_| config.timestamps);
-        let sack = options.sack_permitted && config.sack;
+        let timestamps = options.timestamps.filter(|_| config.offers.timestamps);
+        let sack = options.sack_permitted && config.offers.sack;
         // RFC 7323 section 2.2: windows are scaled only if both SYNs have the option.
-        match options.scale.filter(|_| config.window_scaling) {
+        match options.scale.filter(|_| config.offers.window_scaling) {
             Some(scale) => {
                 self.session.path.scales = Scales::new(scale, self.session.path.scales.receive());
             }
@@ -155,6 +155,7 @@ impl Input<'_, '_> {
     fn take_first_window(&mut self, window: u32) {
         let segment = self.segment;
         let (sequence, ack) = (segment.sequence, segment.acknowledgment);
+        // RFC 9293 section 3.10.7.4, fifth: SND.WND, SND.WL1 and SND.WL2 are of this segment.
         self.session.hot.send.set(window, sequence, ack);
         self.session.cold.window_max = window;
     }

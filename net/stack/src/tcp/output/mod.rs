@@ -66,7 +66,7 @@ impl<'s, 'f> Output<'s, 'f> {
             return self.send_syn();
         }
         if self.session.hot.state().sends() {
-            match self.send_data_and_repairs() {
+            match self.send_all() {
                 Outcome::Done => {}
                 other => return other,
             }
@@ -78,7 +78,7 @@ impl<'s, 'f> Output<'s, 'f> {
         self.send_bare()
     }
 
-    fn send_data_and_repairs(&mut self) -> Outcome {
+    fn send_all(&mut self) -> Outcome {
         // RFC 5681 section 2: an acknowledgment with data is not a duplicate, and a full segment
         // has no room for SACK blocks. A gap is therefore reported before data is sent, which would
         // clear the report. Accurate ECN's first pure acknowledgment reports the SYN-ACK's mark,
@@ -93,8 +93,8 @@ impl<'s, 'f> Output<'s, 'f> {
         }
         // Lost data goes first: the peer delivers nothing behind a hole, so that new data would
         // only fill its buffer.
-        if self.has_repairs() {
-            match self.send_repairs() {
+        if self.has_losses() {
+            match self.send_lost() {
                 Outcome::Done => {}
                 other => return other,
             }
@@ -138,11 +138,11 @@ impl<'s, 'f> Output<'s, 'f> {
         let scale = session.path.scales.receive();
         let mut options = Options {
             mss: Some(session.largest_mss()),
-            sack_permitted: config.sack && wants(Flags::SACK),
+            sack_permitted: config.offers.sack && wants(Flags::SACK),
             scale: session.cold.scaling.then_some(scale),
             ..Options::default()
         };
-        if config.timestamps && wants(Flags::TIMESTAMPS) {
+        if config.offers.timestamps && wants(Flags::TIMESTAMPS) {
             options.timestamps = Some(self.stamps());
         }
         let session = &mut self.session;

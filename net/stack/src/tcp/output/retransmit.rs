@@ -12,13 +12,13 @@ use sidecore_bare::width::ToUsize;
 impl Output<'_, '_> {
     /// True if lost data or a probe is to be sent.
     #[inline]
-    pub(super) fn has_repairs(&self) -> bool {
+    pub(super) fn has_losses(&self) -> bool {
         self.session.hot.scoreboard != NONE
             && (self.session.lost_bytes() > 0 || self.session.hot.has(Flags::PROBE_TAIL))
     }
 
     /// Retransmits lost segments, as far as the window allows, and sends a tail-loss probe.
-    pub(super) fn send_repairs(&mut self) -> Outcome {
+    pub(super) fn send_lost(&mut self) -> Outcome {
         if self.session.hot.has(Flags::PROBE_TAIL) {
             match self.send_tail_probe() {
                 Outcome::Done => self.session.hot.clear(Flags::PROBE_TAIL),
