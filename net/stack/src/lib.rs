@@ -40,7 +40,6 @@ pub use secrets::Ends;
 pub use shared::config::{Cidr, Config, Ecn, Keepalive, Offers, Route};
 pub use shared::counters::Counters;
 pub use stack::Stack;
-pub use stack::across::OtherEnd;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use stack::info::{EcnMode, RecoveryPhase, SessionInfo};

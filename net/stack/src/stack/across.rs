@@ -23,30 +23,7 @@ use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::{Hot, State};
 use sidecore_bare::width::{ToU64, ToUsize};
 
-/// The other end of a session, if bytes can be copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherEnd {
-    /// The session that reads the written bytes.
-    pub reader: SessionId,
-    /// Bytes that it accepts now: the rest of its window.
-    pub room: usize,
-    /// It has read everything before.
-    pub has_read_all: bool,
-}
-
 impl Stack {
-    /// The other end of a session, if bytes can be copied to it now.
-    #[inline]
-    pub fn other_end(&mut self, id: SessionId) -> Option<OtherEnd> {
-        let (_, reader) = self.host.across(id)?;
-        let hot = self.host.sessions.store.hot(reader);
-        Some(OtherEnd {
-            reader: self.host.sessions.id(reader),
-            room: hot.receive.left().to_usize(),
-            has_read_all: hot.rx.len() == 0,
-        })
-    }
-
     /// Lets the other end's owner take bytes of a session: `take` gets the reading session and the
     /// number of bytes it accepts, copies at most that many to it, and returns their number. They
     /// are counted as written, sent, acknowledged and read. Returns 0 without calling `take` if

@@ -187,21 +187,8 @@ impl Stack {
         let socket = self.host.datagrams.socket(id)?;
         let (own, port) = (socket.address, socket.port);
         let destination = Ip::from(to.ip());
-        // A socket without an address of its own sends from the one that suits the destination.
-        let source = if own.is_unspecified() || own.is_multicast() {
-            self.host.common.interface.source_for(&destination)
-        } else {
-            Some(own).filter(|own| own.is_v4() == destination.is_v4())
-        };
-        let broadcast = self.host.common.interface.is_broadcast(&destination);
-        let hop = if broadcast {
-            Some(destination)
-        } else {
-            self.host.common.interface.next_hop(&destination)
-        };
-        let (Some(source), Some(hop)) = (source, hop) else {
-            return Err(NetError::NoRoute(to.ip()));
-        };
+        let way = self.host.way(own, &destination);
+        let (source, hop) = way.ok_or(NetError::NoRoute(to.ip()))?;
         let head = if source.is_v4() { ip::V4_BYTES } else { 0 };
         let limit = PACKET_BYTES_MAX - head - HEADER_BYTES;
         if payload.len() > limit {
@@ -217,19 +204,7 @@ impl Stack {
             bytes: U16::new(udp::length_of(len)),
             checksum: [0; 2],
         };
-        // Groups and broadcasts have fixed MACs; only a neighbour has to be asked.
-        let mac = if broadcast {
-            Some(BROADCAST)
-        } else if destination.is_multicast() {
-            Some(group_mac(&destination))
-        } else if self.host.common.interface.is_ours(&destination) {
-            Some(self.host.common.interface.mac)
-        } else {
-            self.host
-                .common
-                .neighbors
-                .known(&hop, self.host.common.now_ns)
-        };
+        let mac = self.host.mac(&hop, &destination);
         let address = Address {
             mac: mac.unwrap_or_default(),
             source,
@@ -265,15 +240,12 @@ impl Stack {
             // Removed from the queue again, until the neighbour is known (RFC 1122 section
             // 2.3.2.2).
             let frames = self.host.common.control.take_back(queued);
-            if self.host.datagrams.waiting.len() < WAITING_MAX {
-                let until_ns = self.host.common.now_ns + WAITING_NS;
-                self.host
-                    .datagrams
-                    .waiting
-                    .push_back((until_ns, hop, frames));
-            } else {
+            let until_ns = self.host.common.now_ns + WAITING_NS;
+            let waiting = &mut self.host.datagrams.waiting;
+            if waiting.len() == WAITING_MAX {
                 return Err(NetError::QueueFull);
             }
+            waiting.push_back((until_ns, hop, frames));
         }
         self.host.common.counters.datagrams_sent += 1;
         Ok(())
@@ -334,6 +306,36 @@ impl Stack {
 }
 
 impl Host {
+    /// Source and next hop of a datagram from a socket at `own`; none without a route.
+    fn way(&self, own: Ip, destination: &Ip) -> Option<(Ip, Ip)> {
+        let interface = &self.common.interface;
+        // A socket without an address of its own sends from the one that suits the destination.
+        let source = if own.is_unspecified() || own.is_multicast() {
+            interface.source_for(destination)?
+        } else {
+            Some(own).filter(|own| own.is_v4() == destination.is_v4())?
+        };
+        if interface.is_broadcast(destination) {
+            return Some((source, *destination));
+        }
+        Some((source, interface.next_hop(destination)?))
+    }
+
+    /// The hardware address for a datagram; none while the neighbour is being asked.
+    fn mac(&mut self, hop: &Ip, destination: &Ip) -> Option<Mac> {
+        let interface = &self.common.interface;
+        // Groups and broadcasts have fixed ones; only a neighbour has to be asked.
+        if interface.is_broadcast(destination) {
+            Some(BROADCAST)
+        } else if destination.is_multicast() {
+            Some(group_mac(destination))
+        } else if interface.is_ours(destination) {
+            Some(interface.mac)
+        } else {
+            self.common.neighbors.known(hop, self.common.now_ns)
+        }
+    }
+
     pub(crate) fn arrive_udp(
         &mut self,
         packet: &Packet,

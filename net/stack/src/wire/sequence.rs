@@ -156,7 +156,13 @@ mod tests {
         let before = Sequence::new(u32::MAX - 1);
         let behind = before + 4;
         assert_eq!((behind.get(), behind - before), (2, 4));
-        assert!(before < behind && before <= behind && behind > before && behind >= before);
+        let orders = [
+            before < behind,
+            before <= behind,
+            behind > before,
+            behind >= before,
+        ];
+        assert_eq!(orders, [true; 4]);
         assert_eq!((before.distance(behind), behind.distance(before)), (-4, 4));
         assert_eq!(
             (before.earlier(behind), before.later(behind)),
