@@ -280,8 +280,8 @@ fn whole_packet(common: &mut Common, fragment: &Fragment, bytes: &[u8]) -> Arriv
     }
 }
 
-/// Reports a reassembly timeout to the sender, if its first fragment was received: RFC 792, RFC 8200
-/// section 4.5.
+/// Reports a reassembly timeout to the sender, if its first fragment was received: RFC 792, RFC
+/// 8200 section 4.5.
 fn report_late(common: &mut Common, datagram: &Datagram) {
     let (source, destination) = datagram.ends();
     let ours = common.interface.is_ours(&destination);

@@ -176,7 +176,8 @@ impl Stack {
         self.host.resolve();
         let common = &mut self.host.common;
         let sent = &mut common.counters.control_sent;
-        // Control frames first: an ARP reply or a reset is small, and data may fill the NIC's queue.
+        // Control frames first: an ARP reply or a reset is small, and data may fill the NIC's
+        // queue.
         if !common.control.flush(send, sent) || !self.host.transmit_ready(send) {
             return false;
         }

@@ -225,8 +225,8 @@ impl Shard {
         self.0.is_none()
     }
 
-    /// A frame of this kind that a peer handed over is processed until [`Self::end`]; false if there
-    /// are no peers.
+    /// A frame of this kind that a peer handed over is processed until [`Self::end`]; false if
+    /// there are no peers.
     fn begin(&mut self, kind: HandoffKind) -> bool {
         let Some(peers) = &mut self.0 else {
             return false;

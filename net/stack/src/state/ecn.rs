@@ -20,8 +20,8 @@ impl EcnState {
     pub(crate) const OFF: Self = Self(0);
     /// ECN-setup SYN and SYN-ACK were exchanged: marks are echoed, echoes are obeyed.
     pub(crate) const NEGOTIATED: Self = Self(1 << 0);
-    /// A mark was received: all acknowledgments carry ECE until a segment with CWR (RFC 3168 section
-    /// 6.1.3).
+    /// A mark was received: all acknowledgments carry ECE until a segment with CWR (RFC 3168
+    /// section 6.1.3).
     pub(crate) const ECHO_OWED: Self = Self(1 << 1);
     /// The window was reduced: the next new data carries CWR (RFC 3168 section 6.1.2).
     pub(crate) const CWR_OWED: Self = Self(1 << 2);

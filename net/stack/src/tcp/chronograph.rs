@@ -90,7 +90,8 @@ impl Session<'_> {
         // A segment that does not fit the window is held back by it, even if some bytes would fit.
         let held = unsent > 0 && window < unsent.min(usize::from(self.hot.mss));
         let pipe = self.pipe();
-        // The congestion window has room, or nothing is in flight: then only the peer's window is left.
+        // The congestion window has room, or nothing is in flight: then only the peer's window is
+        // left.
         let now = if held && (pipe < self.hot.send.cwnd || !flying) {
             Now::Window
         } else if unsent == 0

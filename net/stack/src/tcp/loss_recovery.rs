@@ -104,10 +104,10 @@ impl Session<'_> {
         let mss = u32::from(self.hot.mss);
         let (una, window) = (self.hot.send.una, self.hot.send.cwnd);
         self.hot.send.cwnd = if self.ecn().is_reduced_already(una) {
-            // RFC 3168 section 6.1.2: losses and marks of one window of data reduce the window once.
-            // A loss shows that the queue was full: the reduction becomes that of a loss, without
-            // RFC 8511's smaller factor. The earlier window was reduced because of the echo, which
-            // was not spurious.
+            // RFC 3168 section 6.1.2: losses and marks of one window of data reduce the window
+            // once. A loss shows that the queue was full: the reduction becomes that of a loss,
+            // without RFC 8511's smaller factor. The earlier window was reduced because of the
+            // echo, which was not spurious.
             self.cold.undo.forget();
             window.min(self.cold.congestion.on_loss_after_echo(mss))
         } else {

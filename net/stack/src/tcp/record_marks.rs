@@ -5,8 +5,8 @@
 //! segment, so that a peer that reads segment by segment gets records. A timestamp reports when the
 //! last byte of a write was sent, and when it was acknowledged (Linux's `SO_TIMESTAMPING`). Why
 //! here: few sessions have marks, so they are stored behind a pointer, and one bit next to the path
-//! ([`SendTail::MARKED`](crate::state::flags::SendTail)) shows that there are any. Must stay true: both lists are ordered by sequence
-//! number, and each is bounded.
+//! ([`SendTail::MARKED`](crate::state::flags::SendTail)) shows that there are any. Must stay true:
+//! both lists are ordered by sequence number, and each is bounded.
 
 use crate::wire::sequence::Sequence;
 use sidecore_bare::width::ToUsize;
@@ -96,7 +96,8 @@ impl Marks {
         self.0.get_or_insert_default()
     }
 
-    /// Requests timestamps of future writes; bytes count from `base`, if none were requested before.
+    /// Requests timestamps of future writes; bytes count from `base`, if none were requested
+    /// before.
     pub(crate) fn set_stamps(&mut self, kinds: StampKinds, base: Sequence) {
         let lists = self.lists();
         if !lists.kinds.any() {

@@ -1,7 +1,7 @@
 //! The send buffer as its application sees it: how much a write may take, and when there is room.
 //!
-//! Why here: the bounds of unsent data (`TCP_NOTSENT_LOWAT`) and of memory (`SO_SNDBUF`) count whole
-//! super-segments, as Linux's do. Source: tcp(7), socket(7).
+//! Why here: the bounds of unsent data (`TCP_NOTSENT_LOWAT`) and of memory (`SO_SNDBUF`) count
+//! whole super-segments, as Linux's do. Source: tcp(7), socket(7).
 
 use super::Session;
 use super::cold::Cold;
@@ -108,8 +108,8 @@ impl Session<'_> {
         }
     }
 
-    /// Prepares a write with hints or bounds; `more`: the application announced more, `ends_record`:
-    /// a record ends with it.
+    /// Prepares a write with hints or bounds; `more`: the application announced more,
+    /// `ends_record`: a record ends with it.
     #[cold]
     pub(crate) fn before_write(
         &mut self,

@@ -260,7 +260,8 @@ impl Bbr {
         self.recovery_rounds = 0;
         self.losses = 0;
         if cause == Cause::Timeout {
-            // BBRSaveCwnd kept the window: the flight that a timeout leaves says nothing about the path.
+            // BBRSaveCwnd kept the window: the flight that a timeout leaves says nothing about the
+            // path.
             self.conserves_until = None;
             return mss;
         }

@@ -76,8 +76,8 @@ impl Ecn<'_> {
         }
     }
 
-    /// Processes the ECN flags of a SYN or a SYN-ACK, in the state in which it was received; returns
-    /// the number of marks that it reports.
+    /// Processes the ECN flags of a SYN or a SYN-ACK, in the state in which it was received;
+    /// returns the number of marks that it reports.
     pub(crate) fn agree(&mut self, side: Side, opening: Opening) -> u32 {
         self.state.clear(EcnState::NEGOTIATED);
         if side.config == config::Ecn::Accurate {

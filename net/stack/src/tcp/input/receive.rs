@@ -120,8 +120,8 @@ impl Input<'_, '_> {
         }
     }
 
-    /// RFC 9293 section 3.6.1 (RFC 2525 section 2.17): the data will not be read, so the peer gets a
-    /// reset. Like that of a removed session (section 3.10.7.1), it has the number that the peer
+    /// RFC 9293 section 3.6.1 (RFC 2525 section 2.17): the data will not be read, so the peer gets
+    /// a reset. Like that of a removed session (section 3.10.7.1), it has the number that the peer
     /// expects, whether it has received our FIN or not.
     fn refuse_data(&mut self) {
         let session = &mut self.session;

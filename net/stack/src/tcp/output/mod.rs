@@ -1,7 +1,7 @@
 //! Output: retransmissions first, then new data, then a pure acknowledgment.
 //!
-//! A frame is a header built in [`frame`] and up to two pieces of the send ring in place. If the NIC
-//! cuts segments itself, they are sent as one super-segment. Source: RFC 9293 sections 3.7.4
+//! A frame is a header built in [`frame`] and up to two pieces of the send ring in place. If the
+//! NIC cuts segments itself, they are sent as one super-segment. Source: RFC 9293 sections 3.7.4
 //! (Nagle), 3.8.6.2.1 (silly windows), 3.8.2 and 3.10, RFC 6675 section 5, RFC 8985 section 7.3.
 
 mod data;
