@@ -120,7 +120,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// The timer stored as `byte` by [`Hot::set_timer`].
+    /// The timer stored as `byte` by [`Hot::start_timer`].
     #[inline]
     fn from_byte(byte: u8) -> Self {
         match byte {
