@@ -43,7 +43,7 @@ impl Ip {
     }
 
     /// True for a multicast address of either family.
-    pub(crate) fn is_multicast(&self) -> bool {
+    pub fn is_multicast(&self) -> bool {
         self.to_std().is_multicast()
     }
 
