@@ -1,7 +1,7 @@
 //! The lines `--name=value` at a script's head.
 
 use super::error::Problem;
-use sidecore_net_stack::{Algorithm, Cidr, Config, Ecn, Route};
+use sidecore_net_stack::{Algorithm, Cidr, Config, Ecn, Offers, Route};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -81,9 +81,9 @@ impl Default for Settings {
             send_memory: None,
             receive_bytes: config.receive_bytes,
             window_scale: config.window_scale,
-            window_scaling: config.window_scaling,
-            timestamps: config.timestamps,
-            sack: config.sack,
+            window_scaling: config.offers.window_scaling,
+            timestamps: config.offers.timestamps,
+            sack: config.offers.sack,
             ecn: config.ecn,
             pacing: false,
             time_wait_ms: config.time_wait_ms,
@@ -148,9 +148,11 @@ impl Settings {
             send_bytes: self.send_bytes,
             receive_bytes: self.receive_bytes,
             window_scale: self.window_scale,
-            window_scaling: self.window_scaling,
-            timestamps: self.timestamps,
-            sack: self.sack,
+            offers: Offers {
+                window_scaling: self.window_scaling,
+                timestamps: self.timestamps,
+                sack: self.sack,
+            },
             ecn: self.ecn,
             pacing: self.pacing,
             congestion: self.congestion,

@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::files::Files;
 use super::script::{Check, Operand, Relation, Term};
 use sidecore_net_stack::Counters;
-use sidecore_net_stack::{RepairPhase, SessionInfo, SessionState};
+use sidecore_net_stack::{EcnMode, RecoveryPhase, SessionInfo, SessionState};
 
 /// Evaluates a comparison; names without a descriptor refer to `newest`.
 pub(super) fn hold(check: &Check, files: &mut Files, newest: Option<i32>) -> Result<(), Problem> {
@@ -124,8 +124,8 @@ fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
         "recovering" => i64::from(info.recovering),
         "timestamps" => i64::from(info.timestamps),
         "sack" => i64::from(info.sack),
-        "ecn" => i64::from(info.ecn),
-        "accurate_ecn" => i64::from(info.accurate_ecn),
+        "ecn" => i64::from(info.ecn.is_on()),
+        "accurate_ecn" => i64::from(info.ecn == EcnMode::Accurate),
         "ecn_seen" => i64::from(info.ecn_seen),
         _ => return None,
     })
@@ -183,12 +183,12 @@ pub fn threshold_segments(info: &SessionInfo) -> u32 {
 
 /// The kernel's number of a phase of loss recovery: `enum tcp_ca_state`.
 #[must_use]
-pub fn phase_number(phase: RepairPhase) -> u8 {
+pub fn phase_number(phase: RecoveryPhase) -> u8 {
     match phase {
-        RepairPhase::Open => 0,
-        RepairPhase::Disorder => 1,
-        RepairPhase::Recovery => 3,
-        RepairPhase::Loss => 4,
+        RecoveryPhase::Open => 0,
+        RecoveryPhase::Disorder => 1,
+        RecoveryPhase::Recovery => 3,
+        RecoveryPhase::Loss => 4,
     }
 }
 

@@ -285,7 +285,7 @@ impl Target {
                 // An incomplete write belongs to the hostile application, which does not read.
                 let _ = peer.write(id, &self.scratch[..count]);
             }
-            if peer.readiness(id).expect("open").end_of_input {
+            if peer.readiness(id).expect("open").end_of_input() {
                 peer.close(id).expect("open");
             }
         }

@@ -422,7 +422,7 @@ impl Target {
                 let _ = self.stack.write(session, &self.scratch[..count]);
             }
             self.stack.info(session).expect("open");
-            if readiness.closed || readiness.end_of_input || at == close {
+            if readiness.is_closed() || readiness.end_of_input() || at == close {
                 self.stack.close(session).expect("open");
                 self.sessions.swap_remove(at);
             } else {

@@ -30,7 +30,7 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
         (info.timestamps, TIMESTAMPS),
         (info.sack, SACK),
         (scaled, SCALE),
-        (info.ecn, ECN),
+        (info.ecn.is_on(), ECN),
         (info.ecn_seen, ECN_SEEN),
     ] {
         out[5] |= if on { bit } else { 0 };

@@ -293,7 +293,7 @@ impl<N: Nic> Engine<N> {
     pub fn with_siblings(mut self, siblings: Siblings) -> Self {
         if siblings.count() > 1 {
             let (index, count) = (siblings.index() as u16, siblings.count() as u16);
-            self.stack.join_siblings(index, count);
+            self.stack.join_shard(index, count);
             self.epoch_ns = siblings.epoch_ns();
             self.siblings = Some(siblings);
         }
@@ -636,7 +636,7 @@ impl From<Counters> for StackReport {
             paws: counters.paws,
             challenges: counters.challenges,
             out_of_order: counters.out_of_order,
-            landed: counters.landed,
+            landed: counters.direct_placements,
             across_bytes: counters.across_bytes,
             no_memory: counters.no_memory,
             resets_received: counters.resets_received,

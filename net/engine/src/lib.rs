@@ -21,7 +21,7 @@ pub mod setup;
 pub mod sock;
 
 pub use sidecore_net_stack::{
-    Algorithm, Cidr, Config, Counters, Ecn, Event, Keepalive, ListenerId, NetError, Placement,
-    Readiness, Route, SessionError, SessionId, SessionInfo, SessionOption, SessionState, Stack,
-    UdpId, Write,
+    Algorithm, Cidr, Config, Counters, Ecn, EcnMode, Ending, Event, Keepalive, ListenerId,
+    NetError, Offers, Placement, Readiness, Route, SessionError, SessionId, SessionInfo,
+    SessionOption, SessionState, Stack, UdpId, Write,
 };

@@ -58,6 +58,13 @@ impl Sum {
 
     /// Adds a number in network byte order.
     #[inline]
+    pub(crate) fn plus_len(self, len: usize) -> Self {
+        // A pseudo-header's length: packets have less than 64 KiB.
+        self.plus_word(len as u16)
+    }
+
+    /// With one more word.
+    #[inline]
     pub fn plus_word(self, word: u16) -> Self {
         Self(self.0 + u64::from(word.to_be()))
     }

@@ -18,6 +18,7 @@
 
 use crate::secrets::{Ends, mix};
 use crate::wire::{Ip, ethernet, ip};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::net::SocketAddr;
 
 /// Hash of the flow between two ends, the same from either side.
@@ -36,7 +37,7 @@ pub fn hash(one: SocketAddr, other: SocketAddr) -> u32 {
 #[must_use]
 pub fn engine_of(hash: u32, count: usize) -> usize {
     // The high half of the product: it depends on every bit of the hash, without a division.
-    ((u64::from(hash) * count as u64) >> 32) as usize
+    ((u64::from(hash) * count.to_u64()) >> 32).to_usize()
 }
 
 /// Hash of a frame's flow; none for a frame without ports, which no single engine owns: ARP, ICMP,

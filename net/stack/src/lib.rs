@@ -37,22 +37,23 @@ pub mod wire;
 pub use congestion::Algorithm;
 pub use error::{NetError, SessionError};
 pub use secrets::Ends;
-pub use shared::config::{Cidr, Config, Ecn, Keepalive, Route};
+pub use shared::config::{Cidr, Config, Ecn, Keepalive, Offers, Route};
 pub use shared::counters::Counters;
 pub use stack::Stack;
-pub use stack::across::OtherEnd;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
-pub use stack::options::{RepairPhase, SessionInfo, SessionOption, SessionState};
+pub use stack::info::{EcnMode, RecoveryPhase, SessionInfo};
+pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{
     BYTES_MAX as REASSEMBLY_BYTES_MAX, DATAGRAMS_MAX as REASSEMBLY_DATAGRAMS_MAX,
 };
-pub use stack::siblings::{Errand, Handed};
-pub use stack::sockets::{Event, Readiness, Write};
+pub use stack::shard::{Handoff, HandoffKind};
+pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
+pub use state::hot::State as SessionState;
 pub use state::store::Placement;
-pub use tcp::marks::{Stamp, StampKind, StampKinds};
+pub use tcp::record_marks::{Stamp, StampKind, StampKinds};
 
 /// Bytes of a session's control block, which each of its packets needs.
 pub const CONTROL_BLOCK_BYTES: usize = size_of::<state::hot::Hot>();

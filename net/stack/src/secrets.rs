@@ -6,6 +6,7 @@
 //! open network. Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
 
 use crate::wire::Ip;
+use crate::wire::sequence::Sequence;
 
 use sidecore_random::{GAMMA, Random};
 use siphasher::sip::SipHasher13;
@@ -48,23 +49,20 @@ impl Secrets {
     }
 
     /// RFC 6528 section 3: a clock of 4 us plus a keyed hash of the ends.
-    pub(crate) fn isn(&self, ends: &Ends, now_ns: u64) -> u32 {
-        ((now_ns >> 12) as u32).wrapping_add(keyed(self.isn, ends, 0) as u32)
+    pub(crate) fn isn(&self, ends: &Ends, now_ns: u64) -> Sequence {
+        Sequence::new(low(now_ns >> 12)) + low(keyed(self.isn, ends, 0))
     }
 
     /// The part of a SYN cookie that proves its origin: `count` is the slow clock, `sequence` the
     /// peer's initial number.
-    pub(crate) fn cookie(&self, ends: &Ends, count: u32, sequence: u32) -> u32 {
-        keyed(
-            self.cookie,
-            ends,
-            u64::from(count) << 32 | u64::from(sequence),
-        ) as u32
+    pub(crate) fn cookie(&self, ends: &Ends, count: u32, sequence: Sequence) -> u32 {
+        let more = u64::from(count) << 32 | u64::from(sequence.get());
+        low(keyed(self.cookie, ends, more))
     }
 
     /// Start of the search for an ephemeral port (RFC 6056 section 3.3.3).
     pub(crate) fn port_offset(&self, ends: &Ends) -> u32 {
-        keyed(self.port, ends, 0) as u32
+        low(keyed(self.port, ends, 0))
     }
 
     /// Initial value and counter index of the fragment identifications between two hosts: RFC 7739
@@ -78,7 +76,7 @@ impl Secrets {
         };
         // The key of ports, whose own hashes have a 0 in this place.
         let hash = keyed(self.port, &ends, 1 << 8 | u64::from(protocol));
-        (hash as u32, (hash >> 32) as u32)
+        (low(hash), low(hash >> 32))
     }
 
     /// Offset of a session's timestamp clock (RFC 7323 section 5.4). It depends on the addresses
@@ -90,7 +88,7 @@ impl Secrets {
             remote_port: 0,
             ..*ends
         };
-        keyed(self.timestamp, &hosts, 0) as u32
+        low(keyed(self.timestamp, &hosts, 0))
     }
 
     /// The hash for the lookup of a session: fast, and unpredictable without the key.
@@ -101,7 +99,7 @@ impl Secrets {
         let remote = u128::from_le_bytes(ends.remote.0);
         let mut hash = mix(remote as u64 ^ self.lookup, (remote >> 64) as u64 ^ ports);
         hash = mix(hash ^ local as u64, (local >> 64) as u64 ^ self.lookup);
-        (hash ^ hash >> 32) as u32
+        low(hash ^ hash >> 32)
     }
 }
 
@@ -110,6 +108,12 @@ impl Secrets {
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ GAMMA) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);
     product as u64 ^ (product >> 64) as u64
+}
+
+/// The low half of a hash, or of a clock.
+#[inline]
+fn low(value: u64) -> u32 {
+    value as u32
 }
 
 fn keyed(key: [u64; 2], ends: &Ends, more: u64) -> u64 {
@@ -140,7 +144,7 @@ mod tests {
         let secrets = Secrets::new(&mut Random::new(7));
         let first = secrets.isn(&ends(1), 0);
         // RFC 6528 section 3: M is a 4 us clock (4.096 us here).
-        assert_eq!(secrets.isn(&ends(1), 4096 * 100).wrapping_sub(first), 100);
+        assert_eq!(secrets.isn(&ends(1), 4096 * 100) - first, 100);
         assert_ne!(secrets.isn(&ends(2), 0), first);
         let others = Secrets::new(&mut Random::new(8));
         assert_ne!(others.isn(&ends(1), 0), first, "another key");

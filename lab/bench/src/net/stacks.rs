@@ -73,8 +73,8 @@ impl Way {
         } = self.load
         {
             // As the paper's stack was: a segment is all payload except for the plain headers.
-            config.timestamps = false;
-            config.window_scaling = false;
+            config.offers.timestamps = false;
+            config.offers.window_scaling = false;
             config.receive_bytes = window;
         }
         config

@@ -29,13 +29,13 @@ impl Files {
                 if readiness.readable {
                     events |= libc::POLLIN;
                 }
-                if readiness.end_of_input {
+                if readiness.end_of_input() {
                     events |= libc::POLLRDHUP;
                 }
                 if readiness.writable || both {
                     events |= libc::POLLOUT;
                 }
-                if readiness.closed || readiness.end_of_input && both {
+                if readiness.is_closed() || readiness.end_of_input() && both {
                     events |= libc::POLLHUP;
                 }
                 let reports = readiness.stamped || self.socket_at(fd)?.zero_copy.has_reports();

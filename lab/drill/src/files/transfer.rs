@@ -32,7 +32,7 @@ impl Files {
             return Err(error);
         }
         let readiness = self.host.stack().readiness(id).map_err(errno)?;
-        if readiness.end_of_input || bytes.is_empty() {
+        if readiness.end_of_input() || bytes.is_empty() {
             return Ok((0, None));
         }
         fail(libc::EAGAIN)

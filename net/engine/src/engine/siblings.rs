@@ -12,7 +12,7 @@
 //! Release of [`Inbox::waiting`] in `hand_over` and its Acquire in `receive`.
 
 use crate::Stack;
-use sidecore_net_stack::{Errand, Handed};
+use sidecore_net_stack::{Handoff, HandoffKind};
 use sidecore_sync::spsc::{Receiver, Sender, ring};
 use sidecore_sync::{Changed, Private, SleepWord};
 use sidecore_sys::{SysError, clock, local_socket};
@@ -40,9 +40,9 @@ pub struct Siblings {
     index: usize,
     epoch_ns: u64,
     /// Rings to the siblings; none to itself.
-    to: Vec<Option<Sender<Handed>>>,
+    to: Vec<Option<Sender<Handoff>>>,
     /// Rings from the siblings.
-    from: Vec<Receiver<Handed>>,
+    from: Vec<Receiver<Handoff>>,
     /// The inboxes of all engines.
     inboxes: Arc<[Inbox]>,
     exchanged: Exchanged,
@@ -95,7 +95,7 @@ pub fn siblings(count: usize) -> Result<Vec<Siblings>, SysError> {
                 all[from].to.push(None);
                 continue;
             }
-            let (sender, receiver) = ring(RING_FRAMES, |_| Handed::default());
+            let (sender, receiver) = ring(RING_FRAMES, |_| Handoff::default());
             all[from].to.push(Some(sender));
             all[to].from.push(receiver);
         }
@@ -151,7 +151,7 @@ impl Siblings {
                     more = true;
                     break;
                 }
-                stack.receive_handed(now_ns, &mut handed);
+                stack.receive_handoff(now_ns, &mut handed);
                 handed.bytes.shrink_to(PLACE_BYTES);
                 handed.release();
                 count += 1;
@@ -167,7 +167,7 @@ impl Siblings {
     /// Hands over the frames that `stack` has for siblings.
     #[inline]
     pub(super) fn hand_over(&mut self, stack: &mut Stack) {
-        if stack.has_handed() {
+        if stack.has_handoffs() {
             self.carry(stack);
         }
     }
@@ -182,13 +182,13 @@ impl Siblings {
             ..
         } = self;
         let (count, next) = (to.len(), (*index + 1) % to.len());
-        let lost = stack.take_handed(&mut |handed| {
+        let lost = stack.take_handoffs(&mut |handed| {
             // Fragments go to the first engine, which reassembles packets; a stray goes round the
             // circle.
-            let targets = match handed.errand {
-                Errand::Notice | Errand::Copy => 0..count,
-                Errand::Fragment => 0..1,
-                Errand::Stray { .. } => next..next + 1,
+            let targets = match handed.kind {
+                HandoffKind::Notice | HandoffKind::Copy => 0..count,
+                HandoffKind::Fragment => 0..1,
+                HandoffKind::Stray { .. } => next..next + 1,
             };
             for target in targets {
                 let Some(ring) = &mut to[target] else {
@@ -201,7 +201,7 @@ impl Siblings {
                 place.bytes.clear();
                 place.bytes.extend_from_slice(&handed.bytes);
                 place.checksum = handed.checksum;
-                place.errand = handed.errand;
+                place.kind = handed.kind;
                 place.from_self = handed.from_self;
                 place.commit();
                 exchanged.given += 1;

@@ -163,8 +163,8 @@ impl Sockets for Stack {
         let unread = self.peek(id).is_ok_and(|pieces| !pieces[0].is_empty());
         Status {
             connected: self.is_synchronized(id),
-            ended: readiness.end_of_input && !unread,
-            closed: readiness.closed && !unread,
+            ended: readiness.end_of_input() && !unread,
+            closed: readiness.is_closed() && !unread,
             error: readiness.error.map(SocketError::from),
         }
     }

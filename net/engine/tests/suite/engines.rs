@@ -158,7 +158,7 @@ fn a_listener_on_one_of_three_serves_all() {
     // There is no listener: refused by one engine, not by three.
     let to = SocketAddr::from((OWN, 8));
     let refused = world.client.stack().connect(to, None).unwrap();
-    world.until(|stack| stack.readiness(refused).unwrap().closed);
+    world.until(|stack| stack.readiness(refused).unwrap().is_closed());
     let resets = world
         .engines
         .iter_mut()

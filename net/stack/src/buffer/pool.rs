@@ -2,6 +2,7 @@
 
 use crate::memory::{MemorySource, Use};
 use sidecore_bare::Memory;
+use sidecore_bare::width::ToUsize;
 
 /// Sizes of buffers, in bytes; each a power of two.
 pub(crate) const CLASS_BYTES: [usize; 6] = [256, 2 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20];
@@ -30,12 +31,12 @@ pub(crate) struct Buffer(pub(crate) u32);
 impl Buffer {
     #[inline]
     fn class(self) -> usize {
-        (self.0 >> 28) as usize
+        (self.0 >> 28).to_usize()
     }
 
     #[inline]
     fn number(self) -> usize {
-        (self.0 & 0x0fff_ffff) as usize
+        (self.0 & 0x0fff_ffff).to_usize()
     }
 
     /// Capacity in bytes.
@@ -95,6 +96,7 @@ impl Pool {
         let slab_bytes = CLASS_BYTES[class].max(SLAB_BYTES);
         let of = &mut self.classes[class];
         let per_slab = (slab_bytes / CLASS_BYTES[class]) as u32;
+        // The last number stands for no buffer.
         if self.bytes + slab_bytes > self.bytes_max || of.count + per_slab >= 0x0fff_ffff {
             return None;
         }
@@ -103,7 +105,9 @@ impl Pool {
         self.bytes += slab_bytes;
         let first = of.count;
         of.count += per_slab;
-        of.free.reserve(of.count as usize);
+        // For all buffers of the class, so that returning one never allocates.
+        of.free.reserve(of.count.to_usize());
+        // Lower numbers are taken first: their bytes are next to those in use.
         of.free.extend((first + 1..first + per_slab).rev());
         Some(Buffer((class as u32) << 28 | first))
     }
@@ -169,7 +173,7 @@ impl Pool {
 
     /// Buffers in use.
     pub(crate) fn taken(&self) -> usize {
-        let of = |class: &Class| class.count as usize - class.free.len();
+        let of = |class: &Class| class.count.to_usize() - class.free.len();
         self.classes.iter().map(of).sum()
     }
 }

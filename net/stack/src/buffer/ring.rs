@@ -4,6 +4,7 @@
 //! received out of order), in which case the owner says so when it consumes.
 
 use super::pool::{BUFFER_BYTES_MAX, Buffer, CLASS_BYTES, Pool};
+use sidecore_bare::width::ToUsize;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The number that stands for no buffer; the class bits then hold a hint for the next one.
@@ -31,7 +32,7 @@ impl Ring {
     /// Bytes in the ring.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len as usize
+        self.len.to_usize()
     }
 
     #[inline]
@@ -44,7 +45,10 @@ impl Ring {
     pub(crate) fn prefetch(&self, pool: &Pool) {
         if let Some(buffer) = self.held() {
             let bytes = pool.bytes(buffer);
-            sidecore_bare::prefetch::for_read(&bytes[self.head as usize & (bytes.len() - 1)..], 64);
+            sidecore_bare::prefetch::for_read(
+                &bytes[self.head.to_usize() & (bytes.len() - 1)..],
+                64,
+            );
         }
     }
 
@@ -69,14 +73,15 @@ impl Ring {
         let needed = Pool::class_for(bytes);
         let Some(old) = held else {
             // The size needed lately, lowered by one class each time.
-            let hint = (self.buffer >> 28) as usize;
+            let hint = (self.buffer >> 28).to_usize();
             let new = pool.take(needed.max(hint)).or_else(|| pool.take(needed))?;
             self.buffer = new.0;
             self.head = 0;
             return Some(new);
         };
+        // The larger buffer first: without one the bytes stay where they are.
         let new = pool.take(needed)?;
-        pool.unroll(old, self.head as usize, new);
+        pool.unroll(old, self.head.to_usize(), new);
         pool.give(old);
         self.buffer = new.0;
         self.head = 0;
@@ -121,7 +126,8 @@ impl Ring {
             return false;
         };
         let bytes = pool.bytes_mut(buffer);
-        let at = (self.head as usize + offset) & (bytes.len() - 1);
+        // Capacities are powers of two, so that the mask is the remainder.
+        let at = (self.head.to_usize() + offset) & (bytes.len() - 1);
         let first = data.len().min(bytes.len() - at);
         bytes[at..at + first].copy_from_slice(&data[..first]);
         bytes[..data.len() - first].copy_from_slice(&data[first..]);
@@ -139,7 +145,7 @@ impl Ring {
     ) -> Option<[&'p mut [u8]; 2]> {
         let buffer = self.reserve(pool, self.len() + bytes)?;
         let all = pool.bytes_mut(buffer);
-        let at = (self.head + self.len) as usize & (all.len() - 1);
+        let at = (self.head + self.len).to_usize() & (all.len() - 1);
         let (before, behind) = all.split_at_mut(at);
         let first = bytes.min(behind.len());
         Some([&mut behind[..first], &mut before[..bytes - first]])
@@ -171,7 +177,7 @@ impl Ring {
         };
         debug_assert!(offset + len <= self.len(), "bytes that are not in the ring");
         let bytes = pool.bytes(buffer);
-        let at = (self.head as usize + offset) & (bytes.len() - 1);
+        let at = (self.head.to_usize() + offset) & (bytes.len() - 1);
         let first = len.min(bytes.len() - at);
         [&bytes[at..at + first], &bytes[..len - first]]
     }
@@ -203,11 +209,12 @@ impl Ring {
         if let Some(buffer) = self.held() {
             let class = (self.buffer >> 28).min(HINT_MAX);
             // A small message in a large buffer: request less next time.
-            let used = (self.head as usize) > CLASS_BYTES[class as usize] / 8;
+            let used = (self.head.to_usize()) > CLASS_BYTES[class.to_usize()] / 8;
             let hint = if used { class } else { class.saturating_sub(1) };
             pool.give(buffer);
             self.buffer = hint << 28 | NO_NUMBER;
         }
+        // Not the buffer's hint, which outlives it.
         self.head = 0;
         self.len = 0;
     }

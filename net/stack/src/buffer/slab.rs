@@ -1,5 +1,7 @@
 //! A pool of objects of one type, last in first out.
 
+use sidecore_bare::width::ToUsize;
+
 /// Index that stands for no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -41,12 +43,12 @@ impl<T: Default> Slab<T> {
     /// An object in use.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {
-        &self.items[number as usize]
+        &self.items[number.to_usize()]
     }
 
     /// An object in use.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
-        &mut self.items[number as usize]
+        &mut self.items[number.to_usize()]
     }
 }

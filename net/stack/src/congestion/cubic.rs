@@ -136,6 +136,7 @@ impl Control for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::sequence::Sequence;
 
     fn run(cubic: &mut Cubic, mut window: u32, from_us: u32, rounds: u32, rtt_us: u32) -> u32 {
         for round in 0..rounds {
@@ -145,8 +146,8 @@ mod tests {
                 srtt_us: rtt_us,
                 now_us: from_us + round * rtt_us,
                 rtt_us: None,
-                ack: 0,
-                next: 0,
+                ack: Sequence::default(),
+                next: Sequence::default(),
                 paced: false,
             };
             window = cubic.on_acked(window, &acked);

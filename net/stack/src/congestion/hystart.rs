@@ -25,7 +25,7 @@
 //!   round would fill the queue meanwhile.
 
 use super::Acked;
-use crate::wire::sequence::before;
+use crate::wire::sequence::Sequence;
 
 /// The delay that ends slow start is this part of the round trip (MIN_RTT_DIVISOR), within these
 /// bounds (MIN_RTT_THRESH and MAX_RTT_THRESH).
@@ -77,7 +77,7 @@ pub(crate) enum Growth {
 pub(crate) struct HyStart {
     phase: Phase,
     /// windowEnd: the round ends when this is acknowledged; none before the first.
-    round_end: Option<u32>,
+    round_end: Option<Sequence>,
     /// Minimum round trip before this round, and in it; `u32::MAX` for infinity. The RFC compares
     /// with the last round's (lastRoundMinRTT), which would follow a slowly growing queue.
     last_min_us: u32,
@@ -106,6 +106,7 @@ impl Default for HyStart {
 impl HyStart {
     /// Data was acknowledged while the window was the limit.
     pub(crate) fn on_acked(&mut self, acked: &Acked) -> Growth {
+        // Retransmitted data gives no sample (Karn), and says nothing about a queue.
         if let Some(rtt_us) = acked.rtt_us {
             self.current_min_us = self.current_min_us.min(rtt_us);
             self.samples = self.samples.saturating_add(1);
@@ -129,8 +130,9 @@ impl HyStart {
         }
         // A round ends when the first byte sent after its start is acknowledged.
         let round_end = *self.round_end.get_or_insert(acked.next);
-        if !before(acked.ack, round_end) {
+        if acked.ack >= round_end {
             self.round_end = Some(acked.next);
+            // The least of all rounds: see the field.
             self.last_min_us = self.last_min_us.min(self.current_min_us);
             self.current_min_us = u32::MAX;
             self.samples = 0;
@@ -185,7 +187,7 @@ impl HyStart {
         let gap_us = TRAIN_GAP_US.max(least_us / TRAIN_GAP_DIVISOR);
         let gap_us = gap_us.min(least_us / TRAIN_GAP_MAX_DIVISOR);
         let begins = now_us.wrapping_sub(*last_us) > gap_us;
-        if begins || acked.paced && self.round_end.is_none_or(|end| !before(acked.ack, end)) {
+        if begins || acked.paced && self.round_end.is_none_or(|end| acked.ack >= end) {
             *first_us = now_us;
         }
         *last_us = now_us;
@@ -242,12 +244,17 @@ mod tests {
     const MSS: u32 = 1_000;
 
     /// A round of ten acknowledgments, all with this round trip and this far apart.
-    fn train(hystart: &mut HyStart, from: &mut u32, rtt_us: u32, apart_us: u32) -> Vec<Growth> {
-        let begun_us = (*from / MSS).wrapping_mul(10_000);
-        let end = from.wrapping_add(10 * MSS);
+    fn train(
+        hystart: &mut HyStart,
+        from: &mut Sequence,
+        rtt_us: u32,
+        apart_us: u32,
+    ) -> Vec<Growth> {
+        let begun_us = (from.get() / MSS).wrapping_mul(10_000);
+        let end = *from + 10 * MSS;
         (1..=10)
             .map(|index| {
-                *from = from.wrapping_add(MSS);
+                *from += MSS;
                 hystart.on_acked(&Acked {
                     bytes: MSS,
                     mss: MSS,
@@ -255,7 +262,7 @@ mod tests {
                     now_us: begun_us.wrapping_add(index * apart_us),
                     rtt_us: Some(rtt_us),
                     ack: *from,
-                    next: end.wrapping_add(10 * MSS),
+                    next: end + 10 * MSS,
                     paced: false,
                 })
             })
@@ -263,13 +270,13 @@ mod tests {
     }
 
     /// The same in a moment.
-    fn round(hystart: &mut HyStart, from: &mut u32, rtt_us: u32) -> Vec<Growth> {
+    fn round(hystart: &mut HyStart, from: &mut Sequence, rtt_us: u32) -> Vec<Growth> {
         train(hystart, from, rtt_us, 0)
     }
 
     #[test]
     fn a_longer_round_trip_ends_slow_start_after_five_conservative_rounds() {
-        let (mut hystart, mut at) = (HyStart::default(), u32::MAX - 5 * MSS);
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(u32::MAX - 5 * MSS));
         for _ in 0..4 {
             let growth = round(&mut hystart, &mut at, 10_000);
             assert!(growth.iter().all(|growth| *growth == Growth::Bytes(MSS)));
@@ -291,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_growing_queue_ends_slow_start_in_the_next_round() {
-        let (mut hystart, mut at) = (HyStart::default(), 0);
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
         for _ in 0..4 {
             round(&mut hystart, &mut at, 40_000);
         }
@@ -317,7 +324,7 @@ mod tests {
             // So short that hosts may have batched the acknowledgments.
             (400, 110, false),
         ] {
-            let (mut hystart, mut at) = (HyStart::default(), 0);
+            let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
             let growth = [0; 3].map(|_| train(&mut hystart, &mut at, rtt_us, apart_us));
             let left = growth.concat().contains(&Growth::Leave);
             assert_eq!(left, ends, "{rtt_us}, {apart_us}");
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn samples_of_a_paced_session_are_judged_one_by_one() {
-        let (mut hystart, mut at) = (HyStart::default(), 0);
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
         for _ in 0..2 {
             round(&mut hystart, &mut at, 40_000);
         }
@@ -354,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_jitter_is_forgiven() {
-        let (mut hystart, mut at) = (HyStart::default(), 0);
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
         for _ in 0..4 {
             round(&mut hystart, &mut at, 10_000);
         }
@@ -367,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_short_path_is_not_slowed_by_less_than_four_milliseconds() {
-        let (mut hystart, mut at) = (HyStart::default(), 0);
+        let (mut hystart, mut at) = (HyStart::default(), Sequence::new(0));
         for more in 0..7 {
             let growth = round(&mut hystart, &mut at, 50 + more * 500);
             assert!(growth.iter().all(|growth| *growth == Growth::Bytes(MSS)));

@@ -10,6 +10,7 @@ mod cubic;
 mod hystart;
 mod reno;
 
+use crate::wire::sequence::Sequence;
 pub(crate) use cubic::Cubic;
 use hystart::{Growth, HyStart};
 pub(crate) use reno::Reno;
@@ -37,8 +38,8 @@ pub(crate) struct Acked {
     /// Round-trip sample of the acknowledgment; none if it may belong to either transmission.
     pub(crate) rtt_us: Option<u32>,
     /// The acknowledgment number, and the next number to be sent.
-    pub(crate) ack: u32,
-    pub(crate) next: u32,
+    pub(crate) ack: Sequence,
+    pub(crate) next: Sequence,
     /// The pacer spreads the window over the round trip.
     pub(crate) paced: bool,
 }

@@ -70,6 +70,7 @@ impl Control for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::sequence::Sequence;
 
     fn acked(bytes: u32) -> Acked {
         Acked {
@@ -78,8 +79,8 @@ mod tests {
             srtt_us: 1000,
             now_us: 0,
             rtt_us: None,
-            ack: 0,
-            next: 0,
+            ack: Sequence::default(),
+            next: Sequence::default(),
             paced: false,
         }
     }

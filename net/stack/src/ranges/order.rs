@@ -9,7 +9,8 @@
 //! removed entries and one more; a range in flight is in one of them. Source: RFC 8985 section 6.2,
 //! step 5 ("time-ordered list").
 
-use crate::wire::sequence::{Range, before, before_or_at};
+use crate::timer::clock::before;
+use crate::wire::sequence::{Range, Sequence};
 use std::collections::VecDeque;
 
 /// Ranges sent at the same time.
@@ -49,12 +50,9 @@ impl Order {
     }
 
     /// Removes acknowledged ranges from the front.
-    pub(crate) fn acknowledge(&mut self, ack: u32) {
+    pub(crate) fn acknowledge(&mut self, ack: Sequence) {
         for queue in [&mut self.waiting, &mut self.later] {
-            while queue
-                .front()
-                .is_some_and(|left| before_or_at(left.range.end, ack))
-            {
+            while queue.front().is_some_and(|left| left.range.end <= ack) {
                 queue.pop_front();
             }
         }
@@ -62,7 +60,7 @@ impl Order {
 
     /// The range that was sent at `newest_us` and ends at `newest_end` is the newest delivered one:
     /// ranges sent before it wait for their timeout from now on.
-    pub(crate) fn arrived(&mut self, newest_us: u32, newest_end: u32) {
+    pub(crate) fn arrived(&mut self, newest_us: u32, newest_end: Sequence) {
         loop {
             self.step();
             let Some(first) = self.later.front_mut() else {
@@ -71,9 +69,9 @@ impl Order {
             let mut left = *first;
             if before(left.sent_us, newest_us) {
                 self.later.pop_front();
-            } else if left.sent_us == newest_us && before(left.range.start, newest_end) {
+            } else if left.sent_us == newest_us && left.range.start < newest_end {
                 // Of a transmission with the same time, the part before it.
-                if before(newest_end, left.range.end) {
+                if newest_end < left.range.end {
                     left.range.end = newest_end;
                     first.range.start = newest_end;
                 } else {

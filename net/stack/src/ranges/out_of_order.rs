@@ -3,7 +3,7 @@
 //! Must stay true: blocks are disjoint, do not touch, and are ordered; none starts at or before
 //! `rcv_nxt`. Source: RFC 9293 section 3.10.7.4, RFC 2018 section 4.
 
-use crate::wire::sequence::{Range, before, before_or_at, earlier, later};
+use crate::wire::sequence::{Range, Sequence};
 use crate::wire::tcp::BLOCKS_MAX;
 
 /// Blocks kept at most; a segment that needs one more is dropped and will be retransmitted. A
@@ -24,7 +24,7 @@ pub(crate) struct OutOfOrderRanges {
     count: usize,
     clock: u32,
     /// Sequence number of a FIN received out of order.
-    pub(crate) fin: Option<u32>,
+    pub(crate) fin: Option<Sequence>,
 }
 
 impl Default for OutOfOrderRanges {
@@ -61,10 +61,9 @@ impl OutOfOrderRanges {
     /// True if [`OutOfOrderRanges::insert`] has room for `range`.
     pub(crate) fn takes(&self, range: &Range) -> bool {
         self.count < OUT_OF_ORDER_MAX
-            || self.blocks[..self.count].iter().any(|block| {
-                before_or_at(block.range.start, range.end)
-                    && before_or_at(range.start, block.range.end)
-            })
+            || self.blocks[..self.count]
+                .iter()
+                .any(|block| block.range.start <= range.end && range.start <= block.range.end)
     }
 
     /// Adds a range for which [`OutOfOrderRanges::takes`] is true.
@@ -72,11 +71,11 @@ impl OutOfOrderRanges {
         self.clock += 1;
         // All blocks that it overlaps or touches are merged with it.
         let first =
-            self.blocks[..self.count].partition_point(|block| before(block.range.end, range.start));
+            self.blocks[..self.count].partition_point(|block| block.range.end < range.start);
         let mut last = first;
-        while last < self.count && before_or_at(self.blocks[last].range.start, range.end) {
-            range.start = earlier(range.start, self.blocks[last].range.start);
-            range.end = later(range.end, self.blocks[last].range.end);
+        while last < self.count && self.blocks[last].range.start <= range.end {
+            range.start = range.start.earlier(self.blocks[last].range.start);
+            range.end = range.end.later(self.blocks[last].range.end);
             last += 1;
         }
         let block = Block {
@@ -84,6 +83,7 @@ impl OutOfOrderRanges {
             touched: self.clock,
         };
         if first == last {
+            // The caller has asked for room: this only guards the array.
             if self.count == OUT_OF_ORDER_MAX {
                 return;
             }
@@ -98,12 +98,13 @@ impl OutOfOrderRanges {
 
     /// Everything before `next` was received in order; returns the end of that after joining blocks
     /// that begin there.
-    pub(crate) fn join(&mut self, mut next: u32) -> u32 {
+    pub(crate) fn join(&mut self, mut next: Sequence) -> Sequence {
         let mut gone = 0;
-        while gone < self.count && before_or_at(self.blocks[gone].range.start, next) {
-            next = later(next, self.blocks[gone].range.end);
+        while gone < self.count && self.blocks[gone].range.start <= next {
+            next = next.later(self.blocks[gone].range.end);
             gone += 1;
         }
+        // The order must stay, for the binary search of the next segment.
         self.blocks.copy_within(gone..self.count, 0);
         self.count -= gone;
         next
@@ -113,6 +114,7 @@ impl OutOfOrderRanges {
     /// Returns the resulting number of blocks.
     pub(crate) fn report(&self, out: &mut [Range; BLOCKS_MAX], from: usize) -> usize {
         let mut count = from;
+        // Each turn finds the next older one: sorting would need memory.
         let mut below = u32::MAX;
         while count < BLOCKS_MAX {
             let newest = self.blocks[..self.count]
@@ -134,23 +136,27 @@ mod tests {
     use sidecore_random::Random;
 
     fn range(start: u32, end: u32) -> Range {
-        Range { start, end }
+        Range {
+            start: Sequence::new(start),
+            end: Sequence::new(end),
+        }
     }
 
     #[test]
     fn agrees_with_a_set_of_bytes() {
         let mut random = Random::new(4);
         for _ in 0..if cfg!(miri) { 5 } else { 300 } {
-            let base = random.bits() as u32;
+            let base = Sequence::new(random.bits() as u32);
             let mut out_of_order = OutOfOrderRanges::default();
             let mut have = [false; 300];
             let mut next = 0_usize;
             for _ in 0..80 {
                 let start = next + 1 + random.below(200 - next.min(150) as u64) as usize;
                 let end = (start + 1 + random.below(20) as usize).min(300);
-                let at = |offset: usize| base.wrapping_add(offset as u32);
+                let at = |offset: usize| base.after(offset);
                 if start < end && random.below(8) > 0 {
-                    let range = range(at(start), at(end));
+                    let (start_at, end_at) = (at(start), at(end));
+                    let range = range(start_at.get(), end_at.get());
                     let all = have[start..end].iter().all(|&byte| byte);
                     assert_eq!(out_of_order.has(&range), all);
                     assert!(out_of_order.takes(&range));
@@ -164,7 +170,7 @@ mod tests {
                         next += 1;
                     }
                     // The model stops at 150; the blocks need not.
-                    let joined = out_of_order.join(at(next)).wrapping_sub(base) as usize;
+                    let joined = (out_of_order.join(at(next)) - base) as usize;
                     assert!(have[..joined].iter().all(|&byte| byte));
                     assert!(!have[joined]);
                     next = joined.min(299);
@@ -185,7 +191,7 @@ mod tests {
         out_of_order.insert(range(33, 37));
         let mut out = [Range::default(); BLOCKS_MAX];
         assert_eq!(out_of_order.report(&mut out, 0), 4);
-        let starts = out.map(|block| block.start);
+        let starts = out.map(|block| block.start.get());
         assert_eq!(starts, [30, 90, 70, 50]);
     }
 }

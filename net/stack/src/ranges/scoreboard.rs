@@ -8,7 +8,8 @@
 //! to `snd_nxt`; the byte counts are the sums over the records.
 
 use super::order::{Left, Order};
-use crate::wire::sequence::{Range, before, before_or_at, earlier, later};
+use crate::timer::clock::before;
+use crate::wire::sequence::{Range, Sequence};
 use crate::wire::tcp::BLOCKS_MAX;
 use std::collections::VecDeque;
 
@@ -46,7 +47,7 @@ pub(crate) struct Delivered {
     pub(crate) bytes: u32,
     /// The delivered record that was sent last: its time of sending, its end, and true if it was
     /// retransmitted.
-    pub(crate) newest: Option<(u32, u32, bool)>,
+    pub(crate) newest: Option<(u32, Sequence, bool)>,
     /// Time of sending of the newest delivered record without a retransmission.
     pub(crate) newest_once: Option<u32>,
     /// A delivered record that was sent once lies before data known to be delivered: it was
@@ -58,17 +59,17 @@ pub(crate) struct Delivered {
 
 impl Delivered {
     /// Detects that a record was delivered after one that was sent later.
-    fn note_order(&mut self, record: &Record, highest: u32) {
-        if !record.again && before(record.range.end, highest) {
+    fn note_order(&mut self, record: &Record, highest: Sequence) {
+        if !record.again && record.range.end < highest {
             self.reordered = true;
-            let bytes = highest.wrapping_sub(record.range.start);
+            let bytes = highest - record.range.start;
             self.reordering_bytes = self.reordering_bytes.max(bytes);
         }
     }
 
     fn note(&mut self, record: &Record) {
         let newer = self.newest.is_none_or(|(sent, end, _)| {
-            before(sent, record.sent_us) || sent == record.sent_us && before(end, record.range.end)
+            before(sent, record.sent_us) || sent == record.sent_us && end < record.range.end
         });
         if newer {
             self.newest = Some((record.sent_us, record.range.end, record.again));
@@ -80,6 +81,15 @@ impl Delivered {
     }
 }
 
+/// Counts of the segments in flight, by their fate.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Segments {
+    pub(crate) all: u32,
+    pub(crate) sacked: u32,
+    pub(crate) lost: u32,
+    pub(crate) again: u32,
+}
+
 /// The list.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
@@ -87,17 +97,17 @@ pub(crate) struct Scoreboard {
     pub(crate) sacked_bytes: u32,
     pub(crate) lost_bytes: u32,
     /// The highest sequence number known to be delivered.
-    pub(crate) highest: u32,
+    pub(crate) highest: Sequence,
     order: Order,
     /// Blocks of the last report, all of which are known to be delivered.
     seen: [Range; BLOCKS_MAX],
     /// No record before this is lost.
-    lost_from: u32,
+    lost_from: Sequence,
 }
 
 impl Scoreboard {
     /// Starts with `una` as the first number.
-    pub(crate) fn clear(&mut self, una: u32) {
+    pub(crate) fn clear(&mut self, una: Sequence) {
         self.records.clear();
         if self.records.capacity() > KEPT {
             self.records.shrink_to(KEPT);
@@ -110,8 +120,29 @@ impl Scoreboard {
         self.lost_from = una;
     }
 
+    /// Counts of its segments of `mss` bytes. In recovery, one that was sent again is known to be
+    /// lost once; a probe outside of recovery shows no loss.
+    pub(crate) fn segments(&self, mss: u32, recovering: bool) -> Segments {
+        let mut counts = Segments::default();
+        for record in &self.records {
+            let segments = record.range.len().div_ceil(mss);
+            counts.all += segments;
+            match record.fate {
+                Fate::Sacked => counts.sacked += segments,
+                Fate::Lost => counts.lost += segments,
+                Fate::Flying if record.again => {
+                    counts.again += segments;
+                    counts.lost += if recovering { segments } else { 0 };
+                }
+                Fate::Flying => {}
+            }
+        }
+        counts
+    }
+
     /// Records a transmission.
     pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
+        // Both lists get it: one is ordered by number, the other by time.
         self.order.push(range, sent_us);
         self.records.push_back(Record {
             range,
@@ -122,12 +153,12 @@ impl Scoreboard {
     }
 
     /// Removes acknowledged records.
-    pub(crate) fn acknowledge(&mut self, ack: u32, delivered: &mut Delivered) {
+    pub(crate) fn acknowledge(&mut self, ack: Sequence, delivered: &mut Delivered) {
         while let Some(first) = self.records.front_mut() {
-            if before_or_at(ack, first.range.start) {
+            if ack <= first.range.start {
                 break;
             }
-            let whole = before_or_at(first.range.end, ack);
+            let whole = first.range.end <= ack;
             // The peer may acknowledge a part of a segment: the record keeps the rest.
             let mut part = *first;
             if !whole {
@@ -153,10 +184,11 @@ impl Scoreboard {
                 break;
             }
         }
-        if before(self.highest, ack) {
+        if self.highest < ack {
             self.highest = ack;
         }
-        self.lost_from = later(self.lost_from, ack);
+        // Acknowledged records are gone, so the search for lost ones may start behind them.
+        self.lost_from = self.lost_from.later(ack);
         self.order.acknowledge(ack);
     }
 
@@ -183,6 +215,7 @@ impl Scoreboard {
                 }
                 None => self.sack_new(block.start, block.end, highest, delivered),
             }
+            // A crumb is left out here too, so that it is examined again.
             *next = block;
         }
         self.seen = next;
@@ -197,15 +230,21 @@ impl Scoreboard {
         }
         let at = self
             .records
-            .partition_point(|record| before_or_at(record.range.end, block.start));
+            .partition_point(|record| record.range.end <= block.start);
         self.records.get(at).is_some_and(|record| {
-            let within = block.start.wrapping_sub(record.range.start);
+            let within = block.start - record.range.start;
             // The part before the first record is acknowledged already; the caller clips it.
             record.fate != Fate::Sacked && within > 0 && !within.is_multiple_of(mss.max(1))
         })
     }
 
-    fn sack_new(&mut self, start: u32, end: u32, highest: u32, delivered: &mut Delivered) {
+    fn sack_new(
+        &mut self,
+        start: Sequence,
+        end: Sequence,
+        highest: Sequence,
+        delivered: &mut Delivered,
+    ) {
         if start == end {
             return;
         }
@@ -215,10 +254,10 @@ impl Scoreboard {
         self.cut(block.end);
         let mut at = self
             .records
-            .partition_point(|record| before(record.range.start, block.start));
+            .partition_point(|record| record.range.start < block.start);
         while let Some(record) = self.records.get_mut(at) {
             self.order.step();
-            if before(block.end, record.range.end) {
+            if block.end < record.range.end {
                 break;
             }
             if record.fate != Fate::Sacked {
@@ -234,22 +273,23 @@ impl Scoreboard {
             }
             at += 1;
         }
-        if before(self.highest, block.end) {
+        if self.highest < block.end {
             self.highest = block.end;
         }
     }
 
     /// Splits the record at `at`.
-    pub(crate) fn cut(&mut self, at: u32) {
+    pub(crate) fn cut(&mut self, at: Sequence) {
         let index = self
             .records
-            .partition_point(|record| before_or_at(record.range.end, at));
+            .partition_point(|record| record.range.end <= at);
         let Some(record) = self.records.get_mut(index) else {
             return;
         };
-        if !before(record.range.start, at) || self.records.len() >= RECORDS_MAX * 2 {
+        if record.range.start >= at || self.records.len() >= RECORDS_MAX * 2 {
             return;
         }
+        // Both parts keep the time and the fate of the transmission.
         let mut second = self.records[index];
         self.records[index].range.end = at;
         second.range.start = at;
@@ -263,7 +303,7 @@ impl Scoreboard {
         if flying {
             record.fate = Fate::Lost;
             self.lost_bytes += record.range.len();
-            self.lost_from = earlier(self.lost_from, record.range.start);
+            self.lost_from = self.lost_from.earlier(record.range.start);
         }
         flying
     }
@@ -274,7 +314,7 @@ impl Scoreboard {
     /// be.
     pub(crate) fn overdue(
         &mut self,
-        newest: (u32, u32),
+        newest: (u32, Sequence),
         now_us: u32,
         patience_us: u32,
     ) -> (bool, Option<u32>) {
@@ -306,11 +346,11 @@ impl Scoreboard {
     fn lose_left(&mut self, left: Left) -> bool {
         let mut at = self
             .records
-            .partition_point(|record| before_or_at(record.range.end, left.range.start));
+            .partition_point(|record| record.range.end <= left.range.start);
         let mut lost = false;
         while let Some(record) = self.records.get(at) {
             self.order.step();
-            if !before(record.range.start, left.range.end) {
+            if record.range.start >= left.range.end {
                 break;
             }
             if record.sent_us == left.sent_us {
@@ -322,14 +362,14 @@ impl Scoreboard {
     }
 
     /// The end of the last record of a transmission that is still in flight.
-    fn last_flying(&mut self, left: Left) -> Option<u32> {
+    fn last_flying(&mut self, left: Left) -> Option<Sequence> {
         let behind = self
             .records
-            .partition_point(|record| before(record.range.start, left.range.end));
+            .partition_point(|record| record.range.start < left.range.end);
         for at in (0..behind).rev() {
             self.order.step();
             let record = &self.records[at];
-            if before_or_at(record.range.end, left.range.start) {
+            if record.range.end <= left.range.start {
                 return None;
             }
             if record.fate == Fate::Flying && record.sent_us == left.sent_us {
@@ -346,11 +386,12 @@ impl Scoreboard {
                 record.fate = Fate::Flying;
             }
         }
+        // Entries of lost ranges were dropped from the queues of time, and are needed again.
         self.lost_bytes = 0;
         self.order.clear();
         let flying = |record: &&Record| record.fate == Fate::Flying;
         let mut all: Vec<&Record> = self.records.iter().filter(flying).collect();
-        all.sort_by(|a, b| (a.sent_us.wrapping_sub(b.sent_us) as i32).cmp(&0));
+        all.sort_by(|a, b| a.sent_us.wrapping_sub(b.sent_us).cast_signed().cmp(&0));
         for record in all {
             self.order.push(record.range, record.sent_us);
         }
@@ -378,6 +419,7 @@ impl Scoreboard {
                 record.fate = Fate::Flying;
             }
         }
+        // Otherwise blocks of the last report would be skipped as known.
         self.sacked_bytes = 0;
         self.seen = Default::default();
     }
@@ -389,7 +431,7 @@ impl Scoreboard {
         }
         let from = self
             .records
-            .partition_point(|record| before_or_at(record.range.end, self.lost_from));
+            .partition_point(|record| record.range.end <= self.lost_from);
         for at in from..self.records.len() {
             self.order.step();
             let record = &self.records[at];

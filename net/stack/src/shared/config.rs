@@ -63,12 +63,8 @@ pub struct Config {
     pub receive_bytes: u32,
     /// Window scale that we announce (RFC 7323 section 2), 0 to 14.
     pub window_scale: u8,
-    /// Offers window scaling (RFC 7323 section 2).
-    pub window_scaling: bool,
-    /// Offers timestamps (RFC 7323 section 3).
-    pub timestamps: bool,
-    /// Offers SACK (RFC 2018 section 2).
-    pub sack: bool,
+    /// TCP's options that our SYNs offer, and that are accepted.
+    pub offers: Offers,
     /// Hop limit of sent packets (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
     pub hops: u8,
     /// Explicit congestion notification (RFC 3168).
@@ -109,19 +105,20 @@ impl Default for Config {
             buffers_bytes: 1 << 30,
             send_bytes: 1 << 20,
             receive_bytes: 1 << 20,
+            // 16 MiB, twice the largest buffer.
             window_scale: 8,
-            window_scaling: true,
-            timestamps: true,
-            sack: true,
+            offers: Offers::default(),
             hops: ip::HOPS,
             ecn: Ecn::default(),
             congestion: Algorithm::default(),
             pacing: true,
             no_delay: false,
+            // Linux's TCP_DELACK_MIN.
             delayed_ack_us: 40_000,
             restart_after_idle: true,
             unsent_low_bytes: u32::MAX,
             burst_segments_min: 2,
+            // Linux's TCP_TIMEWAIT_LEN; RFC 9293 section 3.4.2 has an MSL of two minutes.
             time_wait_ms: 60_000,
             keepalive: Keepalive::default(),
         }
@@ -174,6 +171,27 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+/// TCP's options in a SYN; all are offered by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offers {
+    /// Window scaling (RFC 7323 section 2).
+    pub window_scaling: bool,
+    /// Timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Selective acknowledgments (RFC 2018 section 2).
+    pub sack: bool,
+}
+
+impl Default for Offers {
+    fn default() -> Self {
+        Self {
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+        }
     }
 }
 

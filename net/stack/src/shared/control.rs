@@ -42,6 +42,7 @@ impl Control {
 
     /// True if `frames` more frames of `bytes` in total fit.
     pub(crate) fn has_room(&self, frames: usize, bytes: usize) -> bool {
+        // The bytes of sent frames are reclaimed by the next push into an empty queue.
         let held = if self.frames.is_empty() {
             0
         } else {
@@ -55,6 +56,7 @@ impl Control {
         let Some(first) = self.frames.get(kept).map(|range| range.start) else {
             return Vec::new();
         };
+        // Copied: the caller keeps them longer than the queue keeps its bytes.
         let taken = self.frames.drain(kept..);
         let taken = taken.map(|range| self.bytes[range].to_vec()).collect();
         self.bytes.truncate(first);
@@ -97,6 +99,7 @@ impl Control {
                 checksum: TransmitChecksum::Complete,
                 segment_bytes: None,
             };
+            // It stays in the queue: the NIC has room again some time later.
             if !send(&frame) {
                 return false;
             }

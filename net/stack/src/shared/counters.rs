@@ -46,7 +46,7 @@ pub struct Counters {
     /// Segments kept out of order.
     pub out_of_order: u64,
     /// Segments whose payload the NIC placed directly into the receive ring.
-    pub landed: u64,
+    pub direct_placements: u64,
     /// Bytes copied from one session of the stack to another without segments.
     pub across_bytes: u64,
     /// Segments dropped because no buffer was left.

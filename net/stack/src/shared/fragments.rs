@@ -7,6 +7,7 @@ use super::Common;
 use super::frames::Address;
 use crate::wire::ethernet;
 use crate::wire::fragment::{self, PACKET_BYTES_MAX, Piece};
+use sidecore_bare::width::{ToU64, ToUsize};
 use zerocopy::IntoBytes;
 
 impl Common {
@@ -47,7 +48,7 @@ impl Common {
         }
         self.long = whole;
         self.counters.packets_fragmented += 1;
-        self.counters.fragments_sent += count as u64;
+        self.counters.fragments_sent += count.to_u64();
         true
     }
 
@@ -76,7 +77,7 @@ impl Common {
         let (begin, place) = self
             .secrets
             .identification(source, destination, address.protocol);
-        let at = place as usize % self.identifications.len();
+        let at = place.to_usize() % self.identifications.len();
         let counter = &mut self.identifications[at];
         *counter = counter.wrapping_add(1);
         begin.wrapping_add(*counter)

@@ -5,10 +5,11 @@ use crate::checksum::{Sum, pseudo};
 use crate::secrets::Ends;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
+use crate::wire::sequence::Sequence;
 use crate::wire::tcp::{self, ACK, OPTIONS_BYTES_MAX, Options, RST, Segment, Tcp};
 use crate::wire::{Ip, Mac};
 use zerocopy::IntoBytes;
-use zerocopy::network_endian::{U16, U32};
+use zerocopy::network_endian::U16;
 
 /// Addresses of a packet to build.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +51,7 @@ impl Common {
         let ip_bytes = ip::header_bytes(&address.source);
         let link = self.interface.mtu_bytes;
         let mtu = self.paths.mtu(&address.destination, link, self.now_ns);
+        // The path may be narrower than the link: a router has said so.
         if ip_bytes + len > mtu {
             return self.push_fragments(address, len, mtu, fill);
         }
@@ -89,15 +91,16 @@ impl Common {
             protocol: ip::TCP,
             hops: self.config.hops,
         };
+        // Callers leave out what the ends and the options determine.
         let mut fields = *fields;
         fields.source = U16::new(ends.local_port);
         fields.destination = U16::new(ends.remote_port);
-        fields.offset |= (len / 4) as u8 * 16;
+        fields.offset |= tcp::offset_of(len);
         self.push_packet(&address, len, |packet| {
             packet[..tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
             packet[tcp::HEADER_BYTES..].copy_from_slice(&bytes[..option_len]);
             let sum = pseudo(&ends.local, &ends.remote, ip::TCP)
-                .plus_word(len as u16)
+                .plus_len(len)
                 .plus(Sum::of(packet));
             let at = usize::from(tcp::CHECKSUM_OFFSET);
             packet[at..at + 2].copy_from_slice(&sum.field());
@@ -105,14 +108,8 @@ impl Common {
     }
 
     /// A reset of a session: RFC 9293 section 3.10.5 and 3.10.7.
-    pub(crate) fn send_reset(
-        &mut self,
-        ends: &Ends,
-        hop: (u16, u16),
-        sequence: u32,
-        acknowledgment: Option<u32>,
-    ) {
-        self.send_reset_with(ends, hop, sequence, acknowledgment, &Options::default());
+    pub(crate) fn send_reset(&mut self, ends: &Ends, hop: (u16, u16), sequence: Sequence) {
+        self.send_reset_with(ends, hop, sequence, None, &Options::default());
     }
 
     /// The same with options: RFC 7323 section 3.2 requires timestamps in resets of sessions that
@@ -121,10 +118,11 @@ impl Common {
         &mut self,
         ends: &Ends,
         hop: (u16, u16),
-        sequence: u32,
-        acknowledgment: Option<u32>,
+        sequence: Sequence,
+        acknowledgment: Option<Sequence>,
         options: &Options,
     ) {
+        // A reset is not worth a request for the neighbour: the peer sends again, and gets another.
         if let Some(mac) = self.neighbors.mac(hop.0, hop.1) {
             self.push_reset(ends, mac, sequence, acknowledgment, options);
         }
@@ -134,15 +132,15 @@ impl Common {
         &mut self,
         ends: &Ends,
         mac: Mac,
-        sequence: u32,
-        acknowledgment: Option<u32>,
+        sequence: Sequence,
+        acknowledgment: Option<Sequence>,
         options: &Options,
     ) {
         let fields = Tcp {
             source: U16::new(0),
             destination: U16::new(0),
-            sequence: U32::new(sequence),
-            acknowledgment: U32::new(acknowledgment.unwrap_or(0)),
+            sequence: sequence.into(),
+            acknowledgment: acknowledgment.unwrap_or_default().into(),
             offset: 0,
             flags: RST | if acknowledgment.is_some() { ACK } else { 0 },
             window: U16::new(0),
@@ -163,8 +161,9 @@ impl Common {
             let options = &Options::default();
             self.push_reset(ends, mac, segment.acknowledgment, None, options);
         } else {
-            let end = segment.sequence.wrapping_add(segment.len());
-            self.push_reset(ends, mac, 0, Some(end), &Options::default());
+            // RFC 9293 section 3.10.7.1: number 0, and an acknowledgment of all of the segment.
+            let zero = Sequence::default();
+            self.push_reset(ends, mac, zero, Some(segment.end()), &Options::default());
         }
     }
 

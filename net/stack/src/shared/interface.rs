@@ -50,6 +50,16 @@ impl Interface {
         }
     }
 
+    /// The link's MTU as packets count it: none has more than 64 KiB.
+    pub(crate) fn mtu(&self) -> u16 {
+        u16::try_from(self.mtu_bytes).unwrap_or(u16::MAX)
+    }
+
+    /// Payload bytes of a super-segment with headers of this length; 0 for none.
+    pub(crate) fn super_payload(&self, headers: usize) -> u16 {
+        u16::try_from(self.super_bytes.saturating_sub(headers)).unwrap_or(u16::MAX)
+    }
+
     /// True if `address` is one of the interface's unicast addresses.
     #[inline]
     pub(crate) fn is_ours(&self, address: &Ip) -> bool {

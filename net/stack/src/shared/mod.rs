@@ -16,6 +16,8 @@ pub(crate) mod paths;
 
 use crate::buffer::pool::Pool;
 use crate::buffer::slab::Slab;
+use crate::frame::Capabilities;
+use crate::memory::MemorySource;
 use crate::ranges::out_of_order::OutOfOrderRanges;
 use crate::ranges::scoreboard::Scoreboard;
 use crate::secrets::Secrets;
@@ -83,6 +85,39 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// The state at the start, with buffers in memory from `source`.
+    pub(crate) fn new(config: Config, nic: &Capabilities, source: Box<dyn MemorySource>) -> Self {
+        let mut random = Random::new(config.seed);
+        Self {
+            now_ns: 0,
+            now_us: 0,
+            now_ms: 0,
+            tick: 0,
+            pool: Pool::new(config.buffers_bytes, source),
+            scoreboards: Slab::with_capacity(BOARDS_FIRST),
+            out_of_order: Slab::default(),
+            wheel: Wheel::new(0),
+            secrets: Secrets::new(&mut random),
+            random,
+            interface: Interface::new(nic, &config.addresses, &config.routes),
+            neighbors: Neighbors::default(),
+            control: Control::new(),
+            counters: Counters::default(),
+            ready: VecDeque::with_capacity(LIST),
+            pending_events: VecDeque::with_capacity(LIST),
+            newly_closed: Vec::with_capacity(LIST),
+            newly_established: Vec::with_capacity(LIST),
+            time_wait: VecDeque::with_capacity(LIST),
+            challenges: Budget::NEW,
+            errors: Budget::NEW,
+            next_port: 0,
+            paths: Paths::default(),
+            identifications: [0; IDENTIFICATIONS],
+            long: Vec::new(),
+            config,
+        }
+    }
+
     /// Advances the clocks; they never go back.
     #[inline]
     pub(crate) fn set_now(&mut self, now_ns: u64) {
@@ -100,14 +135,22 @@ impl Common {
         crate::timer::tick_after(self.now_ns + u64::from(us) * 1_000)
     }
 
+    /// The tick in `ms` milliseconds, or the most distant one of the wheel: a session woken too
+    /// early waits again.
+    pub(crate) fn tick_in_ms(&self, ms: u32) -> Tick {
+        let ms = u64::from(ms.min(WHEEL_MS_MAX));
+        crate::timer::tick_after(self.now_ns + ms * 1_000_000)
+    }
+
     /// Takes one challenge ACK from this second's budget.
     pub(crate) fn may_challenge(&mut self) -> bool {
         self.challenges.take_one(self.now_ns, &mut self.random)
     }
 
-    /// Takes one ICMP error from this second's budget.
+    /// Takes one ICMP error from this second's budget, unless the queue is nearly full.
     pub(crate) fn may_report(&mut self) -> bool {
-        self.errors.take_one(self.now_ns, &mut self.random)
+        self.control.room() >= ROOM_FOR_ERRORS
+            && self.errors.take_one(self.now_ns, &mut self.random)
     }
 }
 
@@ -142,5 +185,16 @@ impl Budget {
 /// Replies per second, at least; at most twice as many.
 const BUDGET_MIN: u32 = 500;
 
+/// Scoreboards allocated at the start.
+const BOARDS_FIRST: usize = 256;
+/// Initial capacity of lists that grow with the events of one round.
+const LIST: usize = 4096;
+
+/// Two days: the wheel's ticks wrap after 6.5.
+const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;
+
 /// Counters of identifications: RFC 7739 section 5.3.
 pub(crate) const IDENTIFICATIONS: usize = 256;
+/// Errors are sent only while this many frames have room in the queue: RFC 1812 section 4.3.2.8,
+/// RFC 4443 section 2.4 (f).
+const ROOM_FOR_ERRORS: usize = 512;

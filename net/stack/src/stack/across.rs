@@ -13,41 +13,17 @@
 //! reader has advertised. All other data is sent in segments. Opening, closing and resetting always
 //! use segments.
 
-use super::Stack;
 use super::names::SessionId;
-use super::session;
+use super::{Host, Stack};
 use crate::buffer::slab::NONE;
 use crate::error::NetError;
 use crate::secrets::Ends;
-use crate::state::hot::{EcnFlags, Flags, Hot, State, Tail};
-
-/// The other end of a session, if bytes can be copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherEnd {
-    /// The session that reads the written bytes.
-    pub reader: SessionId,
-    /// Bytes that it accepts now: the rest of its window.
-    pub room: usize,
-    /// It has read everything before.
-    pub has_read_all: bool,
-}
+use crate::state::ecn::EcnState;
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::{Hot, State};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 impl Stack {
-    /// The other end of a session, if bytes can be copied to it now.
-    #[inline]
-    pub fn other_end(&mut self, id: SessionId) -> Option<OtherEnd> {
-        let (_, reader) = self.across(id)?;
-        let hot = self.store.hot(reader);
-        Some(OtherEnd {
-            reader: SessionId {
-                number: reader,
-                generation: hot.generation,
-            },
-            room: hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize,
-            has_read_all: hot.rx.len() == 0,
-        })
-    }
-
     /// Lets the other end's owner take bytes of a session: `take` gets the reading session and the
     /// number of bytes it accepts, copies at most that many to it, and returns their number. They
     /// are counted as written, sent, acknowledged and read. Returns 0 without calling `take` if
@@ -58,22 +34,19 @@ impl Stack {
         id: SessionId,
         take: impl FnOnce(SessionId, usize) -> usize,
     ) -> usize {
-        let Some((writer, reader)) = self.across(id) else {
+        let Some((writer, reader)) = self.host.across(id) else {
             return 0;
         };
-        let hot = self.store.hot(reader);
-        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        let hot = self.host.sessions.store.hot(reader);
+        let room = hot.receive.left().to_usize();
+        // Bytes in the ring are older than those to be taken, and must be read first.
         if room == 0 || hot.rx.len() > 0 {
             return 0;
         }
-        let name = SessionId {
-            number: reader,
-            generation: hot.generation,
-        };
-        let count = take(name, room);
+        let count = take(self.host.sessions.id(reader), room);
         debug_assert!(count <= room, "{count} bytes were taken, {room} had room");
         if count > 0 {
-            self.count_across(writer, reader, count.min(room));
+            self.host.count_across(writer, reader, count.min(room));
         }
         count
     }
@@ -91,69 +64,76 @@ impl Stack {
         count: usize,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<usize, NetError> {
-        self.number(id)?;
-        let Some((writer, reader)) = self.across(id) else {
+        self.host.sessions.number(id)?;
+        let Some((writer, reader)) = self.host.across(id) else {
             return Ok(0);
         };
-        let (hot, _, _) = self.store.session(reader);
-        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
-        let pool = &mut self.common.pool;
+        let (hot, _, _) = self.host.sessions.store.session(reader);
+        let room = hot.receive.left().to_usize();
+        let pool = &mut self.host.common.pool;
         // Without memory there is no room: segments handle that case.
         let taken = hot
             .rx
             .append_with(pool, count.min(room), usize::MAX, &mut fill);
         if taken > 0 {
-            self.count_across(writer, reader, taken);
-            session(&mut self.store, &mut self.common, reader).notify();
+            self.host.count_across(writer, reader, taken);
+            self.host
+                .sessions
+                .access(&mut self.host.common, reader)
+                .notify();
         }
         Ok(taken)
     }
+}
 
+impl Host {
     /// Numbers of both sessions, the writer's first.
     fn across(&mut self, id: SessionId) -> Option<(u32, u32)> {
-        let writer = self.number(id).ok()?;
-        let (hot, path) = (self.store.hot(writer), self.store.path(writer));
+        let writer = self.sessions.number(id).ok()?;
+        let (hot, path) = (
+            self.sessions.store.hot(writer),
+            self.sessions.store.path(writer),
+        );
         let ends = Ends {
             local: path.remote,
             remote: path.local,
             local_port: path.remote_port,
             remote_port: path.local_port,
         };
-        let is_plain = path.tail == Tail::EMPTY && !hot.has(Flags::CORKED);
+        let is_plain = path.tail == SendTail::EMPTY && !hot.has(Flags::CORKED);
         if !is_plain || !is_still(hot) || !self.common.interface.is_ours(&ends.local) {
             return None;
         }
-        let written = hot.snd_nxt;
+        let written = hot.send.nxt;
         let hash = self.common.secrets.lookup(&ends);
-        let reader = self.find_session(&ends, hash).filter(|&it| it != writer)?;
-        let hot = self.store.hot(reader);
+        // The table has the other end under the reversed addresses, if it is of this stack.
+        let reader = self.sessions.find(&ends, hash).filter(|&it| it != writer)?;
+        let hot = self.sessions.store.hot(reader);
         let reads = is_still(hot)
             && hot.state() == State::Established
             && !hot.has(Flags::DETACHED | Flags::READ_SHUTDOWN)
-            && hot.rcv_nxt == written;
+            && hot.receive.nxt == written;
         reads.then_some((writer, reader))
     }
 
     /// Updates both control blocks after `count` bytes and their acknowledgment.
     fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
-        let bytes = count as u32;
         let now_ms = self.common.now_ms;
-        let read = session(&mut self.store, &mut self.common, reader);
-        read.hot.rcv_nxt = read.hot.rcv_nxt.wrapping_add(bytes);
-        read.hot.rcv_acked = read.hot.rcv_nxt;
+        let mut read = self.sessions.access(&mut self.common, reader);
+        read.hot.receive.nxt = read.hot.receive.nxt.after(count);
+        read.hot.receive.acked = read.hot.receive.nxt;
         read.hot.last_received_ms = now_ms;
-        let mut read = read;
-        let window = u32::from(read.window_field()) << read.hot.rcv_scale;
-        let (hot, path, cold) = self.store.session(writer);
-        hot.snd_nxt = hot.snd_nxt.wrapping_add(bytes);
-        hot.snd_una = hot.snd_nxt;
-        hot.snd_wnd = window;
-        hot.snd_wl2 = hot.snd_una;
+        let window = u32::from(read.window_field()) << read.path.scales.receive();
+        let (hot, path, cold) = self.sessions.store.session(writer);
+        hot.send.nxt = hot.send.nxt.after(count);
+        hot.send.una = hot.send.nxt;
+        hot.send.wnd = window;
+        hot.send.wl2 = hot.send.una;
         hot.last_received_ms = now_ms;
         // Sequence comparisons with these would fail once they are two gigabytes behind.
-        path.small_end = hot.snd_una;
-        cold.flight_end = hot.snd_una;
-        self.common.counters.across_bytes += count as u64;
+        path.small_end = hot.send.una;
+        cold.flight.restart(hot.send.una);
+        self.common.counters.across_bytes += count.to_u64();
     }
 }
 
@@ -161,19 +141,19 @@ impl Stack {
 /// in progress.
 fn is_still(hot: &Hot) -> bool {
     matches!(hot.state(), State::Established | State::CloseWait)
-        && hot.in_flight() == 0
+        && hot.send.in_flight() == 0
         && hot.tx.len() == 0
         && hot.scoreboard == NONE
         && hot.out_of_order == NONE
         && !hot.has(STIRRED)
-        && !hot.has_ecn(EcnFlags::REDUCED)
+        && !hot.ecn.has(EcnState::REDUCED)
 }
 
 /// Flags that a quiescent session does not have.
 const STIRRED: Flags = Flags::FIN_QUEUED
-    .and(Flags::FAILED)
-    .and(Flags::RECOVERY)
-    .and(Flags::REPAIR_OWED)
-    .and(Flags::PACED)
-    .and(Flags::SEND_SYN)
-    .and(Flags::UNRESOLVED);
+    .union(Flags::FAILED)
+    .union(Flags::RECOVERY)
+    .union(Flags::RETRANSMIT_OWED)
+    .union(Flags::PACED)
+    .union(Flags::SEND_SYN)
+    .union(Flags::UNRESOLVED);

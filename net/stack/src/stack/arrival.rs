@@ -5,7 +5,9 @@
 //! then the segments are processed: the cache misses overlap. Large segments and other packets are
 //! processed at once, after everything staged before them.
 
-use super::{Stack, icmp};
+use super::direct_placement::LARGE_BYTES;
+use super::sessions::Arrived;
+use super::{Host, icmp};
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::secrets::Ends;
@@ -13,8 +15,8 @@ use crate::state::LOCAL_SESSIONS;
 use crate::state::store::Placement;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Bad, Codepoint, Packet, Report};
-use crate::wire::tcp::Tcp;
-use crate::wire::{BROADCAST, Ip, Mac};
+use crate::wire::tcp::{self, Tcp};
+use crate::wire::{Ip, Mac};
 use zerocopy::FromBytes;
 
 /// Segments staged together.
@@ -60,7 +62,7 @@ impl Staging {
     }
 }
 
-impl Stack {
+impl Host {
     /// Processes one frame.
     #[inline]
     pub(crate) fn arrive(&mut self, frame: Received<'_>) {
@@ -74,7 +76,7 @@ impl Stack {
         let header = *header;
         let mac = self.common.interface.mac;
         // Groups are filtered by their IP addresses below.
-        if header.destination != mac && header.destination[0] & 1 == 0 {
+        if header.destination != mac && header.is_unicast() {
             self.common.counters.not_ours += 1;
             return;
         }
@@ -91,8 +93,8 @@ impl Stack {
                 // Earlier segments are processed first, here and below: the order of arrival
                 // counts.
                 self.process_staged_segments();
-                self.share_arp(frame.bytes);
-                self.arrive_arp(bytes);
+                self.shard.share_arp(frame.bytes, self.from_self);
+                self.common.arrive_arp(bytes);
                 return;
             }
             _ => {
@@ -102,7 +104,7 @@ impl Stack {
         };
         match packet {
             Ok(packet) => {
-                let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
+                let unicast = header.is_unicast();
                 // The next frame is probably of the same session, and then needs no search.
                 if let Some(number) =
                     self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum)
@@ -117,13 +119,17 @@ impl Stack {
             Err(Bad::Option { pointer, report }) => {
                 self.common.counters.options_refused += 1;
                 let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
-                self.refuse_header(&header, bytes, icmp::UNKNOWN_OPTION, pointer, report);
+                let (code, from_self) = (icmp::UNKNOWN_OPTION, self.from_self);
+                self.common
+                    .refuse_header(&header, bytes, code, pointer, report, from_self);
             }
             Err(Bad::Routing { pointer }) => {
                 self.common.counters.malformed += 1;
                 let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
                 let report = Report::Unicast;
-                self.refuse_header(&header, bytes, icmp::WRONG_FIELD, pointer, report);
+                let (code, from_self) = (icmp::WRONG_FIELD, self.from_self);
+                self.common
+                    .refuse_header(&header, bytes, code, pointer, report, from_self);
             }
             Err(Bad::Fragment) => {
                 let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
@@ -145,8 +151,9 @@ impl Stack {
         let ours = self.common.interface.is_ours(&packet.destination);
         if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
             if packet.protocol == ip::UDP && packet.destination.is_multicast() {
-                // A sibling may have joined that group.
-                self.share_datagram(packet, bytes, header, checksum);
+                // A shard peer may have joined that group.
+                self.shard
+                    .share_datagram(packet, bytes, header, checksum, self.from_self);
             }
             self.common.counters.not_ours += 1;
             return None;
@@ -169,7 +176,8 @@ impl Stack {
             ip::UDP => {
                 self.process_staged_segments();
                 if !ours {
-                    self.share_datagram(packet, bytes, header, checksum);
+                    self.shard
+                        .share_datagram(packet, bytes, header, checksum, self.from_self);
                 }
                 self.arrive_udp(
                     packet,
@@ -182,23 +190,26 @@ impl Stack {
             }
             ip::ICMP if packet.source.is_v4() => {
                 self.process_staged_segments();
-                self.share_message(packet, bytes, header, checksum);
+                self.shard
+                    .share_message(packet, bytes, header, checksum, self.from_self);
                 self.arrive_icmp_v4(packet, payload, header.source, ours && unicast);
             }
             ip::ICMPV6 if !packet.source.is_v4() => {
                 self.process_staged_segments();
-                self.share_message(packet, bytes, header, checksum);
+                self.shard
+                    .share_message(packet, bytes, header, checksum, self.from_self);
                 self.arrive_icmp_v6(packet, payload, header.source, ours && unicast);
             }
             ip::IGMP if packet.source.is_v4() => {
-                self.share_message(packet, bytes, header, checksum);
-                self.arrive_igmp(packet, payload);
+                self.shard
+                    .share_message(packet, bytes, header, checksum, self.from_self);
+                self.common.arrive_igmp(packet, payload);
             }
             // RFC 8200 section 4.7: the rest of the packet is ignored.
             ip::NO_NEXT if !packet.source.is_v4() => {}
             _ => {
                 if ours && unicast {
-                    self.refuse_protocol(packet, bytes, header.source);
+                    self.common.refuse_protocol(packet, bytes, header.source);
                 }
             }
         }
@@ -221,7 +232,7 @@ impl Stack {
         if verify {
             // RFC 9293 section 3.1 (MUST-3).
             let sum = pseudo(&packet.source, &packet.destination, ip::TCP)
-                .plus_word(payload.len() as u16)
+                .plus_len(payload.len())
                 .plus(Sum::of(payload));
             if !sum.is_right() {
                 self.common.counters.bad_checksums += 1;
@@ -248,7 +259,7 @@ impl Stack {
         // With more sessions than the local store holds, their control blocks are prefetched while
         // several segments are staged.
         let staged = self.staging.placement == Placement::MainMemory
-            && self.store.taken() > LOCAL_SESSIONS
+            && self.sessions.store.taken() > LOCAL_SESSIONS
             && payload.len() <= STAGED_BYTES;
         if !staged {
             self.process_staged_segments();
@@ -258,7 +269,7 @@ impl Stack {
         if self.staging.arrivals.len() == STAGED_MAX {
             self.process_staged_segments();
         }
-        self.table.prefetch(arrival.hash);
+        self.sessions.table.prefetch(arrival.hash);
         let at = self.staging.arrivals.len();
         if let Some(bytes) = &mut self.staging.bytes {
             bytes[at][..payload.len()].copy_from_slice(payload);
@@ -267,18 +278,37 @@ impl Stack {
         // The table entry of an earlier segment has arrived in the cache: prefetch its control
         // block.
         if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
-            self.prefetch_session(self.staging.arrivals[earlier].hash);
+            self.sessions.prefetch(self.staging.arrivals[earlier].hash);
         }
         None
     }
 
-    /// Prefetches the session that probably has this hash.
+    /// Processes a segment with a correct checksum; returns its session.
     #[inline]
-    fn prefetch_session(&self, hash: u32) {
-        if let Some(number) = self.table.guess(hash)
-            && self.store.knows(number)
-        {
-            self.store.prefetch(number);
+    fn arrive_segment(&mut self, arrival: &Arrival, bytes: &[u8]) -> Option<u32> {
+        let Some(mut segment) = tcp::parse(bytes) else {
+            self.common.counters.malformed += 1;
+            return None;
+        };
+        segment.ecn = arrival.ecn;
+        match self.sessions.arrive(&mut self.common, arrival, &segment) {
+            Arrived::Session(number) => {
+                if segment.payload.len() >= LARGE_BYTES {
+                    self.expect_more(number, arrival, &segment);
+                }
+                self.sweep();
+                Some(number)
+            }
+            Arrived::Taken => None,
+            Arrived::Stray => {
+                let (ends, mac, ecn) = (&arrival.ends, arrival.mac, arrival.ecn);
+                let interface = &self.common.interface;
+                // A shard peer may have its session or its listener.
+                if !self.shard.pass_on_segment(interface, ends, mac, ecn, bytes) {
+                    self.common.refuse_segment(ends, mac, &segment);
+                }
+                None
+            }
         }
     }
 
@@ -296,16 +326,19 @@ impl Stack {
         };
         let mut arrivals = std::mem::take(&mut self.staging.arrivals);
         for arrival in &arrivals[arrivals.len().saturating_sub(BLOCKS_BEHIND)..] {
-            self.prefetch_session(arrival.hash);
+            self.sessions.prefetch(arrival.hash);
         }
         for (at, arrival) in arrivals.iter().enumerate() {
             // Prefetch a later segment's buffer, via its control block, which is in the cache by
             // now.
             if let Some(next) = arrivals.get(at + BUFFERS_AHEAD)
-                && let Some(number) = self.table.guess(next.hash)
-                && self.store.knows(number)
+                && let Some(number) = self.sessions.guess(next.hash)
             {
-                self.store.hot(number).tx.prefetch(&self.common.pool);
+                self.sessions
+                    .store
+                    .hot(number)
+                    .tx
+                    .prefetch(&self.common.pool);
             }
             self.arrive_segment(arrival, &bytes[at][..arrival.len]);
         }

@@ -11,12 +11,12 @@
 
 use super::arrival::Arrival;
 use super::names::SessionId;
-use super::{Stack, session};
+use super::{Host, Stack};
 use crate::buffer::slab::NONE;
 use crate::frame::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
 use crate::secrets::Ends;
-use crate::state::hot::{Flags, State};
 use crate::tcp::Session;
+use crate::tcp::input::Input;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Codepoint};
 use crate::wire::tcp::{self, Segment, Tcp};
@@ -40,10 +40,76 @@ impl Stack {
     /// contents are undefined until [`Stack::receive_split`] accepts the frame.
     #[inline]
     pub fn room(&mut self) -> Option<Room<'_>> {
-        if self.direct_placement.streak < STREAK {
+        if self.host.direct_placement.streak < STREAK {
             return None;
         }
-        self.offer()
+        self.host.offer()
+    }
+
+    /// Takes a frame whose headers are in `frame.bytes` and whose other bytes are in the room that
+    /// was just offered. Otherwise, and without such a room, as [`Stack::receive`].
+    pub fn receive_split(&mut self, now_ns: u64, frame: Received<'_>) {
+        if !self.host.direct_placement.offered {
+            self.receive(now_ns, frame);
+            return;
+        }
+        self.host.common.set_now(now_ns);
+        if self.host.takes_placed(&frame) {
+            self.host.common.counters.frames_received += 1;
+            self.host.common.counters.direct_placements += 1;
+            self.host.direct_placement.offered = false;
+            return;
+        }
+        self.host.direct_placement.streak = 0;
+        let header_bytes = self
+            .host
+            .direct_placement
+            .header_bytes
+            .min(frame.bytes.len());
+        let missing = &mut frame.bytes[header_bytes..];
+        if let Some(session) = self.host.expected()
+            && let Some(pieces) = session.hot.rx.room(&mut session.common.pool, missing.len())
+        {
+            let (first, second) = missing.split_at_mut(pieces[0].len());
+            first.copy_from_slice(pieces[0]);
+            second.copy_from_slice(pieces[1]);
+            // The ring gets the bytes again by the usual path, at its end.
+            self.retract();
+            self.receive(now_ns, frame);
+        }
+    }
+
+    /// Makes a session's payload the expected one, regardless of earlier segments: public for the
+    /// target `stack` of `lab/fuzz`.
+    #[doc(hidden)]
+    pub fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
+        self.retract();
+        self.host.direct_placement = DirectPlacement {
+            number: session.number,
+            generation: session.generation,
+            header_bytes,
+            streak: STREAK,
+            offered: false,
+        };
+    }
+
+    /// Withdraws an unused room: before the engine sleeps, and before another payload is expected.
+    #[inline]
+    pub fn retract(&mut self) {
+        self.host.retract();
+    }
+}
+
+impl Host {
+    /// Withdraws an unused room.
+    #[inline]
+    fn retract(&mut self) {
+        if std::mem::take(&mut self.direct_placement.offered)
+            && let Some(session) = self.expected()
+            && session.hot.out_of_order == NONE
+        {
+            session.hot.rx.retract(&mut session.common.pool);
+        }
     }
 
     fn offer(&mut self) -> Option<Room<'_>> {
@@ -51,12 +117,13 @@ impl Stack {
         self.process_staged_segments();
         let header_bytes = self.direct_placement.header_bytes;
         let bytes = FRAME_BYTES_MAX - header_bytes;
-        if !self.expected()?.takes(bytes) {
+        if !self.expected()?.hot.takes_in_order(bytes) {
+            // The window does not allow a full frame: the next segments will be small.
             self.direct_placement.streak = 0;
             return None;
         }
         self.direct_placement.offered = true;
-        let (hot, _, _) = self.store.session(self.direct_placement.number);
+        let (hot, _, _) = self.sessions.store.session(self.direct_placement.number);
         let payload = hot.rx.room(&mut self.common.pool, bytes)?;
         Some(Room {
             header_bytes,
@@ -64,39 +131,11 @@ impl Stack {
         })
     }
 
-    /// Takes a frame whose headers are in `frame.bytes` and whose other bytes are in the room that
-    /// was just offered. Otherwise, and without such a room, as [`Stack::receive`].
-    pub fn receive_split(&mut self, now_ns: u64, frame: Received<'_>) {
-        if !self.direct_placement.offered {
-            self.receive(now_ns, frame);
-            return;
-        }
-        self.common.set_now(now_ns);
-        if self.takes_placed(&frame) {
-            self.common.counters.frames_received += 1;
-            self.common.counters.landed += 1;
-            self.direct_placement.offered = false;
-            return;
-        }
-        self.direct_placement.streak = 0;
-        let header_bytes = self.direct_placement.header_bytes.min(frame.bytes.len());
-        let missing = &mut frame.bytes[header_bytes..];
-        if let Some(session) = self.expected()
-            && let Some(pieces) = session.hot.rx.room(&mut session.common.pool, missing.len())
-        {
-            let (first, second) = missing.split_at_mut(pieces[0].len());
-            first.copy_from_slice(pieces[0]);
-            second.copy_from_slice(pieces[1]);
-            self.retract();
-            self.receive(now_ns, frame);
-        }
-    }
-
     /// A large segment was received: the next may follow it.
     pub(crate) fn expect_more(&mut self, number: u32, arrival: &Arrival, segment: &Segment<'_>) {
         let ip_bytes = ip::header_bytes(&arrival.ends.remote);
         let tcp_bytes = arrival.len - segment.payload.len();
-        let generation = self.store.hot(number).generation;
+        let generation = self.sessions.store.hot(number).generation;
         let next = DirectPlacement {
             number,
             generation,
@@ -114,37 +153,12 @@ impl Stack {
         }
     }
 
-    /// Makes a session's payload the expected one, regardless of earlier segments: public for the
-    /// target `stack` of `lab/fuzz`.
-    #[doc(hidden)]
-    pub fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
-        self.retract();
-        self.direct_placement = DirectPlacement {
-            number: session.number,
-            generation: session.generation,
-            header_bytes,
-            streak: STREAK,
-            offered: false,
-        };
-    }
-
-    /// Withdraws an unused room: before the engine sleeps, and before another payload is expected.
-    #[inline]
-    pub fn retract(&mut self) {
-        if std::mem::take(&mut self.direct_placement.offered)
-            && let Some(session) = self.expected()
-            && session.hot.out_of_order == NONE
-        {
-            session.hot.rx.retract(&mut session.common.pool);
-        }
-    }
-
     /// The session whose payload is expected, if it still exists.
     fn expected(&mut self) -> Option<Session<'_>> {
         let number = self.direct_placement.number;
-        let known = self.store.knows(number);
-        (known && self.store.hot(number).generation == self.direct_placement.generation)
-            .then(|| session(&mut self.store, &mut self.common, number))
+        let known = self.sessions.store.knows(number);
+        (known && self.sessions.store.hot(number).generation == self.direct_placement.generation)
+            .then(|| self.sessions.access(&mut self.common, number))
     }
 
     /// True if the frame was exactly the expected one, and has been processed.
@@ -159,13 +173,14 @@ impl Stack {
         if frame.bytes.len() - behind != self.direct_placement.header_bytes {
             return false;
         }
+        // From here on only the length of the payload counts; its bytes are in the ring.
         segment.placed = true;
         // A mark differs from the prediction: such a segment is processed as usual.
         segment.ecn = ecn;
-        self.expected().is_some_and(|mut session| {
+        self.expected().is_some_and(|session| {
             session.path.ends() == ends
-                && session.takes(behind)
-                && session.input_predicted(&segment)
+                && session.hot.takes_in_order(behind)
+                && Input::new(session, &segment).run_predicted()
         })
     }
 
@@ -196,17 +211,6 @@ impl Stack {
             remote_port: fields.source.get(),
         };
         plain.then_some((ends, packet.ecn, tcp))
-    }
-}
-
-impl Session<'_> {
-    /// True if the receive ring accepts `bytes` more, in order.
-    fn takes(&self, bytes: usize) -> bool {
-        let hot = &*self.hot;
-        hot.state() == State::Established
-            && hot.out_of_order == NONE
-            && !hot.has(Flags::READ_SHUTDOWN | Flags::DETACHED)
-            && bytes <= hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize
     }
 }
 

@@ -6,12 +6,12 @@
 //! is dropped.
 //! Source: RFC 791 section 3.2, RFC 792 (time exceeded), RFC 8200 sections 4.5 and 5, RFC 6946.
 
-use super::Stack;
-use super::reassembly::{Datagram, Outcome};
+use super::reassembly::{Datagram, Outcome, Reassembly};
+use super::{Host, Stack};
 use crate::frame::ReceivedChecksum;
 use crate::shared::Common;
 use crate::timer::{Tick, sooner, tick_after};
-use crate::wire::BROADCAST;
+use crate::wire::Mac;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::fragment::{self, Bad, Fragment, Key};
 use crate::wire::ip::{self, Codepoint, Packet};
@@ -26,64 +26,84 @@ const TOO_LATE_V6: [u8; 2] = [3, 1];
 pub(super) const PARAMETER_PROBLEM: u8 = 4;
 
 impl Stack {
-    /// Processes a fragment.
-    #[cold]
-    pub(crate) fn arrive_fragment(&mut self, header: &Ethernet, bytes: &[u8]) {
-        if self.leave_fragment(header, bytes) {
-            return;
-        }
-        self.common.counters.fragments_received += 1;
-        let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
-        let v4 = header.kind.get() == ethernet::IPV4;
+    /// Number of incomplete packets, and the bytes of their buffers.
+    #[must_use]
+    pub fn fragments_held(&self) -> (usize, usize) {
+        self.host.fragments.reassembly.held()
+    }
+}
+
+/// Fragments of packets that are incomplete, and the timer that drops them.
+#[derive(Debug, Default)]
+pub(crate) struct Fragments {
+    reassembly: Reassembly,
+    /// Tick of the entry in the wheel.
+    armed: Tick,
+}
+
+/// A received fragment.
+#[derive(Debug, Clone, Copy)]
+struct Received<'f> {
+    /// The source's hardware address.
+    from: Mac,
+    unicast: bool,
+    /// The frame was sent by this stack itself.
+    from_self: bool,
+    /// From the IP header on.
+    bytes: &'f [u8],
+}
+
+/// Result of a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrived {
+    /// Nothing is left to do.
+    Done,
+    /// It is a whole packet, which is parsed here.
+    Whole(Packet),
+    /// It completed the packet in [`Reassembly::whole`]; true if all its fragments were unicast.
+    Reassembled { unicast: bool },
+}
+
+impl Fragments {
+    /// Adds a fragment to its packet.
+    fn arrive(&mut self, common: &mut Common, v4: bool, received: Received<'_>) -> Arrived {
+        common.counters.fragments_received += 1;
+        let bytes = received.bytes;
         let fragment = if v4 {
             fragment::parse_v4(bytes)
         } else {
             fragment::parse_v6(bytes)
         };
         match fragment {
-            Ok(fragment) if self.is_from_martian(&fragment.key) => {
-                self.common.counters.martians += 1
+            Ok(fragment) if is_from_martian(common, &fragment.key, received.from_self) => {
+                common.counters.martians += 1;
             }
-            Ok(fragment) if self.is_for_us(&fragment.key) => {
-                self.take_in_fragment(header, unicast, &fragment, bytes);
+            Ok(fragment) if is_for_us(common, &fragment.key) => {
+                return self.take_in(common, &fragment, received);
             }
-            Ok(_) => self.common.counters.not_ours += 1,
-            Err(Bad::Hostile(key)) if !self.is_for_us(&key) => self.common.counters.not_ours += 1,
-            Err(bad) => self.refuse_fragment(header, unicast, &bad, bytes),
+            Ok(_) => common.counters.not_ours += 1,
+            Err(Bad::Hostile(key)) if !is_for_us(common, &key) => common.counters.not_ours += 1,
+            Err(bad) => self.refuse(common, &bad, received),
         }
+        Arrived::Done
     }
 
-    fn is_for_us(&self, key: &Key) -> bool {
-        let interface = &self.common.interface;
-        interface.is_ours(&key.destination) || interface.is_for_us_too(&key.destination)
-    }
-
-    /// As [`crate::shared::interface::Interface::is_martian`]; a fragment is never part of
-    /// neighbour discovery (RFC 6980), so the unspecified address is invalid, too.
-    fn is_from_martian(&self, key: &Key) -> bool {
-        let source = &key.source;
-        source.is_martian_source()
-            || source.is_unspecified()
-            || !self.from_self && self.common.interface.is_ours(source)
-    }
-
-    fn take_in_fragment(
+    fn take_in(
         &mut self,
-        header: &Ethernet,
-        unicast: bool,
+        common: &mut Common,
         fragment: &Fragment,
-        bytes: &[u8],
-    ) {
+        received: Received<'_>,
+    ) -> Arrived {
+        let bytes = received.bytes;
         if fragment.is_whole() {
             // RFC 6946 section 4: processed alone, even if other fragments have its identification.
-            self.arrive_whole(header, unicast, fragment, bytes);
-            return;
+            return whole_packet(common, fragment, bytes);
         }
-        let now_ns = self.common.now_ns;
-        let from = (header.source, unicast);
-        let pool = &mut self.common.pool;
+        let from = (received.from, received.unicast);
+        let (pool, now_ns) = (&mut common.pool, common.now_ns);
         let outcome = self.reassembly.take_in(pool, fragment, bytes, from, now_ns);
-        let counters = &mut self.common.counters;
+        let counters = &mut common.counters;
+        let mut arrived = Arrived::Done;
         match outcome {
             Outcome::Waits | Outcome::Late => {}
             Outcome::Refused => counters.reassemblies_refused += 1,
@@ -93,52 +113,118 @@ impl Stack {
             }
             Outcome::Whole { unicast } => {
                 counters.packets_reassembled += 1;
-                self.arrive_reassembled(header, unicast);
+                arrived = Arrived::Reassembled { unicast };
             }
         }
-        counters_of_evictions(&mut self.common, &mut self.reassembly.evicted);
-        self.arm_reassembly();
+        self.after_change(common);
+        arrived
     }
 
-    /// Processes a fragment that is the whole packet.
-    fn arrive_whole(
-        &mut self,
-        header: &Ethernet,
-        unicast: bool,
-        fragment: &Fragment,
-        bytes: &[u8],
-    ) {
-        let bytes = &bytes[..fragment.end];
-        match ip::chain(bytes, fragment.head, fragment.protocol) {
-            Ok((start, protocol)) if protocol != ip::FRAGMENT => {
-                let packet = Packet {
-                    source: fragment.key.source,
-                    destination: fragment.key.destination,
-                    protocol,
-                    hops: fragment.hops,
-                    ecn: fragment.ecn,
-                    start,
-                    end: fragment.end,
+    fn refuse(&mut self, common: &mut Common, bad: &Bad, received: Received<'_>) {
+        match bad {
+            Bad::Malformed => common.counters.malformed += 1,
+            Bad::Hostile(key) => {
+                common.counters.reassemblies_refused += 1;
+                let now_ns = common.now_ns;
+                self.reassembly.refuse(&mut common.pool, key, now_ns);
+                self.after_change(common);
+            }
+            &Bad::Problem { code, pointer } => {
+                common.counters.malformed += 1;
+                let bytes = received.bytes;
+                let Some(packet) = whole_header(bytes, false) else {
+                    return;
                 };
-                self.arrive_once_fragmented(&packet, bytes, header, unicast);
+                if received.unicast && common.interface.is_ours(&packet.destination) {
+                    let kind = [PARAMETER_PROBLEM, code];
+                    common.push_error_v6(&packet, bytes, received.from, kind, pointer);
+                }
             }
-            _ => self.common.counters.malformed += 1,
         }
     }
 
-    /// Processes the packet that was completed.
-    fn arrive_reassembled(&mut self, header: &Ethernet, unicast: bool) {
-        let whole = std::mem::take(&mut self.reassembly.whole);
-        let packet = if header.kind.get() == ethernet::IPV4 {
-            ip::parse_v4(&whole)
-        } else {
-            ip::parse_v6(&whole)
+    /// Packets were added, and others evicted for them.
+    fn after_change(&mut self, common: &mut Common) {
+        common.counters.reassemblies_evicted += std::mem::take(&mut self.reassembly.evicted);
+        self.arm(common);
+    }
+
+    /// Arms the wheel for the next timeout. There is one entry at a time, so that completed packets
+    /// leave none behind.
+    fn arm(&mut self, common: &mut Common) {
+        let Some(next_ns) = self.reassembly.next_ns() else {
+            return;
         };
-        match packet {
-            Ok(packet) => self.arrive_once_fragmented(&packet, &whole, header, unicast),
-            Err(_) => self.common.counters.malformed += 1,
+        let next = tick_after(next_ns);
+        // Entries in the wheel are never removed; a later deadline is armed when this one expires.
+        if sooner(self.armed, next) != self.armed {
+            self.armed = next;
+            common.wheel.insert(TIMER, next);
         }
-        self.reassembly.whole = whole;
+    }
+
+    /// The wheel's entry of `tick` has expired.
+    #[cold]
+    pub(crate) fn expire(&mut self, common: &mut Common, tick: Tick) {
+        if self.armed != tick {
+            return;
+        }
+        self.armed = 0;
+        while let Some(mut datagram) = self.reassembly.expired(common.now_ns) {
+            // A refused one was only remembered: its sender gets no error (RFC 5722 section 4).
+            if !datagram.is_refused() {
+                common.counters.reassemblies_late += 1;
+                report_late(common, &datagram);
+            }
+            datagram.release(&mut common.pool);
+        }
+        self.arm(common);
+    }
+
+    /// Drops all incomplete packets, without a report.
+    pub(crate) fn clear(&mut self, common: &mut Common) {
+        while let Some(mut datagram) = self.reassembly.expired(u64::MAX) {
+            datagram.release(&mut common.pool);
+        }
+        *self = Self::default();
+    }
+}
+
+impl Host {
+    /// Processes a fragment.
+    #[cold]
+    pub(crate) fn arrive_fragment(&mut self, header: &Ethernet, bytes: &[u8]) {
+        if self.shard.leave_fragment(header, bytes, self.from_self) {
+            return;
+        }
+        let v4 = header.kind.get() == ethernet::IPV4;
+        let received = Received {
+            from: header.source,
+            unicast: header.is_unicast(),
+            from_self: self.from_self,
+            bytes,
+        };
+        match self.fragments.arrive(&mut self.common, v4, received) {
+            Arrived::Done => {}
+            Arrived::Whole(packet) => {
+                let bytes = &bytes[..packet.end];
+                self.arrive_once_fragmented(&packet, bytes, header, received.unicast);
+            }
+            Arrived::Reassembled { unicast } => {
+                // The packet's memory is used again for the next one.
+                let whole = std::mem::take(&mut self.fragments.reassembly.whole);
+                let packet = if v4 {
+                    ip::parse_v4(&whole)
+                } else {
+                    ip::parse_v6(&whole)
+                };
+                match packet {
+                    Ok(packet) => self.arrive_once_fragmented(&packet, &whole, header, unicast),
+                    Err(_) => self.common.counters.malformed += 1,
+                }
+                self.fragments.reassembly.whole = whole;
+            }
+        }
     }
 
     /// Processes a whole packet that had a fragment header.
@@ -159,82 +245,56 @@ impl Stack {
         let checksum = ReceivedChecksum::Unknown;
         self.arrive_packet(packet, bytes, header, unicast, checksum);
     }
+}
 
-    fn refuse_fragment(&mut self, header: &Ethernet, unicast: bool, bad: &Bad, bytes: &[u8]) {
-        match bad {
-            Bad::Malformed => self.common.counters.malformed += 1,
-            Bad::Hostile(key) => {
-                self.common.counters.reassemblies_refused += 1;
-                let now_ns = self.common.now_ns;
-                self.reassembly.refuse(&mut self.common.pool, key, now_ns);
-                counters_of_evictions(&mut self.common, &mut self.reassembly.evicted);
-                self.arm_reassembly();
-            }
-            &Bad::Problem { code, pointer } => {
-                self.common.counters.malformed += 1;
-                let Some(packet) = whole_header(bytes, false) else {
-                    return;
-                };
-                if unicast && self.common.interface.is_ours(&packet.destination) {
-                    let kind = [PARAMETER_PROBLEM, code];
-                    self.push_error_v6(&packet, bytes, header.source, kind, pointer as u32);
-                }
-            }
+fn is_for_us(common: &Common, key: &Key) -> bool {
+    let interface = &common.interface;
+    interface.is_ours(&key.destination) || interface.is_for_us_too(&key.destination)
+}
+
+/// As [`crate::shared::interface::Interface::is_martian`]; a fragment is never part of neighbour
+/// discovery (RFC 6980), so the unspecified address is invalid, too.
+fn is_from_martian(common: &Common, key: &Key, from_self: bool) -> bool {
+    let source = &key.source;
+    source.is_martian_source()
+        || source.is_unspecified()
+        || !from_self && common.interface.is_ours(source)
+}
+
+/// A fragment that is the whole packet.
+fn whole_packet(common: &mut Common, fragment: &Fragment, bytes: &[u8]) -> Arrived {
+    match ip::chain(&bytes[..fragment.end], fragment.head, fragment.protocol) {
+        Ok((start, protocol)) if protocol != ip::FRAGMENT => Arrived::Whole(Packet {
+            source: fragment.key.source,
+            destination: fragment.key.destination,
+            protocol,
+            hops: fragment.hops,
+            ecn: fragment.ecn,
+            start,
+            end: fragment.end,
+        }),
+        _ => {
+            common.counters.malformed += 1;
+            Arrived::Done
         }
     }
+}
 
-    /// Arms the wheel for the next timeout. There is one entry at a time, so that completed packets
-    /// leave none behind.
-    fn arm_reassembly(&mut self) {
-        let Some(next_ns) = self.reassembly.next_ns() else {
-            return;
-        };
-        let next = tick_after(next_ns);
-        if sooner(self.reassembly_armed, next) != self.reassembly_armed {
-            self.reassembly_armed = next;
-            self.common.wheel.insert(TIMER, next);
-        }
-    }
-
-    /// The wheel's entry of `tick` has expired.
-    #[cold]
-    pub(crate) fn expire_fragments(&mut self, tick: Tick) {
-        if self.reassembly_armed != tick {
-            return;
-        }
-        self.reassembly_armed = 0;
-        while let Some(mut datagram) = self.reassembly.expired(self.common.now_ns) {
-            if !datagram.is_refused() {
-                self.common.counters.reassemblies_late += 1;
-                self.tell_late(&datagram);
-            }
-            datagram.release(&mut self.common.pool);
-        }
-        self.arm_reassembly();
-    }
-
-    /// Reports a reassembly timeout to the sender, if its first fragment was received: RFC 792, RFC
-    /// 8200 section 4.5.
-    fn tell_late(&mut self, datagram: &Datagram) {
-        let (source, destination) = datagram.ends();
-        let ours = self.common.interface.is_ours(&destination);
-        let Some((bytes, mac)) = datagram.first(&self.common.pool, ip::V6_MTU_MIN) else {
-            return;
-        };
-        let Some(packet) = whole_header(&bytes, source.is_v4()).filter(|_| ours) else {
-            return;
-        };
-        if source.is_v4() {
-            self.push_error_v4(&packet, &bytes, mac, TOO_LATE_V4);
-        } else {
-            self.push_error_v6(&packet, &bytes, mac, TOO_LATE_V6, 0);
-        }
-    }
-
-    /// Number of incomplete packets, and the bytes of their buffers.
-    #[must_use]
-    pub fn fragments_held(&self) -> (usize, usize) {
-        self.reassembly.held()
+/// Reports a reassembly timeout to the sender, if its first fragment was received: RFC 792, RFC
+/// 8200 section 4.5.
+fn report_late(common: &mut Common, datagram: &Datagram) {
+    let (source, destination) = datagram.ends();
+    let ours = common.interface.is_ours(&destination);
+    let Some((bytes, mac)) = datagram.first(&common.pool, ip::V6_MTU_MIN) else {
+        return;
+    };
+    let Some(packet) = whole_header(&bytes, source.is_v4()).filter(|_| ours) else {
+        return;
+    };
+    if source.is_v4() {
+        common.push_error_v4(&packet, &bytes, mac, TOO_LATE_V4);
+    } else {
+        common.push_error_v6(&packet, &bytes, mac, TOO_LATE_V6, 0);
     }
 }
 
@@ -252,10 +312,6 @@ pub(super) fn whole_header(bytes: &[u8], v4: bool) -> Option<Packet> {
         start: fragment_head,
         end: bytes.len(),
     })
-}
-
-fn counters_of_evictions(common: &mut Common, evicted: &mut u64) {
-    common.counters.reassemblies_evicted += std::mem::take(evicted);
 }
 
 #[cfg(test)]
@@ -319,7 +375,7 @@ mod tests {
                 1_000_000_000 + u64::from(identification) * 1_000_000,
                 &mut |_| true,
             );
-            assert!(stack.common.wheel.entries() <= 4, "{identification}");
+            assert!(stack.host.common.wheel.entries() <= 4, "{identification}");
         }
         let counters = stack.counters();
         let lost = packets.div_ceil(1000);

@@ -3,18 +3,20 @@
 //! Source: RFC 792, RFC 1122 section 3.2.2, RFC 1191, RFC 4443, RFC 8201, RFC 5927 (validation),
 //! RFC 2236 (IGMPv2), RFC 3810 (MLDv2).
 
-use super::{Stack, fragments, session};
+use super::{Host, Stack, fragments};
 use crate::checksum::{Sum, changed, pseudo};
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
+use crate::shared::Common;
 use crate::shared::frames::Address;
 use crate::shared::interface::solicited_node;
 use crate::state::hot::State;
 use crate::wire::ethernet::Ethernet;
 use crate::wire::fragment;
 use crate::wire::ip::{self, Codepoint, Packet, Report};
-use crate::wire::sequence::{before, before_or_at};
+use crate::wire::sequence::Sequence;
 use crate::wire::{Ip, Mac, group_mac, igmp, mld, ndisc};
+use sidecore_bare::width::ToUsize;
 use std::net::IpAddr;
 
 const HEADER_BYTES: usize = 8;
@@ -26,11 +28,47 @@ pub(super) const UNKNOWN_OPTION: u8 = 2;
 /// RFC 1812 section 4.3.2.3 allows 576 bytes in total; RFC 4443 section 2.4 the minimum MTU.
 const QUOTED_V4: usize = 576 - ip::V4_BYTES - HEADER_BYTES;
 const QUOTED_V6: usize = ip::V6_MTU_MIN - ip::V6_BYTES - HEADER_BYTES;
-/// Errors are sent only while this many frames have room in the queue: RFC 1812 section 4.3.2.8,
-/// RFC 4443 section 2.4 (f).
-const ROOM_FOR_ERRORS: usize = 512;
 
 impl Stack {
+    /// Joins a group, so that datagrams to it are received. Each join needs a [`Self::leave`].
+    ///
+    /// # Errors
+    /// [`NetError::Config`] if the address is not a group.
+    pub fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        let address = Ip::from(group);
+        if !address.is_multicast() {
+            return Err(NetError::Config {
+                what: "a group",
+                value: group.to_string(),
+                rule: "224.0.0.0/4 or ff00::/8",
+            });
+        }
+        let groups = &mut self.host.common.interface.groups;
+        match groups.iter_mut().find(|(group, _)| *group == address) {
+            Some((_, count)) => *count += 1,
+            None => {
+                groups.push((address, 1));
+                self.host.common.report_group(&address, mld::Record::Joined);
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a group.
+    pub fn leave(&mut self, group: IpAddr) {
+        let address = Ip::from(group);
+        let groups = &mut self.host.common.interface.groups;
+        if let Some(at) = groups.iter().position(|(group, _)| *group == address) {
+            groups[at].1 -= 1;
+            if groups[at].1 == 0 {
+                groups.swap_remove(at);
+                self.host.common.report_group(&address, mld::Record::Left);
+            }
+        }
+    }
+}
+
+impl Host {
     pub(crate) fn arrive_icmp_v4(&mut self, packet: &Packet, bytes: &[u8], from: Mac, to_us: bool) {
         if bytes.len() < HEADER_BYTES {
             self.common.counters.malformed += 1;
@@ -78,7 +116,7 @@ impl Stack {
             return;
         }
         let sum = pseudo(&packet.source, &packet.destination, ip::ICMPV6)
-            .plus_word(bytes.len() as u16)
+            .plus_len(bytes.len())
             .plus(Sum::of(bytes));
         if !sum.is_right() {
             self.common.counters.bad_checksums += 1;
@@ -105,9 +143,13 @@ impl Stack {
                     self.arrive_error(&about, ports, too_big, bytes[0] == 1);
                 }
             }
-            mld::QUERY => self.answer_query(packet, bytes),
+            mld::QUERY => self.common.answer_query(packet, bytes),
             ndisc::ROUTER_SOLICITATION..=ndisc::REDIRECT => match ndisc::Message::parse(bytes) {
-                Some(message) => self.arrive_discovery(packet, &message, from),
+                Some(message) => {
+                    let common = &mut self.common;
+                    self.autoconfiguration
+                        .arrive_discovery(common, packet, &message, from);
+                }
                 None => self.common.counters.malformed += 1,
             },
             _ => {}
@@ -133,20 +175,20 @@ impl Stack {
             remote_port: u16::from_be_bytes([ports[2], ports[3]]),
         };
         let hash = self.common.secrets.lookup(&ends);
-        let Some(number) = self.find_session(&ends, hash) else {
+        let Some(number) = self.sessions.find(&ends, hash) else {
             return;
         };
         let sequence = u32::from_be_bytes([ports[4], ports[5], ports[6], ports[7]]);
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let sequence = Sequence::new(sequence);
+        let mut session = self.sessions.access(&mut self.common, number);
         // RFC 5927 section 4.1: it must be about something in flight.
-        let in_flight =
-            before_or_at(session.hot.snd_una, sequence) && before(sequence, session.hot.snd_nxt);
+        let in_flight = session.hot.send.una <= sequence && sequence < session.hot.send.nxt;
         if !in_flight {
             return;
         }
         if let Some(mtu) = mtu {
             // A router that does not report an MTU (RFC 1191 section 5): the minimum is used.
-            let mtu = mtu.min(u32::from(session.path.mtu)) as u16;
+            let mtu = u16::try_from(mtu).unwrap_or(session.path.mtu);
             session.path_shrank(mtu);
         } else if hard && session.hot.state() == State::SynSent {
             // RFC 9293 section 3.9.2.2, RFC 5927 section 5.2: hard only while opening.
@@ -154,7 +196,7 @@ impl Stack {
         } else {
             session.note_soft_error(SessionError::Unreachable);
         }
-        self.sweep_sessions();
+        self.sweep();
     }
 
     /// A packet without a session was too large for a router. RFC 8201 section 4: it must be one
@@ -175,11 +217,13 @@ impl Stack {
         }
         let (link, now_ns) = (self.common.interface.mtu_bytes, self.common.now_ns);
         let paths = &mut self.common.paths;
-        if paths.shrink(&about.destination, mtu as usize, link, now_ns) {
+        if paths.shrink(&about.destination, mtu.to_usize(), link, now_ns) {
             self.common.counters.paths_shrunk += 1;
         }
     }
+}
 
+impl Common {
     /// RFC 1122 section 3.2.2.1: the protocol is not supported here.
     pub(crate) fn refuse_protocol(&mut self, packet: &Packet, bytes: &[u8], from: Mac) {
         if packet.source.is_v4() {
@@ -187,7 +231,7 @@ impl Stack {
         } else {
             let (place, ..) = ip::last_header(bytes, packet.start);
             let kind = [fragments::PARAMETER_PROBLEM, UNKNOWN_PROTOCOL];
-            self.push_error_v6(packet, bytes, from, kind, place as u32);
+            self.push_error_v6(packet, bytes, from, kind, place);
         }
     }
 
@@ -201,21 +245,23 @@ impl Stack {
         code: u8,
         pointer: usize,
         report: Report,
+        from_self: bool,
     ) {
         let Some(packet) = fragments::whole_header(bytes, false) else {
             return;
         };
-        let interface = &self.common.interface;
-        if interface.is_martian(&packet, self.from_self) {
+        let interface = &self.interface;
+        if interface.is_martian(&packet, from_self) {
             return;
         }
+        // A reply to a packet for another host would reveal that we received it.
         let ours = interface.is_ours(&packet.destination);
         let group = !ours && interface.is_for_us_too(&packet.destination);
         // RFC 8200 section 4.2: the kind of the option decides if a packet to a group is reported,
         // too.
         match report {
             Report::Always if ours || group => {}
-            Report::Unicast if ours && header.destination[0] & 1 == 0 => {}
+            Report::Unicast if ours && header.is_unicast() => {}
             _ => return,
         }
         // A reply never has a group as its source.
@@ -232,12 +278,7 @@ impl Stack {
             ..packet
         };
         let kind = [fragments::PARAMETER_PROBLEM, code];
-        self.push_error_v6(&about, bytes, header.source, kind, pointer as u32);
-    }
-
-    /// Takes one error from this second's budget, unless the queue is nearly full.
-    fn may_report(&mut self) -> bool {
-        self.common.control.room() >= ROOM_FOR_ERRORS && self.common.may_report()
+        self.push_error_v6(&about, bytes, header.source, kind, pointer);
     }
 
     /// Sends "unreachable": for IPv4 with this code, for IPv6 a port.
@@ -261,15 +302,14 @@ impl Stack {
             return;
         }
         let quoted = &bytes[..packet.end.min(QUOTED_V4)];
-        let mut address = Address::answer(packet, from, self.common.config.hops);
+        let mut address = Address::answer(packet, from, self.config.hops);
         address.protocol = ip::ICMP;
-        self.common
-            .push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
-                message[..2].copy_from_slice(&kind);
-                message[HEADER_BYTES..].copy_from_slice(quoted);
-                let field = Sum::of(message).field();
-                message[2..4].copy_from_slice(&field);
-            });
+        self.push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
+            message[..2].copy_from_slice(&kind);
+            message[HEADER_BYTES..].copy_from_slice(quoted);
+            let field = Sum::of(message).field();
+            message[2..4].copy_from_slice(&field);
+        });
     }
 
     /// The same for IPv6; `pointer` is the word after the checksum.
@@ -279,61 +319,26 @@ impl Stack {
         bytes: &[u8],
         from: Mac,
         kind: [u8; 2],
-        pointer: u32,
+        pointer: usize,
     ) {
         if !answers(&packet.source) || is_error_v6(bytes) || !self.may_report() {
             return;
         }
+        // An offset into a packet, which has less than 64 KiB.
+        let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
         let quoted = &bytes[..packet.end.min(QUOTED_V6)];
-        let mut address = Address::answer(packet, from, self.common.config.hops);
+        let mut address = Address::answer(packet, from, self.config.hops);
         address.protocol = ip::ICMPV6;
         let len = HEADER_BYTES + quoted.len();
-        self.common.push_packet(&address, len, |message| {
+        self.push_packet(&address, len, |message| {
             message[..2].copy_from_slice(&kind);
             message[4..8].copy_from_slice(&pointer.to_be_bytes());
             message[HEADER_BYTES..].copy_from_slice(quoted);
             let sum = pseudo(&address.source, &address.destination, ip::ICMPV6)
-                .plus_word(len as u16)
+                .plus_len(len)
                 .plus(Sum::of(message));
             message[2..4].copy_from_slice(&sum.field());
         });
-    }
-
-    /// Joins a group, so that datagrams to it are received. Each join needs a [`Self::leave`].
-    ///
-    /// # Errors
-    /// [`NetError::Config`] if the address is not a group.
-    pub fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        let address = Ip::from(group);
-        if !address.is_multicast() {
-            return Err(NetError::Config {
-                what: "a group",
-                value: group.to_string(),
-                rule: "224.0.0.0/4 or ff00::/8",
-            });
-        }
-        let groups = &mut self.common.interface.groups;
-        match groups.iter_mut().find(|(group, _)| *group == address) {
-            Some((_, count)) => *count += 1,
-            None => {
-                groups.push((address, 1));
-                self.report_group(&address, mld::Record::Joined);
-            }
-        }
-        Ok(())
-    }
-
-    /// Leaves a group.
-    pub fn leave(&mut self, group: IpAddr) {
-        let address = Ip::from(group);
-        let groups = &mut self.common.interface.groups;
-        if let Some(at) = groups.iter().position(|(group, _)| *group == address) {
-            groups[at].1 -= 1;
-            if groups[at].1 == 0 {
-                groups.swap_remove(at);
-                self.report_group(&address, mld::Record::Left);
-            }
-        }
     }
 
     /// Announces to the link that we have joined or left a group.
@@ -346,7 +351,7 @@ impl Stack {
     }
 
     fn report_group_v4(&mut self, group: &Ip, member: bool) {
-        let Some(source) = self.common.interface.source_for(group) else {
+        let Some(source) = self.interface.source_for(group) else {
             return;
         };
         // RFC 2236 sections 3 and 6.
@@ -363,18 +368,18 @@ impl Stack {
             protocol: ip::IGMP,
             hops: 1,
         };
-        self.common.push_packet(&address, igmp::BYTES, |bytes| {
+        self.push_packet(&address, igmp::BYTES, |bytes| {
             bytes.copy_from_slice(&message.to_bytes());
         });
     }
 
     fn report_group_v6(&mut self, group: &Ip, record: mld::Record) {
-        let own = self.common.interface.networks.iter();
+        let own = self.interface.networks.iter();
         let source = own
             .map(|own| own.address)
             .find(Ip::is_link_local_v6)
             // RFC 3590 section 4: unspecified if there is no address yet.
-            .unwrap_or(super::sessions::ANY_V6);
+            .unwrap_or(super::listener::ANY_V6);
         let address = Address {
             mac: group_mac(&mld::ROUTERS),
             source,
@@ -384,7 +389,7 @@ impl Stack {
             hops: 1,
         };
         let report = mld::report(&source, group, record);
-        self.common.push_packet(&address, report.len(), |bytes| {
+        self.push_packet(&address, report.len(), |bytes| {
             bytes.copy_from_slice(&report)
         });
     }
@@ -413,12 +418,13 @@ impl Stack {
     }
 
     fn report_groups(&mut self, wanted: impl Fn(&Ip) -> bool) {
-        let interface = &self.common.interface;
+        let interface = &self.interface;
         let joined = interface.groups.iter().map(|(group, _)| *group);
         let own = interface.networks.iter().map(|own| own.address);
         let nodes = own
             .filter(|own| !own.is_v4())
             .map(|own| solicited_node(&own));
+        // Collected first, because each report needs all of the stack.
         let groups: Vec<Ip> = joined.chain(nodes).filter(wanted).collect();
         for group in groups {
             self.report_group(&group, mld::Record::Current);

@@ -11,13 +11,14 @@
 //! state, and takes the normal path, which counts its errors. Source: the fields that Linux
 //! compares before it merges (inet_gro_receive and ipv6_gro_receive).
 
+use super::Host;
 use super::arrival::STAGED_BYTES;
 use super::direct_placement::LARGE_BYTES;
-use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::state::hot::State;
+use crate::tcp::input::Input;
 use crate::wire::ethernet;
 use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::tcp;
@@ -86,14 +87,14 @@ impl LastFlow {
         }
         // RFC 9293 section 3.1 (MUST-3).
         let right = frame.checksum != ReceivedChecksum::Unknown || {
-            let addresses = self.addresses.plus_word(segment.len() as u16);
+            let addresses = self.addresses.plus_len(segment.len());
             addresses.plus(Sum::of(segment)).is_right()
         };
         right.then_some((ecn, segment))
     }
 }
 
-impl Stack {
+impl Host {
     /// Takes a frame that continues the last flow; false if it does not, without any change.
     #[inline]
     pub(crate) fn arrive_by_last_flow(&mut self, frame: &Received<'_>) -> bool {
@@ -108,14 +109,14 @@ impl Stack {
             return false;
         };
         segment.ecn = ecn;
-        let hot = self.store.hot(number);
+        let hot = self.sessions.store.hot(number);
         if hot.generation != self.last_flow.generation || hot.state() != State::Established {
             self.last_flow.session = NONE;
             return false;
         }
         // Staged segments come first.
         self.process_staged_segments();
-        session(&mut self.store, &mut self.common, number).input(&segment);
+        Input::new(self.sessions.access(&mut self.common, number), &segment).run();
         self.sweep();
         true
     }
@@ -136,7 +137,7 @@ impl Stack {
         } else {
             (ip::V6_BYTES, &MASK_V6)
         };
-        let hot = self.store.hot(number);
+        let hot = self.sessions.store.hot(number);
         if let Some(frame) = bytes.first_chunk()
             // No other header between them that could differ.
             && packet.start == plain

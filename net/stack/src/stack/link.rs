@@ -3,6 +3,7 @@
 //! Source: RFC 826, RFC 5227 (announcing), RFC 4861, RFC 4862, RFC 4291 appendix A.
 
 use super::Stack;
+use crate::shared::Common;
 use crate::shared::frames::Address;
 use crate::shared::interface::{ADDRESSES_MAX, ALL_NODES, ALL_ROUTERS, Network, solicited_node};
 use crate::shared::neighbors::Question;
@@ -31,23 +32,174 @@ impl Autoconfiguration {
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }
+
+    /// Configures the link: link-local address, groups of the addresses, the first router
+    /// solicitation.
+    pub(crate) fn begin(&mut self, common: &mut Common) {
+        if common.config.autoconfigure {
+            let own = Network {
+                address: link_local(&common.interface.mac),
+                prefix_bits: 64,
+            };
+            common.interface.networks.push(own);
+            self.next_ns = Some(0);
+        }
+        // Copied, because announcing needs all of the interface; this is rare.
+        let networks = common.interface.networks.clone();
+        for network in networks {
+            common.announce(&network.address);
+        }
+    }
+
+    /// Solicits routers when it is time.
+    pub(crate) fn run(&mut self, common: &mut Common) {
+        let Some(at) = self.next_ns else {
+            return;
+        };
+        let now_ns = common.now_ns;
+        if now_ns < at {
+            return;
+        }
+        // RFC 4861 section 6.3.7.
+        self.solicits += 1;
+        let again = self.solicits < SOLICITS_MAX;
+        self.next_ns = again.then_some(now_ns + SOLICIT_NS);
+        let address = Address {
+            mac: group_mac(&ALL_ROUTERS),
+            source: link_local(&common.interface.mac),
+            destination: ALL_ROUTERS,
+            protocol: ip::ICMPV6,
+            hops: HOPS_ON_LINK,
+        };
+        let (own, to) = (&address.source, &address.destination);
+        let message = ndisc::router_solicitation(own, to, common.interface.mac);
+        common.push_discovery(&address, &message);
+    }
+
+    /// Processes a neighbour discovery message with a correct checksum.
+    pub(crate) fn arrive_discovery(
+        &mut self,
+        common: &mut Common,
+        packet: &Packet,
+        message: &Message<'_>,
+        from: Mac,
+    ) {
+        if packet.hops != HOPS_ON_LINK {
+            common.counters.malformed += 1;
+            return;
+        }
+        match *message {
+            Message::NeighborSolicitation { target, source } => {
+                if !common.interface.is_ours(&target) {
+                    return;
+                }
+                if packet.source.is_unspecified() {
+                    // RFC 4861 section 7.1.1: only to the target's group, and without an address.
+                    if source.is_some() || packet.destination != solicited_node(&target) {
+                        common.counters.malformed += 1;
+                        return;
+                    }
+                    // RFC 4862 section 5.4.3: another host wants our address; it is in use.
+                    let mac = group_mac(&ALL_NODES);
+                    common.push_advertisement(&target, &ALL_NODES, mac, false);
+                    return;
+                }
+                // A reply never goes to a group, whatever the option contains.
+                let mac = source.filter(|mac| mac[0] & 1 == 0);
+                let mac = mac.unwrap_or(from);
+                let now_ns = common.now_ns;
+                common.neighbors.learn(&packet.source, mac, true, now_ns);
+                common.push_advertisement(&target, &packet.source, mac, true);
+            }
+            Message::NeighborAdvertisement { flags, .. }
+                if flags.solicited && packet.destination.is_multicast() =>
+            {
+                // RFC 4861 section 7.1.2: a solicited reply is unicast.
+                common.counters.malformed += 1;
+            }
+            Message::NeighborAdvertisement { target, mac, .. }
+                if !common.interface.is_ours(&target) =>
+            {
+                let (mac, now_ns) = (mac.unwrap_or(from), common.now_ns);
+                common.neighbors.learn(&target, mac, false, now_ns);
+            }
+            Message::RouterAdvertisement {
+                router_s,
+                source,
+                options,
+            } if common.config.autoconfigure && packet.source.is_link_local_v6() => {
+                self.next_ns = None;
+                if let Some(mac) = source {
+                    let now_ns = common.now_ns;
+                    common.neighbors.learn(&packet.source, mac, true, now_ns);
+                }
+                common.note_router(&packet.source, router_s > 0);
+                for prefix in options.prefixes() {
+                    // RFC 4862 section 5.5.3.
+                    if prefix.autonomous && prefix.bits == 64 && prefix.valid_s > 0 {
+                        common.add_from_prefix(&prefix);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Stack {
-    /// Configures the link: link-local address, groups of the addresses, the first router
-    /// solicitation.
-    pub(crate) fn begin_link(&mut self) {
-        if self.common.config.autoconfigure {
-            let own = Network {
-                address: link_local(&self.common.interface.mac),
-                prefix_bits: 64,
-            };
-            self.common.interface.networks.push(own);
-            self.autoconfiguration.next_ns = Some(0);
+    /// Our current addresses, including those from routers.
+    #[must_use]
+    pub fn own_addresses(&self) -> Vec<(std::net::IpAddr, u8)> {
+        let own = self.host.common.interface.networks.iter();
+        own.map(|own| (own.address.to_std(), own.prefix_bits))
+            .collect()
+    }
+
+    /// Networks that packets can be sent to, as an address in each and its prefix length: those on
+    /// our links, and those behind gateways.
+    #[must_use]
+    pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
+        let interface = &self.host.common.interface;
+        let behind = interface.gateways.iter().map(|(network, _)| network);
+        let all = interface.networks.iter().chain(behind);
+        all.map(|network| (network.address.to_std(), network.prefix_bits))
+            .collect()
+    }
+}
+
+impl Common {
+    /// RFC 4861 section 6.3.4: adds or removes a default router.
+    fn note_router(&mut self, router: &Ip, serves: bool) {
+        let all = Network {
+            address: super::listener::ANY_V6,
+            prefix_bits: 0,
+        };
+        let gateways = &mut self.interface.gateways;
+        gateways.retain(|(_, gateway)| gateway != router);
+        if serves && gateways.len() < ADDRESSES_MAX {
+            gateways.push((all, *router));
         }
-        let networks = self.common.interface.networks.clone();
-        for network in networks {
-            self.announce(&network.address);
+    }
+
+    /// RFC 4862 section 5.5.3 (d): the prefix, and our interface identifier.
+    fn add_from_prefix(&mut self, option: &Prefix) {
+        let prefix = &option.prefix;
+        let mut address = link_local(&self.interface.mac);
+        address.0[..8].copy_from_slice(&prefix.0[..8]);
+        let networks = &mut self.interface.networks;
+        let known = networks.iter().any(|own| own.address == address);
+        if prefix.is_link_local_v6() || prefix.is_multicast() || known {
+            return;
+        }
+        // A router that advertises without end must not fill the table of addresses.
+        if networks.len() < ADDRESSES_MAX {
+            networks.push(Network {
+                address,
+                // RFC 5942 section 4: other addresses of the prefix are on the link only if the
+                // router says so.
+                prefix_bits: if option.on_link { 64 } else { 128 },
+            });
+            self.announce(&address);
         }
     }
 
@@ -63,30 +215,6 @@ impl Stack {
         }
     }
 
-    pub(crate) fn run_link_timers(&mut self) {
-        let Some(at) = self.autoconfiguration.next_ns else {
-            return;
-        };
-        let now_ns = self.common.now_ns;
-        if now_ns < at {
-            return;
-        }
-        // RFC 4861 section 6.3.7.
-        self.autoconfiguration.solicits += 1;
-        let again = self.autoconfiguration.solicits < SOLICITS_MAX;
-        self.autoconfiguration.next_ns = again.then_some(now_ns + SOLICIT_NS);
-        let address = Address {
-            mac: group_mac(&ALL_ROUTERS),
-            source: link_local(&self.common.interface.mac),
-            destination: ALL_ROUTERS,
-            protocol: ip::ICMPV6,
-            hops: HOPS_ON_LINK,
-        };
-        let (own, to) = (&address.source, &address.destination);
-        let message = ndisc::router_solicitation(own, to, self.common.interface.mac);
-        self.push_discovery(&address, &message);
-    }
-
     /// An ARP packet: RFC 826's algorithm.
     pub(crate) fn arrive_arp(&mut self, bytes: &[u8]) {
         let Some(Arp {
@@ -97,22 +225,21 @@ impl Stack {
             ..
         }) = Arp::parse(bytes)
         else {
-            self.common.counters.malformed += 1;
+            self.counters.malformed += 1;
             return;
         };
         let stranger = Ip::v4(sender);
         // RFC 5227 section 2.1.1: a probe has no sender. Group addresses belong to no station.
         let martian = sender != [0; 4] && stranger.is_martian_source();
         if martian || sender_mac[0] & 1 != 0 {
-            self.common.counters.martians += 1;
+            self.counters.martians += 1;
             return;
         }
-        let ours = self.common.interface.is_ours(&Ip::v4(target));
-        if sender != [0; 4] && !self.common.interface.is_ours(&Ip::v4(sender)) {
-            let now_ns = self.common.now_ns;
+        let ours = self.interface.is_ours(&Ip::v4(target));
+        if sender != [0; 4] && !self.interface.is_ours(&Ip::v4(sender)) {
+            let now_ns = self.now_ns;
             // Updated if known; added only if the packet is addressed to us.
-            self.common
-                .neighbors
+            self.neighbors
                 .learn(&Ip::v4(sender), sender_mac, ours, now_ns);
         }
         if ours && operation == arp::Operation::Request {
@@ -134,7 +261,7 @@ impl Stack {
         source: [u8; 4],
         target: [u8; 4],
     ) {
-        let own = self.common.interface.mac;
+        let own = self.interface.mac;
         let packet = Arp {
             operation,
             sender_mac: own,
@@ -143,7 +270,7 @@ impl Stack {
             target,
         };
         let len = ethernet::HEADER_BYTES + arp::BYTES;
-        if let Some(frame) = self.common.control.push(len) {
+        if let Some(frame) = self.control.push(len) {
             let (head, body) = frame.split_at_mut(ethernet::HEADER_BYTES);
             head.copy_from_slice(Ethernet::new(to, own, ethernet::ARP).as_bytes());
             body.copy_from_slice(&packet.to_bytes());
@@ -152,7 +279,7 @@ impl Stack {
 
     /// Requests a neighbour's address: from all, or from the one that had the address.
     pub(crate) fn ask(&mut self, question: &Question) {
-        let Some(source) = self.common.interface.source_for(&question.ip) else {
+        let Some(source) = self.interface.source_for(&question.ip) else {
             return;
         };
         let ip = question.ip;
@@ -178,12 +305,12 @@ impl Stack {
             hops: HOPS_ON_LINK,
         };
         let (own, to) = (&address.source, &address.destination);
-        let message = ndisc::neighbor_solicitation(own, to, &ip, self.common.interface.mac);
+        let message = ndisc::neighbor_solicitation(own, to, &ip, self.interface.mac);
         self.push_discovery(&address, &message);
     }
 
     fn push_discovery(&mut self, address: &Address, message: &[u8]) {
-        self.common.push_packet(address, message.len(), |bytes| {
+        self.push_packet(address, message.len(), |bytes| {
             bytes.copy_from_slice(message)
         });
     }
@@ -201,146 +328,17 @@ impl Stack {
             solicited,
             replaces: true,
         };
-        let message = ndisc::neighbor_advertisement(own, to, flags, self.common.interface.mac);
+        let message = ndisc::neighbor_advertisement(own, to, flags, self.interface.mac);
         self.push_discovery(&address, &message);
-    }
-
-    /// Processes a neighbour discovery message with a correct checksum.
-    pub(crate) fn arrive_discovery(&mut self, packet: &Packet, message: &Message<'_>, from: Mac) {
-        if packet.hops != HOPS_ON_LINK {
-            self.common.counters.malformed += 1;
-            return;
-        }
-        match *message {
-            Message::NeighborSolicitation { target, source } => {
-                if !self.common.interface.is_ours(&target) {
-                    return;
-                }
-                if packet.source.is_unspecified() {
-                    // RFC 4861 section 7.1.1: only to the target's group, and without an address.
-                    if source.is_some() || packet.destination != solicited_node(&target) {
-                        self.common.counters.malformed += 1;
-                        return;
-                    }
-                    // RFC 4862 section 5.4.3: another host wants our address; it is in use.
-                    let mac = group_mac(&ALL_NODES);
-                    self.push_advertisement(&target, &ALL_NODES, mac, false);
-                    return;
-                }
-                // A reply never goes to a group, whatever the option contains.
-                let mac = source.filter(|mac| mac[0] & 1 == 0);
-                let mac = mac.unwrap_or(from);
-                let now_ns = self.common.now_ns;
-                self.common
-                    .neighbors
-                    .learn(&packet.source, mac, true, now_ns);
-                self.push_advertisement(&target, &packet.source, mac, true);
-            }
-            Message::NeighborAdvertisement { flags, .. }
-                if flags.solicited && packet.destination.is_multicast() =>
-            {
-                // RFC 4861 section 7.1.2: a solicited reply is unicast.
-                self.common.counters.malformed += 1;
-            }
-            Message::NeighborAdvertisement { target, mac, .. }
-                if !self.common.interface.is_ours(&target) =>
-            {
-                let (mac, now_ns) = (mac.unwrap_or(from), self.common.now_ns);
-                self.common.neighbors.learn(&target, mac, false, now_ns);
-            }
-            Message::RouterAdvertisement {
-                router_s,
-                source,
-                options,
-            } if self.common.config.autoconfigure && packet.source.is_link_local_v6() => {
-                self.autoconfiguration.next_ns = None;
-                let now_ns = self.common.now_ns;
-                if let Some(mac) = source {
-                    self.common
-                        .neighbors
-                        .learn(&packet.source, mac, true, now_ns);
-                }
-                // RFC 4861 section 6.3.4: adds or removes a default router.
-                let all = Network {
-                    address: super::sessions::ANY_V6,
-                    prefix_bits: 0,
-                };
-                let gateways = &mut self.common.interface.gateways;
-                gateways.retain(|(_, gateway)| *gateway != packet.source);
-                if router_s > 0 && gateways.len() < ADDRESSES_MAX {
-                    gateways.push((all, packet.source));
-                }
-                for prefix in options.prefixes() {
-                    // RFC 4862 section 5.5.3.
-                    if prefix.autonomous && prefix.bits == 64 && prefix.valid_s > 0 {
-                        self.add_from_prefix(&prefix);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// RFC 4862 section 5.5.3 (d): the prefix, and our interface identifier.
-    fn add_from_prefix(&mut self, told: &Prefix) {
-        let prefix = &told.prefix;
-        let mut address = link_local(&self.common.interface.mac);
-        address.0[..8].copy_from_slice(&prefix.0[..8]);
-        let networks = &mut self.common.interface.networks;
-        let known = networks.iter().any(|own| own.address == address);
-        if prefix.is_link_local_v6() || prefix.is_multicast() || known {
-            return;
-        }
-        if networks.len() < ADDRESSES_MAX {
-            networks.push(Network {
-                address,
-                // RFC 5942 section 4: other addresses of the prefix are on the link only if the
-                // router says so.
-                prefix_bits: if told.on_link { 64 } else { 128 },
-            });
-            self.announce(&address);
-        }
-    }
-
-    /// Our current addresses, including those from routers.
-    #[must_use]
-    pub fn own_addresses(&self) -> Vec<(std::net::IpAddr, u8)> {
-        let own = self.common.interface.networks.iter();
-        own.map(|own| (own.address.to_std(), own.prefix_bits))
-            .collect()
-    }
-
-    /// Networks that packets can be sent to, as an address in each and its prefix length: those on
-    /// our links, and those behind gateways.
-    #[must_use]
-    pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
-        let interface = &self.common.interface;
-        let behind = interface.gateways.iter().map(|(network, _)| network);
-        let all = interface.networks.iter().chain(behind);
-        all.map(|network| (network.address.to_std(), network.prefix_bits))
-            .collect()
     }
 }
 
 /// `fe80::` and the modified EUI-64 of the hardware address: RFC 4291 appendix A.
 fn link_local(mac: &Mac) -> Ip {
     let [a, b, c, d, e, f] = *mac;
-    Ip([
-        0xfe,
-        0x80,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        a ^ 2,
-        b,
-        c,
-        0xff,
-        0xfe,
-        d,
-        e,
-        f,
-    ])
+    let identifier = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&[0xfe, 0x80]);
+    address[8..].copy_from_slice(&identifier);
+    Ip(address)
 }

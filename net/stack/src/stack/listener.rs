@@ -1,15 +1,18 @@
 //! A listener: RFC 9293's LISTEN, with bounds on embryonic sessions and on the accept queue.
 
+use super::names::ListenerId;
 use super::options::SessionOption;
+use crate::error::NetError;
 use crate::wire::Ip;
-use std::collections::VecDeque;
+use sidecore_bare::width::ToUsize;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Embryonic sessions that a listener may have before it answers with SYN cookies, whatever its
 /// backlog.
 pub(crate) const EMBRYOS_MIN: usize = 64;
 
 /// The listener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Listener {
     pub(crate) generation: u32,
     pub(crate) open: bool,
@@ -36,5 +39,80 @@ impl Listener {
     /// True if the SYN queue has room for another embryonic session.
     pub(crate) fn takes_embryo(&self) -> bool {
         self.embryos < self.backlog.max(EMBRYOS_MIN)
+    }
+}
+
+/// All listeners.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    all: Vec<Listener>,
+    pub(crate) by_port: BTreeMap<(Ip, u16), u32>,
+    free: Vec<u32>,
+}
+
+/// `0.0.0.0` and `::`.
+pub(crate) const ANY_V4: Ip = Ip([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+pub(crate) const ANY_V6: Ip = Ip([0; 16]);
+
+impl Listeners {
+    /// A listener that a session or an event refers to.
+    pub(crate) fn at(&self, number: u32) -> &Listener {
+        &self.all[number.to_usize()]
+    }
+
+    pub(crate) fn at_mut(&mut self, number: u32) -> &mut Listener {
+        &mut self.all[number.to_usize()]
+    }
+
+    /// The listener with a valid identifier.
+    pub(crate) fn get(&mut self, id: ListenerId) -> Result<&mut Listener, NetError> {
+        self.all
+            .get_mut(id.number.to_usize())
+            .filter(|listener| listener.open && listener.generation == id.generation)
+            .ok_or(NetError::Gone)
+    }
+
+    /// The listener at an address and port.
+    pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
+        let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
+        let any_v4 = || if local.is_v4() { of(&ANY_V4) } else { None };
+        of(local).or_else(any_v4).or_else(|| of(&ANY_V6))
+    }
+
+    /// A listener at an address and port; none if they are in use.
+    pub(crate) fn add(&mut self, address: Ip, port: u16, backlog: usize) -> Option<ListenerId> {
+        let key = (address, port);
+        if self.by_port.contains_key(&key) {
+            return None;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Listener::default());
+            // Its own number of listeners never comes near 2^32.
+            self.all.len() as u32 - 1
+        });
+        let listener = self.at_mut(number);
+        // Identifiers of the earlier listener with this number become invalid.
+        listener.generation = listener.generation.wrapping_add(1);
+        listener.open = true;
+        listener.options.clear();
+        listener.address = address;
+        listener.port = port;
+        listener.backlog = backlog.max(1);
+        let generation = listener.generation;
+        self.by_port.insert(key, number);
+        Some(ListenerId { number, generation })
+    }
+
+    /// The listener with this number, also if it is closed.
+    pub(crate) fn known(&self, number: u32) -> Option<&Listener> {
+        self.all.get(number.to_usize())
+    }
+
+    /// Frees the number of a closed listener to which no embryo refers.
+    pub(crate) fn free_if_unused(&mut self, number: u32) {
+        let listener = self.at(number);
+        if !listener.open && listener.embryos == 0 {
+            self.free.push(number);
+        }
     }
 }

@@ -242,6 +242,7 @@ impl Reassembly {
     fn refuse_at(&mut self, pool: &mut Pool, at: usize) {
         let datagram = &mut self.datagrams[at];
         self.held_bytes -= datagram.bytes.held_bytes();
+        // Its memory is for packets that may still be completed; only the key must stay.
         datagram.release(pool);
         datagram.pieces = Vec::new();
         datagram.refused = true;
@@ -318,6 +319,7 @@ impl Datagram {
         if !fragment.more {
             self.len = Some(end);
         }
+        // Judged when all have arrived: one mark counts for the packet.
         self.ecn |= ecn_bit(fragment.ecn);
         let next = self.pieces.partition_point(|piece| piece.start() < start);
         self.pieces.insert(next, Piece::of(fragment));

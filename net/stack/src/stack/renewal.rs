@@ -16,11 +16,12 @@ use crate::shared::{Budget, Common, IDENTIFICATIONS};
 use crate::stack::direct_placement::DirectPlacement;
 use crate::stack::last_flow::LastFlow;
 use crate::stack::link::Autoconfiguration;
-use crate::stack::reassembly::Reassembly;
-use crate::stack::sessions::Listeners;
+use crate::stack::listener::Listeners;
+use crate::stack::sessions::Sessions;
 use crate::stack::udp::Datagrams;
-use crate::stack::{Stack, session};
-use crate::state::hot::{Flags, Hot, State};
+use crate::stack::{Host, Stack};
+use crate::state::flags::Flags;
+use crate::state::hot::{Hot, State};
 use sidecore_random::Random;
 
 impl Stack {
@@ -32,63 +33,67 @@ impl Stack {
     #[doc(hidden)]
     pub fn renew(&mut self, nic: &Capabilities) {
         self.process_staged();
-        end_sessions(self);
-        while let Some(mut datagram) = self.reassembly.expired(u64::MAX) {
-            datagram.release(&mut self.common.pool);
-        }
-        let Self {
+        self.host.end_sessions();
+        let Host {
             common,
-            store,
-            table,
-            listeners,
+            sessions,
             datagrams,
             staging,
             last_flow,
             autoconfiguration,
-            reassembly,
-            reassembly_armed,
+            fragments,
             direct_placement,
             due,
-            siblings,
+            shard,
             from_self,
-        } = self;
+        } = &mut self.host;
+        // Before the pool is checked: incomplete packets hold buffers.
+        fragments.clear(common);
         renew_common(common, nic);
+        let Sessions {
+            store,
+            table,
+            listeners,
+        } = sessions;
         store.forget();
         (table.front_hits, table.searches) = (0, 0);
         *listeners = Listeners::default();
         *datagrams = Datagrams::default();
         assert!(staging.is_empty() && due.is_empty() && !*from_self);
-        assert!(siblings.is_none(), "a stack that is renewed is alone");
+        assert!(shard.is_alone(), "a stack that is renewed is alone");
         *last_flow = LastFlow::new();
         *autoconfiguration = Autoconfiguration::default();
-        *reassembly = Reassembly::default();
-        *reassembly_armed = 0;
         *direct_placement = DirectPlacement::default();
-        self.begin_link();
+        // As `new` does, last: it queues frames by the renewed configuration.
+        autoconfiguration.begin(common);
     }
 
     /// Control blocks of the sessions that are not closed, as text.
     #[doc(hidden)]
     #[must_use]
     pub fn open_sessions(&self) -> String {
-        let all = (0..self.store.known()).map(|number| self.store.hot(number));
+        let all = (0..self.host.sessions.store.known())
+            .map(|number| self.host.sessions.store.hot(number));
         let open: Vec<&Hot> = all.filter(|hot| hot.state() != State::Closed).collect();
         format!("{open:#?}")
     }
 }
 
-/// Ends sessions without an owner, in whatever state.
-fn end_sessions(stack: &mut Stack) {
-    for number in 0..stack.store.known() {
-        let mut session = session(&mut stack.store, &mut stack.common, number);
-        if session.hot.state() != State::Closed {
-            let held = !session.hot.has(Flags::DETACHED | Flags::EMBRYO);
-            assert!(!held, "session {number} has an owner");
-            session.finish(None);
+impl Host {
+    /// Ends sessions without an owner, in whatever state.
+    fn end_sessions(&mut self) {
+        for number in 0..self.sessions.store.known() {
+            let mut session = self.sessions.access(&mut self.common, number);
+            if session.hot.state() != State::Closed {
+                let held = !session.hot.has(Flags::DETACHED | Flags::EMBRYO);
+                assert!(!held, "session {number} has an owner");
+                session.finish(None);
+            }
         }
+        self.sweep();
+        let taken = self.sessions.store.taken();
+        assert_eq!(taken, 0, "sessions are not given back");
     }
-    stack.sweep_sessions();
-    assert_eq!(stack.store.taken(), 0, "sessions are not given back");
 }
 
 fn renew_common(common: &mut Common, nic: &Capabilities) {
@@ -124,6 +129,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     assert_eq!(pool.taken(), 0, "buffers are not given back");
     assert_eq!(scoreboards.taken(), 0, "scoreboards are not given back");
     assert_eq!(out_of_order.taken(), 0, "ranges are not given back");
+    // The slabs keep their memory, and the wheel its chunks: creating them is what takes time.
     wheel.clear();
     *random = Random::new(config.seed);
     *secrets = Secrets::new(random);

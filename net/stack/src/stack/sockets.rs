@@ -3,20 +3,18 @@
 //! No call blocks: each does what is possible now. [`Stack::next_event`] reports later changes,
 //! once for each change; a socket's [`Readiness`] can be read at any time.
 
-use super::listener::Listener;
 use super::names::{ListenerId, SessionId, UdpId};
-use super::{Stack, session};
-use crate::buffer::pool::BUFFER_BYTES_MAX;
+use super::{Host, Stack};
 use crate::buffer::ring::copied;
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
 use crate::shared::EventSource;
-use crate::state::hot::{Flags, Hot, Path, State, Tail};
-use crate::tcp::cold::Cold;
-use crate::tcp::marks::has_stamps;
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::State;
+use crate::tcp::send_buffer::SendBuffer;
 use crate::wire::Ip;
-use std::collections::VecDeque;
+use sidecore_bare::width::ToUsize;
 use std::net::SocketAddr;
 
 /// A change of a socket.
@@ -47,14 +45,38 @@ pub struct Readiness {
     pub readable: bool,
     /// A write takes a good part of the send buffer, or fails.
     pub writable: bool,
-    /// The peer sends nothing after the data that can be read now.
-    pub end_of_input: bool,
-    /// Nothing is sent any more either.
-    pub closed: bool,
+    /// What has ended.
+    pub ending: Ending,
     /// The error that ended it.
     pub error: Option<SessionError>,
     /// [`Stack::next_stamp`] has a timestamp.
     pub stamped: bool,
+}
+
+/// The directions of a session that have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ending {
+    /// None as far as reading is concerned; what was shut down for writing is not reported.
+    #[default]
+    Open,
+    /// The peer sends nothing after the data that can be read now.
+    Input,
+    /// Nothing is sent any more either.
+    Closed,
+}
+
+impl Readiness {
+    /// True if the peer sends nothing after the data that can be read now.
+    #[must_use]
+    pub fn end_of_input(&self) -> bool {
+        self.ending != Ending::Open
+    }
+
+    /// True if nothing is sent any more either.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.ending == Ending::Closed
+    }
 }
 
 impl Stack {
@@ -65,46 +87,14 @@ impl Stack {
     /// [`NetError::AddressNotOurs`], [`NetError::AddressInUse`].
     pub fn listen(&mut self, address: SocketAddr, backlog: usize) -> Result<ListenerId, NetError> {
         let ip = Ip::from(address.ip());
-        if !ip.is_unspecified() && !self.common.interface.is_ours(&ip) {
+        if !ip.is_unspecified() && !self.host.common.interface.is_ours(&ip) {
             return Err(NetError::AddressNotOurs(address));
         }
-        let key = (ip, address.port());
-        if self.listeners.by_port.contains_key(&key) {
-            return Err(NetError::AddressInUse(address));
-        }
-        let number = self.listeners.free.pop().unwrap_or_else(|| {
-            self.listeners.all.push(Listener {
-                generation: 0,
-                open: false,
-                address: ip,
-                port: 0,
-                backlog: 0,
-                waiting: VecDeque::new(),
-                embryos: 0,
-                listed: false,
-                options: Vec::new(),
-            });
-            self.listeners.all.len() as u32 - 1
-        });
-        let listener = &mut self.listeners.all[number as usize];
-        // Identifiers of the earlier listener with this number become invalid.
-        listener.generation = listener.generation.wrapping_add(1);
-        listener.open = true;
-        listener.options.clear();
-        listener.address = ip;
-        listener.port = address.port();
-        listener.backlog = backlog.max(1);
-        let generation = listener.generation;
-        self.listeners.by_port.insert(key, number);
-        Ok(ListenerId { number, generation })
-    }
-
-    pub(crate) fn listener(&mut self, id: ListenerId) -> Result<&mut Listener, NetError> {
-        self.listeners
-            .all
-            .get_mut(id.number as usize)
-            .filter(|listener| listener.open && listener.generation == id.generation)
-            .ok_or(NetError::Gone)
+        self.host
+            .sessions
+            .listeners
+            .add(ip, address.port(), backlog)
+            .ok_or(NetError::AddressInUse(address))
     }
 
     /// The next session in the accept queue; none if there is none now.
@@ -112,15 +102,16 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn accept(&mut self, id: ListenerId) -> Result<Option<SessionId>, NetError> {
-        let Some(number) = self.listener(id)?.waiting.pop_front() else {
+        let Some(number) = self.host.sessions.listeners.get(id)?.waiting.pop_front() else {
             return Ok(None);
         };
-        let (hot, _, cold) = self.store.session(number);
+        let (hot, _, cold) = self.host.sessions.store.session(number);
         hot.clear(Flags::EMBRYO);
         cold.queued = false;
         cold.listener = NONE;
         let generation = hot.generation;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
+        // Events of an embryo were not queued; what has happened meanwhile is announced now.
         if session.hot.rx.len() > 0 || session.hot.has(Flags::FIN_RECEIVED) {
             session.notify();
         }
@@ -132,19 +123,20 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn close_listener(&mut self, id: ListenerId) -> Result<(), NetError> {
-        let listener = self.listener(id)?;
+        let listener = self.host.sessions.listeners.get(id)?;
         listener.open = false;
         let key = (listener.address, listener.port);
         let waiting = std::mem::take(&mut listener.waiting);
-        self.listeners.by_port.remove(&key);
+        self.host.sessions.listeners.by_port.remove(&key);
         for number in waiting {
-            session(&mut self.store, &mut self.common, number).reset(Some(SessionError::Aborted));
+            self.host
+                .sessions
+                .access(&mut self.host.common, number)
+                .reset(Some(SessionError::Aborted));
         }
-        self.sweep_sessions();
+        self.host.sweep();
         // Embryos still refer to it; the slot is reused after the last of them.
-        if self.listeners.all[id.number as usize].embryos == 0 {
-            self.listeners.free.push(id.number);
-        }
+        self.host.sessions.listeners.free_if_unused(id.number);
         Ok(())
     }
 
@@ -161,21 +153,22 @@ impl Stack {
     ) -> Result<SessionId, NetError> {
         let to = Ip::from(remote.ip());
         // RFC 9293 section 3.9.1.1 (MUST-46): only to a single host.
-        if to.is_unspecified() || to.is_multicast() || self.common.interface.is_broadcast(&to) {
+        if to.is_unspecified() || to.is_multicast() || self.host.common.interface.is_broadcast(&to)
+        {
             return Err(NetError::NoRoute(remote.ip()));
         }
         let from = match local.filter(|local| !local.ip().is_unspecified()) {
             Some(local) => {
                 let ip = Ip::from(local.ip());
-                if !self.common.interface.is_ours(&ip) {
+                if !self.host.common.interface.is_ours(&ip) {
                     return Err(NetError::AddressNotOurs(local));
                 }
                 ip
             }
             // A session with ourselves has one address at both ends (RFC 1122 section 3.3.4.3).
-            None if self.common.interface.is_ours(&to) => to,
+            None if self.host.common.interface.is_ours(&to) => to,
             None => {
-                let source = self.common.interface.source_for(&to);
+                let source = self.host.common.interface.source_for(&to);
                 source.ok_or(NetError::NoRoute(remote.ip()))?
             }
         };
@@ -186,74 +179,52 @@ impl Stack {
             remote_port: remote.port(),
         };
         if ends.local_port == 0 {
-            self.choose_port(&mut ends)
+            self.host
+                .choose_port(&mut ends)
                 .ok_or(NetError::NoPort(remote))?;
         } else {
-            let hash = self.common.secrets.lookup(&ends);
-            if self.find_session(&ends, hash).is_some() {
+            let hash = self.host.common.secrets.lookup(&ends);
+            if self.host.sessions.find(&ends, hash).is_some() {
                 let address = SocketAddr::new(from.to_std(), ends.local_port);
                 return Err(NetError::AddressInUse(address));
             }
         }
         // Checked here, because below an error means that the table is full.
-        if self.common.find_hop(&to).is_none() {
+        if self.host.common.find_hop(&to).is_none() {
             return Err(NetError::NoRoute(remote.ip()));
         }
-        let hash = self.common.secrets.lookup(&ends);
-        let number = self
-            .open_session(&ends, hash)
-            .ok_or(NetError::Sessions(self.common.config.sessions_max))?;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        // The port may have been chosen only now.
+        let hash = self.host.common.secrets.lookup(&ends);
+        let host = &mut self.host;
+        let number = host
+            .sessions
+            .open(&mut host.common, &ends, hash)
+            .ok_or(NetError::Sessions(host.common.config.sessions_max))?;
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
         session.begin_connect();
         let generation = session.hot.generation;
         Ok(SessionId { number, generation })
-    }
-
-    /// RFC 6056 section 3.3.3: successive ports towards one peer, from an unpredictable start.
-    fn choose_port(&mut self, ends: &mut Ends) -> Option<()> {
-        let offset = self.common.secrets.port_offset(ends);
-        let span = u32::from(u16::MAX - PORT_MIN) + 1;
-        for _ in 0..span {
-            let port = offset.wrapping_add(self.common.next_port) % span;
-            self.common.next_port = self.common.next_port.wrapping_add(1);
-            ends.local_port = PORT_MIN + port as u16;
-            // As in Linux, the port of a listener is never chosen: a session to ourselves must not
-            // connect to itself there.
-            let is_taken = self.listeners.find(&ends.local, ends.local_port).is_some()
-                || ends.local == ends.remote && ends.local_port == ends.remote_port;
-            if is_taken || !self.may_open(ends) {
-                continue;
-            }
-            let hash = self.common.secrets.lookup(ends);
-            if self.find_session(ends, hash).is_none() {
-                return Some(());
-            }
-        }
-        None
-    }
-
-    /// The number of a session with a valid identifier.
-    #[inline]
-    pub(crate) fn number(&self, id: SessionId) -> Result<u32, NetError> {
-        if self.store.knows(id.number) && self.store.hot(id.number).generation == id.generation {
-            Ok(id.number)
-        } else {
-            Err(NetError::Gone)
-        }
     }
 
     /// True once a session's handshake is complete, also after its end.
     #[inline]
     #[must_use]
     pub fn is_synchronized(&self, id: SessionId) -> bool {
-        let number = self.number(id);
-        number.is_ok_and(|number| self.store.hot(number).state().is_synchronized())
+        let number = self.host.sessions.number(id);
+        number.is_ok_and(|number| {
+            self.host
+                .sessions
+                .store
+                .hot(number)
+                .state()
+                .is_synchronized()
+        })
     }
 
     /// The address of a listener.
     #[must_use]
     pub fn listener_address(&self, id: ListenerId) -> Option<SocketAddr> {
-        let listener = self.listeners.all.get(id.number as usize)?;
+        let listener = self.host.sessions.listeners.known(id.number)?;
         Some(SocketAddr::new(listener.address.to_std(), listener.port))
     }
 
@@ -264,17 +235,19 @@ impl Stack {
     /// [`NetError::Gone`]; [`NetError::Ended`] once all received data is read.
     #[inline]
     pub fn peek(&self, id: SessionId) -> Result<[&[u8]; 2], NetError> {
-        let number = self.number(id)?;
-        let hot = self.store.hot(number);
+        let number = self.host.sessions.number(id)?;
+        let hot = self.host.sessions.store.hot(number);
         let len = hot.rx.len();
         if len == 0 && hot.has(Flags::FAILED) {
             return Err(self
+                .host
+                .sessions
                 .store
                 .cold(number)
                 .error
                 .map_or(NetError::Gone, NetError::Ended));
         }
-        Ok(hot.rx.pieces(&self.common.pool, 0, len))
+        Ok(hot.rx.pieces(&self.host.common.pool, 0, len))
     }
 
     /// Drops `count` bytes, or all if there are fewer, from the front of the received data.
@@ -283,8 +256,8 @@ impl Stack {
     /// [`NetError::Gone`].
     #[inline]
     pub fn consume(&mut self, id: SessionId, count: usize) -> Result<(), NetError> {
-        let number = self.number(id)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
         let count = count.min(session.hot.rx.len());
         if count > 0 {
             session.consumed(count);
@@ -344,8 +317,8 @@ impl Stack {
         how: Write,
         mut fill: impl FnMut(&mut [u8]),
     ) -> Result<usize, NetError> {
-        let number = self.number(id)?;
-        let session = &mut session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let session = &mut self.host.sessions.access(&mut self.host.common, number);
         match session.hot.state() {
             State::Established | State::CloseWait | State::SynSent | State::SynReceived
                 if !session.hot.has(Flags::FIN_QUEUED) => {}
@@ -354,10 +327,11 @@ impl Stack {
             }
             _ => return Err(NetError::ShutDown),
         }
-        let mut most = session.path.send_bytes as usize;
+        let mut most = session.path.send_bytes.to_usize();
         let mut offered = count;
-        if how != Write::default() || session.path.tail != Tail::EMPTY {
-            (offered, most) = session.before_write(count, how);
+        if how != Write::default() || session.path.tail != SendTail::EMPTY {
+            let allowance = session.before_write(count, how.more, how.ends_record);
+            (offered, most) = (allowance.offered, allowance.held_max);
         }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
@@ -365,7 +339,7 @@ impl Stack {
         if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
         }
-        if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
+        if taken > 0 && (how.ends_record || session.path.tail.has(SendTail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
         }
         // Before the end of the handshake, the data waits in the buffer.
@@ -380,8 +354,8 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`], [`NetError::NotConnected`].
     pub fn shutdown_write(&mut self, id: SessionId) -> Result<(), NetError> {
-        let number = self.number(id)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
         session.queue_fin()
     }
 
@@ -391,8 +365,8 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn shutdown_read(&mut self, id: SessionId) -> Result<(), NetError> {
-        let number = self.number(id)?;
-        let session = session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let session = self.host.sessions.access(&mut self.host.common, number);
         session.hot.set(Flags::READ_SHUTDOWN);
         Ok(())
     }
@@ -403,16 +377,17 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn close(&mut self, id: SessionId) -> Result<(), NetError> {
-        let number = self.number(id)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
         // The identifier becomes invalid; the number stays in use until the session is over.
         session.hot.generation = session.hot.generation.wrapping_add(1);
         session.hot.set(Flags::DETACHED);
         match session.hot.state() {
             State::Closed => {
-                self.give_session(number);
+                self.host.sessions.give(&mut self.host.common, number);
                 return Ok(());
             }
+            // Nothing was received, so there is no peer to tell.
             State::SynSent => session.finish(None),
             _ if session.hot.rx.len() > 0 => session.reset(None),
             _ => {
@@ -421,7 +396,7 @@ impl Stack {
                 session.watch_fin_wait_2();
             }
         }
-        self.sweep_sessions();
+        self.host.sweep();
         Ok(())
     }
 
@@ -430,16 +405,16 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn abort(&mut self, id: SessionId) -> Result<(), NetError> {
-        let number = self.number(id)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
+        let number = self.host.sessions.number(id)?;
+        let mut session = self.host.sessions.access(&mut self.host.common, number);
         session.hot.generation = session.hot.generation.wrapping_add(1);
         session.hot.set(Flags::DETACHED);
         if session.hot.state() == State::Closed {
-            self.give_session(number);
+            self.host.sessions.give(&mut self.host.common, number);
             return Ok(());
         }
         session.reset(Some(SessionError::Aborted));
-        self.sweep_sessions();
+        self.host.sweep();
         Ok(())
     }
 
@@ -448,35 +423,29 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn readiness(&self, id: SessionId) -> Result<Readiness, NetError> {
-        let number = self.number(id)?;
-        let hot = self.store.hot(number);
-        let cold = self.store.cold(number);
+        let number = self.host.sessions.number(id)?;
+        let hot = self.host.sessions.store.hot(number);
+        let cold = self.host.sessions.store.cold(number);
+        let buffer = SendBuffer {
+            hot,
+            path: self.host.sessions.store.path(number),
+            cold,
+        };
         let closed = hot.state() == State::Closed;
         let end = hot.has(Flags::FIN_RECEIVED | Flags::READ_SHUTDOWN) || closed;
         let open = matches!(hot.state(), State::Established | State::CloseWait)
             && !hot.has(Flags::FIN_QUEUED);
         Ok(Readiness {
             readable: hot.rx.len() > 0 || end,
-            writable: open && self.has_room(number) || closed,
-            end_of_input: end,
-            closed,
+            writable: open && buffer.has_room() || closed,
+            ending: match (closed, end) {
+                (true, _) => Ending::Closed,
+                (false, true) => Ending::Input,
+                (false, false) => Ending::Open,
+            },
             error: cold.error,
-            stamped: has_stamps(cold.marks.as_deref()),
+            stamped: cold.marks.has_stamps(),
         })
-    }
-
-    /// True if a third of the send buffer is free, and half of the bound of unsent data.
-    fn has_room(&self, number: u32) -> bool {
-        let (hot, path) = (self.store.hot(number), self.store.path(number));
-        let low = if path.tail.has(Tail::LOW_WATER) {
-            self.store.cold(number).unsent_low as usize
-        } else {
-            usize::MAX
-        };
-        let flying = hot.in_flight() as usize;
-        let unsent = hot.tx.len().saturating_sub(flying);
-        let room = is_a_third_free(hot, path, self.store.cold(number));
-        room && unsent.saturating_mul(2) < low
     }
 
     /// The two ends of a session: ours, and the peer's.
@@ -484,7 +453,11 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn addresses(&self, id: SessionId) -> Result<(SocketAddr, SocketAddr), NetError> {
-        let path = self.store.path(self.number(id)?);
+        let path = self
+            .host
+            .sessions
+            .store
+            .path(self.host.sessions.number(id)?);
         Ok((
             SocketAddr::new(path.local.to_std(), path.local_port),
             SocketAddr::new(path.remote.to_std(), path.remote_port),
@@ -494,9 +467,10 @@ impl Stack {
     /// The next pending event; none when all were taken.
     pub fn next_event(&mut self) -> Option<Event> {
         loop {
-            match self.common.pending_events.pop_front()? {
+            match self.host.common.pending_events.pop_front()? {
                 EventSource::Session(number) => {
-                    let hot = self.store.hot_mut(number);
+                    let hot = self.host.sessions.store.hot_mut(number);
+                    // Cleared when it is reported: a later change queues a new event.
                     hot.clear(Flags::EVENT);
                     if hot.has(Flags::DETACHED | Flags::EMBRYO) {
                         // Not accepted yet, or closed meanwhile: there is no owner to notify.
@@ -506,7 +480,7 @@ impl Stack {
                     return Some(Event::Session(SessionId { number, generation }));
                 }
                 EventSource::Listener(number) => {
-                    let listener = &mut self.listeners.all[number as usize];
+                    let listener = self.host.sessions.listeners.at_mut(number);
                     listener.listed = false;
                     if listener.open {
                         let generation = listener.generation;
@@ -514,7 +488,7 @@ impl Stack {
                     }
                 }
                 EventSource::Udp(number) => {
-                    if let Some(generation) = self.datagrams.take_event(number) {
+                    if let Some(generation) = self.host.datagrams.take_event(number) {
                         return Some(Event::Udp(UdpId { number, generation }));
                     }
                 }
@@ -523,119 +497,36 @@ impl Stack {
     }
 }
 
-impl crate::tcp::Session<'_> {
-    /// Prepares a write with hints or bounds, and returns the bytes that it may take and the bytes
-    /// that the ring may hold.
-    #[cold]
-    fn before_write(&mut self, count: usize, how: Write) -> (usize, usize) {
-        let most = self.path.send_bytes as usize;
-        let tail = &mut self.path.tail;
-        tail.clear(Tail::FLUSH | Tail::HELD | Tail::UNPUSHED);
-        if how.more && !how.ends_record {
-            tail.set(Tail::HELD | Tail::UNPUSHED);
+impl Host {
+    /// RFC 6056 section 3.3.3: successive ports towards one peer, from an unpredictable start.
+    fn choose_port(&mut self, ends: &mut Ends) -> Option<()> {
+        let offset = self.common.secrets.port_offset(ends);
+        let span = u32::from(u16::MAX - PORT_MIN) + 1;
+        for _ in 0..span {
+            let port = offset.wrapping_add(self.common.next_port) % span;
+            self.common.next_port = self.common.next_port.wrapping_add(1);
+            // Less than the span, which has 16 bits.
+            ends.local_port = PORT_MIN + port as u16;
+            // As in Linux, the port of a listener is never chosen: a session to ourselves must not
+            // connect to itself there.
+            let is_taken = self
+                .sessions
+                .listeners
+                .find(&ends.local, ends.local_port)
+                .is_some()
+                || ends.local == ends.remote && ends.local_port == ends.remote_port;
+            if is_taken || !self.shard.may_open(ends) {
+                continue;
+            }
+            let hash = self.common.secrets.lookup(ends);
+            if self.sessions.find(ends, hash).is_none() {
+                return Some(());
+            }
         }
-        if how.ends_record && !self.takes_record_end() {
-            return (0, most);
-        }
-        if !self.path.tail.has(Tail::LOW_WATER | Tail::SIZED) {
-            return (count, most);
-        }
-        let unsent = self.unsent();
-        let now = self.leaves_now();
-        let mut offered = count;
-        if self.path.tail.has(Tail::LOW_WATER) {
-            let low = self.cold.unsent_low as usize;
-            let pieces = self.pieces_until(low, unsent.saturating_sub(now));
-            let room = now.saturating_sub(unsent) + pieces;
-            offered = count.min(room);
-        }
-        if !self.path.tail.has(Tail::SIZED) {
-            return (offered, most);
-        }
-        // Data that can be sent now makes room; the rest fills whole super-segments.
-        let held = self.hot.tx.len() + now.saturating_sub(unsent);
-        let piece = self.piece_bytes_max();
-        let free = most.saturating_sub(charged_bytes(held, piece));
-        let limit = held + free.div_ceil(piece + PIECE_OVERHEAD_BYTES) * piece;
-        (offered, limit.min(BUFFER_BYTES_MAX))
-    }
-
-    /// Bytes that both windows allow to send now.
-    fn leaves_now(&self) -> usize {
-        if !self.hot.state().is_synchronized() {
-            return 0;
-        }
-        let window = self.hot.cwnd.saturating_sub(self.pipe()) as usize;
-        let bytes = window.min(self.window_left());
-        // A segment that a window would truncate waits.
-        bytes - bytes % usize::from(self.hot.mss).max(1)
-    }
-
-    /// Bytes of the super-segments that are needed to reach `bound` from `held`.
-    fn pieces_until(&self, bound: usize, held: usize) -> usize {
-        let piece = self.piece_bytes_max();
-        bound.saturating_sub(held).div_ceil(piece) * piece
-    }
-
-    /// Bytes of the largest super-segment.
-    fn piece_bytes_max(&self) -> usize {
-        piece_bytes_max(self.hot, self.path, self.cold)
-    }
-
-    /// True if a third of the send buffer is free.
-    pub(crate) fn is_a_third_free(&self) -> bool {
-        is_a_third_free(self.hot, self.path, self.cold)
-    }
-
-    /// RFC 9293 section 3.10.4: queues a FIN after the written data.
-    pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
-        match self.hot.state() {
-            State::Established => self.hot.set_state(State::FinWait1),
-            State::CloseWait => self.hot.set_state(State::LastAck),
-            State::SynReceived | State::SynSent => {}
-            State::Closed => return Err(NetError::NotConnected),
-            // The FIN is queued already.
-            State::FinWait1
-            | State::FinWait2
-            | State::Closing
-            | State::LastAck
-            | State::TimeWait => return Ok(()),
-        }
-        self.hot.set(Flags::FIN_QUEUED);
-        self.make_ready();
-        Ok(())
+        None
     }
 }
 
 /// Ephemeral ports start here: IANA's dynamic ports (RFC 6335 section 6) and, as in Linux, some
 /// more.
 const PORT_MIN: u16 = 32_768;
-
-/// Bytes of the largest super-segment: at most half of the peer's window, as in Linux.
-fn piece_bytes_max(hot: &Hot, path: &Path, cold: &Cold) -> usize {
-    let mss = usize::from(hot.mss).max(1);
-    let piece = usize::from(path.super_bytes).min(cold.window_max as usize / 2);
-    (piece - piece % mss).max(mss)
-}
-
-/// Part of a send buffer that `bytes` take, in super-segments of `piece` bytes.
-fn charged_bytes(bytes: usize, piece: usize) -> usize {
-    bytes + bytes.div_ceil(piece) * PIECE_OVERHEAD_BYTES
-}
-
-#[inline]
-fn is_a_third_free(hot: &Hot, path: &Path, cold: &Cold) -> bool {
-    let most = path.send_bytes as usize;
-    let mut bytes = hot.tx.len();
-    if path.tail.has(Tail::SIZED) {
-        bytes = charged_bytes(bytes, piece_bytes_max(hot, path, cold));
-    }
-    bytes * 3 <= most * 2
-}
-
-/// Overhead of each super-segment in a send buffer whose size the application gave as for Linux
-/// ([`SendMemory`]). It is not actually used here; applications expect the sizes of Linux, which
-/// doubles `SO_SNDBUF` for its overhead (socket(7)) and uses about as much.
-///
-/// [`SendMemory`]: crate::SessionOption::SendMemory
-const PIECE_OVERHEAD_BYTES: usize = 1_280;

@@ -4,16 +4,17 @@
 //! put into the queue of whole frames at once, if the neighbour is known.
 
 use super::names::UdpId;
-use super::{Stack, sessions};
+use super::{Host, Stack, listener};
 use crate::buffer::ring::Ring;
 use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
-use crate::shared::EventSource;
 use crate::shared::frames::Address;
+use crate::shared::{Common, EventSource};
 use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
+use sidecore_bare::width::ToUsize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use zerocopy::IntoBytes;
@@ -53,34 +54,56 @@ pub(crate) struct Datagrams {
 impl Datagrams {
     /// Takes a socket's pending event: its generation, or none if it was closed meanwhile.
     pub(crate) fn take_event(&mut self, number: u32) -> Option<u32> {
-        let socket = self.sockets.get_mut(number as usize)?;
+        let socket = self.sockets.get_mut(number.to_usize())?;
         socket.listed = false;
         socket.open.then_some(socket.generation)
     }
 
     fn socket(&mut self, id: UdpId) -> Result<&mut Socket, NetError> {
         self.sockets
-            .get_mut(id.number as usize)
+            .get_mut(id.number.to_usize())
             .filter(|socket| socket.open && socket.generation == id.generation)
             .ok_or(NetError::Gone)
     }
 
     /// Local address of a socket.
     pub(crate) fn address(&self, id: UdpId) -> Option<SocketAddr> {
-        let socket = self.sockets.get(id.number as usize)?;
+        let socket = self.sockets.get(id.number.to_usize())?;
         (socket.open && socket.generation == id.generation)
             .then(|| SocketAddr::new(socket.address.to_std(), socket.port))
+    }
+
+    /// Sends datagrams whose neighbour is known now, and drops those that waited too long.
+    pub(crate) fn resolve(&mut self, common: &mut Common) {
+        for _ in 0..self.waiting.len() {
+            let Some((until_ns, hop, frames)) = self.waiting.pop_front() else {
+                return;
+            };
+            let now_ns = common.now_ns;
+            match common.neighbors.known(&hop, now_ns) {
+                Some(mac) => push_waiting(common, &mac, frames),
+                None if now_ns < until_ns => {
+                    self.waiting.push_back((until_ns, hop, frames));
+                }
+                None => common.counters.datagrams_dropped += 1,
+            }
+        }
+    }
+
+    /// Time when [`Self::resolve`] drops a datagram.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.waiting.front().map(|(until_ns, ..)| *until_ns)
     }
 
     /// The socket that receives datagrams to this address and port.
     pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
         let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
         let any = if local.is_v4() {
-            of(&sessions::ANY_V4)
+            of(&listener::ANY_V4)
         } else {
             None
         };
-        of(local).or(any).or_else(|| of(&sessions::ANY_V6))
+        of(local).or(any).or_else(|| of(&listener::ANY_V6))
     }
 }
 
@@ -91,23 +114,24 @@ impl Stack {
     /// [`NetError::AddressInUse`], [`NetError::AddressNotOurs`], [`NetError::NoPort`].
     pub fn bind_udp(&mut self, address: SocketAddr) -> Result<UdpId, NetError> {
         let ip = Ip::from(address.ip());
-        if !ip.is_unspecified() && !ip.is_multicast() && !self.common.interface.is_ours(&ip) {
+        if !ip.is_unspecified() && !ip.is_multicast() && !self.host.common.interface.is_ours(&ip) {
             return Err(NetError::AddressNotOurs(address));
         }
         let mut port = address.port();
         if port == 0 {
-            // Searched in the upper half of the ports; each sibling gives others.
+            // Searched in the upper half of the ports; each shard peer gives others.
             let free = (0..=u16::MAX).find_map(|_| {
-                self.datagrams.next_port = self.datagrams.next_port.wrapping_add(1) | 0x8000;
-                let port = self.datagrams.next_port;
-                let free = !self.datagrams.by_port.contains_key(&(ip, port));
-                (free && self.may_give(port)).then_some(port)
+                self.host.datagrams.next_port =
+                    self.host.datagrams.next_port.wrapping_add(1) | 0x8000;
+                let port = self.host.datagrams.next_port;
+                let free = !self.host.datagrams.by_port.contains_key(&(ip, port));
+                (free && self.host.shard.may_give(port)).then_some(port)
             });
             port = free.ok_or(NetError::NoPort(address))?;
-        } else if self.datagrams.by_port.contains_key(&(ip, port)) {
+        } else if self.host.datagrams.by_port.contains_key(&(ip, port)) {
             return Err(NetError::AddressInUse(address));
         }
-        let datagrams = &mut self.datagrams;
+        let datagrams = &mut self.host.datagrams;
         let number = datagrams.free.pop().unwrap_or_else(|| {
             datagrams.sockets.push(Socket {
                 generation: 0,
@@ -120,7 +144,7 @@ impl Stack {
             });
             datagrams.sockets.len() as u32 - 1
         });
-        let socket = &mut datagrams.sockets[number as usize];
+        let socket = &mut datagrams.sockets[number.to_usize()];
         // Identifiers of the earlier socket with this number become invalid.
         socket.generation = socket.generation.wrapping_add(1);
         socket.open = true;
@@ -136,13 +160,13 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn close_udp(&mut self, id: UdpId) -> Result<(), NetError> {
-        let socket = self.datagrams.socket(id)?;
+        let socket = self.host.datagrams.socket(id)?;
         socket.open = false;
         socket.queue.clear();
-        socket.ring.release(&mut self.common.pool);
+        socket.ring.release(&mut self.host.common.pool);
         let key = (socket.address, socket.port);
-        self.datagrams.by_port.remove(&key);
-        self.datagrams.free.push(id.number);
+        self.host.datagrams.by_port.remove(&key);
+        self.host.datagrams.free.push(id.number);
         Ok(())
     }
 
@@ -151,7 +175,7 @@ impl Stack {
     /// # Errors
     /// [`NetError::Gone`].
     pub fn udp_address(&self, id: UdpId) -> Result<SocketAddr, NetError> {
-        self.datagrams.address(id).ok_or(NetError::Gone)
+        self.host.datagrams.address(id).ok_or(NetError::Gone)
     }
 
     /// Sends a datagram of at most 65,507 bytes, over IPv6 65,527; in fragments if the MTU of the
@@ -160,24 +184,11 @@ impl Stack {
     /// # Errors
     /// [`NetError::NoRoute`], [`NetError::TooLong`], [`NetError::QueueFull`], [`NetError::Gone`].
     pub fn send_to(&mut self, id: UdpId, to: SocketAddr, payload: &[u8]) -> Result<(), NetError> {
-        let socket = self.datagrams.socket(id)?;
+        let socket = self.host.datagrams.socket(id)?;
         let (own, port) = (socket.address, socket.port);
         let destination = Ip::from(to.ip());
-        // A socket without an address of its own sends from the one that suits the destination.
-        let source = if own.is_unspecified() || own.is_multicast() {
-            self.common.interface.source_for(&destination)
-        } else {
-            Some(own).filter(|own| own.is_v4() == destination.is_v4())
-        };
-        let broadcast = self.common.interface.is_broadcast(&destination);
-        let hop = if broadcast {
-            Some(destination)
-        } else {
-            self.common.interface.next_hop(&destination)
-        };
-        let (Some(source), Some(hop)) = (source, hop) else {
-            return Err(NetError::NoRoute(to.ip()));
-        };
+        let way = self.host.way(own, &destination);
+        let (source, hop) = way.ok_or(NetError::NoRoute(to.ip()))?;
         let head = if source.is_v4() { ip::V4_BYTES } else { 0 };
         let limit = PACKET_BYTES_MAX - head - HEADER_BYTES;
         if payload.len() > limit {
@@ -190,19 +201,10 @@ impl Stack {
         let header = Udp {
             source: U16::new(port),
             destination: U16::new(to.port()),
-            bytes: U16::new(len as u16),
+            bytes: U16::new(udp::length_of(len)),
             checksum: [0; 2],
         };
-        // Groups and broadcasts have fixed MACs; only a neighbour has to be asked.
-        let mac = if broadcast {
-            Some(BROADCAST)
-        } else if destination.is_multicast() {
-            Some(group_mac(&destination))
-        } else if self.common.interface.is_ours(&destination) {
-            Some(self.common.interface.mac)
-        } else {
-            self.common.neighbors.known(&hop, self.common.now_ns)
-        };
+        let mac = self.host.mac(&hop, &destination);
         let address = Address {
             mac: mac.unwrap_or_default(),
             source,
@@ -213,14 +215,14 @@ impl Stack {
             hops: if destination.is_multicast() {
                 1
             } else {
-                self.common.config.hops
+                self.host.common.config.hops
             },
         };
         let fill = |bytes: &mut [u8]| {
             bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
             bytes[HEADER_BYTES..].copy_from_slice(payload);
             let sum = pseudo(&source, &destination, ip::UDP)
-                .plus_word(len as u16)
+                .plus_len(len)
                 .plus(Sum::of(bytes));
             // RFC 768: zero means no checksum; the other zero is sent.
             let field = match sum.field() {
@@ -229,63 +231,24 @@ impl Stack {
             };
             bytes[6..8].copy_from_slice(&field);
         };
-        let queued = self.common.control.len();
-        if !self.common.push_packet(&address, len, fill) {
+        // To find the frames of this datagram again, of which there may be several.
+        let queued = self.host.common.control.len();
+        if !self.host.common.push_packet(&address, len, fill) {
             return Err(NetError::QueueFull);
         }
         if mac.is_none() {
             // Removed from the queue again, until the neighbour is known (RFC 1122 section
             // 2.3.2.2).
-            let frames = self.common.control.take_back(queued);
-            if self.datagrams.waiting.len() < WAITING_MAX {
-                let until_ns = self.common.now_ns + WAITING_NS;
-                self.datagrams.waiting.push_back((until_ns, hop, frames));
-            } else {
+            let frames = self.host.common.control.take_back(queued);
+            let until_ns = self.host.common.now_ns + WAITING_NS;
+            let waiting = &mut self.host.datagrams.waiting;
+            if waiting.len() == WAITING_MAX {
                 return Err(NetError::QueueFull);
             }
+            waiting.push_back((until_ns, hop, frames));
         }
-        self.common.counters.datagrams_sent += 1;
+        self.host.common.counters.datagrams_sent += 1;
         Ok(())
-    }
-
-    /// Sends datagrams whose neighbour is known now, and drops those that waited too long.
-    pub(crate) fn resolve_datagrams(&mut self) {
-        for _ in 0..self.datagrams.waiting.len() {
-            let Some((until_ns, hop, frames)) = self.datagrams.waiting.pop_front() else {
-                return;
-            };
-            let now_ns = self.common.now_ns;
-            match self.common.neighbors.known(&hop, now_ns) {
-                Some(mac) => self.push_waiting(&mac, frames),
-                None if now_ns < until_ns => {
-                    self.datagrams.waiting.push_back((until_ns, hop, frames));
-                }
-                None => self.common.counters.datagrams_dropped += 1,
-            }
-        }
-    }
-
-    /// Queues all frames of a datagram, or none.
-    fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
-        let bytes = frames.iter().map(Vec::len).sum();
-        if !self.common.control.has_room(frames.len(), bytes) {
-            self.common.counters.datagrams_dropped += 1;
-            return;
-        }
-        for mut frame in frames {
-            frame[..6].copy_from_slice(mac);
-            if let Some(room) = self.common.control.push(frame.len()) {
-                room.copy_from_slice(&frame);
-            }
-        }
-    }
-
-    /// Time when [`Stack::resolve_datagrams`] drops a datagram.
-    pub(crate) fn next_datagram_ns(&self) -> Option<u64> {
-        self.datagrams
-            .waiting
-            .front()
-            .map(|(until_ns, ..)| *until_ns)
     }
 
     /// The next datagram: its source, its destination address here, and its length; `bytes` gets as
@@ -298,8 +261,8 @@ impl Stack {
         id: UdpId,
         bytes: &mut [u8],
     ) -> Result<Option<(SocketAddr, SocketAddr, usize)>, NetError> {
-        let pool = &mut self.common.pool;
-        let socket = self.datagrams.socket(id)?;
+        let pool = &mut self.host.common.pool;
+        let socket = self.host.datagrams.socket(id)?;
         let Some((from, to, len)) = socket.queue.pop_front() else {
             return Ok(None);
         };
@@ -322,8 +285,8 @@ impl Stack {
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)> {
-        let pool = &mut self.common.pool;
-        let socket = self.datagrams.socket(id).ok()?;
+        let pool = &mut self.host.common.pool;
+        let socket = self.host.datagrams.socket(id).ok()?;
         let &(sender, _, len) = socket.queue.front()?;
         let from = from.min(len);
         let part = bytes_max.min(len - from);
@@ -334,10 +297,43 @@ impl Stack {
         }
         let left = len - from - part;
         if left == 0 {
+            // All of it at once: parts that were read stay in the ring until the last.
             socket.queue.pop_front();
             socket.ring.consume(pool, len, false);
         }
         Some((sender, left))
+    }
+}
+
+impl Host {
+    /// Source and next hop of a datagram from a socket at `own`; none without a route.
+    fn way(&self, own: Ip, destination: &Ip) -> Option<(Ip, Ip)> {
+        let interface = &self.common.interface;
+        // A socket without an address of its own sends from the one that suits the destination.
+        let source = if own.is_unspecified() || own.is_multicast() {
+            interface.source_for(destination)?
+        } else {
+            Some(own).filter(|own| own.is_v4() == destination.is_v4())?
+        };
+        if interface.is_broadcast(destination) {
+            return Some((source, *destination));
+        }
+        Some((source, interface.next_hop(destination)?))
+    }
+
+    /// The hardware address for a datagram; none while the neighbour is being asked.
+    fn mac(&mut self, hop: &Ip, destination: &Ip) -> Option<Mac> {
+        let interface = &self.common.interface;
+        // Groups and broadcasts have fixed ones; only a neighbour has to be asked.
+        if interface.is_broadcast(destination) {
+            Some(BROADCAST)
+        } else if destination.is_multicast() {
+            Some(group_mac(destination))
+        } else if interface.is_ours(destination) {
+            Some(interface.mac)
+        } else {
+            self.common.neighbors.known(hop, self.common.now_ns)
+        }
     }
 
     pub(crate) fn arrive_udp(
@@ -356,14 +352,18 @@ impl Stack {
         };
         let port = header.destination.get();
         let Some(number) = self.datagrams.find(&packet.destination, port) else {
-            // A sibling may have the socket.
-            if to_us && !self.pass_on(packet, from, bytes) {
+            // A shard peer may have the socket.
+            if to_us
+                && !self
+                    .shard
+                    .pass_on(&self.common.interface, packet, from, bytes)
+            {
                 // RFC 1122 section 4.1.3.1.
-                self.push_unreachable(packet, whole, from, 3);
+                self.common.push_unreachable(packet, whole, from, 3);
             }
             return;
         };
-        let socket = &mut self.datagrams.sockets[number as usize];
+        let socket = &mut self.datagrams.sockets[number.to_usize()];
         let room = QUEUE_BYTES - socket.ring.len();
         // Both are limited, because an empty datagram takes no bytes.
         let fits = socket.queue.len() < QUEUE_DATAGRAMS && payload.len() <= room;
@@ -381,6 +381,21 @@ impl Stack {
             self.common
                 .pending_events
                 .push_back(EventSource::Udp(number));
+        }
+    }
+}
+
+/// Queues all frames of a datagram, or none.
+fn push_waiting(common: &mut Common, mac: &Mac, frames: Vec<Vec<u8>>) {
+    let bytes = frames.iter().map(Vec::len).sum();
+    if !common.control.has_room(frames.len(), bytes) {
+        common.counters.datagrams_dropped += 1;
+        return;
+    }
+    for mut frame in frames {
+        frame[..6].copy_from_slice(mac);
+        if let Some(room) = common.control.push(frame.len()) {
+            room.copy_from_slice(&frame);
         }
     }
 }

@@ -8,9 +8,14 @@
 //! after a prefetch.
 //! Source: the fifth document, section 4.3 (its two configurations).
 
+pub(crate) mod ecn;
+pub(crate) mod flags;
 pub(crate) mod hot;
+pub(crate) mod rtt;
 pub(crate) mod store;
 pub(crate) mod table;
+pub(crate) mod timestamps;
+pub(crate) mod window;
 
 /// Control blocks that the local store holds: 128 KiB of it.
 pub const LOCAL_SESSIONS: usize = 1024;

@@ -4,6 +4,7 @@ use super::LOCAL_SESSIONS;
 use super::hot::{Hot, Path};
 use crate::error::NetError;
 use crate::memory::{MemoryError, MemorySource, Use};
+use sidecore_bare::width::ToUsize;
 use sidecore_bare::{Memory, prefetch};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -40,6 +41,7 @@ impl<Cold: Default> Store<Cold> {
             Placement::LocalStore => sessions_max.min(LOCAL_SESSIONS),
             Placement::MainMemory => sessions_max,
         };
+        // The local store always has its 1,024; main memory only those beyond.
         let behind = sessions_max.saturating_sub(LOCAL_SESSIONS);
         let main_bytes = behind.saturating_mul(size_of::<Hot>());
         let main = (behind > 0).then(|| source.provide(main_bytes, Use::Sparse));
@@ -71,6 +73,7 @@ impl<Cold: Default> Store<Cold> {
             return None;
         }
         self.cold.push(Cold::default());
+        // Fewer than `sessions_max`, of which `Config` allows 2^24.
         let number = number as u32;
         *self.hot_mut(number) = Hot::closed();
         Some(number)
@@ -79,6 +82,7 @@ impl<Cold: Default> Store<Cold> {
     /// Frees a number; identifiers of its session become invalid.
     pub(crate) fn give(&mut self, number: u32) {
         let hot = self.hot_mut(number);
+        // Kept apart from the rest, which starts anew: it tells old identifiers from new ones.
         let generation = hot.generation.wrapping_add(1);
         *hot = Hot::closed();
         hot.generation = generation;
@@ -101,7 +105,7 @@ impl<Cold: Default> Store<Cold> {
     /// True if `number` was ever allocated.
     #[inline]
     pub(crate) fn knows(&self, number: u32) -> bool {
-        (number as usize) < self.cold.len()
+        (number.to_usize()) < self.cold.len()
     }
 
     /// Allocated numbers.
@@ -122,10 +126,10 @@ impl<Cold: Default> Store<Cold> {
     #[inline]
     pub(crate) fn hot(&self, number: u32) -> &Hot {
         let (bytes, at) = match &self.main {
-            Some(main) if number as usize >= LOCAL_SESSIONS => {
-                (main.bytes(), number as usize - LOCAL_SESSIONS)
+            Some(main) if number.to_usize() >= LOCAL_SESSIONS => {
+                (main.bytes(), number.to_usize() - LOCAL_SESSIONS)
             }
-            _ => (self.local.bytes(), number as usize),
+            _ => (self.local.bytes(), number.to_usize()),
         };
         nth(bytes, at)
     }
@@ -137,27 +141,27 @@ impl<Cold: Default> Store<Cold> {
 
     #[inline]
     pub(crate) fn path(&self, number: u32) -> &Path {
-        nth(self.paths.bytes(), number as usize)
+        nth(self.paths.bytes(), number.to_usize())
     }
 
     #[inline]
     pub(crate) fn cold(&self, number: u32) -> &Cold {
-        &self.cold[number as usize]
+        &self.cold[number.to_usize()]
     }
 
     /// All parts of a session.
     #[inline]
     pub(crate) fn session(&mut self, number: u32) -> (&mut Hot, &mut Path, &mut Cold) {
         let (bytes, at) = match &mut self.main {
-            Some(main) if number as usize >= LOCAL_SESSIONS => {
-                (main.bytes_mut(), number as usize - LOCAL_SESSIONS)
+            Some(main) if number.to_usize() >= LOCAL_SESSIONS => {
+                (main.bytes_mut(), number.to_usize() - LOCAL_SESSIONS)
             }
-            _ => (self.local.bytes_mut(), number as usize),
+            _ => (self.local.bytes_mut(), number.to_usize()),
         };
         (
             nth_mut(bytes, at),
-            nth_mut(self.paths.bytes_mut(), number as usize),
-            &mut self.cold[number as usize],
+            nth_mut(self.paths.bytes_mut(), number.to_usize()),
+            &mut self.cold[number.to_usize()],
         )
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::error::NetError;
 use crate::memory::{MemorySource, Use};
+use sidecore_bare::width::ToUsize;
 use sidecore_bare::{Memory, plain, prefetch};
 
 /// Entries of the tags in the local store: 8 bytes each.
@@ -63,7 +64,7 @@ impl Table {
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        (hash >> self.shift) as usize
+        (hash >> self.shift).to_usize()
     }
 
     #[inline]
@@ -80,7 +81,7 @@ impl Table {
     /// Prefetches the entry of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u32) {
-        if hash_of(self.front[hash as usize % FRONT]) != hash {
+        if hash_of(self.front[hash.to_usize() % FRONT]) != hash {
             prefetch::for_read(&self.region.bytes()[self.home(hash) * 8..], 8);
         }
     }
@@ -89,7 +90,7 @@ impl Table {
     #[inline]
     pub(crate) fn find(&mut self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.searches += 1;
-        let front = self.front[hash as usize % FRONT];
+        let front = self.front[hash.to_usize() % FRONT];
         if hash_of(front) == hash && front != EMPTY && is_it(session_of(front)) {
             self.front_hits += 1;
             return Some(session_of(front));
@@ -101,7 +102,8 @@ impl Table {
                 return None;
             }
             if hash_of(entry) == hash && is_it(session_of(entry)) {
-                self.front[hash as usize % FRONT] = entry;
+                // The next segment is probably of the same session.
+                self.front[hash.to_usize() % FRONT] = entry;
                 return Some(session_of(entry));
             }
             at = (at + 1) & self.mask;
@@ -111,7 +113,7 @@ impl Table {
     /// A session with this hash, probably the right one: for a prefetch.
     #[inline]
     pub(crate) fn guess(&self, hash: u32) -> Option<u32> {
-        let front = self.front[hash as usize % FRONT];
+        let front = self.front[hash.to_usize() % FRONT];
         if hash_of(front) == hash && front != EMPTY {
             return Some(session_of(front));
         }
@@ -138,8 +140,8 @@ impl Table {
     /// Removes a session and closes the gap.
     pub(crate) fn remove(&mut self, hash: u32, session: u32) {
         let wanted = entry_of(hash, session);
-        if self.front[hash as usize % FRONT] == wanted {
-            self.front[hash as usize % FRONT] = EMPTY;
+        if self.front[hash.to_usize() % FRONT] == wanted {
+            self.front[hash.to_usize() % FRONT] = EMPTY;
         }
         let mask = self.mask;
         let mut at = self.home(hash);
@@ -149,6 +151,7 @@ impl Table {
             }
             at = (at + 1) & mask;
         }
+        // Found: nothing was counted for an absent one above.
         self.count -= 1;
         // Later entries move up unless that puts them before their home.
         let mut next = (at + 1) & mask;

@@ -7,7 +7,8 @@
 
 use super::Session;
 use crate::buffer::slab::NONE;
-use crate::state::hot::{Flags, State, Tail};
+use crate::state::flags::{Flags, SendTail};
+use crate::state::hot::State;
 
 /// State in which the session's time is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +46,16 @@ impl Chronograph {
         }
         self.now = to;
     }
+
+    /// The times until `now_ns`.
+    pub(crate) fn times(&mut self, now_ns: u64) -> Times {
+        self.switch(self.now, now_ns);
+        Times {
+            busy_us: (self.busy_ns + self.window_ns + self.buffer_ns) / 1_000,
+            window_us: self.window_ns / 1_000,
+            buffer_us: self.buffer_ns / 1_000,
+        }
+    }
 }
 
 /// Times of a session in microseconds, for [`crate::SessionInfo`].
@@ -59,7 +70,7 @@ impl Session<'_> {
     /// Starts counting.
     pub(crate) fn start_chronograph(&mut self) {
         if self.cold.chronograph.is_none() {
-            self.path.tail.set(Tail::TIMED);
+            self.path.tail.set(SendTail::TIMED);
             self.cold.chronograph = Some(Box::new(Chronograph {
                 since_ns: self.common.now_ns,
                 ..Chronograph::default()
@@ -73,17 +84,20 @@ impl Session<'_> {
     #[cold]
     pub(crate) fn count_time(&mut self) {
         let sends = self.hot.state().sends() || self.hot.state() == State::SynSent;
-        let unsent = if sends { self.unsent() } else { 0 };
-        let flying = self.hot.in_flight() > 0 && self.hot.state().is_synchronized();
-        let window = self.window_left();
+        let unsent = if sends { self.hot.unsent() } else { 0 };
+        let flying = self.hot.send.in_flight() > 0 && self.hot.state().is_synchronized();
+        let window = self.hot.send.left();
+        // A segment that does not fit the window is held back by it, even if some bytes would fit.
         let held = unsent > 0 && window < unsent.min(usize::from(self.hot.mss));
         let pipe = self.pipe();
-        let now = if held && (pipe < self.hot.cwnd || !flying) {
+        // The congestion window has room, or nothing is in flight: then only the peer's window is
+        // left.
+        let now = if held && (pipe < self.hot.send.cwnd || !flying) {
             Now::Window
         } else if unsent == 0
             && flying
             && self.hot.has(Flags::WANTS_ROOM)
-            && (pipe < self.hot.cwnd || self.hot.scoreboard == NONE)
+            && (pipe < self.hot.send.cwnd || self.hot.scoreboard == NONE)
         {
             Now::Buffer
         } else if unsent > 0 || flying {
@@ -98,19 +112,28 @@ impl Session<'_> {
             chronograph.switch(now, now_ns);
         }
     }
+}
 
-    /// The times so far.
-    pub(crate) fn times(&mut self) -> Times {
-        let now_ns = self.common.now_ns;
-        let Some(chronograph) = &mut self.cold.chronograph else {
-            return Times::default();
-        };
-        chronograph.switch(chronograph.now, now_ns);
-        let (window_ns, buffer_ns) = (chronograph.window_ns, chronograph.buffer_ns);
-        Times {
-            busy_us: (chronograph.busy_ns + window_ns + buffer_ns) / 1_000,
-            window_us: window_ns / 1_000,
-            buffer_us: buffer_ns / 1_000,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_session_is_busy_and_each_time_counts_once() {
+        let mut chronograph = Chronograph::default();
+        for (to, at_us) in [
+            (Now::Busy, 10),
+            (Now::Window, 30),
+            (Now::Buffer, 60),
+            (Now::Idle, 100),
+        ] {
+            chronograph.switch(to, at_us * 1_000);
         }
+        let expected = Times {
+            busy_us: 90,
+            window_us: 30,
+            buffer_us: 40,
+        };
+        assert_eq!(chronograph.times(500_000), expected);
     }
 }

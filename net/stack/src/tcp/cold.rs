@@ -1,18 +1,20 @@
 //! Cold part of a session's state: opening, closing, loss recovery, options.
 
-use super::accurate::Accurate;
 use super::chronograph::Chronograph;
-use super::marks::Marks;
+use super::ecn::accurate::EcnCounters;
+use super::flight::Flight;
+use super::keepalive::Keepalive;
+use super::model::Model;
 use super::pacing::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
+use super::record_marks::Marks;
 use super::undo::Undo;
+use super::user_timeout::UserTimeout;
 use crate::buffer::slab::NONE;
 use crate::congestion::Congestion;
-use crate::congestion::bbr::Bbr;
 use crate::error::SessionError;
-use crate::shared::config::Keepalive;
-use crate::wire::sequence::Range;
+use crate::wire::sequence::{Range, Sequence};
 
 /// The cold part of a control block.
 ///
@@ -22,7 +24,7 @@ use crate::wire::sequence::Range;
 #[repr(C, align(64))]
 pub(crate) struct Cold {
     /// Record marks and bytes to be timestamped.
-    pub(crate) marks: Option<Box<Marks>>,
+    pub(crate) marks: Marks,
     pub(crate) rack: Rack,
     /// Duplicate range to report by D-SACK (RFC 2883).
     pub(crate) duplicate: Option<Range>,
@@ -36,7 +38,7 @@ pub(crate) struct Cold {
 
     pub(crate) congestion: Congestion,
     /// BBR's model of the path, once data was sent with it.
-    pub(crate) bbr: Option<Box<Bbr>>,
+    pub(crate) model: Model,
     /// Busy and limited times.
     pub(crate) chronograph: Option<Box<Chronograph>>,
     /// Time of opening.
@@ -44,16 +46,13 @@ pub(crate) struct Cold {
     pub(crate) pacer: Pacer,
     pub(crate) undo: Undo,
     pub(crate) prr: Prr,
-    /// Counters of marked packets, if ECN is accurate.
-    pub(crate) accurate: Accurate,
+    /// Counters of marked packets, and the end of the reduced window.
+    pub(crate) ecn: EcnCounters,
     /// ISS and IRS: our initial sequence number, and the peer's.
-    pub(crate) iss: u32,
-    pub(crate) irs: u32,
+    pub(crate) iss: Sequence,
+    pub(crate) irs: Sequence,
     /// End of the current loss recovery (RFC 6675's RecoveryPoint).
-    pub(crate) recover: u32,
-    /// End of the window of data for which the window was last reduced; valid while
-    /// [`EcnFlags::REDUCED`](crate::state::hot::EcnFlags) is set.
-    pub(crate) reduced_until: u32,
+    pub(crate) recover: Sequence,
     /// The largest window that the peer ever offered.
     pub(crate) window_max: u32,
     /// MSS of the peer's SYN.
@@ -63,31 +62,22 @@ pub(crate) struct Cold {
     pub(crate) mss_max: u16,
     /// Window scaling is offered and, after both SYNs, agreed on.
     pub(crate) scaling: bool,
-    /// Keepalive probes without an answer.
-    pub(crate) alive_probes: u8,
     /// Time of the last reply to an out-of-window segment without data.
     pub(crate) unacceptable_answered_ms: Option<u32>,
-    /// The last soft error (RFC 9293 section 3.9.2.2), and `snd_una` at that time.
-    pub(crate) soft_error: Option<(SessionError, u32)>,
+    pub(crate) soft_error: SoftError,
     /// The listener of a session in its accept queue; none otherwise.
     pub(crate) listener: u32,
     /// Time of the last data segment sent.
     pub(crate) last_sent_us: u32,
     pub(crate) keepalive: Keepalive,
-    /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest time that data stays
-    /// unacknowledged; 0 for the default.
-    pub(crate) user_timeout_ms: u32,
-    /// First number that timers found unacknowledged, and since when, in milliseconds.
-    pub(crate) stalled: Option<(u32, u32)>,
+    pub(crate) user_timeout: UserTimeout,
     /// Retransmitted segments.
     pub(crate) resent: u32,
-    /// Most bytes in flight since `flight_end` was sent, and the end of the window over which they
-    /// are counted: slow start at most doubles the used window.
-    pub(crate) flight_max: u32,
-    pub(crate) flight_end: u32,
-    /// Bound of unsent bytes (`TCP_NOTSENT_LOWAT`), where [`Tail::LOW_WATER`] is set.
+    /// Most bytes in flight lately: slow start at most doubles the used window.
+    pub(crate) flight: Flight,
+    /// Bound of unsent bytes (`TCP_NOTSENT_LOWAT`), where [`SendTail::LOW_WATER`] is set.
     ///
-    /// [`Tail::LOW_WATER`]: crate::state::hot::Tail::LOW_WATER
+    /// [`SendTail::LOW_WATER`]: crate::state::flags::SendTail::LOW_WATER
     pub(crate) unsent_low: u32,
     /// Largest reordering distance seen, in bytes, and number of reorderings.
     pub(crate) reordering_bytes: u32,
@@ -98,43 +88,55 @@ impl Default for Cold {
     fn default() -> Self {
         Self {
             congestion: Congestion::default(),
-            bbr: None,
+            model: Model::default(),
             rack: Rack::default(),
             prr: Prr::default(),
             undo: Undo::default(),
             pacer: Pacer::default(),
-            accurate: Accurate::default(),
-            iss: 0,
-            irs: 0,
-            recover: 0,
-            reduced_until: 0,
+            ecn: EcnCounters::default(),
+            iss: Sequence::default(),
+            irs: Sequence::default(),
+            recover: Sequence::default(),
             window_max: 0,
             peer_mss: 0,
             mss_max: 0,
             scaling: false,
-            alive_probes: 0,
             quick: 0,
             after_timeout: false,
             duplicate: None,
             unacceptable_answered_ms: None,
             error: None,
-            soft_error: None,
+            soft_error: SoftError::default(),
             listener: NONE,
             queued: false,
             last_sent_us: 0,
             opened_ns: 0,
             keepalive: Keepalive::default(),
-            user_timeout_ms: 0,
-            stalled: None,
+            user_timeout: UserTimeout::default(),
             resent: 0,
-            flight_max: 0,
-            flight_end: 0,
+            flight: Flight::default(),
             unsent_low: u32::MAX,
-            marks: None,
+            marks: Marks::default(),
             chronograph: None,
             reordering_bytes: 0,
             reorderings: 0,
         }
+    }
+}
+
+/// The last soft error (RFC 9293 section 3.9.2.2), and SND.UNA at that time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SoftError(Option<(SessionError, Sequence)>);
+
+impl SoftError {
+    pub(super) fn note(&mut self, error: SessionError, una: Sequence) {
+        self.0 = Some((error, una));
+    }
+
+    /// The error, unless data was acknowledged since: then the problem has passed.
+    pub(crate) fn get(&self, una: Sequence) -> Option<SessionError> {
+        let (error, at) = self.0?;
+        (at == una).then_some(error)
     }
 }
 

@@ -6,6 +6,7 @@
 //! Bernstein.
 
 use crate::secrets::{Ends, Secrets};
+use crate::wire::sequence::Sequence;
 
 /// MSS values that a cookie can encode, rising.
 const SIZES: [u16; 8] = [216, 536, 966, 1200, 1300, 1400, 1440, 1460];
@@ -28,23 +29,29 @@ pub(crate) struct CookieOptions {
 }
 
 /// The initial sequence number that answers a SYN.
-pub(crate) fn make(secrets: &Secrets, ends: &Ends, sequence: u32, mss: u16, now_ns: u64) -> u32 {
+pub(crate) fn make(
+    secrets: &Secrets,
+    ends: &Ends,
+    sequence: Sequence,
+    mss: u16,
+    now_ns: u64,
+) -> Sequence {
     let count = (now_ns >> SLOW_SHIFT) as u32;
     // Rounded down, so that no segment exceeds the peer's MSS.
     let index = SIZES.iter().rposition(|&size| size <= mss).unwrap_or(0) as u32;
     let proof = secrets.cookie(ends, count << 3 | index, sequence) & 0x00ff_ffff;
-    (count & 0x1f) << 27 | index << 24 | proof
+    Sequence::new((count & 0x1f) << 27 | index << 24 | proof)
 }
 
 /// The MSS encoded in `cookie`, if the cookie is ours and recent enough.
 pub(crate) fn check(
     secrets: &Secrets,
     ends: &Ends,
-    cookie: u32,
-    sequence: u32,
+    cookie: Sequence,
+    sequence: Sequence,
     now_ns: u64,
 ) -> Option<u16> {
-    let now = (now_ns >> SLOW_SHIFT) as u32;
+    let (now, cookie) = ((now_ns >> SLOW_SHIFT) as u32, cookie.get());
     // The cookie has five bits of the clock; the proof covers all of it, so that a cookie from an
     // earlier wrap of these bits fails.
     let age = now.wrapping_sub(cookie >> 27) & 0x1f;
@@ -99,7 +106,7 @@ mod tests {
         };
         for _ in 0..if cfg!(miri) { 10 } else { 1000 } {
             let now = random.below(1 << 44);
-            let sequence = random.bits() as u32;
+            let sequence = Sequence::new(random.bits() as u32);
             let mss = random.below(9000) as u16;
             let cookie = make(&secrets, &ends, sequence, mss, now);
             let found = check(&secrets, &ends, cookie, sequence, now + (1 << 36)).expect("good");
@@ -113,7 +120,16 @@ mod tests {
                 ..ends
             };
             assert_eq!(check(&secrets, &other, cookie, sequence, now), None);
-            assert_eq!(check(&secrets, &ends, cookie ^ 1, sequence, now), None);
+            assert_eq!(
+                check(
+                    &secrets,
+                    &ends,
+                    Sequence::new(cookie.get() ^ 1),
+                    sequence,
+                    now
+                ),
+                None
+            );
         }
     }
 

@@ -1,38 +1,46 @@
 //! TCP: the state machine of one session. RFC 9293, and the documents named in the files below.
 //!
 //! [`Session`] gives access to a session: its control block and the state shared by all sessions.
+//! Its parts own their state: the windows, timestamps and round trips in [`crate::state`],
+//! [`ecn::Ecn`], [`rack::Rack`], [`prr::Prr`], [`undo::Undo`], [`pacing::Pacer`], [`model::Model`],
+//! [`record_marks::Marks`], [`keepalive::Keepalive`], [`user_timeout::UserTimeout`] and
+//! [`flight::Flight`]. What happens to a session is one of three: a segment arrives ([`input`]), it
+//! may send ([`output`]), its timers expire ([`expiry`]).
 //! It never accesses another session; events that concern several (accepting, ending) are put into
 //! lists for the stack.
 //! Must stay true: no method walks sessions, none allocates per packet.
 
-pub(crate) mod accurate;
-pub(crate) mod acknowledge;
 pub(crate) mod chronograph;
 pub(crate) mod cold;
 pub(crate) mod cookie;
 pub(crate) mod ecn;
+pub(crate) mod expiry;
+pub(crate) mod flight;
 pub(crate) mod input;
-pub(crate) mod marks;
+pub(crate) mod keepalive;
+pub(crate) mod loss_recovery;
 pub(crate) mod model;
 pub(crate) mod open;
-pub(crate) mod opening;
 pub(crate) mod output;
 pub(crate) mod pacing;
 pub(crate) mod prr;
 pub(crate) mod rack;
-pub(crate) mod receive;
-pub(crate) mod repair;
-pub(crate) mod rtt;
+pub(crate) mod record_marks;
+pub(crate) mod send_buffer;
 pub(crate) mod timers;
 pub(crate) mod undo;
+pub(crate) mod user_timeout;
 
 use crate::buffer::slab::NONE;
-use crate::error::SessionError;
+use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Scoreboard;
 use crate::shared::{Common, EventSource};
-use crate::state::hot::{Flags, Hot, Path, State, Timer};
+use crate::state::flags::Flags;
+use crate::state::hot::{Hot, Path, State};
 use crate::wire::sequence;
+use crate::wire::tcp::Options;
 use cold::Cold;
+use ecn::Ecn;
 
 /// Access to one session.
 pub(crate) struct Session<'s> {
@@ -44,6 +52,15 @@ pub(crate) struct Session<'s> {
 }
 
 impl Session<'_> {
+    /// Its explicit congestion notification.
+    #[inline]
+    pub(crate) fn ecn(&mut self) -> Ecn<'_> {
+        Ecn {
+            state: &mut self.hot.ecn,
+            counters: &mut self.cold.ecn,
+        }
+    }
+
     /// Puts it into the ready list.
     #[inline]
     pub(crate) fn make_ready(&mut self) {
@@ -73,34 +90,11 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// Owes a duplicate acknowledgment for each segment of a batch, up to three. RFC 5681 section
-    /// 4.2 requires one for each segment behind a gap, section 3.2 makes a sender without SACK wait
-    /// for three, and an acknowledgment may itself be lost; Linux, too, answers the first three
-    /// separately and later ones together.
-    pub(crate) fn acknowledge_each(&mut self) {
-        self.hot.owe_dup_ack();
-        self.acknowledge_now();
-    }
-
-    /// RFC 5961: sends a challenge ACK, if the budget permits.
-    pub(crate) fn challenge(&mut self) {
-        if self.common.may_challenge() {
-            self.common.counters.challenges += 1;
-            self.acknowledge_now();
-        }
-    }
-
     /// Records an error about the session's packets from a router or the peer's host, and notifies
     /// the application: RFC 9293 sections 3.9.1.8 and 3.9.2.2.
     pub(crate) fn note_soft_error(&mut self, error: SessionError) {
-        self.cold.soft_error = Some((error, self.hot.snd_una));
+        self.cold.soft_error.note(error, self.hot.send.una);
         self.notify();
-    }
-
-    /// The last soft error, unless a segment was received since: then the problem has passed.
-    pub(crate) fn soft_error(&self) -> Option<SessionError> {
-        let (error, una) = self.cold.soft_error?;
-        (una == self.hot.snd_una).then_some(error)
     }
 
     /// Ends the session: nothing is sent or received any more. Data received in order can still be
@@ -116,17 +110,16 @@ impl Session<'_> {
             self.hot.rx.release(&mut self.common.pool);
         }
         self.drop_scoreboard();
-        self.cold.bbr = None;
+        self.cold.model.forget();
         if self.hot.out_of_order != NONE {
             self.common.out_of_order.give(self.hot.out_of_order);
             self.hot.out_of_order = NONE;
         }
-        self.hot.set_timer(Timer::None);
-        self.hot.timer_at = 0;
+        self.hot.stop_timer();
         self.hot.ack_at = 0;
-        self.hot.rare_at = 0;
+        self.hot.slow_at = 0;
         // Nothing counts as in flight, so that no timer is started.
-        self.hot.snd_una = self.hot.snd_nxt;
+        self.hot.send.una = self.hot.send.nxt;
         self.hot
             .clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::SEND_SYN | Flags::PACED);
         if error.is_some() {
@@ -151,12 +144,12 @@ impl Session<'_> {
         if self.hot.scoreboard == NONE {
             self.hot.scoreboard = self.common.scoreboards.take();
             let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
-            scoreboard.clear(self.hot.snd_una);
-            if self.hot.in_flight() > 0 {
+            scoreboard.clear(self.hot.send.una);
+            if self.hot.send.in_flight() > 0 {
                 // The one segment that only the control block recorded until now.
                 let range = sequence::Range {
-                    start: self.hot.snd_una,
-                    end: self.hot.snd_nxt,
+                    start: self.hot.send.una,
+                    end: self.hot.send.nxt,
                 };
                 scoreboard.push(range, self.hot.sent_us);
             }
@@ -168,7 +161,7 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn pipe(&self) -> u32 {
         if self.hot.scoreboard == NONE {
-            return self.hot.in_flight();
+            return self.hot.send.in_flight();
         }
         let scoreboard = self.common.scoreboards.get(self.hot.scoreboard);
         let mut gone = scoreboard.sacked_bytes + scoreboard.lost_bytes;
@@ -176,6 +169,80 @@ impl Session<'_> {
             // RFC 5681 section 3.2: each duplicate stands for a segment that has left the network.
             gone += u32::from(self.hot.duplicates) * u32::from(self.hot.mss);
         }
-        self.hot.in_flight().saturating_sub(gone)
+        self.hot.send.in_flight().saturating_sub(gone)
+    }
+
+    /// The window field of a segment that is being sent, or would be; advances the advertised edge.
+    #[inline]
+    pub(crate) fn window_field(&mut self) -> u16 {
+        let (path, hot) = (&*self.path, &mut *self.hot);
+        let (held, scale) = (hot.rx.len(), path.scales.receive());
+        hot.receive
+            .advertise(path.receive_bytes, held, scale, hot.mss)
+    }
+
+    /// Our timestamp in a segment sent at `sent_us`.
+    pub(crate) fn stamp_at(&self, sent_us: u32) -> u32 {
+        let (now_us, now_ns) = (self.common.now_us, self.common.now_ns);
+        self.hot.timestamps.of_segment(sent_us, now_us, now_ns)
+    }
+
+    /// Bytes known to be lost and not retransmitted.
+    pub(crate) fn lost_bytes(&self) -> u32 {
+        match self.hot.scoreboard {
+            NONE => 0,
+            board => self.common.scoreboards.get(board).lost_bytes,
+        }
+    }
+
+    /// Bytes that the peer reported by SACK.
+    pub(crate) fn sacked_bytes(&self) -> u32 {
+        match self.hot.scoreboard {
+            NONE => 0,
+            board => self.common.scoreboards.get(board).sacked_bytes,
+        }
+    }
+
+    /// RFC 9293 section 3.10.4: queues a FIN after the written data.
+    pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
+        match self.hot.state() {
+            State::Established => self.hot.set_state(State::FinWait1),
+            State::CloseWait => self.hot.set_state(State::LastAck),
+            State::SynReceived | State::SynSent => {}
+            State::Closed => return Err(NetError::NotConnected),
+            // The FIN is queued already.
+            State::FinWait1
+            | State::FinWait2
+            | State::Closing
+            | State::LastAck
+            | State::TimeWait => return Ok(()),
+        }
+        self.hot.set(Flags::FIN_QUEUED);
+        self.make_ready();
+        Ok(())
+    }
+
+    /// Ends the session with a reset to the peer: RFC 9293 section 3.10.5.
+    pub(crate) fn reset(&mut self, error: Option<SessionError>) {
+        // RFC 9293 section 3.10.5: none in SYN-SENT, where there is no number for it, and none in
+        // TIME-WAIT, where the peer has finished.
+        let peer_knows = self.hot.state().is_synchronized() && self.hot.state() != State::TimeWait
+            || self.hot.state() == State::SynReceived;
+        if peer_knows {
+            let ends = self.path.ends();
+            let mut options = Options::default();
+            if self.hot.has(Flags::TIMESTAMPS) {
+                let stamp = self.hot.timestamps.at(self.common.now_ms);
+                options.timestamps = Some((stamp, self.hot.timestamps.recent));
+            }
+            self.common.send_reset_with(
+                &ends,
+                self.path.hop(),
+                self.hot.send.nxt,
+                Some(self.hot.receive.nxt),
+                &options,
+            );
+        }
+        self.finish(error);
     }
 }

@@ -6,122 +6,131 @@
 //! other sessions pay for one bit of the path, which is in the cache already.
 
 use super::Session;
-use crate::buffer::slab::NONE;
-use crate::congestion::bbr::{Ack, Bbr};
+use crate::congestion::bbr::{Ack, Bbr, Cause};
 use crate::congestion::{Algorithm, Congestion};
-use crate::state::hot::{Flags, Tail};
+use crate::state::flags::{Flags, SendTail};
+
+/// BBR's model, once data was sent with it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model(Option<Box<Bbr>>);
+
+/// A transmission, for the model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) now_us: u32,
+    /// Bytes in flight after it, and its own.
+    pub(crate) in_flight: u32,
+    pub(crate) bytes: u32,
+    pub(crate) window: u32,
+    /// The smoothed round trip; 0 before the first sample.
+    pub(crate) smoothed_us: u32,
+    /// Start of a new model's random numbers.
+    pub(crate) seed: u32,
+}
+
+impl Model {
+    /// Data was sent or retransmitted; the first creates the model.
+    #[cold]
+    pub(crate) fn sent(&mut self, sent: Sent) {
+        let new = || {
+            Box::new(Bbr::new(
+                sent.window,
+                sent.smoothed_us,
+                sent.now_us,
+                sent.seed,
+            ))
+        };
+        let bbr = self.0.get_or_insert_with(new);
+        // Until the first sample the rate follows the window and the round trip of the handshake.
+        bbr.first_rate(sent.window, sent.smoothed_us);
+        let before = sent.in_flight.saturating_sub(sent.bytes);
+        bbr.sent(sent.now_us, before, sent.bytes, sent.smoothed_us);
+    }
+
+    /// Nothing is left to send within the peer's window, and the congestion window has room.
+    #[cold]
+    pub(crate) fn limited(&mut self, in_flight: u32) {
+        if let Some(bbr) = &mut self.0 {
+            bbr.limited(in_flight);
+        }
+    }
+
+    /// Loss detection found these bytes lost.
+    #[inline]
+    pub(crate) fn lost(&mut self, bytes: u32) {
+        if let Some(bbr) = &mut self.0 {
+            bbr.lost(bytes);
+        }
+    }
+
+    /// Data was delivered: the new window, if there is a model.
+    #[cold]
+    pub(crate) fn acked(&mut self, ack: &Ack) -> Option<u32> {
+        self.0.as_mut().map(|bbr| bbr.acked(ack))
+    }
+
+    /// The peer echoed a mark (RFC 3168 section 6.1.2); `flight` bytes were in flight.
+    #[cold]
+    pub(crate) fn marked(&mut self, flight: u32, ack: &Ack) {
+        if let Some(bbr) = &mut self.0 {
+            bbr.marked(flight, ack);
+        }
+    }
+
+    /// Loss recovery begins: the new window, if there is a model.
+    #[cold]
+    pub(crate) fn recovery_begins(
+        &mut self,
+        window: u32,
+        in_flight: u32,
+        mss: u32,
+        cause: Cause,
+    ) -> Option<u32> {
+        let bbr = self.0.as_mut()?;
+        Some(bbr.recovery_begins(window, in_flight, mss, cause))
+    }
+
+    /// Loss recovery has ended: the new window, if there is a model.
+    #[cold]
+    pub(crate) fn recovery_ends(&mut self, window: u32) -> Option<u32> {
+        self.0.as_mut().map(|bbr| bbr.recovery_ends(window))
+    }
+
+    /// The rate to send at, in bytes a second; none before the first data.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.0.as_ref().map(|bbr| bbr.rate())
+    }
+
+    /// Frees its memory; the next data starts a new one.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl Session<'_> {
     /// Selects the congestion control, which restarts.
     pub(crate) fn choose_congestion(&mut self, algorithm: Algorithm) {
         self.cold.congestion = Congestion::new(algorithm);
-        self.cold.bbr = None;
+        // A model of the path before is no better than none: the new one measures it again.
+        self.cold.model.forget();
         if algorithm == Algorithm::Bbr {
-            self.path.tail.set(Tail::MODELLED);
+            self.path.tail.set(SendTail::MODELLED);
         } else {
-            self.path.tail.clear(Tail::MODELLED);
+            self.path.tail.clear(SendTail::MODELLED);
         }
     }
 
-    /// True if a model determines window and rate.
-    #[inline]
-    pub(crate) fn is_modelled(&self) -> bool {
-        self.path.tail.has(Tail::MODELLED)
-    }
-
-    /// `len` bytes were sent or retransmitted.
-    #[cold]
-    pub(crate) fn model_sent(&mut self, len: usize) {
-        let (window, srtt_us, now_us) = (self.hot.cwnd, self.hot.srtt_us, self.common.now_us);
-        let before = self.pipe().saturating_sub(len as u32);
-        let seed = self.cold.iss;
-        let new = || Box::new(Bbr::new(window, srtt_us, now_us, seed));
-        let bbr = self.cold.bbr.get_or_insert_with(new);
-        bbr.first_rate(window, srtt_us);
-        bbr.sent(now_us, before, len as u32, srtt_us);
-    }
-
-    /// Nothing is left to send within the peer's window.
-    #[cold]
-    pub(crate) fn model_limited(&mut self) {
-        let in_flight = self.pipe();
-        let lost = self.lost_bytes() > 0;
-        if in_flight < self.hot.cwnd
-            && !lost
-            && let Some(bbr) = &mut self.cold.bbr
-        {
-            bbr.limited(in_flight);
-        }
-    }
-
-    /// Bytes known to be lost and not retransmitted.
-    pub(crate) fn lost_bytes(&self) -> u32 {
-        match self.hot.scoreboard {
-            NONE => 0,
-            board => self.common.scoreboards.get(board).lost_bytes,
-        }
-    }
-
-    /// Loss detection has run; `before` is the earlier [`Session::lost_bytes`].
-    #[inline]
-    pub(crate) fn model_lost(&mut self, before: u32) {
-        if self.is_modelled() {
-            let bytes = self.lost_bytes().saturating_sub(before);
-            if let Some(bbr) = &mut self.cold.bbr {
-                bbr.lost(bytes);
-            }
-        }
-    }
-
-    /// Data was delivered.
-    #[cold]
-    pub(crate) fn model_acked(&mut self, bytes: u32, sent_us: Option<u32>, rtt_us: Option<u32>) {
-        let ack = self.model_ack(bytes, sent_us, rtt_us);
-        // Not beyond the amount that could ever be in flight.
-        let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
-        if let Some(bbr) = &mut self.cold.bbr {
-            self.hot.cwnd = bbr.acked(&ack).min(most);
-        }
-    }
-
-    /// The peer echoed a mark (RFC 3168 section 6.1.2); `flight` bytes were in flight.
-    #[cold]
-    pub(crate) fn model_marked(&mut self, flight: u32) {
-        let ack = self.model_ack(0, None, None);
-        if let Some(bbr) = &mut self.cold.bbr {
-            bbr.marked(flight, &ack);
-        }
-    }
-
-    fn model_ack(&self, delivered: u32, sent_us: Option<u32>, rtt_us: Option<u32>) -> Ack {
+    /// An acknowledgment that delivered these bytes, for the model.
+    pub(crate) fn model_ack(&self, delivered: u32) -> Ack {
         Ack {
             now_us: self.common.now_us,
             delivered,
-            sent_us,
-            rtt_us,
+            sent_us: None,
+            rtt_us: None,
             in_flight: self.pipe(),
-            window: self.hot.cwnd,
+            window: self.hot.send.cwnd,
             mss: u32::from(self.hot.mss),
-            repairing: self.hot.has(Flags::RECOVERY),
-        }
-    }
-
-    /// Loss recovery begins, by a timeout or without one.
-    #[cold]
-    pub(crate) fn model_repair_begins(&mut self, timeout: bool) {
-        let in_flight = self.pipe();
-        let mss = u32::from(self.hot.mss);
-        if let Some(bbr) = &mut self.cold.bbr {
-            let window = bbr.repair_begins(self.hot.cwnd, in_flight, mss, timeout);
-            self.hot.cwnd = window;
-        }
-    }
-
-    /// Loss recovery has ended.
-    #[cold]
-    pub(crate) fn model_repair_ends(&mut self) {
-        if let Some(bbr) = &mut self.cold.bbr {
-            self.hot.cwnd = bbr.repair_ends(self.hot.cwnd);
+            recovering: self.hot.has(Flags::RECOVERY),
         }
     }
 }

@@ -18,8 +18,9 @@
 
 use super::Session;
 use crate::congestion::Control;
-use crate::state::hot::Flags;
-use crate::timer::Tick;
+use crate::state::flags::Flags;
+use crate::timer::{Tick, tick_after};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Least smoothed and minimum round trip of paced sessions, in microseconds.
 const ROUND_US_MIN: u32 = 1_000;
@@ -53,12 +54,31 @@ pub(crate) struct Pacer {
 
 /// A pacing rate: `bytes` in each `per_ns`.
 #[derive(Debug, Clone, Copy)]
-struct Rate {
+pub(crate) struct Rate {
     bytes: u64,
     per_ns: u64,
 }
 
 impl Rate {
+    /// A model's rate, in bytes a second. At least two segments per round trip: a low estimate must
+    /// not stall a session whose window permits more.
+    fn of_model(rate: f64, mss: u16, smoothed_us: u32) -> Self {
+        let least = 2e6 * f64::from(mss) / f64::from(smoothed_us.max(1));
+        Self {
+            // Not zero, by which `ns_of` divides.
+            bytes: rate.max(least).min(RATE_MAX) as u64 + 1,
+            per_ns: 1_000_000_000,
+        }
+    }
+
+    /// A multiple of a window per round trip.
+    fn of_window(window: u32, percent: u64, smoothed_us: u32) -> Self {
+        Self {
+            bytes: u64::from(window) * percent,
+            per_ns: u64::from(smoothed_us) * 1_000 * 100,
+        }
+    }
+
     /// Time for `bytes` at this rate.
     fn ns_of(self, bytes: u64) -> u64 {
         bytes * self.per_ns / self.bytes
@@ -66,8 +86,9 @@ impl Rate {
 
     /// Bytes sent in `ns` at this rate.
     fn bytes_in(self, ns: u64) -> u64 {
-        // Cannot overflow: at most a second of at most 2^32 bytes a microsecond.
-        (u128::from(ns) * u128::from(self.bytes) / u128::from(self.per_ns)) as u64
+        let bytes = u128::from(ns) * u128::from(self.bytes) / u128::from(self.per_ns);
+        // Fits: at most a second of at most 2^32 bytes a microsecond.
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
     /// Depth of the bucket in time.
@@ -78,6 +99,22 @@ impl Rate {
 }
 
 impl Pacer {
+    /// The part of `len` bytes that may be sent at `now_ns`, in whole segments unless it is all; 0
+    /// if the session has to wait until [`Self::wake`].
+    pub(crate) fn permit(&mut self, rate: Rate, mss: u16, len: usize, now_ns: u64) -> usize {
+        let allowance = self.allowance(rate, u64::from(mss), now_ns);
+        if allowance >= len.to_u64() {
+            return len;
+        }
+        let mss = usize::from(mss);
+        let allowance = allowance.to_usize();
+        if allowance >= mss {
+            return allowance - allowance % mss;
+        }
+        self.wake = tick_after(self.next_ns.max(now_ns + 1));
+        0
+    }
+
     /// Bytes that may be sent at `now_ns`; less than a segment if the bucket is nearly empty.
     fn allowance(&self, rate: Rate, mss: u64, now_ns: u64) -> u64 {
         let full_ns = now_ns + rate.burst_ns(mss);
@@ -86,7 +123,7 @@ impl Pacer {
     }
 
     /// Accounts for `bytes` sent at `now_ns`.
-    fn sent(&mut self, rate: Rate, bytes: u64, now_ns: u64) {
+    pub(crate) fn sent(&mut self, rate: Rate, bytes: u64, now_ns: u64) {
         let next_ns = self.next_ns.max(now_ns.saturating_sub(LATE_NS_MAX));
         self.next_ns = next_ns + rate.ns_of(bytes);
     }
@@ -96,21 +133,10 @@ impl Session<'_> {
     /// True if the path is long and the window large enough for pacing to matter, or a model has a
     /// rate: the only cost for other sessions.
     #[inline]
-    fn may_be_paced(&self) -> bool {
-        self.hot.srtt_us >= ROUND_US_MIN
-            && self.hot.cwnd > SEGMENTS_UNPACED * u32::from(self.hot.mss)
-            || self.is_modelled()
-    }
-
-    /// The part of `len` bytes permitted by the windows that may be sent now; 0 if the session has
-    /// to wait, for which it is then in the wheel.
-    #[inline]
-    pub(crate) fn paced(&mut self, len: usize) -> usize {
-        if self.may_be_paced() {
-            self.paced_len(len)
-        } else {
-            len
-        }
+    pub(crate) fn may_be_paced(&self) -> bool {
+        self.hot.rtt.smoothed_us >= ROUND_US_MIN
+            && self.hot.send.cwnd > SEGMENTS_UNPACED * u32::from(self.hot.mss)
+            || self.path.is_modelled()
     }
 
     /// True if the window is spread over the round trip.
@@ -119,80 +145,32 @@ impl Session<'_> {
         self.may_be_paced() && self.pacing_rate().is_some()
     }
 
-    /// Accounts for sent bytes.
-    #[inline]
-    pub(crate) fn paced_sent(&mut self, len: usize) {
-        if self.may_be_paced()
-            && let Some(rate) = self.pacing_rate()
-        {
-            self.cold.pacer.sent(rate, len as u64, self.common.now_ns);
-        }
-    }
-
-    /// True if the minimum round trip is long, too. On a LAN only a queue takes that long, the
-    /// peer's or our own, and its acknowledgments are a sufficient clock.
-    fn is_long_path(&self) -> bool {
-        // 0 before the first sample.
-        let least_us = self.cold.rack.min_rtt_us;
-        least_us == 0 || least_us >= ROUND_US_MIN
-    }
-
     /// The rate of a session that may be paced; none if it is not.
-    fn pacing_rate(&self) -> Option<Rate> {
-        if let Some(bbr) = &self.cold.bbr {
-            // At least two segments per round trip: a low estimate must not stall a session whose
-            // window permits more.
-            let least = 2e6 * f64::from(self.hot.mss) / f64::from(self.hot.srtt_us.max(1));
-            return Some(Rate {
-                bytes: bbr.rate().max(least).min(RATE_MAX) as u64 + 1,
-                per_ns: 1_000_000_000,
-            });
+    pub(crate) fn pacing_rate(&self) -> Option<Rate> {
+        let (mss, smoothed_us) = (self.hot.mss, self.hot.rtt.smoothed_us);
+        if let Some(rate) = self.cold.model.rate() {
+            return Some(Rate::of_model(rate, mss, smoothed_us));
         }
         // A model is created with the first segment, which is not delayed.
-        if self.is_modelled() || !self.common.config.pacing || !self.is_long_path() {
+        if self.path.is_modelled() || !self.common.config.pacing {
+            return None;
+        }
+        // If the minimum round trip is short, only a queue takes that long, the peer's or our own,
+        // and its acknowledgments are a sufficient clock. 0 before the first sample.
+        let least_us = self.cold.rack.min_rtt_us();
+        if least_us != 0 && least_us < ROUND_US_MIN {
             return None;
         }
         let threshold = self.cold.congestion.threshold();
-        let proportional = self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout;
-        let (window, percent) = if proportional {
+        let (window, percent) = if self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout {
             // Rate reduction sets the window for one acknowledgment; the threshold is its target.
-            (self.hot.cwnd.max(threshold), AVOIDANCE_PERCENT)
-        } else if self.hot.cwnd < threshold / 2 {
-            (self.hot.cwnd, SLOW_START_PERCENT)
+            (self.hot.send.cwnd.max(threshold), AVOIDANCE_PERCENT)
+        } else if self.hot.send.cwnd < threshold / 2 {
+            (self.hot.send.cwnd, SLOW_START_PERCENT)
         } else {
-            (self.hot.cwnd, AVOIDANCE_PERCENT)
+            (self.hot.send.cwnd, AVOIDANCE_PERCENT)
         };
-        Some(Rate {
-            bytes: u64::from(window) * percent,
-            per_ns: u64::from(self.hot.srtt_us) * 1_000 * 100,
-        })
-    }
-
-    #[cold]
-    fn paced_len(&mut self, len: usize) -> usize {
-        let Some(rate) = self.pacing_rate() else {
-            return len;
-        };
-        let mss = usize::from(self.hot.mss);
-        let now_ns = self.common.now_ns;
-        let allowance = self.cold.pacer.allowance(rate, mss as u64, now_ns) as usize;
-        if allowance >= len {
-            return len;
-        }
-        if allowance >= mss {
-            return allowance - allowance % mss;
-        }
-        self.cold.pacer.wake = crate::timer::tick_after(self.cold.pacer.next_ns.max(now_ns + 1));
-        self.hot.set(Flags::PACED);
-        self.arm_wheel();
-        0
-    }
-
-    /// The pacer's timer has expired.
-    #[cold]
-    pub(crate) fn on_paced(&mut self) {
-        self.hot.clear(Flags::PACED);
-        self.make_ready();
+        Some(Rate::of_window(window, percent, smoothed_us))
     }
 }
 

@@ -4,11 +4,18 @@
 //! sends a burst. Source: RFC 9937 section 6, which replaced RFC 6937. For peers with SACK; without
 //! it RFC 6582's inflation of the window does the same.
 
-use super::Session;
-use crate::buffer::slab::NONE;
-use crate::congestion::Control;
-use crate::ranges::scoreboard::Delivered;
-use crate::state::hot::Flags;
+/// State of a session when an acknowledgment arrives in recovery; bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) pipe: u32,
+    /// The slow-start threshold, which the reduction approaches.
+    pub(crate) threshold: u32,
+    pub(crate) mss: u32,
+    /// The cumulative acknowledgment advanced.
+    pub(crate) advanced: bool,
+    /// New losses were found.
+    pub(crate) lost: bool,
+}
 
 /// The state of one recovery; bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,6 +29,33 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
+    /// RFC 9937 section 6, "at the beginning of recovery", with `flight` bytes in flight when the
+    /// loss occurred: those that the acknowledgment which showed it has delivered were, too.
+    pub(crate) fn begin(flight: u32) -> Self {
+        Self {
+            flight,
+            delivered: 0,
+            out: 0,
+        }
+    }
+
+    /// "On every ACK starting or during fast recovery": bytes that may be sent now. `lost`: it
+    /// showed more losses. Also when the reordering timer detects some: nothing was delivered then,
+    /// and one segment may be sent.
+    pub(crate) fn on_delivered(&mut self, bytes: u32, ack: Progress) -> u32 {
+        self.delivered = self.delivered.saturating_add(bytes);
+        // Losses detected by a timer come without a delivery: one segment keeps the recovery going.
+        let newly = if bytes == 0 { ack.mss } else { bytes };
+        let safe = ack.advanced && !ack.lost;
+        self.allowance(ack.pipe, ack.threshold, ack.mss, newly, safe)
+    }
+
+    /// "On any data transmission".
+    #[inline]
+    pub(crate) fn on_sent(&mut self, bytes: u32) {
+        self.out = self.out.saturating_add(bytes);
+    }
+
     /// Bytes that may be sent now (RFC 9937's SndCnt), with `pipe` in flight and `newly` just
     /// delivered.
     fn allowance(&self, pipe: u32, threshold: u32, mss: u32, newly: u32, safe: bool) -> u32 {
@@ -29,7 +63,8 @@ impl Prr {
         let bytes = if pipe > threshold {
             let share = u64::from(self.delivered) * u64::from(threshold);
             let due = share.div_ceil(u64::from(self.flight.max(1)));
-            due.saturating_sub(u64::from(self.out)) as u32
+            // A share of 32 bits of at most the whole, which has 32 bits.
+            u32::try_from(due.saturating_sub(u64::from(self.out))).unwrap_or(u32::MAX)
         } else {
             // Conservation (PRR-CRB), or one segment more if the recovery makes progress
             // (PRR-SSRB).
@@ -38,65 +73,6 @@ impl Prr {
         };
         // The acknowledgment that shows the loss releases one segment in any case.
         if self.out == 0 { bytes.max(mss) } else { bytes }
-    }
-}
-
-impl Session<'_> {
-    /// True during a recovery that proportional rate reduction governs: with SACK, and not after a
-    /// timeout.
-    #[inline]
-    fn is_proportional(&self) -> bool {
-        self.hot.has(Flags::RECOVERY)
-            && self.hot.has(Flags::SACK)
-            && !self.cold.after_timeout
-            && !self.is_modelled()
-    }
-
-    /// RFC 9937 section 6, "at the beginning of recovery"; `delivered`: by the acknowledgment that
-    /// showed the loss.
-    pub(crate) fn prr_begin(&mut self, delivered: &Delivered) {
-        let sacked = match self.hot.scoreboard {
-            NONE => 0,
-            scoreboard => self.common.scoreboards.get(scoreboard).sacked_bytes,
-        };
-        // Data delivered by this acknowledgment was in flight when the loss occurred.
-        self.cold.prr = Prr {
-            flight: self.hot.in_flight().saturating_sub(sacked) + delivered.bytes,
-            delivered: 0,
-            out: 0,
-        };
-    }
-
-    /// "On every ACK starting or during fast recovery"; `lost`: it showed more losses. Also when
-    /// the reordering timer detects some: nothing was delivered then, and one segment may be sent.
-    pub(crate) fn prr_delivered(&mut self, delivered: u32, advanced: bool, lost: bool) {
-        if !self.is_proportional() || delivered == 0 && !lost {
-            return;
-        }
-        let mss = u32::from(self.hot.mss);
-        let pipe = self.pipe();
-        let threshold = self.cold.congestion.threshold();
-        let prr = &mut self.cold.prr;
-        prr.delivered = prr.delivered.saturating_add(delivered);
-        // Losses detected by a timer come without a delivery: one segment keeps the recovery going.
-        let newly = if delivered == 0 { mss } else { delivered };
-        let bytes = prr.allowance(pipe, threshold, mss, newly, advanced && !lost);
-        self.hot.cwnd = pipe.saturating_add(bytes).max(mss);
-    }
-
-    /// "On any data transmission".
-    #[inline]
-    pub(crate) fn prr_sent(&mut self, bytes: u32) {
-        if self.hot.has(Flags::RECOVERY) {
-            self.cold.prr.out = self.cold.prr.out.saturating_add(bytes);
-        }
-    }
-
-    /// "Upon exiting".
-    pub(crate) fn prr_end(&mut self) {
-        if self.is_proportional() {
-            self.hot.cwnd = self.cold.congestion.threshold();
-        }
     }
 }
 

@@ -3,11 +3,9 @@
 //! Source: RFC 8985. If the peer does not support SACK, three duplicate acknowledgments (RFC 5681
 //! section 3.2) and partial ones (RFC 6582) detect the loss instead.
 
-use super::Session;
-use crate::buffer::slab::NONE;
 use crate::ranges::scoreboard::Delivered;
-use crate::state::hot::Flags;
-use crate::wire::sequence::before;
+use crate::timer::clock::before;
+use crate::wire::sequence::Sequence;
 
 /// RFC 5681 section 3.2, RFC 8985 section 6.2.4.
 pub(crate) const DUPLICATES_MAX: u16 = 3;
@@ -15,201 +13,287 @@ pub(crate) const DUPLICATES_MAX: u16 = 3;
 /// of them. On longer paths, RFC 8985 is followed to the letter, as in Linux.
 const SHORT_PATH_US: u32 = 2_000;
 /// Probes of a recovery before the timeout.
-const REPAIR_PROBES_MAX: u8 = 2;
+const RECOVERY_PROBES_MAX: u8 = 2;
+/// RACK.reo_wnd_mult less 1, at most.
+const WIDENED_MAX: u8 = 15;
 /// RFC 8985 section 6.2.4: recoveries after which a widened reordering window ends.
 const WIDE_ROUNDS: u8 = 16;
+
+/// An outstanding tail-loss probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probe {
+    /// TLP.end_seq: it is over once this is acknowledged.
+    pub(crate) end: Sequence,
+    pub(crate) sent: ProbeData,
+}
+
+/// Data of a tail-loss probe: TLP.is_retrans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeData {
+    New,
+    Retransmitted,
+}
+
+/// Result of evaluating an acknowledgment of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeOutcome {
+    /// It is outstanding, or shows nothing new.
+    Open,
+    /// The probe itself replaced the lost last segment.
+    Repaired,
+}
 
 /// RFC 8985 section 5.2, the state of one session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rack {
     /// RACK.xmit_ts and RACK.end_seq of the delivered segment that was sent last; none at first.
-    pub(crate) newest: Option<(u32, u32)>,
+    newest: Option<(u32, Sequence)>,
     /// RACK.rtt.
-    pub(crate) rtt_us: u32,
+    rtt_us: u32,
     /// RACK.min_RTT; 0 before the first sample.
-    pub(crate) min_rtt_us: u32,
-    /// RACK.reordering_seen.
-    pub(crate) reordering: bool,
-    /// RACK.reo_wnd_mult less 1, and RACK.reo_wnd_persist.
-    pub(crate) widened: u8,
-    pub(crate) widened_rounds: u8,
+    min_rtt_us: u32,
     /// RACK.dsack_round: the window is not widened again until this is acknowledged.
-    pub(crate) widened_until: Option<u32>,
+    widened_until: Option<Sequence>,
+    probe: Option<Probe>,
+    /// RACK.reordering_seen.
+    reordering: bool,
+    /// RACK.reo_wnd_mult less 1, and RACK.reo_wnd_persist.
+    widened: u8,
+    widened_rounds: u8,
     /// Probes of a recovery since the last delivery.
-    pub(crate) repair_probes: u8,
-    /// TLP.end_seq and TLP.is_retrans.
-    pub(crate) probe: Option<(u32, bool)>,
+    recovery_probes: u8,
 }
 
-impl Session<'_> {
-    /// RFC 8985 section 6.2, steps 1 to 3: a delivery updates the state.
-    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered, echo: Option<u32>) {
+impl Rack {
+    /// RACK.min_RTT; 0 before the first sample.
+    pub(crate) fn min_rtt_us(&self) -> u32 {
+        self.min_rtt_us
+    }
+
+    /// True if the path was seen to reorder.
+    pub(crate) fn has_reordering(&self) -> bool {
+        self.reordering
+    }
+
+    /// The path reorders: from now on a loss is marked only after a wait.
+    pub(crate) fn note_reordering(&mut self) {
+        self.reordering = true;
+    }
+
+    /// The delivered segment that was sent last: its time of sending, and its end.
+    pub(crate) fn newest(&self) -> Option<(u32, Sequence)> {
+        self.newest
+    }
+
+    /// RFC 8985 section 6.2, steps 1 to 3: a delivery updates the state. `is_older`: the
+    /// acknowledgment echoes a timestamp from before the newest delivered segment was sent.
+    pub(crate) fn delivered(&mut self, delivered: &Delivered, now_us: u32, is_older: bool) {
         let Some((sent_us, end, again)) = delivered.newest else {
             return;
         };
-        let stamp = self.stamp_at(sent_us);
-        let rack = &mut self.cold.rack;
-        rack.repair_probes = 0;
-        rack.reordering |= delivered.reordered;
-        if delivered.reordered {
-            let bytes = delivered.reordering_bytes;
-            self.cold.reordering_bytes = self.cold.reordering_bytes.max(bytes);
-            self.cold.reorderings += 1;
-        }
-        let rack = &mut self.cold.rack;
-        let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+        self.recovery_probes = 0;
+        self.reordering |= delivered.reordered;
+        let rtt_us = now_us.wrapping_sub(sent_us);
         // Step 2: an acknowledgment earlier than any round trip, or with an older timestamp,
         // belongs to the first transmission.
-        let older = echo.is_some_and(|echo| before(echo, stamp));
-        if again && (rtt_us < rack.min_rtt_us || older) {
+        if again && (rtt_us < self.min_rtt_us || is_older) {
             return;
         }
-        if !again && (rack.min_rtt_us == 0 || rtt_us < rack.min_rtt_us) {
-            rack.min_rtt_us = rtt_us.max(1);
+        if !again && (self.min_rtt_us == 0 || rtt_us < self.min_rtt_us) {
+            self.min_rtt_us = rtt_us.max(1);
         }
-        let newer = rack.newest.is_none_or(|(time, last)| {
-            before(time, sent_us) || time == sent_us && before(last, end)
-        });
+        let newer = self
+            .newest
+            .is_none_or(|(time, last)| before(time, sent_us) || time == sent_us && last < end);
         if newer {
-            rack.newest = Some((sent_us, end));
+            self.newest = Some((sent_us, end));
             // If the same acknowledgment delivers data that was considered lost and sent once, the
             // path reorders: that round trip is certain, and the longer one.
             let once = delivered
                 .newest_once
                 .filter(|_| again && delivered.reordered);
-            let once_us = once.map_or(0, |sent_us| self.common.now_us.wrapping_sub(sent_us));
-            rack.rtt_us = rtt_us.max(once_us);
+            let once_us = once.map_or(0, |sent_us| now_us.wrapping_sub(sent_us));
+            self.rtt_us = rtt_us.max(once_us);
         }
     }
 
-    /// RFC 8985 section 6.2.4: the time by which a reordered segment may be late.
-    fn reordering_window_us(&self) -> u32 {
-        let rack = &self.cold.rack;
-        let sacked = self
-            .common
-            .scoreboards
-            .get(self.hot.scoreboard)
-            .sacked_bytes;
-        if !rack.reordering
-            && (self.hot.has(Flags::RECOVERY)
-                || sacked >= u32::from(DUPLICATES_MAX) * u32::from(self.hot.mss))
-        {
-            return 0;
-        }
-        let quarter = rack.min_rtt_us / 4;
-        (quarter.saturating_mul(1 + u32::from(rack.widened))).min(self.hot.srtt_us)
-    }
-
-    /// RFC 8985 section 6.2, step 5: marks losses, and returns true if there are new ones, and the
-    /// time in microseconds after which there may be more.
-    pub(crate) fn rack_detect(&mut self) -> (bool, Option<u32>) {
-        if self.hot.scoreboard == NONE {
-            return (false, None);
-        }
-        let Some((newest_us, newest_end)) = self.cold.rack.newest else {
-            return (false, None);
+    /// RFC 8985 section 6.2.4: the age from which on an overtaken segment is lost. `sure`: in
+    /// recovery, or as many segments were overtaking it as three duplicates show.
+    pub(crate) fn patience_us(&self, sure: bool, smoothed_us: u32) -> u32 {
+        let reordering_us = if !self.reordering && sure {
+            0
+        } else {
+            let quarter = self.min_rtt_us / 4;
+            quarter
+                .saturating_mul(1 + u32::from(self.widened))
+                .min(smoothed_us)
         };
-        let patience_us = self.cold.rack.rtt_us + self.reordering_window_us();
-        let now_us = self.common.now_us;
-        let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
-        scoreboard.overdue((newest_us, newest_end), now_us, patience_us)
+        self.rtt_us + reordering_us
     }
 
     /// RFC 8985 section 6.2.4: the peer had received our retransmission before, so the window was
     /// too narrow. Once per round trip.
-    pub(crate) fn rack_duplicate(&mut self) {
-        let rack = &mut self.cold.rack;
-        if rack
-            .widened_until
-            .is_some_and(|end| before(self.hot.snd_una, end))
-        {
+    pub(crate) fn widen(&mut self, una: Sequence, nxt: Sequence) {
+        if self.widened_until.is_some_and(|end| una < end) {
             return;
         }
-        rack.widened_until = Some(self.hot.snd_nxt);
-        rack.widened = rack.widened.saturating_add(1).min(15);
-        rack.widened_rounds = WIDE_ROUNDS;
+        self.widened_until = Some(nxt);
+        self.widened = self.widened.saturating_add(1).min(WIDENED_MAX);
+        self.widened_rounds = WIDE_ROUNDS;
     }
 
     /// Ends a recovery.
-    pub(crate) fn rack_recovered(&mut self) {
-        let rack = &mut self.cold.rack;
-        rack.widened_rounds = rack.widened_rounds.saturating_sub(1);
-        if rack.widened_rounds == 0 {
-            rack.widened = 0;
+    pub(crate) fn recovered(&mut self) {
+        self.widened_rounds = self.widened_rounds.saturating_sub(1);
+        if self.widened_rounds == 0 {
+            self.widened = 0;
         }
     }
 
-    /// RFC 8985 section 7.2: time until a tail-loss probe is due, in microseconds; none if it is
-    /// not useful.
-    pub(crate) fn probe_after_us(&self) -> Option<u32> {
-        if self.hot.srtt_us == 0
-            || self.hot.scoreboard == NONE
-            || !self.hot.has(Flags::SACK)
-            || self.path.retries > 0
-        {
+    /// The outstanding probe.
+    pub(crate) fn probe(&self) -> Option<Probe> {
+        self.probe
+    }
+
+    /// A tail-loss probe was sent; all data ends at `end`.
+    pub(crate) fn probe_sent(&mut self, end: Sequence, sent: ProbeData) {
+        self.probe = Some(Probe { end, sent });
+    }
+
+    /// The head of the missing data was retransmitted as a probe of the recovery.
+    pub(crate) fn recovery_probe_sent(&mut self) {
+        self.recovery_probes += 1;
+    }
+
+    /// The probe counts no more: a timeout has found everything lost.
+    pub(crate) fn forget_probe(&mut self) {
+        self.probe = None;
+    }
+
+    /// Time until the head of the missing data is retransmitted as a probe, in microseconds; none
+    /// if that is not useful. `missing`: data is known to be missing.
+    pub(crate) fn recovery_probe_after_us(
+        &self,
+        smoothed_us: u32,
+        variation_us: u32,
+        missing: bool,
+    ) -> Option<u32> {
+        // After a probe with new data, only its reply gives more information.
+        let by_new_data = matches!(self.probe, Some(probe) if probe.sent == ProbeData::New);
+        if smoothed_us > SHORT_PATH_US || by_new_data && !missing {
             return None;
         }
-        if self.probes_repair() {
-            // After a probe with new data, only its reply gives more information.
-            let by_new_data = matches!(self.cold.rack.probe, Some((_, false)));
-            if self.hot.srtt_us > SHORT_PATH_US || by_new_data && !self.is_repairing() {
-                return None;
-            }
-            let probes = self.cold.rack.repair_probes;
-            let doubled = probes + u8::from(self.cold.rack.probe.is_some());
-            // Waits as long as RFC 9002 section 6.2.1 if round trips vary.
-            let us = self.hot.srtt_us + self.hot.srtt_us.max(4 * self.hot.rttvar_us);
-            return (probes < REPAIR_PROBES_MAX).then(|| us << doubled);
-        }
-        // With one segment in flight the peer may delay its acknowledgment; the retransmission
-        // timer is not later then (`board` is none).
-        Some(2 * self.hot.srtt_us)
+        let doubled = self.recovery_probes + u8::from(self.probe.is_some());
+        // Waits as long as RFC 9002 section 6.2.1 if round trips vary.
+        let us = smoothed_us + smoothed_us.max(4 * variation_us);
+        (self.recovery_probes < RECOVERY_PROBES_MAX).then(|| us << doubled)
     }
 
-    /// True if a probe sent now would retransmit the head of the missing data: a probe is
-    /// outstanding, or recovery is in progress. RFC 8985 section 7.2 does not probe then, and
-    /// leaves a second loss with nothing behind it to the timeout. Retransmitting the head of the
-    /// missing data after two round trips without an acknowledgment, and four, recovers in a
-    /// hundredth of the time on a short path ([`SHORT_PATH_US`]).
-    pub(crate) fn probes_repair(&self) -> bool {
-        self.cold.rack.probe.is_some() || self.is_repairing()
-    }
-
-    /// True if data is known to be missing.
-    fn is_repairing(&self) -> bool {
-        self.hot.has(Flags::RECOVERY)
-            || self.hot.scoreboard != NONE
-                && self
-                    .common
-                    .scoreboards
-                    .get(self.hot.scoreboard)
-                    .sacked_bytes
-                    > 0
-    }
-
-    /// RFC 8985 section 7.4.2: evaluates an acknowledgment of a probe.
-    pub(crate) fn probe_acknowledged(&mut self, ack: u32, sacks: bool, duplicate: bool) {
-        let Some((end, again)) = self.cold.rack.probe else {
-            return;
+    /// RFC 8985 section 7.4.2: evaluates an acknowledgment of a probe. `sacks` and `duplicate`: it
+    /// has SACK blocks, and a D-SACK; `in_flight`: after it.
+    pub(crate) fn probe_acknowledged(
+        &mut self,
+        ack: Sequence,
+        sacks: bool,
+        duplicate: bool,
+        in_flight: u32,
+    ) -> ProbeOutcome {
+        let Some(probe) = self.probe.filter(|probe| ack >= probe.end) else {
+            return ProbeOutcome::Open;
         };
-        if before(ack, end) {
-            return;
-        }
-        if !again {
-            self.cold.rack.probe = None;
-        } else if duplicate {
-            // The peer received both: nothing was lost.
-            self.cold.rack.probe = None;
-        } else if before(end, ack) {
-            // The probe itself replaced the lost last segment.
-            self.cold.rack.probe = None;
-            self.shrink_once();
-        } else if !sacks {
+        // A D-SACK shows that the peer received both: nothing was lost.
+        if probe.sent == ProbeData::New || duplicate {
+            self.probe = None;
+        } else if probe.end < ack {
+            self.probe = None;
+            return ProbeOutcome::Repaired;
+        } else if !sacks && in_flight == 0 {
             // An acknowledgment of exactly the end may belong to the original or to the probe; a
             // second one, a duplicate, shows that nothing was lost.
-            if self.hot.in_flight() == 0 {
-                self.cold.rack.probe = None;
-            }
+            self.probe = None;
         }
+        ProbeOutcome::Open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered(sent_us: u32, end: u32, again: bool) -> Delivered {
+        Delivered {
+            bytes: 1_000,
+            newest: Some((sent_us, Sequence::new(end), again)),
+            ..Delivered::default()
+        }
+    }
+
+    #[test]
+    fn a_retransmission_answered_too_soon_is_not_the_newest() {
+        let mut rack = Rack::default();
+        rack.delivered(&delivered(0, 1_000, false), 10_000, false);
+        assert_eq!(
+            (rack.min_rtt_us(), rack.newest()),
+            (10_000, Some((0, Sequence::new(1_000))))
+        );
+        rack.delivered(&delivered(20_000, 2_000, true), 25_000, false);
+        rack.delivered(&delivered(20_000, 2_000, true), 40_000, true);
+        assert_eq!(rack.newest(), Some((0, Sequence::new(1_000))));
+        rack.delivered(&delivered(20_000, 2_000, true), 40_000, false);
+        assert_eq!(rack.newest(), Some((20_000, Sequence::new(2_000))));
+    }
+
+    #[test]
+    fn patience_grows_with_duplicates_once_a_round_trip_and_ends() {
+        let (mut rack, una, nxt) = (Rack::default(), Sequence::new(0), Sequence::new(10));
+        rack.delivered(&delivered(0, 1, false), 8_000, false);
+        assert_eq!(rack.patience_us(true, 8_000), 8_000);
+        assert_eq!(rack.patience_us(false, 8_000), 10_000);
+        rack.note_reordering();
+        rack.widen(una, nxt);
+        rack.widen(una, nxt);
+        assert_eq!(rack.patience_us(true, 8_000), 12_000);
+        rack.widen(nxt, nxt + 10);
+        assert_eq!(rack.patience_us(true, 8_000), 14_000);
+        for _ in 0..WIDE_ROUNDS {
+            rack.recovered();
+        }
+        assert_eq!(rack.patience_us(true, 8_000), 10_000);
+    }
+
+    #[test]
+    fn a_probe_that_replaced_the_last_segment_shows_a_loss() {
+        let (mut rack, end) = (Rack::default(), Sequence::new(100));
+        rack.probe_sent(end, ProbeData::Retransmitted);
+        assert_eq!(
+            rack.probe_acknowledged(end - 1, false, false, 1),
+            ProbeOutcome::Open
+        );
+        assert_eq!(
+            rack.probe_acknowledged(end, false, false, 5),
+            ProbeOutcome::Open
+        );
+        assert!(rack.probe().is_some(), "of the original, or of the probe");
+        assert_eq!(
+            rack.probe_acknowledged(end + 1, false, false, 0),
+            ProbeOutcome::Repaired
+        );
+        rack.probe_sent(end, ProbeData::Retransmitted);
+        assert_eq!(
+            rack.probe_acknowledged(end + 1, false, true, 0),
+            ProbeOutcome::Open
+        );
+        assert!(rack.probe().is_none(), "the peer received both");
+    }
+
+    #[test]
+    fn a_recovery_is_probed_twice_on_a_short_path_alone() {
+        let mut rack = Rack::default();
+        assert_eq!(rack.recovery_probe_after_us(3_000, 0, true), None);
+        assert_eq!(rack.recovery_probe_after_us(1_000, 0, true), Some(2_000));
+        rack.recovery_probe_sent();
+        assert_eq!(rack.recovery_probe_after_us(1_000, 500, true), Some(6_000));
+        rack.recovery_probe_sent();
+        assert_eq!(rack.recovery_probe_after_us(1_000, 0, true), None);
     }
 }

@@ -9,13 +9,21 @@
 //! reused.
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
 
+pub(crate) mod clock;
+
 use crate::buffer::slab::{NONE, Slab};
+use clock::{before, before_or_at};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Nanoseconds of a tick, as a power of two: 131 us.
 pub(crate) const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
+/// Bits of a tick that number the slot of the lowest wheel.
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const LEVELS: usize = 4;
+/// Bits of a tick below those of each wheel's slot.
+const SHIFTS: [u32; LEVELS] = [0, SLOT_BITS, 2 * SLOT_BITS, 3 * SLOT_BITS];
 const CHUNK: usize = 14;
 /// Chunks allocated at the start: for the timers of some thousands of sessions.
 const CHUNKS_FIRST: usize = 1024;
@@ -26,19 +34,25 @@ pub(crate) type Tick = u32;
 /// The first tick that is not before `at_ns`.
 #[inline]
 pub(crate) fn tick_after(at_ns: u64) -> Tick {
-    nonzero((at_ns.div_ceil(1 << TICK_SHIFT)) as u32)
+    nonzero(tick_of(at_ns.div_ceil(1 << TICK_SHIFT)))
 }
 
 /// The tick that was reached at `now_ns`.
 #[inline]
 pub(crate) fn tick_at(now_ns: u64) -> Tick {
-    (now_ns >> TICK_SHIFT) as u32
+    tick_of(now_ns >> TICK_SHIFT)
+}
+
+/// Ticks wrap after 6.5 days: they are the low half of a count.
+#[inline]
+fn tick_of(count: u64) -> Tick {
+    count as u32
 }
 
 /// True if `tick` is set and not after `now`.
 #[inline]
 pub(crate) fn is_due(tick: Tick, now: Tick) -> bool {
-    tick != 0 && (tick.wrapping_sub(now) as i32) <= 0
+    tick != 0 && before_or_at(tick, now)
 }
 
 /// The earlier of two, each of which may be never.
@@ -47,7 +61,7 @@ pub(crate) fn sooner(a: Tick, b: Tick) -> Tick {
     match (a, b) {
         (0, b) => b,
         (a, 0) => a,
-        (a, b) if (a.wrapping_sub(b) as i32) < 0 => a,
+        (a, b) if before(a, b) => a,
         (_, b) => b,
     }
 }
@@ -55,6 +69,12 @@ pub(crate) fn sooner(a: Tick, b: Tick) -> Tick {
 #[inline]
 fn nonzero(tick: u32) -> Tick {
     tick.max(1)
+}
+
+/// The slot of a tick in the wheel of this level.
+#[inline]
+fn slot_of(tick: Tick, level: usize) -> usize {
+    (tick >> SHIFTS[level] & SLOT_MASK).to_usize()
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +86,7 @@ struct Entry {
 #[derive(Debug)]
 struct Chunk {
     entries: [Entry; CHUNK],
-    count: u32,
+    count: usize,
     next: u32,
 }
 
@@ -114,16 +134,15 @@ impl Wheel {
 
     /// `least` is the minimum distance of a slot from now: 1, or 0 while a wheel is being turned.
     fn place(&mut self, entry: Entry, least: i32) {
-        let distance = (entry.tick.wrapping_sub(self.now) as i32).max(least) as u32;
-        let at = self.now.wrapping_add(distance);
+        let distance = entry.tick.wrapping_sub(self.now).cast_signed().max(least);
+        let at = self.now.wrapping_add_signed(distance);
         // The level whose slots distinguish `at` from now: the highest digit in which the two
         // differ.
         let different = at ^ self.now;
-        let level = (31 - (different | 1).leading_zeros()) / SLOT_BITS;
-        let slot = (at >> (level * SLOT_BITS)) as usize % SLOTS;
-        let level = level as usize;
+        let level = ((different | 1).ilog2() / SLOT_BITS).to_usize();
+        let slot = slot_of(at, level);
         let head = &mut self.slots[level][slot];
-        if *head == NONE || self.chunks.get(*head).count as usize == CHUNK {
+        if *head == NONE || self.chunks.get(*head).count == CHUNK {
             let new = self.chunks.take();
             let chunk = self.chunks.get_mut(new);
             chunk.count = 0;
@@ -132,7 +151,7 @@ impl Wheel {
             self.used[level][slot / 64] |= 1 << (slot % 64);
         }
         let chunk = self.chunks.get_mut(*head);
-        chunk.entries[chunk.count as usize] = entry;
+        chunk.entries[chunk.count] = entry;
         chunk.count += 1;
     }
 
@@ -143,17 +162,13 @@ impl Wheel {
             self.now = now;
             return;
         }
-        while (self.now.wrapping_sub(now) as i32) < 0 {
+        while before(self.now, now) {
             // Up to the end of this turn of the lowest wheel, or to `now`.
-            let turn_end = self.now | (SLOTS as u32 - 1);
-            let last = if (turn_end.wrapping_sub(now) as i32) < 0 {
-                turn_end
-            } else {
-                now
-            };
-            while let Some(slot) = self.next_used(0, self.now as usize % SLOTS + 1) {
-                let at = self.now & !(SLOTS as u32 - 1) | slot as u32;
-                if (at.wrapping_sub(last) as i32) > 0 {
+            let turn_end = self.now | SLOT_MASK;
+            let last = if before(turn_end, now) { turn_end } else { now };
+            while let Some(slot) = self.next_used(0, slot_of(self.now, 0) + 1) {
+                let at = self.now & !SLOT_MASK | tick_of(slot.to_u64());
+                if before(last, at) {
                     break;
                 }
                 self.now = at;
@@ -174,14 +189,14 @@ impl Wheel {
             self.now = self.now.wrapping_add(1);
             let mut level = 1;
             while level < LEVELS {
-                let slot = (self.now >> (level as u32 * SLOT_BITS)) as usize % SLOTS;
+                let slot = slot_of(self.now, level);
                 self.empty(level, slot, due);
                 if slot != 0 {
                     break;
                 }
                 level += 1;
             }
-            self.empty(0, self.now as usize % SLOTS, due);
+            self.empty(0, slot_of(self.now, 0), due);
         }
     }
 
@@ -189,12 +204,11 @@ impl Wheel {
     /// a wheel above move down; `now` if that is earlier.
     fn last_empty_turn(&self, now: Tick) -> Tick {
         let mut end = self.now;
-        for level in 1..LEVELS {
-            let shift = level as u32 * SLOT_BITS;
-            let within = ((SLOTS as u32) << shift).wrapping_sub(1);
-            let digit = (end >> shift) as usize % SLOTS;
-            if let Some(slot) = self.next_used(level, digit + 1) {
-                end = (end & !within | (slot as u32) << shift).wrapping_sub(1);
+        for (level, shift) in SHIFTS.into_iter().enumerate().skip(1) {
+            // All bits of this wheel's turn; for the top one, of the whole tick.
+            let within = SLOT_MASK << shift | ((1 << shift) - 1);
+            if let Some(slot) = self.next_used(level, slot_of(end, level) + 1) {
+                end = (end & !within | tick_of(slot.to_u64()) << shift).wrapping_sub(1);
                 break;
             }
             // This wheel, too, has nothing left in its turn.
@@ -211,10 +225,10 @@ impl Wheel {
         self.used[level][slot / 64] &= !(1 << (slot % 64));
         while at != NONE {
             let chunk = self.chunks.get(at);
-            let (entries, count, next) = (chunk.entries, chunk.count as usize, chunk.next);
+            let (entries, count, next) = (chunk.entries, chunk.count, chunk.next);
             self.chunks.give(at);
             for entry in &entries[..count] {
-                if (entry.tick.wrapping_sub(self.now) as i32) <= 0 {
+                if before_or_at(entry.tick, self.now) {
                     self.count -= 1;
                     due.push((entry.owner, entry.tick));
                 } else {
@@ -249,7 +263,7 @@ impl Wheel {
         let mut bits = self.used[level][word] & (u64::MAX << (from % 64));
         loop {
             if bits != 0 {
-                return Some(word * 64 + bits.trailing_zeros() as usize);
+                return Some(word * 64 + bits.trailing_zeros().to_usize());
             }
             word += 1;
             if word == SLOTS / 64 {
@@ -272,23 +286,21 @@ impl Wheel {
             return None;
         }
         let mut next = None;
-        for level in 0..LEVELS {
-            let shift = level as u32 * SLOT_BITS;
-            let digit = (self.now >> shift) as usize % SLOTS;
-            let upper = (u64::from(self.now) >> shift) & !(SLOTS as u64 - 1);
-            let slot = match self.next_used(level, digit + 1) {
-                Some(slot) => upper | slot as u64,
+        for (level, shift) in SHIFTS.into_iter().enumerate() {
+            let upper = (u64::from(self.now) >> shift) & !u64::from(SLOT_MASK);
+            let slot = match self.next_used(level, slot_of(self.now, level) + 1) {
+                Some(slot) => upper | slot.to_u64(),
                 // Wrapped: only the top wheel has slots behind it.
                 None if level == LEVELS - 1 => match self.next_used(level, 0) {
-                    Some(slot) => upper + SLOTS as u64 + slot as u64,
+                    Some(slot) => upper + (SLOTS + slot).to_u64(),
                     None => continue,
                 },
                 None => continue,
             };
-            let tick = (slot << shift) as u32;
+            let tick = tick_of(slot << shift);
             next = Some(next.map_or(tick, |next| sooner(next, tick)));
         }
-        let away = next?.wrapping_sub(tick_at(now_ns)) as i32;
+        let away = next?.wrapping_sub(tick_at(now_ns)).cast_signed();
         let base = now_ns >> TICK_SHIFT;
         Some((base.saturating_add_signed(i64::from(away)) << TICK_SHIFT).max(now_ns))
     }

@@ -49,4 +49,11 @@ impl Ethernet {
             kind: U16::new(kind),
         }
     }
+
+    /// True if it is for one station: the lowest bit of a group's address, and of the broadcast
+    /// address, is set.
+    #[inline]
+    pub(crate) fn is_unicast(&self) -> bool {
+        self.destination[0] & 1 == 0
+    }
 }

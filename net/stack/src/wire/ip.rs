@@ -350,7 +350,7 @@ pub fn write(
             service: 0,
             // A super-segment of 64 KiB and its header may exceed the field; the NIC that cuts it
             // rewrites it.
-            total_bytes: U16::new((V4_BYTES + payload_bytes).min(0xffff) as u16),
+            total_bytes: U16::new(length_of(V4_BYTES + payload_bytes)),
             // RFC 6864 section 4.1: any value is valid if fragmentation is forbidden.
             identification: U16::new(0),
             fragment: U16::new(0x4000),
@@ -366,7 +366,7 @@ pub fn write(
     } else {
         let fields = Ipv6 {
             version_class_label: U32::new(6 << 28),
-            payload_bytes: U16::new(payload_bytes.min(0xffff) as u16),
+            payload_bytes: U16::new(length_of(payload_bytes)),
             next: protocol,
             hops,
             source: *source,
@@ -441,6 +441,12 @@ pub fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
     }
     let fields = Ipv6::ref_from_bytes(header).ok()?;
     Some((fields.source, fields.destination, fields.hops))
+}
+
+/// A length field; longer packets do not exist.
+#[inline]
+fn length_of(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
 /// Bytes of the header that [`write()`] makes for addresses of this one's family.

@@ -69,7 +69,7 @@ pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {
     // Without sources.
     let record = [record as u8, 0, 0, 0];
     let sum = pseudo(source, &ROUTERS, ICMPV6)
-        .plus_word((HEADER_BYTES + RECORD_BYTES) as u16)
+        .plus_len(HEADER_BYTES + RECORD_BYTES)
         .plus(Sum::of(&HEADER))
         .plus(Sum::of(&record))
         .plus(Sum::of(&group.0));

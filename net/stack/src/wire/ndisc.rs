@@ -353,8 +353,9 @@ impl Head {
             checksum: [0; 2],
             field: [flags, 0, 0, 0],
         };
+        // RFC 4443 section 2.3: unlike ICMPv4's, it covers the addresses.
         let sum = pseudo(source, destination, ICMPV6)
-            .plus_word(len as u16)
+            .plus_len(len)
             .plus(Sum::of(head.as_bytes()))
             .plus(rest);
         head.checksum = sum.field();
@@ -375,6 +376,7 @@ impl LinkOption {
     fn new(kind: u8, mac: Mac) -> Self {
         Self {
             kind,
+            // Eight bytes, type and length included.
             units: 1,
             mac,
         }
@@ -446,12 +448,12 @@ mod tests {
             replaces: true,
         };
         let bytes = neighbor_advertisement(&SOURCE, &target, flags, OURS);
-        let told = Message::NeighborAdvertisement {
+        let expected = Message::NeighborAdvertisement {
             flags,
             target: SOURCE,
             mac: source,
         };
-        assert_eq!(Message::parse(&bytes), Some(told));
+        assert_eq!(Message::parse(&bytes), Some(expected));
         let bytes = router_solicitation(&SOURCE, &target, OURS);
         let asked = Message::RouterSolicitation { source };
         assert_eq!(Message::parse(&bytes), Some(asked));

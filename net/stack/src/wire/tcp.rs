@@ -25,7 +25,7 @@
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use crate::wire::ip::Codepoint;
-use crate::wire::sequence::Range;
+use crate::wire::sequence::{Range, Sequence};
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,7 +34,7 @@ pub const HEADER_BYTES: usize = 20;
 /// Bytes that options may take: RFC 9293 section 3.1, a data offset of 15.
 pub const OPTIONS_BYTES_MAX: usize = 40;
 /// Bytes that the timestamps take with their padding.
-pub(crate) const TIMESTAMPS_BYTES: usize = 12;
+pub(crate) const TIMESTAMPS_BYTES: u16 = 12;
 /// SACK blocks that fit into a header: RFC 2018 section 3.
 pub const BLOCKS_MAX: usize = 4;
 
@@ -55,6 +55,10 @@ pub const CWR: u8 = 0x80;
 /// Marks are counted one by one; located next to the data offset (RFC 9768 section 3.2.2, figure
 /// 3).
 pub(crate) const AE: u8 = 0x01;
+
+/// CWR and ECE among the three bits of [`Segment::ace`].
+pub(crate) const CWR_BIT: u8 = 0b010;
+pub(crate) const ECE_BIT: u8 = 0b001;
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -91,11 +95,19 @@ pub struct Options {
     pub block_count: usize,
 }
 
+/// The byte of the data offset for a header of `len` bytes with its options: RFC 9293 section 3.1.
+#[inline]
+pub(crate) fn offset_of(len: usize) -> u8 {
+    debug_assert!(len <= HEADER_BYTES + OPTIONS_BYTES_MAX && len.is_multiple_of(4));
+    // At most 60 bytes, in words of four.
+    (len / 4) as u8 * 16
+}
+
 /// A received segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'p> {
-    pub sequence: u32,
-    pub acknowledgment: u32,
+    pub sequence: Sequence,
+    pub acknowledgment: Sequence,
     pub flags: u8,
     /// See `AE`.
     pub ae: bool,
@@ -120,18 +132,23 @@ impl Tcp {
 }
 
 impl Segment<'_> {
-    /// Sequence numbers that it occupies: RFC 9293 section 3.4.
+    /// The number after its last: SYN and FIN occupy one each (RFC 9293 section 3.4).
     #[inline]
-    pub fn len(&self) -> u32 {
-        self.payload.len() as u32
-            + u32::from(self.flags & SYN != 0)
-            + u32::from(self.flags & FIN != 0)
+    pub(crate) fn end(&self) -> Sequence {
+        let flags = u32::from(self.flags & SYN != 0) + u32::from(self.flags & FIN != 0);
+        self.sequence.after(self.payload.len()) + flags
     }
 
     /// True if it occupies no sequence number: a pure acknowledgment or reset.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub(crate) fn is_empty(&self) -> bool {
+        self.payload.is_empty() && self.flags & (SYN | FIN) == 0
+    }
+
+    /// Its timestamp and the echoed one, if the option was negotiated.
+    #[inline]
+    pub(crate) fn stamps(&self, negotiated: bool) -> Option<(u32, u32)> {
+        self.options.timestamps.filter(|_| negotiated)
     }
 
     /// The flags AE, CWR and ECE as a number, the field ACE: RFC 9768 section 3.2.2, figure 3.
@@ -158,8 +175,8 @@ pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
     }
     let options = &bytes[HEADER_BYTES..start];
     Some(Segment {
-        sequence: header.sequence.get(),
-        acknowledgment: header.acknowledgment.get(),
+        sequence: header.sequence.into(),
+        acknowledgment: header.acknowledgment.into(),
         flags: header.flags,
         ae: header.offset & AE != 0,
         window: header.window.get(),
@@ -206,8 +223,8 @@ fn parse_options(mut bytes: &[u8]) -> Options {
                 options.block_count = value.len() / 8;
                 for (block, bytes) in options.blocks.iter_mut().zip(value.chunks_exact(8)) {
                     *block = Range {
-                        start: number(&bytes[..4]),
-                        end: number(&bytes[4..]),
+                        start: Sequence::new(number(&bytes[..4])),
+                        end: Sequence::new(number(&bytes[4..])),
                     };
                 }
             }
@@ -256,8 +273,8 @@ pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> us
     if count > 0 {
         end = put(&[1, 1, 5, 2 + 8 * count as u8]);
         for block in &options.blocks[..count] {
-            put(&block.start.to_be_bytes());
-            end = put(&block.end.to_be_bytes());
+            put(&block.start.get().to_be_bytes());
+            end = put(&block.end.get().to_be_bytes());
         }
     }
     end
@@ -302,8 +319,8 @@ mod tests {
     #[test]
     fn three_blocks_fit_beside_timestamps_and_four_without() {
         let block = |n| Range {
-            start: n,
-            end: n + 1,
+            start: Sequence::new(n),
+            end: Sequence::new(n + 1),
         };
         let mut options = Options {
             timestamps: Some((1, 2)),

@@ -22,6 +22,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
 
+/// The length field of a datagram of `len` bytes with its header, which fits a packet.
+pub(crate) fn length_of(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}
+
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -88,7 +88,7 @@ fn two_stacks_talk_and_part() {
             world.stacks[0]
                 .readiness(client)
                 .expect("open")
-                .end_of_input
+                .end_of_input()
         );
         world.stacks[0].close(client).expect("open");
         world.run(61 * S);

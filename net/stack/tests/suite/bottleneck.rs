@@ -33,7 +33,7 @@ struct Outcome {
 }
 
 fn transfer(link: Link, nics: [Capabilities; 2], timestamps: bool) -> Outcome {
-    transfer_with(link, nics, |config| config.timestamps = timestamps)
+    transfer_with(link, nics, |config| config.offers.timestamps = timestamps)
 }
 
 fn transfer_with(link: Link, nics: [Capabilities; 2], change: impl Fn(&mut Config)) -> Outcome {

@@ -68,8 +68,8 @@ fn data(random: &mut Random, most: u64) -> Vec<u8> {
 fn schedule(seed: u64) {
     let mut random = Random(seed);
     let mut config = common::config(1, seed);
-    config.sack = random.below(2) == 0;
-    config.timestamps = random.below(2) == 0;
+    config.offers.sack = random.below(2) == 0;
+    config.offers.timestamps = random.below(2) == 0;
     config.no_delay = random.below(2) == 0;
     // Offloads must not matter; the link below completes checksums left to the NIC.
     let nic = if random.below(2) == 0 {
@@ -168,7 +168,7 @@ fn schedule(seed: u64) {
             }
         }
         if received.len() == to_us.len() && their_received.len() == to_them.len() {
-            let end = session.is_some_and(|id| ours.readiness(id).expect("open").end_of_input);
+            let end = session.is_some_and(|id| ours.readiness(id).expect("open").end_of_input());
             if end {
                 break;
             }

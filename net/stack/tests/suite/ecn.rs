@@ -13,7 +13,7 @@ use common::segment::{
 use common::{Frame, MS, Random, S, World, offloading, plain, v4, v6};
 use fragments::{Target, UDP, cut, datagram, frame};
 use sidecore_net_stack::frame::{Capabilities, ReceivedChecksum};
-use sidecore_net_stack::{Algorithm, Config, Ecn, SessionId};
+use sidecore_net_stack::{Algorithm, Config, Ecn, EcnMode, SessionId};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -131,7 +131,7 @@ fn every_mark_is_seen_on_every_way_in() {
         let ends = open(&mut world, to);
         // Without marks the fast paths are used.
         stream(&mut world, ends, 100 * MS);
-        let landed = world.stacks[1].counters().landed;
+        let landed = world.stacks[1].counters().direct_placements;
         assert_eq!(landed > 0, nic(1).merges_received, "{to}");
         let marked = marker(&mut world, 100_000);
         stream(&mut world, ends, S);
@@ -140,7 +140,7 @@ fn every_mark_is_seen_on_every_way_in() {
         assert!(marked.get() > 20, "{to}: {} marked", marked.get());
         assert_eq!(seen, marked.get(), "{to}");
         let info = world.stacks[1].info(ends[1]).expect("open");
-        assert!(info.ecn && info.ecn_seen);
+        assert!(info.ecn == EcnMode::Classic && info.ecn_seen);
         assert!(world.stacks[0].counters().ecn_reductions > 5);
     }
 }
@@ -243,7 +243,7 @@ fn lie(seed: u64) {
     let sack = random.happens(700_000);
     let mut world = World::with(seed, [nic(1), nic(2)], |config| {
         config.ecn = chosen[which.replace(1)];
-        config.sack = sack;
+        config.offers.sack = sack;
     });
     world.impairment.loss = [0, 20_000][random.below(2) as usize];
     world.impairment.reorder = [0, 50_000][random.below(2) as usize];

@@ -117,6 +117,6 @@ proptest! {
             got.extend(&scratch[..count]);
         }
         prop_assert!(got == stream, "{} of {} bytes", got.len(), LEN);
-        prop_assert!(run.stack.readiness(id).expect("open").end_of_input);
+        prop_assert!(run.stack.readiness(id).expect("open").end_of_input());
     }
 }

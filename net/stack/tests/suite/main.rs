@@ -19,6 +19,7 @@ mod hostile;
 mod hosts;
 mod interleaving;
 mod last_flow;
+mod link;
 mod losses;
 mod rules;
 mod simulation;

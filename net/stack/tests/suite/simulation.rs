@@ -44,9 +44,9 @@ fn schedule(seed: u64) {
     let choice = random.clone();
     let mut world = World::with(seed, nics, |config| {
         let mut random = choice.clone();
-        config.sack = random.below(4) > 0;
-        config.timestamps = random.below(4) > 0;
-        config.window_scaling = random.below(4) > 0;
+        config.offers.sack = random.below(4) > 0;
+        config.offers.timestamps = random.below(4) > 0;
+        config.offers.window_scaling = random.below(4) > 0;
         config.no_delay = random.below(2) == 0;
         config.ecn = MODES[random.below(4) as usize];
         let algorithms = [Algorithm::Cubic, Algorithm::Reno, Algorithm::Bbr];
@@ -117,7 +117,7 @@ fn schedule(seed: u64) {
         }
         if let [Some(a), Some(b)] = &flows[..] {
             let done = |stack: &sidecore_net_stack::Stack, flow: &Flow| {
-                stack.readiness(flow.id).expect("open").end_of_input
+                stack.readiness(flow.id).expect("open").end_of_input()
             };
             let all = a.got.len() == b.data.len() && b.got.len() == a.data.len();
             if all && done(&world.stacks[0], a) && done(&world.stacks[1], b) {

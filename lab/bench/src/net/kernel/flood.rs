@@ -242,7 +242,7 @@ mod tests {
         assert!(packet.is_ok());
         let segment = &frame[ethernet::HEADER_BYTES + ip::V4_BYTES..];
         let parsed = tcp::parse(segment).unwrap();
-        assert!(parsed.has(SYN) && parsed.sequence == 3_000_000);
+        assert!(parsed.has(SYN) && parsed.sequence.get() == 3_000_000);
         let (from, to) = (&frame[26..30], &frame[30..34]);
         assert!(from[0] == 198 && (from[1] == 18 || from[1] == 19) && to == [10, 98, 0, 2]);
         let address = |bytes: &[u8]| Ip::v4([bytes[0], bytes[1], bytes[2], bytes[3]]);

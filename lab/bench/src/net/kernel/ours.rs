@@ -135,7 +135,7 @@ impl Application<'_> {
         };
         let over = stack
             .readiness(session)
-            .is_ok_and(|readiness| readiness.end_of_input);
+            .is_ok_and(|readiness| readiness.end_of_input());
         if served.is_err() || over {
             // A session whose peer is gone is closed.
             stack.close(session).ok();

@@ -233,7 +233,10 @@ impl Party for Ours {
         let count = stack.read(self.session(), bytes);
         match count.map_err(|error| Failure::ours(&error))? {
             0 => {
-                let ended = stack.readiness(self.session()).expect("open").end_of_input;
+                let ended = stack
+                    .readiness(self.session())
+                    .expect("open")
+                    .end_of_input();
                 Ok(if ended { Got::End } else { Got::Nothing })
             }
             count => Ok(Got::Bytes(count)),

@@ -17,12 +17,14 @@
 
 mod delivery;
 mod probe;
+mod signals;
 
 pub(crate) use delivery::Sample;
 
 use super::initial_window;
 use delivery::Delivery;
 use probe::PROBE_WAIT_US;
+use signals::{FullPipe, MinRtt};
 
 /// Gains of the rate by phase: 4 ln 2 in startup (BBRStartupPacingGain), and so on.
 const STARTUP_GAIN: f64 = 2.77;
@@ -44,12 +46,6 @@ const HEADROOM: f64 = 0.15;
 const BETA_ECN: f64 = 0.85;
 /// BBRStartupFullLossCnt: acknowledgments of a round that show loss.
 const STARTUP_LOSSES: u32 = 6;
-/// The pipe is full if the rate has not grown by a quarter in three rounds.
-const FULL_GROWTH: f64 = 1.25;
-const FULL_ROUNDS: u32 = 3;
-/// MinRTTFilterLen and ProbeRTTInterval.
-const MIN_RTT_US: u32 = 10_000_000;
-const PROBE_RTT_INTERVAL_US: u32 = 5_000_000;
 /// Rounds that each of two slots of the ACK aggregation filter covers.
 const EXTRA_ROUNDS: u32 = 5;
 
@@ -75,6 +71,15 @@ enum Feedback {
     Stopping,
 }
 
+/// Why loss recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Acknowledgments, or their absence for a while, show a loss.
+    Loss,
+    /// A retransmission timeout.
+    Timeout,
+}
+
 /// An acknowledgment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack {
@@ -89,7 +94,14 @@ pub(crate) struct Ack {
     pub(crate) window: u32,
     pub(crate) mss: u32,
     /// Loss recovery is in progress.
-    pub(crate) repairing: bool,
+    pub(crate) recovering: bool,
+}
+
+/// ProbeRTT at the low window: its end, and true after a whole round.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    until_us: u32,
+    round_over: bool,
 }
 
 /// The model of one session.
@@ -116,21 +128,11 @@ pub(crate) struct Bbr {
     loss_in_round: bool,
     /// In startup: acknowledgments of the round that showed loss.
     losses: u32,
-    repaired_rounds: u32,
-    full_rate: f64,
-    full_rounds: u32,
-    full_now: bool,
-    /// The pipe was full at least once (BBR.full_bw_reached).
-    full: bool,
-    /// BBR.min_rtt and BBR.probe_rtt_min_delay, `u32::MAX` before a sample, and their times.
-    min_rtt_us: u32,
-    min_rtt_at: u32,
-    recent_rtt_us: u32,
-    recent_rtt_at: u32,
-    recent_expired: bool,
-    /// In ProbeRTT: its end, once the flight is small; and true after a round.
-    probe_rtt_until: Option<u32>,
-    probe_rtt_round: bool,
+    recovery_rounds: u32,
+    pipe: FullPipe,
+    min_rtt: MinRtt,
+    /// In ProbeRTT, once the flight is small.
+    probe_rtt: Option<Hold>,
     /// State of probing for rate.
     cycle_at: u32,
     probe_wait_us: u32,
@@ -176,18 +178,10 @@ impl Bbr {
             loss_round_end: 0,
             loss_in_round: false,
             losses: 0,
-            repaired_rounds: 0,
-            full_rate: 0.0,
-            full_rounds: 0,
-            full_now: false,
-            full: false,
-            min_rtt_us: u32::MAX,
-            min_rtt_at: now_us,
-            recent_rtt_us: u32::MAX,
-            recent_rtt_at: now_us,
-            recent_expired: false,
-            probe_rtt_until: None,
-            probe_rtt_round: false,
+            recovery_rounds: 0,
+            pipe: FullPipe::default(),
+            min_rtt: MinRtt::new(now_us),
+            probe_rtt: None,
             cycle_at: now_us,
             probe_wait_us: PROBE_WAIT_US,
             rounds_since_probe: 0,
@@ -255,26 +249,29 @@ impl Bbr {
 
     /// Loss recovery begins: its first window. The flight stays constant for a round; after a
     /// timeout it restarts from the minimum.
-    pub(crate) fn repair_begins(
+    pub(crate) fn recovery_begins(
         &mut self,
         window: u32,
         in_flight: u32,
         mss: u32,
-        timeout: bool,
+        cause: Cause,
     ) -> u32 {
         self.saved_window = self.saved_window.max(window);
-        self.repaired_rounds = 0;
+        self.recovery_rounds = 0;
         self.losses = 0;
-        if timeout {
+        if cause == Cause::Timeout {
+            // BBRSaveCwnd kept the window: the flight that a timeout leaves says nothing about the
+            // path.
             self.conserves_until = None;
             return mss;
         }
+        // Packet conservation for one round: what was in flight, and the retransmission.
         self.conserves_until = Some(self.delivery.delivered);
         in_flight + mss
     }
 
     /// Loss recovery has ended.
-    pub(crate) fn repair_ends(&mut self, window: u32) -> u32 {
+    pub(crate) fn recovery_ends(&mut self, window: u32) -> u32 {
         self.conserves_until = None;
         window.max(std::mem::take(&mut self.saved_window))
     }
@@ -283,7 +280,7 @@ impl Bbr {
     pub(crate) fn marked(&mut self, in_flight: u32, ack: &Ack) {
         self.note_loss();
         if self.phase == Phase::Startup {
-            self.full = true;
+            self.pipe.mark_reached();
             self.flight_high = self
                 .flight_high
                 .min(in_flight.max(self.inflight(1.0, ack.mss)));
@@ -298,11 +295,8 @@ impl Bbr {
 
     /// Updates the model (BBRUpdateOnACK); returns the window.
     pub(crate) fn acked(&mut self, ack: &Ack) -> u32 {
-        let least_us = if self.min_rtt_us == u32::MAX {
-            0
-        } else {
-            self.min_rtt_us
-        };
+        let least_us = self.min_rtt.get().unwrap_or(0);
+        // Losses found since the last acknowledgment belong to the flight that this one samples.
         let lost = std::mem::take(&mut self.newly_lost);
         self.delivery.lost += u64::from(lost);
         let sample = self
@@ -320,19 +314,20 @@ impl Bbr {
             self.loss_in_round = false;
         }
         self.note_bunching(ack);
-        self.check_full(&sample);
+        self.pipe.check(&sample, self.round_start);
         self.check_startup(&sample, ack);
         // BBRCheckDrain.
         if self.phase == Phase::Drain && ack.in_flight <= self.inflight(1.0, ack.mss) {
             self.start_down(ack);
         }
         self.cycle(&sample, ack);
-        self.note_rtt(ack);
+        self.min_rtt.note(ack.rtt_us, ack.now_us);
+        // After the cycle, which must not leave the phase that this one enters.
         let window = self.probe_rtt(ack);
         // BBRAdvanceLatestDeliverySignals.
         if loss_round {
             self.rate_latest = sample.rate;
-            self.flight_latest = sample.delivered.min(u64::from(u32::MAX)) as u32;
+            self.flight_latest = u32::try_from(sample.delivered).unwrap_or(u32::MAX);
         }
         self.set_rate();
         self.window(window, ack)
@@ -356,14 +351,14 @@ impl Bbr {
 
     /// `gain` bandwidth-delay products in bytes, without the allowance for segmentation.
     fn product(&self, rate: f64, gain: f64) -> f64 {
-        if self.min_rtt_us == u32::MAX {
-            return f64::INFINITY;
-        }
-        gain * rate * f64::from(self.min_rtt_us) / 1e6
+        self.min_rtt
+            .get()
+            .map_or(f64::INFINITY, |us| gain * rate * f64::from(us) / 1e6)
     }
 
     /// BBRInflight: with an allowance for segments that wait for each other at both ends.
     fn inflight(&self, gain: f64, mss: u32) -> u32 {
+        // BBR.send_quantum: a millisecond of data. BBR.offload_budget has three of them.
         let quantum = (self.rate / 1_000.0).clamp(f64::from(2 * mss), 65_536.0);
         let bytes = self.product(self.bounded_rate(), gain).max(3.0 * quantum);
         let bytes = bytes.max(f64::from(SEGMENTS_MIN * mss)) as u32;
@@ -405,7 +400,7 @@ impl Bbr {
             return false;
         };
         self.rate_latest = self.rate_latest.max(sample.rate);
-        let delivered = sample.delivered.min(u64::from(u32::MAX)) as u32;
+        let delivered = u32::try_from(sample.delivered).unwrap_or(u32::MAX);
         self.flight_latest = self.flight_latest.max(delivered);
         if prior >= self.round_end {
             self.start_round();
@@ -470,30 +465,8 @@ impl Bbr {
         self.epoch_bytes += u64::from(ack.delivered);
         let extra = (self.epoch_bytes as f64 - expected).min(f64::from(ack.window)) as u32;
         // In startup the growing rate itself looks like ACK aggregation.
-        if self.full {
+        if self.pipe.is_reached() {
             self.extra[0] = self.extra[0].max(extra);
-        }
-    }
-
-    fn reset_full(&mut self, rate: f64) {
-        self.full_rate = rate;
-        self.full_rounds = 0;
-        self.full_now = false;
-    }
-
-    /// BBRCheckFullBWReached.
-    fn check_full(&mut self, sample: &Sample) {
-        if self.full_now || sample.app_limited || sample.rate == 0.0 {
-            return;
-        }
-        if sample.rate >= self.full_rate * FULL_GROWTH {
-            self.reset_full(sample.rate);
-            return;
-        }
-        if self.round_start {
-            self.full_rounds += 1;
-            self.full_now = self.full_rounds >= FULL_ROUNDS;
-            self.full |= self.full_now;
         }
     }
 
@@ -504,35 +477,18 @@ impl Bbr {
         }
         if self.round_start {
             let much = self.losses >= STARTUP_LOSSES && is_too_high(sample, ack.mss);
-            if ack.repairing && self.repaired_rounds > 0 && much {
-                self.full = true;
+            if ack.recovering && self.recovery_rounds > 0 && much {
+                self.pipe.mark_reached();
                 let product = self.product(self.max_rate(), 1.0) as u32;
                 self.flight_high = product.max(self.flight_latest);
             }
-            if ack.repairing {
-                self.repaired_rounds += 1;
+            if ack.recovering {
+                self.recovery_rounds += 1;
             }
             self.losses = 0;
         }
-        if self.full {
+        if self.pipe.is_reached() {
             self.phase = Phase::Drain;
-        }
-    }
-
-    /// BBRUpdateMinRTT.
-    fn note_rtt(&mut self, ack: &Ack) {
-        let now_us = ack.now_us;
-        self.recent_expired = now_us.wrapping_sub(self.recent_rtt_at) > PROBE_RTT_INTERVAL_US;
-        if let Some(rtt_us) = ack.rtt_us
-            && (rtt_us < self.recent_rtt_us || self.recent_expired)
-        {
-            self.recent_rtt_us = rtt_us.max(1);
-            self.recent_rtt_at = now_us;
-        }
-        let expired = now_us.wrapping_sub(self.min_rtt_at) > MIN_RTT_US;
-        if self.recent_rtt_us < self.min_rtt_us || expired {
-            self.min_rtt_us = self.recent_rtt_us;
-            self.min_rtt_at = self.recent_rtt_at;
         }
     }
 
@@ -549,7 +505,7 @@ impl Bbr {
             Phase::Cruise | Phase::Refill | Phase::ProbeRtt => 1.0,
         };
         let rate = gain * self.bounded_rate() * MARGIN;
-        if self.full || rate > self.rate {
+        if self.pipe.is_reached() || rate > self.rate {
             self.rate = rate;
         }
     }
@@ -564,7 +520,7 @@ impl Bbr {
         let extra = self.extra[0].max(self.extra[1]);
         let most = self.inflight(gain, ack.mss).saturating_add(extra);
         let grown = window.saturating_add(ack.delivered);
-        if self.full {
+        if self.pipe.is_reached() {
             window = grown.min(most);
         } else if window < most || self.delivery.delivered < u64::from(initial_window(ack.mss)) {
             // The first samples cover only part of the first window.

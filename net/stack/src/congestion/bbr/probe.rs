@@ -5,7 +5,8 @@
 //! a queue or loss appears, and then drains its queue. Source: draft-ietf-ccwg-bbr ("BBR Congestion
 //! Control"), ProbeBW and ProbeRTT.
 
-use super::{Ack, BETA, Bbr, Feedback, Phase, SEGMENTS_MIN, Sample, is_too_high};
+use super::{Ack, BETA, Bbr, Feedback, Hold, Phase, SEGMENTS_MIN, Sample, is_too_high};
+use crate::timer::clock::before_or_at;
 use sidecore_random::split_mix;
 
 /// BBRProbeRTTDuration.
@@ -21,7 +22,7 @@ const PROBE_ROUNDS_MAX: u32 = 63;
 impl Bbr {
     /// BBRUpdateProbeBWCyclePhase.
     pub(super) fn cycle(&mut self, sample: &Sample, ack: &Ack) {
-        if !self.full {
+        if !self.pipe.is_reached() {
             return;
         }
         self.adapt_high_bound(sample, ack);
@@ -47,8 +48,8 @@ impl Bbr {
             Phase::Up => {
                 if self.is_window_used(sample, ack) && ack.window >= self.flight_high {
                     // The bound limits the rate, not the path.
-                    self.reset_full(sample.rate);
-                } else if self.full_now {
+                    self.pipe.restart(sample.rate);
+                } else if self.pipe.is_full_now() {
                     self.start_down(ack);
                 }
             }
@@ -78,7 +79,7 @@ impl Bbr {
     fn start_up(&mut self, sample: &Sample, ack: &Ack) {
         self.feedback = Feedback::Starting;
         self.start_round();
-        self.reset_full(sample.rate);
+        self.pipe.restart(sample.rate);
         self.phase = Phase::Up;
         self.raise_slope(ack);
     }
@@ -168,32 +169,35 @@ impl Bbr {
     pub(super) fn probe_rtt(&mut self, ack: &Ack) -> u32 {
         let mut window = ack.window;
         // The minimum round trip was not measured for a while: it shows only with little in flight.
-        if self.phase != Phase::ProbeRtt && self.recent_expired && !self.restarts {
+        if self.phase != Phase::ProbeRtt && self.min_rtt.is_expired() && !self.restarts {
             self.phase = Phase::ProbeRtt;
             self.saved_window = self.saved_window.max(window);
-            self.probe_rtt_until = None;
+            self.probe_rtt = None;
             self.feedback = Feedback::Stopping;
             self.start_round();
         }
         if self.phase == Phase::ProbeRtt {
             // With so little in flight, samples do not show the path's rate.
             self.delivery.limit(ack.in_flight);
-            match self.probe_rtt_until {
-                None if ack.in_flight <= self.probe_rtt_window(ack.mss) => {
-                    self.probe_rtt_until = Some(ack.now_us.wrapping_add(PROBE_RTT_US));
-                    self.probe_rtt_round = false;
+            let low = ack.in_flight <= self.probe_rtt_window(ack.mss);
+            match &mut self.probe_rtt {
+                None if low => {
+                    self.probe_rtt = Some(Hold {
+                        until_us: ack.now_us.wrapping_add(PROBE_RTT_US),
+                        round_over: false,
+                    });
                     self.start_round();
                 }
                 None => {}
-                Some(until_us) => {
+                Some(hold) => {
                     // At the low window for a minimum time, and for one whole round.
-                    self.probe_rtt_round |= self.round_start;
-                    let over = until_us.wrapping_sub(ack.now_us) as i32 <= 0;
-                    if self.probe_rtt_round && over {
-                        self.recent_rtt_at = ack.now_us;
+                    hold.round_over |= self.round_start;
+                    let over = before_or_at(hold.until_us, ack.now_us);
+                    if hold.round_over && over {
+                        self.min_rtt.probed(ack.now_us);
                         window = window.max(std::mem::take(&mut self.saved_window));
                         self.forget_low_bounds();
-                        if self.full {
+                        if self.pipe.is_reached() {
                             self.start_down(ack);
                             self.phase = Phase::Cruise;
                         } else {

@@ -132,7 +132,7 @@ fn rfc_6191_time_wait_gives_way_to_a_later_syn() {
 
 #[test]
 fn rfc_4987_3_6_a_flood_of_syns_is_answered_with_cookies_that_open_sessions() {
-    let mut peer = Peer::new(|config| config.timestamps = true);
+    let mut peer = Peer::new(|config| config.offers.timestamps = true);
     let listener = peer.listen();
     let options = |value: u32| {
         let mut options = vec![2, 4, 5, 180, 4, 2, 8, 10];

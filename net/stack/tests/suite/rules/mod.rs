@@ -2,12 +2,13 @@
 //!
 //! - here: windows, acknowledgments, options, state of a session.
 //! - `writes`: hints and bounds of writes.
-//! - `recovery`: loss recovery; `lifetime`: start and end of sessions.
+//! - `recovery`: loss recovery, `loss_timers`: by timers; `lifetime`: start and end of sessions.
 //! - `requirements`: items of docs/rfc-requirements.md that no other test covers.
 //! - `peer`: the sender of the segments.
 
 use crate::common;
 mod lifetime;
+mod loss_timers;
 mod peer;
 mod recovery;
 mod requirements;
@@ -182,7 +183,7 @@ fn a_keepalive_of_a_day_hardly_wakes_the_stack() {
 
 #[test]
 fn rfc_7323_5_3_old_timestamps_are_not_taken() {
-    let mut peer = Peer::new(|config| config.timestamps = true);
+    let mut peer = Peer::new(|config| config.offers.timestamps = true);
     let stamp = |value: u32| {
         let mut option = vec![1, 1, 8, 10];
         option.extend(value.to_be_bytes());
@@ -219,7 +220,7 @@ fn rfc_7323_5_3_old_timestamps_are_not_taken() {
 fn rfc_7323_5_5_after_24_days_of_silence_any_timestamp_is_taken() {
     const DAY: u64 = 24 * 3600 * S;
     for (days, taken) in [(1, 0), (23, 0), (25, 3)] {
-        let mut peer = Peer::new(|config| config.timestamps = true);
+        let mut peer = Peer::new(|config| config.offers.timestamps = true);
         let stamp = |value: u32| {
             let mut option = vec![1, 1, 8, 10];
             option.extend(value.to_be_bytes());
@@ -306,7 +307,7 @@ fn what_is_not_taken_and_what_comes_early_is_counted() {
 /// timestamp clock counts milliseconds.
 #[test]
 fn rfc_7323_4_1_an_echo_bounds_the_round_trip_after_a_timeout() {
-    let mut peer = Peer::new(|config| config.timestamps = true);
+    let mut peer = Peer::new(|config| config.offers.timestamps = true);
     let stamps = |echo: &[u8]| [&[1, 1, 8, 10, 0, 0, 0, 7][..], echo].concat();
     let listener = peer.listen();
     let mut syn = peer.segment(SYN, &[]);

@@ -29,7 +29,7 @@ impl Peer {
     pub(crate) fn behind(nic: &Capabilities, change: impl Fn(&mut Config)) -> Self {
         let mut config = common::config(1, 5);
         // Without timestamps segments are easier to read; tests that need them enable them.
-        config.timestamps = false;
+        config.offers.timestamps = false;
         change(&mut config);
         let mut peer = Self {
             stack: Stack::new(config, nic).expect("a stack"),

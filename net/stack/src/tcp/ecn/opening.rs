@@ -1,15 +1,12 @@
 //! ECN in the segments that open a session: flags AE, CWR and ECE of SYN and SYN-ACK.
 //!
-//! Why here: both forms of ECN ([`super::ecn`], [`super::accurate`]) are negotiated by the same
+//! Why here: both forms of ECN ([`super`], [`super::accurate`]) are negotiated by the same
 //! three flags, and a host that supports both must distinguish them.
 //! Source: RFC 3168 section 6.1.1; RFC 9768 section 3.1.2, table 2.
 
 use crate::wire::ip::Codepoint;
-use crate::wire::tcp::{ACK, Segment};
+use crate::wire::tcp::{ACK, CWR_BIT, ECE_BIT, Segment};
 
-/// CWR and ECE among the three flags.
-pub(crate) const CWR_BIT: u8 = 0b010;
-pub(crate) const ECE_BIT: u8 = 0b001;
 /// Flags of a SYN that asks for accurate ECN.
 pub(crate) const ASKS: u8 = 0b111;
 /// Flags of a SYN that asks for RFC 3168's ECN alone.

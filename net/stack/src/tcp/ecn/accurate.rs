@@ -3,19 +3,19 @@
 //! Why here: the echo of RFC 3168 gives one signal per round trip. Here three bits of each segment
 //! (ACE: the flags AE, CWR and ECE) are the low bits of a free-running counter of marked packets,
 //! so that a sender learns of each mark, even after a reduction. A session's reaction is the same
-//! as in [`super::ecn`]: one reduction in a window of data.
+//! as in [`super`]: one reduction in a window of data.
 //! Must stay true: both ends count from 5; the first negotiated mode stays; marks are counted and
 //! reported even if none of our packets may be marked; an overtaken segment reports nothing. The
 //! option with byte counters (section 3.2.3) is neither sent nor parsed.
 //! Source: RFC 9768, whose sections are named below.
 
-use super::Session;
 use super::opening::{ASKS, ASKS_CLASSIC, Opening, TAKES_CLASSIC};
-use crate::buffer::slab::NONE;
-use crate::error::SessionError;
-use crate::state::hot::{EcnFlags, Flags, Path, State};
+use super::{Ecn, Noted, Side};
+use crate::state::ecn::EcnState;
+use crate::state::hot::State;
+use crate::timer::clock::before;
 use crate::wire::ip::Codepoint;
-use crate::wire::sequence::before;
+use crate::wire::sequence::Sequence;
 use crate::wire::tcp::{ACK, FIN, SYN, Segment};
 
 /// ACE of a SYN-ACK or final ACK if the SYN or SYN-ACK was marked: tables 2 and 3.
@@ -34,34 +34,39 @@ const ALL: u32 = 256;
 /// Weight of one acknowledgment in the share of marked packets, as a fraction of one.
 const WEIGHT: u32 = 8;
 
-/// A session's state of accurate ECN.
+/// The part of a session's ECN that its usual segments do not need: the counters of accurate ECN,
+/// and the end of the reduced window of data.
 #[derive(Debug, Clone)]
-pub(crate) struct Accurate {
+pub(crate) struct EcnCounters {
+    /// End of the window of data for which the window was last reduced; valid while
+    /// [`EcnState::REDUCED`] is set.
+    pub(super) reduced_until: Sequence,
     /// Marked packets received: r.cep.
     received: u32,
     /// Of these, packets that no acknowledgment has reported yet.
-    untold: u32,
+    unreported: u32,
     /// Marked packets of ours, as reported by the peer: s.cep.
     reported: u32,
     /// Share of recently marked packets, in units of 1 / [`ALL`].
-    marking: u16,
+    marking: u32,
     /// ECN field of the peer's last SYN or SYN-ACK, which the reply echoes.
     opening: Codepoint,
     /// The peer reports nothing, or nothing credible: table 4, note 1.
-    unheeded: bool,
+    distrusted: bool,
     /// Timestamp of the last segment with a report.
     stamp: u32,
 }
 
-impl Default for Accurate {
+impl Default for EcnCounters {
     fn default() -> Self {
         Self {
+            reduced_until: Sequence::default(),
             received: FIRST,
-            untold: 0,
+            unreported: 0,
             reported: FIRST,
             marking: 0,
             opening: Codepoint::NotEct,
-            unheeded: false,
+            distrusted: false,
             stamp: 0,
         }
     }
@@ -120,281 +125,260 @@ pub(crate) fn asked_by(final_ack: &Segment<'_>) -> Option<u8> {
     (final_ack.ace() > TAKES_CLASSIC).then_some(ASKS)
 }
 
-impl Session<'_> {
-    /// True if the session's ECN is accurate.
-    #[inline]
-    pub(crate) fn is_accurate(&self) -> bool {
-        self.path.ecn & Path::ACCURATE != 0
-    }
-
-    /// [`Session::agree_ecn`] where accurate ECN is configured.
-    pub(crate) fn agree_accurately(&mut self, opening: Opening) {
+impl Ecn<'_> {
+    /// [`Ecn::agree`] where accurate ECN is configured.
+    pub(super) fn agree_accurately(&mut self, side: Side, opening: Opening) -> u32 {
         let mode = if opening.answer {
             Mode::answered(opening.bits)
         } else {
             Mode::asked(opening.bits)
         };
         if mode == Mode::None {
-            return;
+            return 0;
         }
-        self.hot.set_ecn(EcnFlags::NEGOTIATED);
+        self.state.set(EcnState::NEGOTIATED);
         // One of our SYNs asked and a later one did not. A client that gets an accurate ECN reply
         // knows the server's mode, and may use it (section 3.1.5); others do not.
-        let asked_no_more = self.hot.state() == State::SynSent && self.path.retries >= ATTEMPTS;
+        let asked_no_more = side.state == State::SynSent && side.retries >= ATTEMPTS;
         if asked_no_more && !(opening.answer && mode == Mode::Accurate) {
-            self.path.ecn |= Path::NO_ECT;
+            self.state.set(EcnState::NO_ECT);
         }
         if mode != Mode::Accurate {
-            return;
+            return 0;
         }
-        self.path.ecn |= Path::ACCURATE;
-        self.cold.accurate.opening = opening.codepoint;
-        self.tell_marks();
-        if opening.answer {
-            self.take_answer(opening);
-            self.path.ecn |= Path::OPENING;
+        self.state.set(EcnState::ACCURATE);
+        self.counters.opening = opening.codepoint;
+        self.state.set_ace(self.counters.received);
+        if !opening.answer {
+            return 0;
         }
+        let marks = self.take_answer(opening);
+        self.state.set(EcnState::OPENING);
+        marks
     }
 
-    /// Learns from a SYN-ACK how our SYN arrived, and its own mark.
-    fn take_answer(&mut self, opening: Opening) {
+    /// Learns from a SYN-ACK how our SYN arrived, and its own mark; returns the number of marks.
+    fn take_answer(&mut self, opening: Opening) -> u32 {
         if is_mangled(opening.bits) {
-            self.path.ecn |= Path::NO_ECT;
+            self.state.set(EcnState::NO_ECT);
         }
-        // Section 3.2.2.2: counted once, because the server counts it once.
-        if opening.codepoint == Codepoint::Ce && self.cold.accurate.received == FIRST {
-            self.count_marks(1);
+        self.count_opening(opening)
+    }
+
+    /// The mark of a SYN-ACK. Section 3.2.2.2: counted once, because the server counts it once.
+    fn count_opening(&mut self, opening: Opening) -> u32 {
+        if opening.codepoint != Codepoint::Ce || self.counters.received != FIRST {
+            return 0;
         }
+        self.count_marks(1);
+        1
     }
 
     /// The three flags of our SYN, or of our SYN-ACK in accurate ECN.
-    pub(crate) fn accurate_setup(&mut self) -> u8 {
-        if self.path.retries >= ATTEMPTS {
+    pub(super) fn accurate_setup(&mut self, side: Side) -> u8 {
+        if side.retries >= ATTEMPTS {
             // A middlebox may drop SYNs that ask for it.
-            if self.hot.state() != State::SynSent {
+            if side.state != State::SynSent {
                 // Section 3.1.5: the client may have accepted this reply, or an earlier one.
-                self.path.ecn |= Path::NO_ECT;
+                self.state.set(EcnState::NO_ECT);
             }
             return 0;
         }
-        match self.hot.state() {
+        match side.state {
             State::SynSent => ASKS,
-            _ => echo_of(self.cold.accurate.opening),
+            _ => echo_of(self.counters.opening),
         }
     }
 
-    /// [`Session::agree_ecn_again`] where accurate ECN is configured; false if the session is over.
-    pub(crate) fn agree_accurately_again(&mut self, opening: Opening) -> bool {
-        if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
+    /// [`Ecn::agree_again`] where accurate ECN is configured; false if the session must be refused.
+    pub(super) fn agree_accurately_again(&mut self, opening: Opening) -> bool {
+        if !self.state.is_negotiated() {
             return true;
         }
         let mode = Mode::asked(opening.bits);
-        let first = if self.is_accurate() {
+        let first = if self.state.is_accurate() {
             Mode::Accurate
         } else {
             Mode::Classic
         };
         if mode == Mode::None {
             // Section 3.1.5: the mode stays, but the client's interpretation is unknown.
-            self.path.ecn |= Path::NO_ECT;
+            self.state.set(EcnState::NO_ECT);
         } else if mode != first {
             // The two ends could end up in different modes without noticing.
-            self.reset(Some(SessionError::Refused));
             return false;
         }
-        self.cold.accurate.opening = opening.codepoint;
+        self.counters.opening = opening.codepoint;
         true
     }
 
     /// The SYN-ACK that crossed ours: the mode is that of the SYNs (section 3.1.2).
-    pub(crate) fn agree_accurately_at_once(&mut self, opening: Opening) {
+    pub(super) fn agree_accurately_at_once(&mut self, opening: Opening) -> u32 {
         if Mode::answered(opening.bits) != Mode::Accurate {
-            self.path.ecn |= Path::NO_ECT;
+            self.state.set(EcnState::NO_ECT);
         }
-        self.take_answer(opening);
+        self.take_answer(opening)
     }
 
     /// Another SYN-ACK like the one that opened this session: its reply belongs to the handshake,
-    /// too (section 3.2.2.1).
+    /// too (section 3.2.2.1). Returns the number of marks that it reports.
     #[cold]
-    pub(crate) fn opened_again(&mut self, segment: &Segment<'_>) {
+    pub(crate) fn opened_again(&mut self, segment: &Segment<'_>, irs: Sequence) -> u32 {
         let opening = Opening::of(segment);
-        if !self.is_accurate()
-            || segment.sequence != self.cold.irs
+        if !self.state.is_accurate()
+            || segment.sequence != irs
             || !opening.answer
             || Mode::answered(opening.bits) != Mode::Accurate
         {
-            return;
+            return 0;
         }
-        self.cold.accurate.opening = opening.codepoint;
-        if opening.codepoint == Codepoint::Ce && self.cold.accurate.received == FIRST {
-            self.count_marks(1);
-        }
-        self.path.ecn |= Path::OPENING;
+        self.counters.opening = opening.codepoint;
+        self.state.set(EcnState::OPENING);
+        self.count_opening(opening)
     }
 
     /// The acknowledgment of our SYN-ACK (table 4); true if it reports that the SYN-ACK was marked.
     pub(crate) fn take_final_ack(&mut self, segment: &Segment<'_>) -> bool {
         let bare = segment.is_empty() && segment.options.block_count == 0;
-        if !self.is_accurate() || segment.has(SYN) || !bare {
+        if !self.state.is_accurate() || segment.has(SYN) || !bare {
             return false;
         }
         let bits = segment.ace();
         if bits == 0 {
             // Note 1: the peer is in no such mode, or its flags are lost on the path.
-            self.path.ecn |= Path::NO_ECT;
-            self.cold.accurate.unheeded = true;
+            self.state.set(EcnState::NO_ECT);
+            self.counters.distrusted = true;
         }
         if is_mangled(bits) {
-            self.path.ecn |= Path::NO_ECT;
+            self.state.set(EcnState::NO_ECT);
         }
         if bits == SAYS_MARKED {
-            self.cold.accurate.reported = FIRST + 1;
+            self.counters.reported = FIRST + 1;
         }
         bits == SAYS_MARKED
     }
 
-    /// Our SYN, or our SYN-ACK, was marked (section 3.2.2.2): the first window is reduced like any
-    /// other.
-    pub(crate) fn opening_marked(&mut self, bits: u8) {
-        if self.is_accurate() && bits == SAYS_MARKED {
-            self.reduce_by_echo(self.hot.cwnd, self.hot.cwnd);
-        }
+    /// True if `bits` report that our SYN, or our SYN-ACK, was marked (section 3.2.2.2).
+    pub(crate) fn is_opening_marked(&self, bits: u8) -> bool {
+        self.state.is_accurate() && bits == SAYS_MARKED
     }
 
     /// The three flags of an outgoing segment other than a SYN; `bare`: a pure acknowledgment
     /// without SACK blocks.
     #[inline]
-    pub(crate) fn accurate_flags(&self, bare: bool) -> u8 {
-        if bare && self.path.ecn & Path::OPENING != 0 {
+    pub(super) fn accurate_flags(&self, bare: bool) -> u8 {
+        if bare && self.state.has(EcnState::OPENING) {
             // Section 3.2.2.1.
-            return echo_of(self.cold.accurate.opening);
+            return echo_of(self.counters.opening);
         }
-        self.path.ecn >> Path::ACE_SHIFT
+        self.state.ace()
     }
 
     /// A segment was sent, and has reported all marks.
     #[inline]
-    pub(crate) fn marks_told(&mut self, bare: bool) {
-        self.cold.accurate.untold = 0;
+    pub(super) fn marks_reported(&mut self, bare: bool) {
+        self.counters.unreported = 0;
         if bare {
-            self.path.ecn &= !Path::OPENING;
+            self.state.clear(EcnState::OPENING);
         }
-    }
-
-    /// Stores the low bits of the counter where each outgoing segment reads them.
-    fn tell_marks(&mut self) {
-        let ace = self.cold.accurate.received as u8 & 7;
-        let others = self.path.ecn & !(7 << Path::ACE_SHIFT);
-        self.path.ecn = others | ace << Path::ACE_SHIFT;
     }
 
     fn count_marks(&mut self, packets: u32) {
-        let accurate = &mut self.cold.accurate;
-        accurate.received = accurate.received.wrapping_add(packets);
-        accurate.untold = accurate.untold.saturating_add(packets);
-        self.common.counters.ecn_ce_received += u64::from(packets);
-        self.tell_marks();
+        self.counters.received = self.counters.received.wrapping_add(packets);
+        self.counters.unreported = self.counters.unreported.saturating_add(packets);
+        self.state.set_ace(self.counters.received);
     }
 
-    /// An acceptable segment was received, with data or without: section 3.2.
-    pub(crate) fn note_accurate_ecn(&mut self, segment: &Segment<'_>) {
+    /// An acceptable segment was received in accurate ECN, with data or without: section 3.2.
+    /// `owed`: an acknowledgment is owed already.
+    pub(crate) fn note_accurate(&mut self, segment: &Segment<'_>, mss: u16, owed: bool) -> Noted {
         let has_data = !segment.payload.is_empty();
         if has_data && segment.ecn != Codepoint::NotEct {
-            self.path.ecn |= Path::ECT_SEEN;
+            self.state.set(EcnState::ECT_SEEN);
         }
         if segment.ecn != Codepoint::Ce {
-            self.path.ecn &= !Path::CE_LAST;
-            return;
+            self.state.clear(EcnState::CE_LAST);
+            return Noted::default();
         }
-        let after_another = self.path.ecn & Path::CE_LAST != 0;
-        self.path.ecn |= Path::CE_LAST;
+        let after_another = self.state.has(EcnState::CE_LAST);
+        self.state.set(EcnState::CE_LAST);
         // A merged segment was marked packet by packet; the packets are not larger than ours.
-        let mss = usize::from(self.hot.mss.max(1));
-        self.count_marks(segment.payload.len().div_ceil(mss).max(1) as u32);
+        let packets = segment.payload.len().div_ceil(usize::from(mss.max(1)));
+        let marks = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
+        self.count_marks(marks);
         // Section 3.2.2.5.1. Packets of one batch are one event, and get one reply.
-        let owed = has_data || self.hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
-        let most = if owed { MARKS_WITH_DATA } else { MARKS_WITHOUT };
-        if has_data && !after_another || self.cold.accurate.untold >= most {
-            self.acknowledge_now();
+        let most = if has_data || owed {
+            MARKS_WITH_DATA
+        } else {
+            MARKS_WITHOUT
+        };
+        Noted {
+            marks,
+            acknowledge: has_data && !after_another || self.counters.unreported >= most,
         }
     }
 
     /// True if a segment's counter differs from the last one, and is credible.
-    pub(crate) fn is_reported(&self, segment: &Segment<'_>) -> bool {
-        let accurate = &self.cold.accurate;
-        !accurate.unheeded
+    pub(super) fn is_reported(&self, segment: &Segment<'_>, iss: Sequence) -> bool {
+        !self.counters.distrusted
             && !segment.has(SYN)
-            && segment.ace() != accurate.reported as u8 & 7
-            && !self.is_of_handshake(segment)
+            && self.counters.advance(segment) != 0
+            && !is_of_handshake(segment, iss)
     }
 
-    /// True if the segment may have the handshake's encoding of the three flags (section 3.2.2.1),
-    /// late or repeated: as long as only our SYN has arrived, a pure acknowledgment has nothing
-    /// else to report.
-    fn is_of_handshake(&self, segment: &Segment<'_>) -> bool {
-        segment.acknowledgment == self.cold.iss.wrapping_add(1)
-            && segment.is_empty()
-            && segment.options.block_count == 0
-    }
-
-    /// [`Session::delivered`], if ECN is accurate.
-    #[inline]
-    pub(crate) fn delivered_if_accurate(&self) -> Option<u32> {
-        self.is_accurate().then(|| self.delivered())
-    }
-
-    /// End of the data reported as delivered, minus its holes: compared before and after an
-    /// acknowledgment.
-    fn delivered(&self) -> u32 {
-        let mut end = self.hot.snd_una;
-        if self.hot.scoreboard != NONE {
-            let scoreboard = self.common.scoreboards.get(self.hot.scoreboard);
-            end = end.wrapping_add(scoreboard.sacked_bytes);
+    /// Processes the counter of a segment after its acknowledgment: section 3.2.2.2. Returns the
+    /// number of our packets that were marked.
+    pub(crate) fn take_reported(&mut self, segment: &Segment<'_>, report: Report) -> u32 {
+        if self.counters.distrusted || segment.has(SYN) || is_of_handshake(segment, report.iss) {
+            return 0;
         }
-        end
-    }
-
-    /// Processes the counter of a segment after its acknowledgment: section 3.2.2.2. `delivered` is
-    /// [`Session::delivered`] before that. True if packets of ours were marked.
-    pub(crate) fn take_reported(&mut self, segment: &Segment<'_>, delivered: u32) -> bool {
-        if self.cold.accurate.unheeded || segment.has(SYN) || self.is_of_handshake(segment) {
-            return false;
-        }
-        // Data that SACK reported and the peer reneged on (RFC 2018 section 8) is negative.
-        let newly = (self.delivered().wrapping_sub(delivered) as i32).max(0) as u32;
-        let stamps = segment.options.timestamps;
-        let stamp = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
-        let stamp = stamp.map(|(value, _)| value);
-        let accurate = &mut self.cold.accurate;
         // Appendix A.1: it acknowledges more, or is later than the last report. A data segment is
         // later if its window was accepted.
-        let later = newly > 0
-            || stamp.is_some_and(|value| before(accurate.stamp, value))
-            || !segment.payload.is_empty() && self.hot.snd_wl1 == segment.sequence;
+        let later = report.delivered > 0
+            || report
+                .stamp
+                .is_some_and(|value| before(self.counters.stamp, value))
+            || !segment.payload.is_empty() && report.has_newest_window;
         if !later {
-            return false;
+            return 0;
         }
-        if let Some(value) = stamp {
-            accurate.stamp = value;
+        if let Some(value) = report.stamp {
+            self.counters.stamp = value;
         }
-        let least = u32::from(segment.ace().wrapping_sub(accurate.reported as u8) & 7);
-        let packets = newly.div_ceil(u32::from(self.hot.mss.max(1)));
-        let marked = accurate.likely(least, packets);
-        accurate.reported = accurate.reported.wrapping_add(marked);
-        accurate.note_marking(marked, packets);
-        self.common.counters.accurate_ecn_reported += u64::from(marked);
-        marked > 0
+        let packets = report.delivered.div_ceil(u32::from(report.mss.max(1)));
+        self.counters.take(self.counters.advance(segment), packets)
     }
 }
 
-impl Accurate {
+/// What else a segment says that reports marks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Report {
+    /// Our initial sequence number.
+    pub(crate) iss: Sequence,
+    /// Bytes that it newly delivers.
+    pub(crate) delivered: u32,
+    /// Its timestamp, if the option was negotiated.
+    pub(crate) stamp: Option<u32>,
+    /// Its window was accepted.
+    pub(crate) has_newest_window: bool,
+    /// Payload bytes of a full packet of ours.
+    pub(crate) mss: u16,
+}
+
+/// True if the segment may have the handshake's encoding of the three flags (section 3.2.2.1), late
+/// or repeated: as long as only our SYN has arrived, a pure acknowledgment has nothing else to
+/// report.
+fn is_of_handshake(segment: &Segment<'_>, iss: Sequence) -> bool {
+    segment.acknowledgment == iss + 1 && segment.is_empty() && segment.options.block_count == 0
+}
+
+impl EcnCounters {
     /// Marked packets that an acknowledgment of `packets` reports, if its three bits have advanced
     /// by `least`: appendix A.2.1. The counter may have wrapped unnoticed. The safest case assumes
     /// that all were marked, which would find marks in each acknowledgment of eight packets; here
     /// the recent share is assumed (the appendix's `newlyAckedPktHeur`).
     fn likely(&self, least: u32, packets: u32) -> u32 {
-        let likely = (packets * u32::from(self.marking)).div_ceil(ALL);
+        let likely = (packets * self.marking).div_ceil(ALL);
         if likely > least {
             likely - (likely - least) % 8
         } else {
@@ -408,15 +392,30 @@ impl Accurate {
             return;
         }
         let share = (marked * ALL / packets).min(ALL);
-        let before = u32::from(self.marking);
+        let before = self.marking;
         // Rounded so that it decays to zero.
-        self.marking = (before - before.div_ceil(WEIGHT) + share.div_ceil(WEIGHT)) as u16;
+        self.marking = before - before.div_ceil(WEIGHT) + share.div_ceil(WEIGHT);
+    }
+
+    /// Takes the report of an acknowledgment of `packets`, whose three bits have advanced by
+    /// `least`; returns the number of marks.
+    fn take(&mut self, least: u32, packets: u32) -> u32 {
+        let marked = self.likely(least, packets);
+        self.reported = self.reported.wrapping_add(marked);
+        self.note_marking(marked, packets);
+        marked
+    }
+
+    /// Advance of a segment's three bits since the last report.
+    #[inline]
+    fn advance(&self, segment: &Segment<'_>) -> u32 {
+        u32::from(segment.ace()).wrapping_sub(self.reported) & 7
     }
 
     /// True if the segment reports nothing, and no conclusion may be drawn from that.
     #[inline]
-    pub(crate) fn is_quiet(&self, segment: &Segment<'_>) -> bool {
-        segment.ace() == self.reported as u8 & 7 && self.marking == 0
+    pub(super) fn is_quiet(&self, segment: &Segment<'_>) -> bool {
+        self.advance(segment) == 0 && self.marking == 0
     }
 }
 
@@ -430,10 +429,10 @@ pub(crate) fn is_bare(flags: u8, len: usize, blocks: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn lately(marking: u16) -> Accurate {
-        Accurate {
+    fn lately(marking: u32) -> EcnCounters {
+        EcnCounters {
             marking,
-            ..Accurate::default()
+            ..EcnCounters::default()
         }
     }
 
@@ -451,16 +450,16 @@ mod tests {
 
     #[test]
     fn the_share_of_marks_follows_them_and_comes_to_nothing() {
-        let mut accurate = Accurate::default();
+        let mut counters = EcnCounters::default();
         for _ in 0..60 {
-            accurate.note_marking(4, 4);
+            counters.note_marking(4, 4);
         }
-        assert!(accurate.marking > 240, "{}", accurate.marking);
-        assert!(accurate.likely(0, 32) >= 24);
+        assert!(counters.marking > 240, "{}", counters.marking);
+        assert!(counters.likely(0, 32) >= 24);
         for _ in 0..60 {
-            accurate.note_marking(0, 2);
+            counters.note_marking(0, 2);
         }
-        assert_eq!(accurate.marking, 0);
+        assert_eq!(counters.marking, 0);
     }
 
     #[test]

@@ -14,11 +14,11 @@ const OWN_MAC: Mac = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 const NOW_NS: u64 = 1_000_000_000;
 
-struct Siblings3 {
+struct Shard3 {
     stacks: Vec<Stack>,
 }
 
-impl Siblings3 {
+impl Shard3 {
     fn new() -> Self {
         let config = Config {
             addresses: vec![Cidr {
@@ -32,7 +32,7 @@ impl Siblings3 {
         let stacks = (0..3).map(|index| {
             let nic = Capabilities::plain(OWN_MAC, 1500);
             let mut stack = Stack::new(config.clone(), &nic).expect("a stack");
-            stack.join_siblings(index, 3);
+            stack.join_shard(index, 3);
             stack
         });
         let mut all = Self {
@@ -62,29 +62,31 @@ impl Siblings3 {
         for _ in 0..8 {
             for from in 0..3 {
                 let mut handed = Vec::new();
-                self.stacks[from].take_handed(&mut |one| {
-                    let copy = Handed {
+                self.stacks[from].take_handoffs(&mut |one| {
+                    let copy = Handoff {
                         bytes: one.bytes.clone(),
                         ..*one
                     };
                     handed.push(copy);
                 });
                 for mut one in handed {
-                    let to: Vec<usize> = match one.errand {
-                        Errand::Notice | Errand::Copy => (0..3).filter(|&to| to != from).collect(),
-                        Errand::Fragment => vec![0],
-                        Errand::Stray { .. } => vec![(from + 1) % 3],
+                    let to: Vec<usize> = match one.kind {
+                        HandoffKind::Notice | HandoffKind::Copy => {
+                            (0..3).filter(|&to| to != from).collect()
+                        }
+                        HandoffKind::Fragment => vec![0],
+                        HandoffKind::Stray { .. } => vec![(from + 1) % 3],
                     };
                     for to in to {
                         let stack = &mut self.stacks[to];
-                        stack.receive_handed(NOW_NS, &mut one);
+                        stack.receive_handoff(NOW_NS, &mut one);
                         stack.process_staged();
                     }
                 }
             }
         }
         for stack in &mut self.stacks {
-            stack.take_handed(&mut |one| panic!("{one:?} goes round without end"));
+            stack.take_handoffs(&mut |one| panic!("{one:?} goes round without end"));
         }
     }
 
@@ -174,7 +176,7 @@ fn any(port: u16) -> SocketAddr {
 
 #[test]
 fn a_listener_of_one_serves_what_comes_to_any() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     let listener = all.stacks[2].listen(any(80), 8).expect("a listener");
     let sent = all.put(0, segment([5000, 80], SYN, 100, 0));
     assert_eq!(sent.len(), 1);
@@ -191,17 +193,17 @@ fn a_listener_of_one_serves_what_comes_to_any() {
     let over = all.stacks[2]
         .readiness(session.expect("a session"))
         .expect("a session");
-    assert!(over.closed, "{over:?}");
+    assert!(over.is_closed(), "{over:?}");
 }
 
 #[test]
 fn what_nobody_wants_is_refused_once() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     for to in 0..3 {
         let sent = all.put(to, segment([5000, 81], SYN, 100, 0));
         assert_eq!(sent.len(), 1, "to {to}: {sent:?}");
         assert_eq!(flags(&sent[0].1) & RST, RST);
-        let sent = all.put(to, packet(ip::UDP, &datagram(53, b"who?")));
+        let sent = all.put(to, packet(ip::UDP, &datagram(53, b"any?")));
         assert_eq!(sent.len(), 1, "to {to}: {sent:?}");
         assert_eq!(sent[0].1[34..36], [3, 3], "port unreachable");
     }
@@ -209,7 +211,7 @@ fn what_nobody_wants_is_refused_once() {
 
 #[test]
 fn a_question_is_answered_once_and_its_sender_known_to_all() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     let sent = all.put(1, arp_frame(arp::Operation::Request));
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(sent[0].0, 1);
@@ -235,7 +237,7 @@ fn a_question_is_answered_once_and_its_sender_known_to_all() {
 
 #[test]
 fn fragments_meet_at_the_first_and_the_datagram_finds_its_socket() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     let socket = all.stacks[1].bind_udp(any(53)).expect("a socket");
     let whole = datagram(53, &[7; 100]);
     for (to, range, more) in [(2, 0..56, true), (1, 56..108, false)] {
@@ -265,7 +267,7 @@ fn fragments_meet_at_the_first_and_the_datagram_finds_its_socket() {
 
 #[test]
 fn a_datagram_to_all_reaches_every_socket_once() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     let sockets: Vec<_> = all
         .stacks
         .iter_mut()
@@ -296,7 +298,7 @@ fn a_datagram_to_all_reaches_every_socket_once() {
 
 #[test]
 fn sessions_that_are_opened_have_flows_of_their_own_and_errors_reach_them() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     all.introduce();
     let peer = SocketAddr::from((PEER, 80));
     let mut sessions: Vec<(usize, SessionId)> = Vec::new();
@@ -313,7 +315,7 @@ fn sessions_that_are_opened_have_flows_of_their_own_and_errors_reach_them() {
     assert_eq!(syns.len(), 12, "{syns:?}");
     for ((number, session), (from, syn)) in sessions.iter().zip(&syns) {
         assert_eq!(from, number);
-        // Host unreachable, about that SYN, to a sibling.
+        // Host unreachable, about that SYN, to a peer.
         let mut error = vec![3, 1, 0, 0, 0, 0, 0, 0];
         error.extend_from_slice(&syn[14..42]);
         let field = crate::checksum::Sum::of(&error).field();
@@ -321,13 +323,13 @@ fn sessions_that_are_opened_have_flows_of_their_own_and_errors_reach_them() {
         let sent = all.put((number + 1) % 3, packet(ip::ICMP, &error));
         assert!(sent.is_empty(), "{sent:?}");
         let over = all.stacks[*number].readiness(*session).expect("a session");
-        assert!(over.closed);
+        assert!(over.is_closed());
     }
 }
 
 #[test]
 fn what_does_not_fit_is_lost_and_counted() {
-    let mut all = Siblings3::new();
+    let mut all = Shard3::new();
     let mut frame = segment([5000, 81], SYN, 100, 0);
     for _ in 0..OUTBOX_FRAMES + 10 {
         let received = Received {
@@ -338,7 +340,7 @@ fn what_does_not_fit_is_lost_and_counted() {
         all.stacks[0].receive(NOW_NS, received);
     }
     let mut count = 0;
-    let lost = all.stacks[0].take_handed(&mut |_| count += 1);
+    let lost = all.stacks[0].take_handoffs(&mut |_| count += 1);
     assert_eq!((count, lost), (OUTBOX_FRAMES, 10));
-    assert_eq!(all.stacks[0].take_handed(&mut |_| ()), 0);
+    assert_eq!(all.stacks[0].take_handoffs(&mut |_| ()), 0);
 }
