@@ -74,7 +74,7 @@ impl Stack {
         self.common.set_now(now_ns);
         if self.takes_placed(&frame) {
             self.common.counters.frames_received += 1;
-            self.common.counters.landed += 1;
+            self.common.counters.direct_placements += 1;
             self.direct_placement.offered = false;
             return;
         }

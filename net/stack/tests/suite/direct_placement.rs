@@ -103,7 +103,7 @@ fn run(seed: u64, streams: usize, impairment: Impairment, window: u32) -> u64 {
         0,
         "seed {seed}: a buffer is left"
     );
-    world.stacks[1].counters().landed
+    world.stacks[1].counters().direct_placements
 }
 
 /// A link, windows and streams from a seed; the number of segments placed directly.

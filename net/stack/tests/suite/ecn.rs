@@ -131,7 +131,7 @@ fn every_mark_is_seen_on_every_way_in() {
         let ends = open(&mut world, to);
         // Without marks the fast paths are used.
         stream(&mut world, ends, 100 * MS);
-        let landed = world.stacks[1].counters().landed;
+        let landed = world.stacks[1].counters().direct_placements;
         assert_eq!(landed > 0, nic(1).merges_received, "{to}");
         let marked = marker(&mut world, 100_000);
         stream(&mut world, ends, S);
