@@ -132,43 +132,7 @@ fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
 }
 
 fn counter(counters: &Counters, name: &str) -> Option<i64> {
-    let value = match name {
-        "malformed" => counters.malformed,
-        "bad_checksums" => counters.bad_checksums,
-        "unacceptable" => counters.unacceptable,
-        "paws" => counters.paws,
-        "challenges" => counters.challenges,
-        "out_of_order" => counters.out_of_order,
-        "resets_received" => counters.resets_received,
-        "resets_sent" => counters.resets_sent,
-        "opened" => counters.opened,
-        "retransmitted" => counters.retransmitted,
-        "timeouts" => counters.timeouts,
-        "recoveries" => counters.recoveries,
-        "tail_probes" => counters.tail_probes,
-        "martians" => counters.martians,
-        "source_routed" => counters.source_routed,
-        "options_refused" => counters.options_refused,
-        "undone" => counters.undone,
-        "ecn_sessions" => counters.ecn_sessions,
-        "accurate_ecn_sessions" => counters.accurate_ecn_sessions,
-        "accurate_ecn_reported" => counters.accurate_ecn_reported,
-        "ecn_ce_received" => counters.ecn_ce_received,
-        "ecn_reductions" => counters.ecn_reductions,
-        "delayed_acks" => counters.delayed_acks,
-        "cookies_sent" => counters.cookies_sent,
-        "cookies_accepted" => counters.cookies_accepted,
-        "listen_overflows" => counters.listen_overflows,
-        "paths_shrunk" => counters.paths_shrunk,
-        "fragments_received" => counters.fragments_received,
-        "fragments_sent" => counters.fragments_sent,
-        "packets_fragmented" => counters.packets_fragmented,
-        "packets_reassembled" => counters.packets_reassembled,
-        "reassemblies_late" => counters.reassemblies_late,
-        "reassemblies_refused" => counters.reassemblies_refused,
-        "reassemblies_evicted" => counters.reassemblies_evicted,
-        _ => return None,
-    };
+    let (_, value) = counters.named().find(|(known, _)| *known == name)?;
     i64::try_from(value).ok()
 }
 

@@ -16,14 +16,15 @@
 //! frame, a call that is counted as work, or a timer.
 
 mod loopback;
+pub(crate) mod report;
 mod siblings;
 
-use crate::Counters;
 use crate::Stack;
 use crate::event_source::EventSource;
 use crate::nic::{Intake, Nic, NicError, Received, Room};
-use crate::sock::server::{ClientStatus, Server};
+use crate::sock::server::Server;
 use loopback::Loopback;
+use report::Report;
 use serde::Serialize;
 pub use siblings::{ENGINES_MAX, Siblings, siblings};
 use sidecore_sched::Patience;
@@ -194,78 +195,6 @@ impl Idle {
     }
 }
 
-/// The status that `sidecore net status` prints.
-#[derive(Debug, Serialize)]
-struct Report {
-    version: u32,
-    /// Number of this engine among those with its address, from 0, and how many there are.
-    engine_index: usize,
-    engine_count: usize,
-    uptime_seconds: f64,
-    addresses: Vec<String>,
-    networks: Vec<String>,
-    sessions: usize,
-    buffer_bytes: usize,
-    buffers_in_use: usize,
-    packets_in_fragments: usize,
-    packets_in_fragments_bytes: usize,
-    engine: EngineStatus,
-    stack: StackReport,
-    applications: Vec<ClientStatus>,
-    applications_cut_off: u64,
-}
-
-/// The stack's counters by name.
-#[derive(Debug, Serialize)]
-struct StackReport {
-    frames_received: u64,
-    control_sent: u64,
-    segments_sent: u64,
-    malformed: u64,
-    martians: u64,
-    source_routed: u64,
-    options_refused: u64,
-    bad_checksums: u64,
-    fragments_received: u64,
-    packets_reassembled: u64,
-    reassemblies_late: u64,
-    reassemblies_refused: u64,
-    reassemblies_evicted: u64,
-    packets_fragmented: u64,
-    fragments_sent: u64,
-    not_ours: u64,
-    unacceptable: u64,
-    paws: u64,
-    challenges: u64,
-    out_of_order: u64,
-    landed: u64,
-    across_bytes: u64,
-    no_memory: u64,
-    resets_received: u64,
-    resets_sent: u64,
-    opened: u64,
-    retransmitted: u64,
-    timeouts: u64,
-    recoveries: u64,
-    undone: u64,
-    ecn_sessions: u64,
-    accurate_ecn_sessions: u64,
-    accurate_ecn_reported: u64,
-    ecn_ce_received: u64,
-    ecn_reductions: u64,
-    tail_probes: u64,
-    delayed_acks: u64,
-    paths_shrunk: u64,
-    listen_overflows: u64,
-    cookies_sent: u64,
-    cookies_accepted: u64,
-    datagrams_received: u64,
-    datagrams_sent: u64,
-    datagrams_dropped: u64,
-    searches: u64,
-    search_hits: u64,
-}
-
 impl<N: Nic> Engine<N> {
     /// A loop over `nic` and `stack`; `server` serves applications in other processes.
     pub fn new(nic: N, stack: Stack, server: Option<Server>, options: EngineOptions) -> Self {
@@ -294,6 +223,7 @@ impl<N: Nic> Engine<N> {
         if siblings.count() > 1 {
             let (index, count) = (siblings.index() as u16, siblings.count() as u16);
             self.stack.join_shard(index, count);
+            // One clock for all: timestamps and SYN cookies of one engine are valid in the others.
             self.epoch_ns = siblings.epoch_ns();
             self.siblings = Some(siblings);
         }
@@ -378,34 +308,16 @@ impl<N: Nic> Engine<N> {
     ) -> Result<usize, EngineError> {
         // Read lazily: a round without work does not need the clock.
         let mut now_ns = None;
-        let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
+        let epoch_ns = self.epoch_ns;
         let mut stages = Stages::begin(self.status.rounds);
-        let mut work = if self.splits {
-            let mut intake = StackIntake {
-                stack,
-                epoch_ns,
-                now_ns: &mut now_ns,
-            };
-            self.nic.receive_split(self.options.batch, &mut intake)?
-        } else {
-            self.nic.receive(self.options.batch, &mut |frame| {
-                let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
-                stack.receive(now_ns, frame);
-            })?
-        };
-        // Siblings may have received frames for sessions of this engine.
-        if let Some(siblings) = &mut self.siblings
-            && siblings.waits()
-        {
-            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
-            work += siblings.receive(now_ns, &mut self.stack, self.options.batch);
-        }
+        let mut work = self.receive(&mut now_ns)?;
         let mut looped = 0;
         for _ in 0..PASSES_MAX {
             // Frames to the own address arrive in the same round; their answers are the work of the
             // next pass.
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+                // Bounded, because two of its own sessions could keep a round busy for ever.
                 let left = LOOPED_FRAMES_MAX - looped;
                 let taken = self.loopback.receive(now_ns, &mut self.stack, left);
                 looped += taken;
@@ -416,6 +328,7 @@ impl<N: Nic> Engine<N> {
                 }
             }
             stages.end(0);
+            // Before the server, which then finds what local sockets have made ready.
             work += local(&mut self.stack);
             if let Some(server) = &mut self.server {
                 work += server.serve(&mut self.stack);
@@ -447,10 +360,38 @@ impl<N: Nic> Engine<N> {
             self.status.transmit_cycles += transmit;
             self.quiet = None;
             if let Some(server) = &mut self.server {
+                // At the end: a wake-up is a system call, and its events were visible before.
                 server.wake();
             }
         }
         self.answer();
+        Ok(work)
+    }
+
+    /// Frames of the NIC and of siblings, to the stack; their number.
+    #[inline]
+    fn receive(&mut self, now_ns: &mut Option<u64>) -> Result<usize, EngineError> {
+        let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
+        let mut work = if self.splits {
+            let mut intake = StackIntake {
+                stack,
+                epoch_ns,
+                now_ns,
+            };
+            self.nic.receive_split(self.options.batch, &mut intake)?
+        } else {
+            self.nic.receive(self.options.batch, &mut |frame| {
+                let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+                stack.receive(now_ns, frame);
+            })?
+        };
+        // Siblings may have received frames for sessions of this engine.
+        if let Some(siblings) = &mut self.siblings
+            && siblings.waits()
+        {
+            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+            work += siblings.receive(now_ns, &mut self.stack, self.options.batch);
+        }
         Ok(work)
     }
 
@@ -459,6 +400,7 @@ impl<N: Nic> Engine<N> {
         let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
         let (loopback, own) = (&mut self.loopback, self.address);
         self.stack.transmit(now_ns, &mut |frame| {
+            // The NIC would not return a frame to its own address.
             let taken = if frame.header.starts_with(&own) {
                 Ok(loopback.transmit(frame))
             } else {
@@ -491,6 +433,7 @@ impl<N: Nic> Engine<N> {
     /// Starts a time without work, until the next timer is due.
     fn begin_quiet(&mut self, now_ns: u64) {
         let timer_ns = self.stack.next_timer().unwrap_or(u64::MAX);
+        // Bounded, because cycles are only an estimate of the time.
         let ns = timer_ns.saturating_sub(now_ns).min(QUIET_NS_MAX);
         self.quiet = Some(Quiet {
             from_cycles: clock::cycles(),
@@ -540,11 +483,17 @@ impl<N: Nic> Engine<N> {
         let nap = self.stack.next_timer().map_or(nap_max, |at_ns| {
             Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(nap_max)
         });
+        // The timer is due before a sleep and a wake-up would be over.
         if nap < NAP_MIN {
             return Ok(());
         }
         // The memory offered for the next payload must not stay reserved for the time of a sleep.
         self.stack.retract();
+        self.sleep(other, nap)
+    }
+
+    /// Sleeps until there is work, or an event of `other`, or `nap` is over.
+    fn sleep(&mut self, other: Option<&dyn EventSource>, nap: Duration) -> Result<(), EngineError> {
         // Armed before the last look: work that arrives in between rings a bell, or is seen here.
         let armed = self.nic.arm()?
             && self.server.as_ref().is_none_or(Server::arm)
@@ -558,6 +507,7 @@ impl<N: Nic> Engine<N> {
             && is_quiet
             && let Some(descriptor) = self.nic.descriptor()
         {
+            // The allocation is of no weight next to the system call that follows.
             let mut descriptors = vec![descriptor];
             descriptors.extend(self.server.as_ref().map(Server::bell));
             descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
@@ -569,6 +519,7 @@ impl<N: Nic> Engine<N> {
             other.cancel_sleep();
         }
         if let Some(server) = &self.server {
+            // Also if it did not sleep: otherwise processes would ring for each request.
             server.disarm();
         }
         if let Some(siblings) = &self.siblings {
@@ -583,86 +534,22 @@ impl<N: Nic> Engine<N> {
         (grace.as_nanos() as f64 * self.cycles_per_ns) as u64
     }
 
+    /// Answers a request for the status.
     fn answer(&mut self) {
         let Some(server) = self.server.as_ref().filter(|server| server.is_asked()) else {
             return;
         };
-        let (buffer_bytes, buffers_in_use) = self.stack.buffers();
-        let (packets_in_fragments, packets_in_fragments_bytes) = self.stack.fragments_held();
-        let addresses = self.stack.own_addresses().into_iter();
-        let networks = self.stack.reachable_networks().into_iter();
+        let (index, count) = self.siblings.as_ref().map_or((0, 1), Siblings::place);
         let report = Report {
-            version: 1,
-            engine_index: self.siblings.as_ref().map_or(0, Siblings::index),
-            engine_count: self.siblings.as_ref().map_or(1, Siblings::count),
+            engine_index: index,
+            engine_count: count,
             uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
-            addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
-            networks: networks.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
-            sessions: self.stack.sessions(),
-            buffer_bytes,
-            buffers_in_use,
-            packets_in_fragments,
-            packets_in_fragments_bytes,
             engine: self.status(),
-            stack: StackReport::from(self.stack.counters()),
             applications: server.status().collect(),
             applications_cut_off: server.violations(),
+            ..Report::of_stack(&self.stack)
         };
-        // It has numbers and addresses only, so serialization cannot fail.
-        server.answer(serde_json::to_string(&report).unwrap_or_default());
-    }
-}
-
-impl From<Counters> for StackReport {
-    fn from(counters: Counters) -> Self {
-        Self {
-            frames_received: counters.frames_received,
-            control_sent: counters.control_sent,
-            segments_sent: counters.segments_sent,
-            malformed: counters.malformed,
-            martians: counters.martians,
-            source_routed: counters.source_routed,
-            options_refused: counters.options_refused,
-            bad_checksums: counters.bad_checksums,
-            fragments_received: counters.fragments_received,
-            packets_reassembled: counters.packets_reassembled,
-            reassemblies_late: counters.reassemblies_late,
-            reassemblies_refused: counters.reassemblies_refused,
-            reassemblies_evicted: counters.reassemblies_evicted,
-            packets_fragmented: counters.packets_fragmented,
-            fragments_sent: counters.fragments_sent,
-            not_ours: counters.not_ours,
-            unacceptable: counters.unacceptable,
-            paws: counters.paws,
-            challenges: counters.challenges,
-            out_of_order: counters.out_of_order,
-            landed: counters.direct_placements,
-            across_bytes: counters.across_bytes,
-            no_memory: counters.no_memory,
-            resets_received: counters.resets_received,
-            resets_sent: counters.resets_sent,
-            opened: counters.opened,
-            retransmitted: counters.retransmitted,
-            timeouts: counters.timeouts,
-            recoveries: counters.recoveries,
-            undone: counters.undone,
-            ecn_sessions: counters.ecn_sessions,
-            accurate_ecn_sessions: counters.accurate_ecn_sessions,
-            accurate_ecn_reported: counters.accurate_ecn_reported,
-            ecn_ce_received: counters.ecn_ce_received,
-            ecn_reductions: counters.ecn_reductions,
-            tail_probes: counters.tail_probes,
-            delayed_acks: counters.delayed_acks,
-            paths_shrunk: counters.paths_shrunk,
-            listen_overflows: counters.listen_overflows,
-            cookies_sent: counters.cookies_sent,
-            cookies_accepted: counters.cookies_accepted,
-            datagrams_received: counters.datagrams_received,
-            datagrams_sent: counters.datagrams_sent,
-            datagrams_dropped: counters.datagrams_dropped,
-            searches: counters.searches,
-            search_hits: counters.search_hits,
-        }
+        server.answer(report.json());
     }
 }
 
@@ -686,31 +573,3 @@ const QUIET_NS_MAX: u64 = 1_000_000;
 pub const NAP_MAX: Duration = Duration::from_millis(100);
 /// A shorter sleep does not pay for its two system calls.
 const NAP_MIN: Duration = Duration::from_micros(20);
-
-/// A status with one application.
-#[cfg(test)]
-pub(crate) fn report_for_tests() -> String {
-    let application = ClientStatus {
-        pid: 41,
-        uid: 1000,
-        ..ClientStatus::default()
-    };
-    let report = Report {
-        version: 1,
-        engine_index: 0,
-        engine_count: 1,
-        uptime_seconds: 1.5,
-        addresses: vec!["10.0.0.1/24".to_owned()],
-        networks: vec!["10.0.0.1/24".to_owned()],
-        sessions: 0,
-        buffer_bytes: 0,
-        buffers_in_use: 0,
-        packets_in_fragments: 0,
-        packets_in_fragments_bytes: 0,
-        engine: EngineStatus::default(),
-        stack: StackReport::from(Counters::default()),
-        applications: vec![application],
-        applications_cut_off: 0,
-    };
-    serde_json::to_string(&report).unwrap_or_default()
-}

@@ -41,6 +41,7 @@ use std::time::Duration;
 /// [`SetupError`] with the remedy, as of `Setup::bring_up`.
 pub fn host(setup: &Setup, options: &ClientOptions) -> Result<Client, SetupError> {
     let mut setup = setup.clone();
+    // A value in the file is the user's choice; ours is shorter than that of an engine with a core.
     if setup.engine.grace_ms.is_none() && !setup.engine.always_poll {
         setup.engine.grace = Some(GRACE);
     }
@@ -48,6 +49,7 @@ pub fn host(setup: &Setup, options: &ClientOptions) -> Result<Client, SetupError
     let Some(server) = engine.server() else {
         return Err(SockError::Closed.into());
     };
+    // Directly: there is no other process that could introduce itself over the socket.
     let own = OwnEngine::of(server, options.chunks)?;
     let driver = Hosted {
         engine,

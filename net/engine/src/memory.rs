@@ -18,6 +18,8 @@ impl MemorySource for Mapped {
     fn provide(&mut self, bytes: usize, purpose: Use) -> Result<sidecore_sys::Memory, MemoryError> {
         let options = RegionOptions {
             huge: self.huge_pages,
+            // A page fault in a round would hold up all sessions; other memory is touched on
+            // demand.
             lock: purpose == Use::LocalStore,
             touch: purpose == Use::LocalStore,
         };

@@ -48,6 +48,7 @@ pub fn text(status: &Value) -> String {
         let found = engines.iter().flat_map(|(engine, status)| {
             let samples = family.samples.iter();
             samples.filter_map(move |(labels, at)| {
+                // An older engine lacks newer counters: their families are left out.
                 let value = status.pointer(at)?;
                 value
                     .is_number()
@@ -65,6 +66,7 @@ pub fn text(status: &Value) -> String {
     for family in APPLICATION_FAMILIES {
         let samples = applications.into_iter().flatten().flat_map(|application| {
             family.samples.iter().filter_map(|(_, at)| {
+                // Both are numbers, so nothing in a label needs an escape.
                 let labels = format!(
                     "pid=\"{}\",uid=\"{}\"",
                     application["pid"], application["uid"]
@@ -91,6 +93,7 @@ pub fn text(status: &Value) -> String {
 fn hit_ratio(status: &Value) -> Option<f64> {
     let number = |at: &str| status.pointer(at).and_then(Value::as_f64);
     let (all, hits) = (number("/stack/searches")?, number("/stack/search_hits")?);
+    // 0 before the first look-up: NaN would make a gap in graphs and break alerts.
     Some(if all > 0.0 { hits / all } else { 0.0 })
 }
 
@@ -104,6 +107,7 @@ fn join_labels(one: &str, other: &str) -> String {
 }
 
 fn write_family(out: &mut String, family: &Family, samples: Vec<(String, String)>) {
+    // A family without samples is invalid in the format.
     if samples.is_empty() {
         return;
     }

@@ -22,26 +22,22 @@
 //! # Ok::<(), sidecore_net::setup::SetupError>(())
 //! ```
 
-use crate::Algorithm;
-use crate::NetError;
-use crate::Placement;
-use crate::Stack;
+mod nic;
+mod stack;
+
 use crate::engine::{ENGINES_MAX, Engine, EngineError, EngineOptions, NAP_MAX, siblings};
 use crate::memory::Mapped;
-use crate::nic::Capabilities;
-use crate::nic::packet::{Packet, PacketOptions};
-use crate::nic::tap::{Tap, TapOptions};
-use crate::nic::xdp::{Mode, Xdp, XdpOptions};
-use crate::nic::{Nic, NicError, ReceivedChecksum};
+use crate::nic::{Capabilities, Nic, NicError};
 use crate::sock::control::{Admission, Control, SockError, default_socket, sibling_socket};
 use crate::sock::server::Server;
-use crate::{Cidr, Config, Ecn, Route};
+use crate::{Cidr, Config, NetError, Stack};
+pub use nic::NicSetup;
+use nic::hardware_address;
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
-use sidecore_sys::HugePages;
-use sidecore_sys::{SysError, cpu};
-use std::net::IpAddr;
+use sidecore_sys::{HugePages, SysError, cpu};
+pub use stack::{RouteSetup, StackSetup};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -133,75 +129,6 @@ impl LimitsSetup {
     }
 }
 
-/// A NIC.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NicSetup {
-    /// `tap`, `packet` or `xdp`.
-    pub kind: String,
-    /// The interface's name.
-    pub name: String,
-    /// Our hardware address, `02:00:00:00:00:01`; for `packet` and `xdp` the interface's own by
-    /// default.
-    pub address: Option<String>,
-    /// `tap`: the largest IP packet, in bytes.
-    pub mtu_bytes: Option<usize>,
-    /// `tap`, `packet`: true to pass super-segments.
-    #[serde(default = "yes")]
-    pub offload: bool,
-    /// `tap`: addresses of the kernel's end, `10.77.0.1/24`.
-    #[serde(default)]
-    pub host: Vec<String>,
-    /// `packet`: true to hide received frames from the kernel.
-    #[serde(default)]
-    pub shield: bool,
-    /// `xdp`: the queue; the first one of several engines.
-    #[serde(default)]
-    pub queue: u32,
-    /// `xdp`: `generic`, `native` or `zero-copy`.
-    pub mode: Option<String>,
-}
-
-/// A stack.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StackSetup {
-    /// Own addresses, `10.77.0.2/24`.
-    pub addresses: Vec<String>,
-    /// Routes to other networks.
-    #[serde(default)]
-    pub routes: Vec<RouteSetup>,
-    /// Stateless address autoconfiguration (RFC 4862).
-    #[serde(default)]
-    pub autoconfigure: bool,
-    /// Sessions at the same time.
-    pub sessions_max: Option<usize>,
-    /// A session's send ring, in bytes.
-    pub send_bytes: Option<u32>,
-    /// A session's receive ring, in bytes.
-    pub receive_bytes: Option<u32>,
-    /// Hop limit of sent packets.
-    pub hops: Option<u8>,
-    /// `cubic`, `reno` or `bbr`.
-    pub congestion: Option<String>,
-    /// Paces windows over long round trips.
-    pub pacing: Option<bool>,
-    /// Explicit congestion notification (RFC 3168): `off`, `passive` or `active`.
-    pub ecn: Option<String>,
-    /// Memory of the sessions: `main-memory` backing the local store, or `local-store` alone.
-    pub placement: Option<String>,
-}
-
-/// A network behind a gateway.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RouteSetup {
-    /// `0.0.0.0/0`.
-    pub network: String,
-    /// `10.77.0.1`.
-    pub gateway: IpAddr,
-}
-
 /// Options of the loop.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -264,6 +191,7 @@ impl Setup {
     /// [`SetupError`] with the remedy; [`SetupError::Value`] if several engines are configured.
     pub(crate) fn bring_up(&self) -> Result<Up, SetupError> {
         let cpus = self.engine.cores()?;
+        // Its thread is the application's, so there can be only one loop.
         let [core] = cpus[..] else {
             let rule = "a stack inside an application has one engine; use `sidecore net up`";
             return Err(value("engine.count", &cpus.len().to_string(), rule));
@@ -273,6 +201,7 @@ impl Setup {
         }
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
+        // Before the NIC: if another engine serves there, its interface stays as it is.
         let (control, server) = self.open_door(&socket, 1)?;
         let (mut nics, nic_name) = self.nic.open(1)?;
         let nic = nics.remove(0);
@@ -396,8 +325,10 @@ impl Engines {
             for other in others {
                 let ended = other.and_then(|thread| match thread.join() {
                     Ok(ended) => ended,
+                    // A defect of ours: the process ends with its message, as from the main thread.
                     Err(panic) => std::panic::resume_unwind(panic),
                 });
+                // The first failure is reported; later ones follow from it.
                 result = result.and(ended);
             }
             result
@@ -415,6 +346,7 @@ impl Placed {
                 self.0.store(true, Ordering::Release);
             }
         }
+        // However this engine ends, the others must: flows of its part have no stack any more.
         let _ends = Ends(over);
         if let Some(core) = self.core {
             cpu::pin(core)?;
@@ -438,6 +370,7 @@ impl EngineSetup {
             return Err(value("engine.count", &count.to_string(), rule));
         }
         match (self.cpu, &self.cpus[..]) {
+            // Several engines on one core would only wait for each other.
             (core, []) if core.is_none() || count == 1 => Ok(vec![core; count]),
             (None, cpus) if cpus.len() == count => {
                 Ok(cpus.iter().map(|&core| Some(core)).collect())
@@ -478,81 +411,11 @@ pub fn try_out(text: &str) -> Result<(), SetupError> {
         cidr("nic.host", text)?;
     }
     let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], setup.nic.mtu_bytes.unwrap_or(1500));
+    // The checks of the configuration come before the first allocation.
     match Stack::with_memory(setup.stack.config()?, &nic, Box::new(NoMemory)) {
         Err(error @ NetError::Config { .. }) => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-impl NicSetup {
-    /// Opens the NIC with `count` queues.
-    fn open(&self, count: usize) -> Result<Queues, SetupError> {
-        let address = self.address.as_deref().map(hardware_address).transpose()?;
-        match self.kind.as_str() {
-            "tap" => {
-                // Options that are missing keep their defaults, here and below.
-                let default = TapOptions::default();
-                let host = self.host.iter().map(|text| cidr("nic.host", text));
-                let host: Result<Vec<Cidr>, _> = host.collect();
-                let options = TapOptions {
-                    name: self.name.clone(),
-                    address: address.unwrap_or(default.address),
-                    mtu_bytes: self.mtu_bytes.unwrap_or(default.mtu_bytes),
-                    offload: self.offload,
-                    host: host?
-                        .iter()
-                        .map(|cidr| (cidr.address, cidr.prefix_bits))
-                        .collect(),
-                };
-                let taps = Tap::open_queues(&options, count)?;
-                // The kernel has chosen the number of a name like `tap%d`.
-                let name = taps
-                    .first()
-                    .map_or(String::new(), |tap| tap.name().to_owned());
-                Ok((boxed(taps), name))
-            }
-            "packet" => {
-                let options = PacketOptions {
-                    name: self.name.clone(),
-                    address,
-                    offload: self.offload,
-                    shield: self.shield,
-                };
-                Ok((
-                    boxed(Packet::open_queues(&options, count)?),
-                    self.name.clone(),
-                ))
-            }
-            "xdp" => {
-                let mode = match self.mode.as_deref() {
-                    None | Some("generic") => Mode::Generic,
-                    Some("native") => Mode::Native,
-                    Some("zero-copy") => Mode::ZeroCopy,
-                    Some(other) => {
-                        let rule = "it may be generic, native or zero-copy";
-                        return Err(value("nic.mode", other, rule));
-                    }
-                };
-                let options = XdpOptions {
-                    name: self.name.clone(),
-                    queue: self.queue,
-                    mode,
-                    address,
-                    checksum: ReceivedChecksum::Unknown,
-                };
-                Ok((boxed(Xdp::open_queues(&options, count)?), self.name.clone()))
-            }
-            other => Err(value("nic.kind", other, "it may be tap, packet or xdp")),
-        }
-    }
-}
-
-/// NICs of one kind, one for each engine, and the interface's name.
-type Queues = (Vec<Box<dyn Nic + Send>>, String);
-
-fn boxed<N: Nic + Send + 'static>(nics: Vec<N>) -> Vec<Box<dyn Nic + Send>> {
-    let boxed = |nic| -> Box<dyn Nic + Send> { Box::new(nic) };
-    nics.into_iter().map(boxed).collect()
 }
 
 impl Setup {
@@ -565,69 +428,11 @@ impl Setup {
     }
 }
 
-impl StackSetup {
-    fn config(&self) -> Result<Config, SetupError> {
-        let default = Config::default();
-        let addresses = self.addresses.iter();
-        let addresses: Result<Vec<Cidr>, _> = addresses
-            .map(|text| cidr("stack.addresses", text))
-            .collect();
-        let routes = self.routes.iter().map(|route| {
-            Ok(Route {
-                network: cidr("stack.routes.network", &route.network)?,
-                gateway: route.gateway,
-            })
-        });
-        let routes: Result<Vec<Route>, SetupError> = routes.collect();
-        Ok(Config {
-            addresses: addresses?,
-            routes: routes?,
-            autoconfigure: self.autoconfigure,
-            seed: seed()?,
-            sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
-            send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
-            receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
-            hops: self.hops.unwrap_or(default.hops),
-            congestion: match self.congestion.as_deref() {
-                None => default.congestion,
-                Some("cubic") => Algorithm::Cubic,
-                Some("reno") => Algorithm::Reno,
-                Some("bbr") => Algorithm::Bbr,
-                Some(other) => {
-                    let rule = "it may be cubic, reno or bbr";
-                    return Err(value("stack.congestion", other, rule));
-                }
-            },
-            pacing: self.pacing.unwrap_or(default.pacing),
-            ecn: match self.ecn.as_deref() {
-                None => default.ecn,
-                Some("off") => Ecn::Off,
-                Some("passive") => Ecn::Passive,
-                Some("active") => Ecn::Active,
-                Some("accurate") => Ecn::Accurate,
-                Some(other) => {
-                    let rule = "it may be off, passive, active or accurate";
-                    return Err(value("stack.ecn", other, rule));
-                }
-            },
-            placement: match self.placement.as_deref() {
-                None => default.placement,
-                Some("main-memory") => Placement::MainMemory,
-                Some("local-store") => Placement::LocalStore,
-                Some(other) => {
-                    let rule = "it may be main-memory or local-store";
-                    return Err(value("stack.placement", other, rule));
-                }
-            },
-            ..default
-        })
-    }
-}
-
 /// The page size that `sidecore tlb --learn` found best for this number of sessions, or the
 /// default.
 fn huge_pages(sessions_max: usize) -> HugePages {
     PageAdvice::of_this_machine().map_or(HugePages::default(), |learned| {
+        // The advice depends on what is touched at random, not on all that is mapped.
         let working_set_bytes = sessions_max * SESSION_BYTES;
         learned.advise(working_set_bytes).region_options().huge
     })
@@ -650,22 +455,6 @@ fn cidr(what: &'static str, text: &str) -> Result<Cidr, SetupError> {
     })
 }
 
-/// `02:00:00:00:00:01`.
-fn hardware_address(text: &str) -> Result<[u8; 6], SetupError> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    let bytes: Option<Vec<u8>> = bytes.map(Result::ok).collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .filter(|address: &[u8; 6]| address[0] & 1 == 0)
-        .ok_or_else(|| {
-            value(
-                "nic.address",
-                text,
-                "six bytes are needed that are no group's, like 02:00:00:00:00:01",
-            )
-        })
-}
-
 fn value(what: &'static str, value: &str, rule: &'static str) -> SetupError {
     SetupError::Value {
         what,
@@ -674,117 +463,9 @@ fn value(what: &'static str, value: &str, rule: &'static str) -> SetupError {
     }
 }
 
-/// A secret of this run, from which sequence numbers and ports are derived.
-fn seed() -> Result<u64, SysError> {
-    let mut bytes = [0; 8];
-    let flags = rustix::rand::GetRandomFlags::empty();
-    rustix::rand::getrandom(&mut bytes, flags).map_err(|error| SysError::Call {
-        call: "getrandom",
-        source: error.into(),
-    })?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-fn yes() -> bool {
-    true
-}
-
 /// Memory that an active session touches, in bytes: its control block, its ends, the table's
 /// entries and a buffer.
 const SESSION_BYTES: usize = 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-        [nic]
-        kind = "tap"
-        name = "sidecore0"
-        host = ["10.77.0.1/24"]
-        [stack]
-        addresses = ["10.77.0.2/24", "fd77::2/64"]
-        routes = [{ network = "0.0.0.0/0", gateway = "10.77.0.1" }]
-    "#;
-
-    #[test]
-    fn a_configuration_is_read() {
-        let setup = Setup::parse(GOOD).unwrap();
-        let config = setup.stack.config().unwrap();
-        assert_eq!(config.addresses.len(), 2);
-        assert_eq!(config.routes[0].network.prefix_bits, 0);
-        assert_eq!(config.congestion, Config::default().congestion);
-        assert_eq!(config.placement, Placement::MainMemory);
-        assert_eq!(config.hops, Config::default().hops);
-        let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"\nhops = 9");
-        let local = Setup::parse(&local).unwrap().stack.config().unwrap();
-        assert_eq!((local.placement, local.hops), (Placement::LocalStore, 9));
-        assert!(config.pacing);
-        let text = GOOD.replace("[stack]", "[stack]\npacing = false");
-        assert!(!Setup::parse(&text).unwrap().stack.config().unwrap().pacing);
-        assert_eq!(config.ecn, Ecn::Passive);
-        for (name, ecn) in [
-            ("off", Ecn::Off),
-            ("passive", Ecn::Passive),
-            ("active", Ecn::Active),
-            ("accurate", Ecn::Accurate),
-        ] {
-            let text = GOOD.replace("[stack]", &format!("[stack]\necn = \"{name}\""));
-            assert_eq!(
-                Setup::parse(&text).unwrap().stack.config().unwrap().ecn,
-                ecn
-            );
-        }
-        assert_ne!(config.seed, setup.stack.config().unwrap().seed);
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_named() {
-        let said = |text: &str| match Setup::parse(text) {
-            Err(error) => error.to_string(),
-            Ok(setup) => match setup.stack.config().map(|_| setup.nic.open(1)) {
-                Err(error) | Ok(Err(error)) => error.to_string(),
-                Ok(Ok(_)) => panic!("accepted: {text}"),
-            },
-        };
-        for (from, to, expected) in [
-            ("[stack]", "[stack]\nadresses = []", "adresses"),
-            ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
-            ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
-            ("[stack]", "[stack]\ncongestion = \"vegas\"", "reno or bbr"),
-            ("[stack]", "[stack]\necn = \"on\"", "active or accurate"),
-            ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
-            ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
-            ("[nic]", "[nic", "docs/net.md lists"),
-        ] {
-            let text = GOOD.replace(from, to);
-            assert!(said(&text).contains(expected), "{}", said(&text));
-        }
-    }
-
-    #[test]
-    fn engines_have_a_core_each_or_none() {
-        let cores = |text: &str| {
-            let setup = Setup::parse(&format!("{GOOD}\n[engine]\n{text}")).unwrap();
-            setup.engine.cores().map_err(|error| error.to_string())
-        };
-        assert_eq!(cores(""), Ok(vec![None]));
-        assert_eq!(cores("cpu = 1"), Ok(vec![Some(1)]));
-        assert_eq!(cores("count = 3"), Ok(vec![None; 3]));
-        assert_eq!(cores("cpus = [2, 0]"), Ok(vec![Some(2), Some(0)]));
-        assert_eq!(
-            cores("count = 2\ncpus = [2, 0]"),
-            Ok(vec![Some(2), Some(0)])
-        );
-        for (text, expected) in [
-            ("count = 0", "1 to 64"),
-            ("count = 65", "1 to 64"),
-            ("count = 3\ncpus = [2, 0]", "one core for each"),
-            ("count = 2\ncpu = 1", "engine.cpus"),
-            ("cpu = 1\ncpus = [1]", "engine.cpus"),
-        ] {
-            let said = cores(text).unwrap_err();
-            assert!(said.contains(expected), "{text}: {said}");
-        }
-    }
-}
+mod tests;

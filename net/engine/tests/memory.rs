@@ -1,18 +1,26 @@
 //! Memory of the stack: nothing is allocated per packet once a session is established, and an idle
-//! one takes at most 1 KiB.
+//! one takes at most 1 KiB. Nor does an application's side allocate for what it writes and reads.
 //!
 //! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator counts
 //! the requests of this thread.
 #![allow(unsafe_code, clippy::unwrap_used)] // An allocator; helper functions of tests.
 
+#[path = "common/loopback.rs"]
+mod loopback;
+
+use loopback::Loopback;
 use sidecore_net::memory::mapped_stack;
 use sidecore_net::nic::Nic;
 use sidecore_net::nic::pair::{Pair, PairOptions, link};
+use sidecore_net::sock::client::{Client, ClientOptions, Socket};
+use sidecore_net::sock::control::{Admission, Control};
 use sidecore_net::{Cidr, Config, Event, ListenerId, SessionId, Stack};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -226,6 +234,71 @@ fn a_bulk_transfer_allocates_nothing() {
         let allocated = allocations(|| both.carry(session, 64 << 20, &mut scratch));
         assert_eq!(allocated, 0, "offload {offload}");
     }
+}
+
+/// Sends messages from one end of a session to the other until `count` have arrived whole.
+fn exchange(client: &mut Client, [from, to]: [Socket; 2], count: usize) {
+    let mut message = [7; 1000];
+    for _ in 0..count {
+        let mut written = 0;
+        let mut read = 0;
+        while read < message.len() {
+            written += client.write(from, &message[written..]).unwrap();
+            read += client.read(to, &mut message[read..]).unwrap().unwrap_or(0);
+            while client.next_ready().is_some() {}
+            client.poll(Duration::from_millis(1)).unwrap();
+        }
+    }
+}
+
+/// Ends the engine's thread when dropped.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_client_reads_and_writes_without_an_allocation() {
+    let _alone = ALONE.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.sock");
+    let (_control, mut server) = Control::start(&path, Admission::default()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stack = Loopback::default();
+            while !stop.load(Ordering::Acquire) {
+                server.poll(&mut stack);
+                std::thread::yield_now();
+            }
+        });
+        // Also if a check fails: the scope waits for the thread.
+        let _stops = Stops(&stop);
+        let mut client = Client::attach(&path, &ClientOptions::default()).unwrap();
+        let service = "192.0.2.1:80".parse().unwrap();
+        let listener = client.listen(service, 8).unwrap();
+        let near = client.connect(service).unwrap();
+        let far = loop {
+            client.poll(Duration::from_millis(100)).unwrap();
+            if let Some((session, _)) = client.accept(listener) {
+                break session;
+            }
+        };
+        while !client.is_connected(near) {
+            client.poll(Duration::from_millis(100)).unwrap();
+        }
+        // The first messages give queues their size.
+        exchange(&mut client, [near, far], 100);
+        exchange(&mut client, [far, near], 100);
+        let allocated = allocations(|| {
+            exchange(&mut client, [near, far], 1000);
+            exchange(&mut client, [far, near], 1000);
+        });
+        assert_eq!(allocated, 0);
+    });
 }
 
 /// The process's resident memory, in bytes. Not `VmRSS`, which may be off by some pages of each

@@ -6,11 +6,12 @@
 //! loopback, from another one of the same user; unusual cases go to the supervisor, as without this
 //! library.
 
-use crate::marked::{call, credentials};
-use crate::real::{errno, real, set_errno};
+use crate::marked::{address, call, credentials};
+use crate::real::{errno, flags_of, int, length, real, set_errno};
 use crate::table::{self, Kind, LISTENS, new, record};
+use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{BY_ITSELF, Hello, Hint, LISTENER_CLOSED, MARK, NAME_BYTES, Name, Role};
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -46,23 +47,15 @@ pub(crate) unsafe fn connect(
     if unsafe { is_loopback(to, bytes) } {
         crate::spin::allow();
     }
-    // SAFETY: calls without pointers.
-    let (flags, status) = unsafe {
-        (
-            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFD),
-            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL),
-        )
-    };
     // A blocking connect(2) is a cancellation point, which the C library implements.
-    if flags < 0 || status < 0 || status as c_int & libc::O_NONBLOCK == 0 {
+    if flags_of(file, libc::F_GETFL)? & libc::O_NONBLOCK == 0 {
         return None;
     }
     let hint = Hint {
-        closes_on_exec: flags as c_int & libc::FD_CLOEXEC != 0,
+        closes_on_exec: flags_of(file, libc::F_GETFD)? & libc::FD_CLOEXEC != 0,
         has_no_epoll: record.epoll().is_none(),
     };
-    let address = to.expose_provenance() as c_long;
-    let arguments = [file.into(), address, bytes.into(), 0, 0];
+    let arguments = [file.into(), address(to), bytes.into(), 0, 0];
     // SAFETY: by the caller.
     Some(unsafe { call(libc::SYS_connect, arguments, hint.argument()) })
 }
@@ -74,7 +67,7 @@ unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool
         return false;
     }
     // SAFETY: the caller guarantees this number of bytes.
-    let address = unsafe { std::slice::from_raw_parts(to.cast::<u8>(), bytes.min(28) as usize) };
+    let address = unsafe { std::slice::from_raw_parts(to.cast::<u8>(), bytes.min(28).to_usize()) };
     let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
     let v6 = std::net::Ipv6Addr::LOCALHOST.octets();
     family == libc::AF_INET && address[4] == 127
@@ -102,6 +95,7 @@ pub(crate) unsafe fn by_itself(
         unsafe { *from_bytes }
     };
     let room = usize::try_from(room.cast_signed()).ok()?;
+    // Bounded: a process that connects again and again must not hold this thread.
     for _ in 0..STRANGERS_MAX {
         let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
         let accepted = take(file, &mut name, flags)?;
@@ -114,48 +108,86 @@ pub(crate) unsafe fn by_itself(
         };
         let (accepted, address) = accepted;
         let family = address.first_chunk().map(|it| u16::from_ne_bytes(*it));
-        let is_local = family == Some(libc::AF_UNIX as u16);
+        let is_local = family == Some(LOCAL);
         let told = address.get(3..).and_then(Name::read).filter(|_| is_local);
-        let mut kind = Kind::Candidate;
-        let peer = match &told {
-            None if !is_local => address,
-            Some(name) if name.role == Role::Token => {
+        let (peer, kind) = match judge(accepted, file, address, is_local, told.as_ref()) {
+            Met::Session(peer, kind) => (peer, kind),
+            Met::Token => {
                 close(accepted);
                 return None;
             }
-            Some(name) if matches!(name.role, Role::Session | Role::Program) => {
-                // Loopback sessions may come from any supervisor of the user.
-                let is_open = name.is_of_loopback() && name.role == Role::Program;
-                let Some(peer) = name.peer().filter(|_| is_trusted(accepted, file, is_open)) else {
-                    close(accepted);
-                    continue;
-                };
-                if name.role == Role::Session {
-                    greet(accepted, name.number);
-                } else {
-                    // Sessions between programs have no rings.
-                    kind = Kind::Barred;
-                    crate::spin::allow();
-                }
-                peer
-            }
-            // Another process has connected to the listening end.
-            _ => {
+            Met::Foreign => {
                 close(accepted);
                 continue;
             }
         };
         if !from.is_null() {
+            // Cut to the room, with the whole length, as accept(2) does.
             let count = room.min(peer.len());
             // SAFETY: the program says that there is room for `room` bytes, and a length.
             unsafe {
                 ptr::copy_nonoverlapping(peer.as_ptr(), from.cast(), count);
-                *from_bytes = peer.len() as libc::socklen_t;
+                *from_bytes = length(peer.len());
             }
         }
         return Some(new(accepted, kind));
     }
     None
+}
+
+/// A connection of the listening end.
+enum Met<'n> {
+    /// A session: its peer's address, and the kind of its descriptor.
+    Session(&'n [u8], Kind),
+    /// The supervisor has a session, which the program's own call fetches.
+    Token,
+    /// Another process has connected to the listening end.
+    Foreign,
+}
+
+/// Judges a connection by the address of its other end, and by the name in it; greets the
+/// supervisor of a session.
+fn judge<'n>(
+    accepted: c_int,
+    listener: c_int,
+    address: &'n [u8],
+    is_local: bool,
+    name: Option<&'n Name>,
+) -> Met<'n> {
+    let Some(name) = name else {
+        // A session of the kernel's TCP: the kernel's address is the peer's.
+        return if is_local {
+            Met::Foreign
+        } else {
+            Met::Session(address, Kind::Candidate)
+        };
+    };
+    // Loopback sessions may come from any supervisor of the user.
+    let is_open = name.is_of_loopback() && name.role == Role::Program;
+    let peer = || {
+        let peer = name.peer();
+        peer.filter(|_| is_trusted(accepted, listener, is_open))
+    };
+    match name.role {
+        Role::Listener => Met::Foreign,
+        Role::Token => Met::Token,
+        Role::Session => match peer() {
+            Some(peer) => {
+                // The supervisor learns from it which descriptor of which thread has the session.
+                greet(accepted, name.number);
+                Met::Session(peer, Kind::Candidate)
+            }
+            None => Met::Foreign,
+        },
+        Role::Program => match peer() {
+            Some(peer) => {
+                crate::spin::allow();
+                // Sessions between programs have no rings.
+                Met::Session(peer, Kind::Barred)
+            }
+            None => Met::Foreign,
+        },
+    }
 }
 
 /// A listener's number, if the descriptor is one.
@@ -171,7 +203,7 @@ pub(crate) fn listener(file: c_int) -> Option<u32> {
     let result = unsafe { libc::syscall(libc::SYS_fstat, file, &raw mut about) };
     set_errno(before);
     // Inodes of sockets have 32 bits.
-    (result == 0).then_some(about.st_ino as u32)
+    u32::try_from(about.st_ino).ok().filter(|_| result == 0)
 }
 
 /// Makes the supervisor check at once if a listener is gone.
@@ -191,15 +223,15 @@ pub(crate) unsafe fn hide_name(
     from_bytes: *mut libc::socklen_t,
 ) {
     let looked_at = MARK.len() + 3;
-    if table::kind(file) == Kind::Other || (room as usize) < looked_at {
+    if table::kind(file) == Kind::Other || room.to_usize() < looked_at {
         return;
     }
     // SAFETY: by the caller; no more is looked at than there is room for.
     unsafe {
         // If there was less room, the length is that of the whole name.
-        if *from_bytes as usize == NAME_BYTES + 3 {
+        if (*from_bytes).to_usize() == NAME_BYTES + 3 {
             let name = std::slice::from_raw_parts(from, looked_at);
-            let is_local = name[..2] == (libc::AF_UNIX as u16).to_ne_bytes();
+            let is_local = name[..2] == LOCAL.to_ne_bytes();
             if is_local && name[3..] == *MARK {
                 *from_bytes = 0;
             }
@@ -212,11 +244,11 @@ pub(crate) unsafe fn hide_name(
 fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usize), c_int>> {
     let begun = Instant::now();
     loop {
-        let mut bytes = name.len() as libc::socklen_t;
+        let mut bytes = length(name.len());
         let arguments = [
             file.into(),
-            name.as_mut_ptr().expose_provenance() as c_long,
-            (&raw mut bytes).expose_provenance() as c_long,
+            address(name.as_mut_ptr()),
+            address(&raw mut bytes),
             flags.into(),
             0,
         ];
@@ -224,13 +256,14 @@ fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usi
         let mut before = 0;
         // SAFETY: the kernel writes into `name` and `bytes`, which outlive the call.
         let accepted = unsafe {
+            // Only around the call: no lock is held and nothing is allocated in between.
             pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
             let accepted = call(libc::SYS_accept4, arguments, BY_ITSELF);
             pthread_setcanceltype(before, ptr::null_mut());
             accepted
         };
         if accepted >= 0 {
-            return Some(Ok((accepted, bytes as usize)));
+            return Some(Ok((accepted, bytes.to_usize())));
         }
         match errno() {
             // The supervisor accepts from the listening end as well, for programs without the
@@ -239,21 +272,21 @@ fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usi
             error @ (libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE) => {
                 return Some(Err(error));
             }
+            // Other errors are rare, and the supervisor may know more about the listener.
             _ => return None,
         }
     }
 }
 
 fn waits(file: c_int) -> bool {
-    // SAFETY: a call without pointers.
-    let status = unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL) };
-    status >= 0 && status as c_int & libc::O_NONBLOCK == 0
+    flags_of(file, libc::F_GETFL).is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
 /// True if the session was opened by the process that created the listening end or, with `by_user`,
 /// by one of the same user.
 fn is_trusted(accepted: c_int, listener: c_int, by_user: bool) -> bool {
     match (credentials(listener), credentials(accepted)) {
+        // The kernel's word: the name could be any process's.
         (Some(made), Some(opened)) => made.1 == opened.1 && (by_user || made.0 == opened.0),
         _ => false,
     }
@@ -262,9 +295,9 @@ fn is_trusted(accepted: c_int, listener: c_int, by_user: bool) -> bool {
 /// Reports the descriptor of the session to the supervisor.
 fn greet(accepted: c_int, number: u64) {
     // SAFETY: a call without pointers.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     let hello = Hello {
-        thread,
+        thread: int(thread).unwrap_or_default(),
         descriptor: accepted,
     };
     let bytes = hello.bytes(number);
@@ -286,6 +319,8 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
 }
 
+/// The family of local sockets, as an address has it.
+const LOCAL: libc::sa_family_t = libc::AF_UNIX as libc::sa_family_t;
 const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 /// Connections of other processes that one call skips.
 const STRANGERS_MAX: usize = 256;

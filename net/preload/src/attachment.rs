@@ -4,7 +4,8 @@
 //! the program cannot close them; a forked child uses none of it; nothing is freed, so that a
 //! thread cannot use memory that another one has released.
 
-use crate::real::{errno, real};
+use crate::real::{count, errno, int, length, real};
+use sidecore_bare::width::ToUsize;
 use sidecore_net_rings::{
     ATTACH, GROW, LARGE_BYTES, LEVEL, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, STREAMS,
     Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
@@ -15,6 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// This process's shared memory with its supervisor.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct Attachment {
     bell: c_int,
     idle: Mutex<Vec<Waiter>>,
     slabs: [OnceLock<SharedMapping>; SLABS],
-    large: [OnceLock<SharedMapping>; STREAMS as usize],
+    large: [OnceLock<SharedMapping>; STREAM_COUNT],
 }
 
 /// A waiter, which the supervisor wakes by a byte on its socket.
@@ -62,6 +64,11 @@ pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
     current()
 }
 
+/// True if the supervisor has none for this process: later requests would find the same.
+pub(crate) fn is_refused() -> bool {
+    STEP.load(Ordering::Acquire) == 3
+}
+
 /// This process is a forked child: the attachment belongs to its parent.
 pub(crate) fn forked() {
     if CURRENT
@@ -73,6 +80,7 @@ pub(crate) fn forked() {
     }
     // Closed, so that the supervisor notices the parent's exit.
     for own in &OWN {
+        // Swapped first: the number is not ours any more once it is closed.
         let own = own.swap(0, Ordering::AcqRel) - 1;
         if own >= 0 {
             // SAFETY: a descriptor of ours.
@@ -101,6 +109,7 @@ pub(crate) fn own() -> impl Iterator<Item = c_int> {
 fn make(descriptor: c_int) -> Option<Attachment> {
     let [version, number, file, _] = request(descriptor, ATTACH, VERSION).ok()?;
     let segment = map(file.cast_signed(), SEGMENT_BYTES)?;
+    // After the mapping, so that the descriptor is closed in any case.
     if version != VERSION {
         return None;
     }
@@ -110,7 +119,7 @@ fn make(descriptor: c_int) -> Option<Attachment> {
         bell: -1,
         idle: Mutex::new(Vec::new()),
         slabs: [const { OnceLock::new() }; SLABS],
-        large: [const { OnceLock::new() }; STREAMS as usize],
+        large: [const { OnceLock::new() }; STREAM_COUNT],
     };
     let first = made.new_waiter(descriptor)?;
     made.bell = first.socket;
@@ -126,8 +135,8 @@ impl Attachment {
 
     #[inline]
     pub(crate) fn stream(&self, number: u32) -> Option<Stream<'_>> {
-        let memory = self.slabs.get((number / SLAB_STREAMS) as usize)?.get()?;
-        let large = self.large.get(number as usize)?.get();
+        let memory = self.slabs.get((number / SLAB_STREAMS).to_usize())?.get()?;
+        let large = self.large.get(number.to_usize())?.get();
         let stream = Stream::of_slab(memory.slice(), number)?;
         Some(stream.with_large(large.map(SharedMapping::slice)))
     }
@@ -139,10 +148,11 @@ impl Attachment {
             return false;
         };
         let mapping = map(file.cast_signed(), LARGE_BYTES);
-        let (Some(mapping), Some(place)) = (mapping, self.large.get(told as usize)) else {
+        let (Some(mapping), Some(place)) = (mapping, self.large.get(told.to_usize())) else {
             return false;
         };
         place.set(mapping).ok();
+        // Another thread may have closed the descriptor, and the number is another stream's.
         if told == number
             && let Some(stream) = self.stream(number)
         {
@@ -156,21 +166,26 @@ impl Attachment {
         self.process()?.waiter_word(waiter.number)
     }
 
-    /// Requests rings for a descriptor; the stream's number.
+    /// Requests rings for a descriptor; the stream's number. With EPROTO the supervisor has given
+    /// rings that this process cannot use.
     pub(crate) fn upgrade(&self, descriptor: c_int) -> Result<u32, c_int> {
         let [number, file, _, _] = request(descriptor, UPGRADE, self.number)?;
-        let Some(place) = self.slabs.get((number / SLAB_STREAMS) as usize) else {
+        let Some(place) = self.slabs.get((number / SLAB_STREAMS).to_usize()) else {
             return Err(libc::EPROTO);
         };
         if let Some(mapping) = map(file.cast_signed(), SLAB_BYTES) {
             place.set(mapping).ok();
         }
-        let Some(stream) = self.stream(number) else {
-            return Err(libc::EPROTO);
-        };
-        // A former stream with this number may have left large ones.
-        stream.show_large();
-        Ok(number)
+        for _ in 0..SLAB_TRIES {
+            if let Some(stream) = self.stream(number) {
+                // A former stream with this number may have left large ones.
+                stream.show_large();
+                return Ok(number);
+            }
+            // Another thread has the slab's descriptor, for a stream of its own, and maps it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(libc::EPROTO)
     }
 
     /// A free waiter.
@@ -190,7 +205,8 @@ impl Attachment {
 
     fn new_waiter(&self, descriptor: c_int) -> Option<Waiter> {
         let [number, socket, _, _] = request(descriptor, WAITER, self.number).ok()?;
-        let place = OWN.get(number as usize)?;
+        let place = OWN.get(number.to_usize())?;
+        // Programs expect the lowest free number for their next descriptor.
         let socket = out_of_sight(socket.cast_signed());
         place.store(socket + 1, Ordering::Release);
         Some(Waiter { number, socket })
@@ -202,6 +218,7 @@ impl Attachment {
         let Some(process) = self.process() else {
             return;
         };
+        // The bit first, then the look for a sleeper: the order of `sidecore-sync`'s protocol.
         process.tell_supervisor(stream);
         let word = process.supervisor_word();
         if word.is_some_and(|word| word.claim_after(Changed::publish())) {
@@ -210,7 +227,11 @@ impl Attachment {
     }
 }
 
-const SLABS: usize = STREAMS.div_ceil(SLAB_STREAMS) as usize;
+/// Streams of a process, as a length.
+pub(crate) const STREAM_COUNT: usize = STREAMS as usize;
+/// Attempts, 1 ms apart, while another thread maps a slab.
+const SLAB_TRIES: u32 = 1000;
+const SLABS: usize = STREAM_COUNT.div_ceil(SLAB_STREAMS as usize);
 
 fn ring(bell: c_int) {
     let byte = 1_u8;
@@ -226,6 +247,7 @@ pub(crate) fn drain(waiter: Waiter) {
     let mut bytes = [0_u8; 64];
     let to = bytes.as_mut_ptr().cast::<c_void>();
     let before = errno();
+    // One read is enough: at most one byte comes for each announced sleep.
     real!(recv(waiter.socket => c_int, to => *mut c_void, bytes.len() => usize,
         libc::MSG_DONTWAIT => c_int) -> isize);
     crate::real::set_errno(before);
@@ -233,9 +255,13 @@ pub(crate) fn drain(waiter: Waiter) {
 
 /// Sends a request to the supervisor.
 pub(crate) fn request(descriptor: c_int, name: c_int, word: u32) -> Result<[u32; WORDS], c_int> {
+    #[cfg(test)]
+    if let Some(answer) = crate::tests::supervisor::answer(descriptor, name, word) {
+        return answer;
+    }
     let before = errno();
     let mut words = [word, 0, 0, 0];
-    let mut bytes = size_of_val(&words) as libc::socklen_t;
+    let mut bytes = length(size_of_val(&words));
     // SAFETY: the value has room for the words, and `bytes` says how much.
     let result = unsafe {
         libc::syscall(
@@ -272,14 +298,15 @@ fn out_of_sight(descriptor: c_int) -> c_int {
     };
     // SAFETY: the kernel writes one `rlimit`.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let highest = limit.rlim_cur.min(crate::table::DESCRIPTORS as u64);
-    let from = highest.saturating_sub(2 * WAITERS as u64) as c_int;
+    // Not beyond the table: a program that is given one of these numbers has no record of it.
+    let highest = limit.rlim_cur.to_usize().min(crate::table::DESCRIPTORS);
+    let from = count(highest.saturating_sub(2 * WAITERS));
     // SAFETY: a call without pointers.
     let moved = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, from) };
-    if moved < 0 {
+    let Some(moved) = int(moved).filter(|moved| *moved >= 0) else {
         return descriptor;
-    }
+    };
     // SAFETY: a descriptor of ours.
     unsafe { libc::syscall(libc::SYS_close, descriptor) };
-    moved as c_int
+    moved
 }

@@ -1,6 +1,6 @@
 //! Intercepted calls that transfer bytes.
 
-use crate::real::{real, set_errno};
+use crate::real::{errno, real, set_errno};
 use crate::stream::{self, Done};
 use crate::table::{Kind, record};
 use crate::{accepting, attachment, check, closing, rings};
@@ -16,6 +16,7 @@ fn one(pointer: *const c_void, bytes: usize) -> libc::iovec {
 }
 
 fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Pieces<'p>> {
+    // The kernel refuses both, each with an error of its own.
     if pointer.is_null() || count > PIECES_MAX {
         return None;
     }
@@ -27,7 +28,7 @@ fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Piece
 #[inline]
 fn end(done: Done, kernel: impl FnOnce() -> isize) -> isize {
     match done {
-        Done::Bytes(count) => count as isize,
+        Done::Bytes(count) => count.cast_signed(),
         Done::Failed(error) => {
             set_errno(error);
             -1
@@ -43,6 +44,7 @@ fn in_kernel<T>(descriptor: c_int, work: impl FnOnce() -> T) -> T {
         None => work(),
         Some(record) => {
             record.waits.fetch_add(1, Ordering::SeqCst);
+            rings::keep_pair(descriptor, record);
             let done = work();
             record.waits.fetch_sub(1, Ordering::SeqCst);
             done
@@ -119,6 +121,7 @@ pub unsafe extern "C" fn recvfrom(
             return closing::note_end(file, kernel(), bytes);
         }
         // SAFETY: the program says that a length is there.
+        // The kernel overwrites the length, and the name is hidden by what there was room for.
         let room = unsafe { *from_bytes };
         let read = closing::note_end(file, kernel(), bytes);
         if read >= 0 {
@@ -170,6 +173,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
     };
     let done = stream::receive(file, pieces, flags);
     if matches!(done, Done::Bytes(_)) {
+        // A stream has no source address, and the rings carry no control messages or flags.
         header.msg_namelen = 0;
         header.msg_controllen = 0;
         header.msg_flags = 0;
@@ -298,14 +302,17 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
     let control = control(header);
+    // Before the call: the receiver may use the descriptor as soon as it is sent.
     for passed in passed_on(control.unwrap_or_default()) {
         rings::bar(passed);
     }
     meet(file);
     let pieces = pieces(header.msg_iov, header.msg_iovlen as _);
+    // The length is computed only if the kernel refuses the call.
     let kernel = move || closing::send(file, flags, || pieces.map_or(0, stream::whole), work);
     match pieces {
         Some(pieces) if rings::has_rings(file) => {
+            // A pair would take what a TCP socket refuses, such as SCM_RIGHTS.
             let judge = |control| judge_for_tcp(control).map_err(|error| error.raw_os_error());
             let done = match control.and_then(judge) {
                 Ok(()) => stream::send(file, pieces, flags),
@@ -348,6 +355,7 @@ fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
 
 /// Descriptors in control messages (SCM_RIGHTS), which other processes will use.
 fn passed_on(control: &[u8]) -> Vec<c_int> {
+    // Without one, no descriptor has rings that would have to go back.
     if attachment::current().is_none() {
         return Vec::new();
     }
@@ -361,19 +369,27 @@ fn passed_on(control: &[u8]) -> Vec<c_int> {
 fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> isize {
     let mut buffer = [0_u8; FILE_BYTES];
     let mut sent = 0;
+    // The file's position stays where it is if the program passes an offset (sendfile(2)).
     let start = offset.as_ref().map(|offset| **offset);
     while sent < count {
         let room = (count - sent).min(buffer.len());
         let at = buffer.as_mut_ptr().cast::<c_void>();
         // The file's own position must advance by the bytes sent, not by those read.
         let place = match start {
-            Some(start) => start + sent as i64,
+            Some(start) => start + offset_of(sent),
             None => real!(lseek(from => c_int, 0 => i64, libc::SEEK_CUR => c_int) -> i64),
         };
+        if place < 0 {
+            // As the kernel's call: what has no position is no file to send from.
+            if errno() == libc::ESPIPE {
+                set_errno(libc::EINVAL);
+            }
+            return if sent > 0 { sent.cast_signed() } else { -1 };
+        }
         let read = real!(pread(from => c_int, at => *mut c_void, room => usize, place => i64)
             -> isize);
         let Some(read) = usize::try_from(read).ok() else {
-            return if sent > 0 { sent as isize } else { -1 };
+            return if sent > 0 { sent.cast_signed() } else { -1 };
         };
         if read == 0 {
             break;
@@ -391,16 +407,22 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
         };
         sent += done;
         if start.is_none() {
-            real!(lseek(from => c_int, done as i64 => i64, libc::SEEK_CUR => c_int) -> i64);
+            real!(lseek(from => c_int, offset_of(done) => i64, libc::SEEK_CUR => c_int) -> i64);
         }
+        // A short write: the program may not want to wait, so the rest is left to its next call.
         if done < read {
             break;
         }
     }
     if let Some(offset) = offset {
-        *offset += sent as i64;
+        *offset += offset_of(sent);
     }
-    sent as isize
+    sent.cast_signed()
+}
+
+/// A number of bytes as an offset of a file.
+fn offset_of(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// sendfile(2).
@@ -443,6 +465,7 @@ pub unsafe extern "C" fn splice(
     bytes: usize,
     flags: c_uint,
 ) -> isize {
+    // The kernel moves pages from and to the pair's own buffers.
     rings::bar(from);
     rings::bar(to);
     real!(splice(from => c_int, from_offset => *mut i64, to => c_int, to_offset => *mut i64,

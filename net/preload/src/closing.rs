@@ -21,6 +21,7 @@ pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
 fn note(file: c_int, received: isize) {
     let flag = match received {
         0 => ENDED,
+        // A reset was reported by this read, so the next write fails.
         _ if errno() == libc::ECONNRESET => ENDED | PARDONED,
         _ => return,
     };
@@ -51,6 +52,7 @@ pub(crate) fn send(
     else {
         return work(flags);
     };
+    // The signal is sent below, if TCP would send it.
     let sent = work(flags | libc::MSG_NOSIGNAL);
     if sent == -1 && errno() == libc::EPIPE {
         return refused(file, record, flags, wanted());
@@ -71,11 +73,12 @@ pub(crate) fn has_ended(file: c_int) -> bool {
 #[cold]
 fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
     if !record.has(SHUT_WRITE) && !record.has(PARDONED) {
+        // Asked once in a session's life, so its system calls do not matter.
         match end_of(file) {
             // The peer's reply, a reset, makes the next write fail (RFC 9293 section 3.10.7.1).
             End::Closed => {
                 record.add(PARDONED);
-                return wanted as isize;
+                return wanted.cast_signed();
             }
             // The peer closed with unread bytes, and its reset has arrived (RFC 2525 section 2.17).
             End::Reset(error) => {
@@ -114,6 +117,7 @@ fn end_of(file: c_int) -> End {
     };
     let count = real!(poll(&raw mut polled => *mut libc::pollfd, 1 => libc::nfds_t, 0 => c_int)
         -> c_int);
+    // The other end is still open: the program has shut its own side.
     if count != 1 || polled.revents & libc::POLLHUP == 0 {
         return End::Other;
     }
@@ -123,6 +127,7 @@ fn end_of(file: c_int) -> End {
     if polled.revents & libc::POLLERR == 0 {
         return End::Closed;
     }
+    // Reading it clears it, as the report to the program would.
     match kernels_option(file, libc::SO_ERROR) {
         Some(error) if error != 0 => End::Reset(error),
         _ => End::Other,

@@ -3,6 +3,7 @@
 use crate::real::{FIONREAD, real, set_errno};
 use crate::table::{self, Kind, kind, new, record};
 use crate::{accepting, attachment, closing, interest, rings, stream};
+use sidecore_bare::width::ToUsize;
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
@@ -34,6 +35,7 @@ pub unsafe extern "C" fn socketpair(
         pair => *mut c_int) -> c_int);
     if made == 0 {
         // SAFETY: the kernel has just written both.
+        // Local pairs of the program are no sessions, and may be passed on at any time.
         let both = unsafe { [*pair, *pair.add(1)] };
         for end in both {
             new(end, Kind::Barred);
@@ -150,7 +152,7 @@ pub unsafe extern "C" fn getsockopt(
     if result == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
         // SAFETY: the call has just written that many bytes.
         let error = unsafe {
-            let is_whole = *bytes as usize >= size_of::<c_int>();
+            let is_whole = (*bytes).to_usize() >= size_of::<c_int>();
             is_whole.then(|| value.cast::<c_int>().read_unaligned())
         };
         if error.is_some_and(|error| error != 0) {
@@ -170,6 +172,7 @@ pub unsafe extern "C" fn setsockopt(
     bytes: libc::socklen_t,
 ) -> c_int {
     if let Some(record) = record(file) {
+        // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();
     }
     real!(setsockopt(file => c_int, level => c_int, name => c_int, value => *const c_void,
@@ -182,6 +185,7 @@ fn leave(file: c_int) {
         return;
     };
     let kind = record.kind();
+    // A child of vfork(2) closes its own descriptors, with its parent's memory.
     if kind == Kind::Other || !table::is_own_process() {
         return;
     }
@@ -200,6 +204,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
+    // Before the close: afterwards the number has no inode.
     let listener = accepting::listener(file);
     leave(file);
     let closed = real!(close(file => c_int) -> c_int);
@@ -216,11 +221,12 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         // The library's descriptors have that flag anyway.
         return real!(close_range(first => c_uint, last => c_uint, flags => c_int) -> c_int);
     }
-    let highest = last.min(table::DESCRIPTORS as c_uint - 1);
+    let highest = last.min(HIGHEST);
     for file in first..=highest {
         leave(file.cast_signed());
     }
     let mut own: Vec<c_uint> = attachment::own().map(c_int::cast_unsigned).collect();
+    // The range is closed piece by piece, around each of them.
     own.sort_unstable();
     let mut from = first;
     for file in own.into_iter().filter(|own| (first..=last).contains(own)) {
@@ -229,6 +235,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         }
         from = file + 1;
     }
+    // Its last descriptor was the library's, so nothing is left to close.
     if from > last && first <= last {
         return 0;
     }
@@ -265,6 +272,7 @@ pub unsafe extern "C" fn dup(file: c_int) -> c_int {
 /// dup2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
+    // dup2 of a descriptor to itself changes nothing, and is allowed.
     if !twin(file) || to != file && attachment::is_own(to) {
         set_errno(libc::EBADF);
         return -1;
@@ -358,6 +366,7 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
             unsafe { *argument.cast::<c_int>() = bytes };
             return 0;
         }
+        // As for F_SETOWN: signals follow the pair.
         if request == FIOASYNC {
             rings::bar(file);
         }
@@ -372,6 +381,8 @@ pub unsafe extern "C" fn fdopen(file: c_int, mode: *const c_char) -> *mut libc::
     real!(fdopen(file => c_int, mode => *const c_char) -> *mut libc::FILE)
 }
 
+/// The highest descriptor with a record.
+const HIGHEST: c_uint = table::DESCRIPTORS as c_uint - 1;
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
 const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;

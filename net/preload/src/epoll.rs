@@ -8,11 +8,13 @@
 
 use crate::attachment::{self, Attachment, drain};
 use crate::interest::{
-    MUTE, OWN_DATA, Set, adopt, begin, control, forget, is_told_once, mute_data, muted, set_of,
+    EDGE, Inner, MUTE, ONE_SHOT, OWN_DATA, Set, adopt, begin, control, forget, is_told_once,
+    mute_data, muted, set_of,
 };
-use crate::real::real;
+use crate::real::{count, real};
 use crate::table::{self, GONE, Kind, Record, record};
 use crate::{rings, stream};
+use sidecore_bare::width::ToUsize;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -43,6 +45,7 @@ pub(crate) fn change(
     let Some(record) = record(descriptor) else {
         return as_is(event);
     };
+    // Settled: a registration during an upgrade would be missed by `adopt`.
     match record.settled_kind() {
         Kind::Candidate => {
             // Armed again, so no event was reported since.
@@ -56,6 +59,7 @@ pub(crate) fn change(
                     return 0;
                 }
             }
+            // The kernel decides; only what it accepts is recorded.
             let result = as_is(event);
             if result == 0 {
                 note(epoll, operation, descriptor, event, record);
@@ -118,6 +122,8 @@ fn change_ring(
             0
         }
         (libc::EPOLL_CTL_ADD, Some(event)) if known.is_none() && begin(attachment, epoll) => {
+            // In the kernel's instance, too, so that it reports a hang-up, and EEXIST for a second
+            // time.
             let result = control(epoll, operation, descriptor, MUTE, mute_data(descriptor));
             if result == 0 {
                 note(epoll, operation, descriptor, Some(event), record);
@@ -134,6 +140,8 @@ fn change_ring(
             forget(epoll, record);
             record.set_epoll(None);
             if let Some(stream) = attachment.stream(number) {
+                // The supervisor need not report it any more; bits that are set already are
+                // skipped.
                 stream.tell(0, None);
             }
             let mut none = libc::epoll_event { events: 0, u64: 0 };
@@ -156,6 +164,7 @@ fn change_ring(
 /// pairs, so that the kernel watches them for both.
 #[cold]
 fn disinherit(epoll: c_int) {
+    // The parent's registrations are muted in the kernel's instance, which both share.
     for descriptor in table::inherited_of(epoll) {
         rings::give_back(descriptor);
     }
@@ -182,6 +191,7 @@ pub(crate) fn wait(
         disinherit(epoll);
     }
     let limit = kernel.limit();
+    // The clock is read for a wait with a limit only.
     let begun = limit
         .filter(|limit| !limit.is_zero())
         .map(|_| Instant::now());
@@ -193,15 +203,9 @@ pub(crate) fn wait(
     loop {
         let set = set_of(epoll);
         let (Some(set), Some(attachment)) = (set, attachment::current()) else {
-            let mut count = 0;
-            if limit != Some(Duration::ZERO) {
-                count = crate::spin::before_sleep(|| kernel.wait(events, Some(Duration::ZERO)));
-            }
-            if count == 0 {
-                // The program's own timeout: reading the clock costs as much as half of the call.
-                let limit = if is_first { None } else { left() };
-                count = kernel.wait(events, limit);
-            }
+            // The program's own timeout first: reading the clock costs half as much as the call.
+            let limit = if is_first { None } else { left() };
+            let count = wait_in_kernel(events, kernel, limit);
             is_first = false;
             if set_of(epoll).is_none() {
                 return count;
@@ -215,39 +219,67 @@ pub(crate) fn wait(
         };
         let (mut found, is_kernels_turn) = collect(set, attachment, events);
         if is_kernels_turn {
-            let more = kernel.wait(&mut events[found..], Some(Duration::ZERO));
-            let more = filter(epoll, &mut events[found..], more).max(0) as usize;
-            found += more;
-            if more > 0 {
-                let mut inner = set.lock();
-                inner.told = KERNEL_EVERY;
-                inner.kernel_had = more;
-            }
+            found += add_kernels(set, epoll, &mut events[found..], kernel);
             if found == 0 {
                 // The rings had no room or no events: check them now.
                 continue;
             }
         }
         if found > 0 {
-            return found as c_int;
+            return count(found);
         }
         if left() == Some(Duration::ZERO) {
             let count = kernel.wait(events, Some(Duration::ZERO));
             return filter(epoll, events, count);
         }
-        let Some(count) = sleep(set, attachment, events, kernel, left()) else {
+        let Some(woken) = sleep(set, attachment, events, kernel, left()) else {
             continue;
         };
-        let kept = filter(epoll, events, count);
-        if kept != 0 || count < 0 {
+        let kept = filter(epoll, events, woken);
+        if kept != 0 || woken < 0 {
             return kept;
         }
         if left() == Some(Duration::ZERO) {
             // Once more, for events that arrived together with the timeout.
             let (found, _) = collect(set, attachment, events);
-            return found as c_int;
+            return count(found);
         }
     }
+}
+
+/// A wait in an epoll instance without rings, for `limit` if it is given.
+fn wait_in_kernel(
+    events: &mut [libc::epoll_event],
+    kernel: &impl KernelWait,
+    limit: Option<Duration>,
+) -> c_int {
+    if kernel.limit() != Some(Duration::ZERO) {
+        // On the loopback a reply takes less time than a sleep.
+        let count = crate::spin::before_sleep(|| kernel.wait(events, Some(Duration::ZERO)));
+        if count != 0 {
+            return count;
+        }
+    }
+    kernel.wait(events, limit)
+}
+
+/// Events of the kernel's part after those of the rings; their number.
+fn add_kernels(
+    set: &Set,
+    epoll: c_int,
+    events: &mut [libc::epoll_event],
+    kernel: &impl KernelWait,
+) -> usize {
+    let more = kernel.wait(events, Some(Duration::ZERO));
+    // A failure is found again by the next wait, if no event of a ring hides it.
+    let more = usize::try_from(filter(epoll, events, more)).unwrap_or(0);
+    if more > 0 {
+        let mut inner = set.lock();
+        // It is the kernel's turn again at the next wait: it may have more.
+        inner.told = KERNEL_EVERY;
+        inner.kernel_had = more;
+    }
+    more
 }
 
 /// Sleeps in the kernel's epoll instance; none if there is an event already.
@@ -261,6 +293,7 @@ fn sleep(
     let (Some(process), Some(word)) = (attachment.process(), attachment.word(set.waiter)) else {
         return Some(kernel.wait(events, limit));
     };
+    // Counted before the word is set, so that a thread that leaves sees that others stay.
     set.sleepers.fetch_add(1, Ordering::SeqCst);
     word.announce_sleep();
     let count = if process.has_waiter_news(set.waiter.number) || !set.lock().ready.is_empty() {
@@ -285,6 +318,7 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
     let mut kept = 0;
     for index in 0..there {
         let event = events[index];
+        // The wake-up of a thread; what it announces is found in the rings.
         if event.u64 == OWN_DATA {
             if let Some(set) = set_of(epoll)
                 && set
@@ -304,7 +338,7 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
         events[kept] = event;
         kept += 1;
     }
-    kept as c_int
+    crate::real::count(kept)
 }
 
 /// The other end of a descriptor's pair is closed: its session, or the supervisor, is gone.
@@ -314,6 +348,7 @@ fn hang_up(epoll: c_int, descriptor: c_int) {
         return;
     };
     if record.kind() == Kind::Ring {
+        // Its errors are the pair's; the flag sends all calls there.
         record.add(GONE);
         set.lock().queue(record.number.load(Ordering::Relaxed));
     }
@@ -325,6 +360,7 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
     if let Some(process) = attachment.process() {
         process.take_waiter_news(set.waiter.number, |stream| inner.queue(stream));
     }
+    // Without that, rings that are always ready would keep the kernel's descriptors waiting.
     let is_kernels_turn = inner.told >= KERNEL_EVERY && !events.is_empty();
     let room = match is_kernels_turn {
         true => events.len() - (events.len() / KERNELS_SHARE).max(1),
@@ -337,58 +373,91 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
         0 => room,
         had => room.min(had.max(ROOM_BESIDE)),
     };
-    let mut found = 0;
+    let (mut found, mut taken_back) = (0, None);
+    // The length is read once: level-triggered streams are queued again meanwhile.
     for _ in 0..inner.ready.len() {
         if found == room {
             break;
         }
-        let Some(number) = inner.ready.pop_front() else {
-            break;
-        };
-        let Some(Some(interest)) = inner.interests.get_mut(number as usize) else {
-            continue;
-        };
-        interest.is_queued = false;
-        let Some(record) = record(interest.descriptor) else {
-            continue;
-        };
-        if interest.is_spent {
-            continue;
-        }
-        let stream = attachment.stream(number);
-        if stream.is_some_and(|stream| stream.is_taken_back()) {
-            let descriptor = interest.descriptor;
-            drop(inner);
-            if record.kind() == Kind::Ring {
-                rings::bar(descriptor);
+        match next_event(&mut inner, attachment) {
+            Next::Event(event) => {
+                events[found] = event;
+                found += 1;
             }
-            return collect(set, attachment, events);
-        }
-        let ready = stream::readiness(attachment, interest.descriptor, record).cast_unsigned();
-        let told = ready & (interest.events | ALWAYS);
-        if told == 0 {
-            continue;
-        }
-        events[found] = libc::epoll_event {
-            events: told,
-            u64: interest.data,
-        };
-        found += 1;
-        if interest.events & libc::EPOLLONESHOT as u32 != 0 {
-            interest.is_spent = true;
-        } else if interest.events & libc::EPOLLET as u32 == 0 {
-            // Reported again as long as it is ready; queued behind the others.
-            interest.is_queued = true;
-            inner.ready.push_back(number);
+            Next::Nothing => {}
+            Next::TakenBack(descriptor) => {
+                taken_back = Some(descriptor);
+                break;
+            }
         }
     }
-    let before = if is_kernels_turn { 0 } else { inner.told };
-    inner.told = before.saturating_add(found as u32);
-    (found, is_kernels_turn)
+    // Events that were found are returned first: edge-triggered ones are not found again.
+    if taken_back.is_none() || found > 0 {
+        let before = if is_kernels_turn { 0 } else { inner.told };
+        inner.told = before.saturating_add(count(found).cast_unsigned());
+    }
+    // `bar` takes the lock of the set.
+    drop(inner);
+    match taken_back {
+        Some(descriptor) => {
+            if table::kind(descriptor) == Kind::Ring {
+                rings::bar(descriptor);
+            }
+            if found > 0 {
+                return (found, is_kernels_turn);
+            }
+            collect(set, attachment, events)
+        }
+        None => (found, is_kernels_turn),
+    }
+}
+
+/// The first stream of those that may be ready.
+enum Next {
+    Event(libc::epoll_event),
+    /// It has nothing to report.
+    Nothing,
+    /// This descriptor is the kernel's again.
+    TakenBack(c_int),
+}
+
+fn next_event(inner: &mut Inner, attachment: &Attachment) -> Next {
+    let Some(number) = inner.ready.pop_front() else {
+        return Next::Nothing;
+    };
+    let Some(Some(interest)) = inner.interests.get_mut(number.to_usize()) else {
+        return Next::Nothing;
+    };
+    // Before the look: news from here on queue it again.
+    interest.is_queued = false;
+    let Some(record) = record(interest.descriptor).filter(|_| !interest.is_spent) else {
+        return Next::Nothing;
+    };
+    let stream = attachment.stream(number);
+    if stream.is_some_and(|stream| stream.is_taken_back()) {
+        return Next::TakenBack(interest.descriptor);
+    }
+    let ready = stream::readiness(attachment, interest.descriptor, record);
+    let told = u32::from(ready.cast_unsigned()) & (interest.events | ALWAYS);
+    if told == 0 {
+        return Next::Nothing;
+    }
+    let event = libc::epoll_event {
+        events: told,
+        u64: interest.data,
+    };
+    if interest.events & ONE_SHOT != 0 {
+        interest.is_spent = true;
+    } else if interest.events & EDGE == 0 {
+        // Reported again as long as it is ready; queued behind the others.
+        interest.is_queued = true;
+        inner.ready.push_back(number);
+    }
+    Next::Event(event)
 }
 
 /// Events that are always reported.
-const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 /// Wake-ups after which the bytes that caused them are read, before the socket is full.
 const DRAIN_EVERY: u32 = 32;
 /// While the rings keep a thread busy, the kernel's part is polled once per this number of ring

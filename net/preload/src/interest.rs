@@ -4,10 +4,11 @@
 //! Must stay true: a descriptor is in at most one such instance, and is watched by the kernel again
 //! when it loses its rings.
 
-use crate::attachment::{self, Attachment, Waiter, drain};
+use crate::attachment::{self, Attachment, STREAM_COUNT, Waiter, drain};
 use crate::real::{errno, real};
 use crate::table::{Kind, Record, record};
-use sidecore_net_rings::{STREAMS, WAITERS};
+use sidecore_bare::width::ToUsize;
+use sidecore_net_rings::WAITERS;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
@@ -59,7 +60,7 @@ impl Set {
 
 impl Inner {
     pub(crate) fn queue(&mut self, number: u32) {
-        if let Some(Some(interest)) = self.interests.get_mut(number as usize)
+        if let Some(Some(interest)) = self.interests.get_mut(number.to_usize())
             && !std::mem::replace(&mut interest.is_queued, true)
         {
             self.ready.push_back(number);
@@ -67,7 +68,8 @@ impl Inner {
     }
 
     pub(crate) fn put(&mut self, number: u32, descriptor: c_int, events: u32, data: u64) {
-        if let Some(place) = self.interests.get_mut(number as usize) {
+        if let Some(place) = self.interests.get_mut(number.to_usize()) {
+            // A stream is in the list once, whatever its registration says.
             let is_queued = place.is_some_and(|interest| interest.is_queued);
             *place = Some(Interest {
                 descriptor,
@@ -87,7 +89,7 @@ pub(crate) fn set_of(epoll: c_int) -> Option<&'static Set> {
 }
 
 fn set_at(number: u32) -> Option<&'static Set> {
-    let set = SETS.get(number as usize)?.load(Ordering::Acquire);
+    let set = SETS.get(number.to_usize())?.load(Ordering::Acquire);
     // SAFETY: it was leaked when it was stored, and is never freed.
     unsafe { set.as_ref() }
 }
@@ -107,21 +109,22 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     };
     drain(waiter);
     // Edge-triggered: the wake-up bytes need not be read each time.
-    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+    let events = libc::EPOLLIN.cast_unsigned() | EDGE;
     if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
         attachment.give_waiter_back(waiter);
         return false;
     }
     if set_at(waiter.number).is_none()
-        && let Some(place) = SETS.get(waiter.number as usize)
+        && let Some(place) = SETS.get(waiter.number.to_usize())
     {
+        // Leaked: a thread may sleep in it while another one closes the instance.
         let set = Box::leak(Box::new(Set {
             waiter,
             sleepers: AtomicU32::new(0),
             wakes: AtomicU32::new(0),
             inner: Mutex::new(Inner {
-                interests: vec![None; STREAMS as usize],
-                ready: VecDeque::with_capacity(STREAMS as usize),
+                interests: vec![None; STREAM_COUNT],
+                ready: VecDeque::with_capacity(STREAM_COUNT),
                 told: 0,
                 kernel_had: 0,
             }),
@@ -132,6 +135,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     if let Some(word) = attachment.word(waiter) {
         word.announce_sleep();
     }
+    // Before the kind, whose Release makes it visible.
     record.number.store(waiter.number, Ordering::Relaxed);
     record.set_kind(Kind::Epoll);
     true
@@ -144,12 +148,14 @@ pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, re
     };
     let number = record.number.load(Ordering::Relaxed);
     if let Some(stream) = attachment.stream(number) {
+        // Before the first look: news from now on reach the set.
         stream.tell(0, Some(set.waiter.number));
     }
     let (events, data) = (
         record.events.load(Ordering::Relaxed),
         record.data.load(Ordering::Relaxed),
     );
+    // Queued as if ready: its bytes may have come before the set knew of it.
     set.lock().put(number, descriptor, events, data);
     control(
         epoll,
@@ -174,8 +180,9 @@ pub(crate) fn release(descriptor: c_int, record: &Record) {
 /// Removes a descriptor with rings from the set.
 pub(crate) fn forget(epoll: c_int, record: &Record) {
     if let Some(set) = set_of(epoll) {
-        let number = record.number.load(Ordering::Relaxed) as usize;
+        let number = record.number.load(Ordering::Relaxed).to_usize();
         if let Some(place) = set.lock().interests.get_mut(number) {
+            // Its number stays in the ready list; an entry without an interest is skipped.
             *place = None;
         }
     }
@@ -203,6 +210,7 @@ pub(crate) fn close(epoll: c_int) {
 /// This process is a forked child: its parent uses the epoll instances, too.
 pub(crate) fn forked() {
     for set in &SETS {
+        // Not freed: it is a copy, whose waiter is the parent's.
         set.store(ptr::null_mut(), Ordering::Release);
     }
 }
@@ -225,7 +233,7 @@ pub(crate) fn control(
 /// True if an epoll instance reports a descriptor once, until it is armed again.
 pub(crate) fn is_told_once(record: &Record) -> bool {
     let events = record.events.load(Ordering::Relaxed);
-    record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
+    record.epoll().is_some() && events & ONE_SHOT != 0
 }
 
 /// Epoll data of a waiter's socket.
@@ -233,7 +241,10 @@ pub(crate) const OWN_DATA: u64 = 0x5349_4445_434f_5245;
 
 /// Events of a descriptor with rings in the kernel's epoll instance: only the hang-up of its pair,
 /// once.
-pub(crate) const MUTE: u32 = libc::EPOLLET as u32;
+pub(crate) const MUTE: u32 = EDGE;
+
+pub(crate) const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+pub(crate) const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
 
 /// Epoll data of a descriptor with rings.
 pub(crate) fn mute_data(descriptor: c_int) -> u64 {

@@ -3,7 +3,7 @@
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
 //! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
 //! `closing` handles their end; `rings` and `interest` give rings to a descriptor, and handle its
-//! epoll registration;
+//! epoll registration; `blocking` sleeps in a call on one descriptor;
 //! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
 //! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
 //! calls by which filter and supervisor distinguish the library from the program.
@@ -18,6 +18,7 @@
 
 mod accepting;
 mod attachment;
+mod blocking;
 mod bytes;
 mod closing;
 mod descriptors;
@@ -43,6 +44,7 @@ static LOADED: extern "C" fn() = {
     extern "C" fn loaded() {
         // SAFETY: the handler is a function of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, Some(has_child), Some(forked)) };
+        // Before any thread exists that could change the environment.
         rings::read_environment();
         table::begin_process();
     }
@@ -67,3 +69,6 @@ fn check(bytes: usize, room: usize) {
         std::process::abort();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //!
 //! Must stay true: the mark is cleared from its register when a call returns.
 
-use crate::real::{errno, set_errno};
+use crate::real::{errno, int, length, set_errno};
 use sidecore_net_rings::BY_ITSELF;
 use std::ffi::{c_int, c_long, c_void};
 
@@ -23,6 +23,7 @@ pub(crate) fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
 /// A number that the kernel reports for a descriptor by an option of level SOL_SOCKET; without the
 /// supervisor. Leaves errno unchanged.
 pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
+    // The program did not make this call.
     let before = errno();
     let mut value: c_int = 0;
     let to = (&raw mut value).cast();
@@ -37,13 +38,13 @@ pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
 /// # Safety
 /// There is room for `room` bytes at `to`.
 unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> bool {
-    let mut bytes = room as libc::socklen_t;
+    let mut bytes = length(room);
     let arguments = [
         file.into(),
         libc::SOL_SOCKET.into(),
         name.into(),
-        to.expose_provenance() as c_long,
-        (&raw mut bytes).expose_provenance() as c_long,
+        address(to),
+        address(&raw mut bytes),
     ];
     // SAFETY: the kernel writes at most the given number of bytes.
     unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) == 0 }
@@ -52,12 +53,16 @@ unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> 
 /// True if the supervisor reports that it is, or was, connected to an Internet address: a session
 /// that was established.
 pub(crate) fn was_connected(file: c_int) -> bool {
+    #[cfg(test)]
+    if crate::tests::supervisor::was_connected(file) {
+        return true;
+    }
     let mut family: libc::sa_family_t = 0;
-    let mut bytes = size_of_val(&family) as libc::socklen_t;
+    let mut bytes = length(size_of_val(&family));
     let arguments = [
         file.into(),
-        (&raw mut family).expose_provenance() as c_long,
-        (&raw mut bytes).expose_provenance() as c_long,
+        address(&raw mut family),
+        address(&raw mut bytes),
         0,
         0,
     ];
@@ -78,11 +83,18 @@ pub(crate) fn was_connected(file: c_int) -> bool {
 pub(crate) unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_int {
     // SAFETY: by the caller.
     let result = unsafe { raw_call(number, five, sixth) };
+    // All calls with a mark return an int; errors are -4095 to -1.
+    let result = int(result).unwrap_or(-libc::EOVERFLOW);
     if result < 0 {
-        set_errno(-result as c_int);
+        set_errno(-result);
         return -1;
     }
-    result as c_int
+    result
+}
+
+/// The address of memory, as an argument of a system call.
+pub(crate) fn address<T>(memory: *const T) -> c_long {
+    memory.expose_provenance() as c_long
 }
 
 #[cfg(target_arch = "x86_64")]

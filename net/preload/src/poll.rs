@@ -4,7 +4,8 @@
 //! kind.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
-use crate::real::real;
+use crate::blocking::READER;
+use crate::real::{self, real};
 use crate::table::{Kind, kind, record};
 use crate::{rings, stream};
 use std::ffi::c_int;
@@ -31,6 +32,11 @@ pub(crate) fn beside_kernel<T>(
     for record in records() {
         record.waits.fetch_add(1, Ordering::SeqCst);
     }
+    for descriptor in descriptors.clone() {
+        if let Some(record) = record(descriptor) {
+            rings::keep_pair(descriptor, record);
+        }
+    }
     let done = work();
     for record in records() {
         record.waits.fetch_sub(1, Ordering::SeqCst);
@@ -56,6 +62,7 @@ pub(crate) fn poll(
             if kind(polled.fd) == Kind::Inherited {
                 rings::give_back(polled.fd);
             }
+            // An earlier turn may have left events.
             asked.revents = 0;
             polled.revents = 0;
             asked.fd = if kind(polled.fd) == Kind::Ring {
@@ -66,6 +73,7 @@ pub(crate) fn poll(
         }
         let found = look(attachment, polled);
         if found > 0 {
+            // Without waiting, but asked: the program expects the events of all.
             let more = ask_kernel(&mut asked, Some(Duration::ZERO), mask);
             break if more < 0 { found } else { found + more };
         }
@@ -75,6 +83,7 @@ pub(crate) fn poll(
         }
         let first = polled.first().map_or(-1, |polled| polled.fd);
         if waiter.is_none() {
+            // One for the whole call, taken only when it has to sleep.
             waiter = attachment.waiter(first);
         }
         let Some(waiter) = waiter else {
@@ -115,16 +124,29 @@ fn sleep(
         return 0;
     };
     let tell = |polled: &[libc::pollfd], whom: Option<u32>| {
+        let mut all_are_known = true;
         for polled in polled {
             if let Some(record) = record(polled.fd).filter(|it| it.kind() == Kind::Ring)
                 && let Some(stream) = attachment.stream(record.number.load(Ordering::Relaxed))
             {
                 // Registered as a reader: one place is enough for both directions.
-                stream.tell(1, whom);
+                let before = stream.tell(READER, whom).filter(|it| *it != waiter.number);
+                if let Some(other) = before {
+                    // Another thread sleeps for it; the kernel has room for both.
+                    stream.tell(READER, Some(other));
+                    rings::bar(polled.fd);
+                    all_are_known = false;
+                }
             }
         }
+        all_are_known
     };
-    tell(polled, Some(waiter.number));
+    // In this order: the supervisor knows the waiter, then the sleep is announced, then a last
+    // look.
+    if !tell(polled, Some(waiter.number)) {
+        tell(polled, None);
+        return 0;
+    }
     word.announce_sleep();
     let mut count = 0;
     if look(attachment, polled) == 0 {
@@ -153,13 +175,14 @@ fn look(attachment: &Attachment, polled: &mut [libc::pollfd]) -> c_int {
             continue;
         };
         let stream = attachment.stream(record.number.load(Ordering::Relaxed));
+        // It is the kernel's from the next turn on.
         if stream.is_some_and(|stream| stream.is_taken_back()) {
             rings::bar(polled.fd);
             continue;
         }
         let ready = stream::readiness(attachment, polled.fd, record);
-        let told = ready & (i32::from(polled.events) | i32::from(libc::POLLERR | libc::POLLHUP));
-        polled.revents = told as i16;
+        let told = ready & (polled.events | libc::POLLERR | libc::POLLHUP);
+        polled.revents = told;
         found += c_int::from(told != 0);
     }
     found
@@ -200,8 +223,9 @@ pub(crate) fn members(
     count: c_int,
     sets: [&Wanted<'_>; 3],
 ) -> impl Iterator<Item = c_int> + Clone + use<> {
+    // Copied: the iterator outlives the call that changes the sets.
     let copies = sets.map(|set| set.as_deref().copied());
-    let count = count.clamp(0, libc::FD_SETSIZE as c_int);
+    let count = count.clamp(0, real::count(libc::FD_SETSIZE));
     (0..count).filter(move |it| copies.iter().flatten().any(|set| contains(set, *it)))
 }
 
@@ -232,6 +256,7 @@ pub(crate) fn select(
             }
         })
         .collect();
+    // The sets stay as they are if it fails (select(2)).
     if poll(&mut polled, limit, mask) < 0 {
         return -1;
     }

@@ -1,6 +1,6 @@
 //! The intercepted functions: those that the program would have called.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One function of the C library, looked up once.
@@ -27,6 +27,7 @@ impl Real {
         }
         // SAFETY: dlsym(3) takes a name that ends with a zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        // The C library has all of them; a program without one cannot go on.
         if found.is_null() {
             std::process::abort();
         }
@@ -65,6 +66,31 @@ pub(crate) fn errno() -> c_int {
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// The flags of a descriptor by fcntl(2), which is `F_GETFD` or `F_GETFL`; none if there is none.
+/// Not by the C library's function, which is this library's own.
+pub(crate) fn flags_of(descriptor: c_int, which: c_int) -> Option<c_int> {
+    let before = errno();
+    // SAFETY: a call without pointers.
+    let flags = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, which) };
+    set_errno(before);
+    int(flags).filter(|flags| *flags >= 0)
+}
+
+/// The result of a system call, if the C library has it as an int.
+pub(crate) fn int(result: c_long) -> Option<c_int> {
+    c_int::try_from(result).ok()
+}
+
+/// A length as socket calls take it.
+pub(crate) const fn length(bytes: usize) -> libc::socklen_t {
+    bytes as libc::socklen_t
+}
+
+/// A number of descriptors or events, as calls return it: it never exceeds what the program passed.
+pub(crate) fn count(number: usize) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
 /// ioctl(2) for the number of readable bytes; its type differs between C libraries.

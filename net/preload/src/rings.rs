@@ -19,9 +19,11 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
         return false;
     };
     match record.kind() {
+        // The usual case: a program without sessions pays for one load.
         Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
         Kind::Ring => true,
         Kind::Candidate => {
+            // A count that two threads make at once may be off by one; nothing depends on that.
             record.calls.fetch_add(1, Ordering::Relaxed);
             // With EPOLLONESHOT, the kernel may or may not have reported it already.
             is_due(record) && !interest::is_told_once(record) && upgrade(descriptor, record)
@@ -58,11 +60,20 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     if record.waits.load(Ordering::SeqCst) > 0 {
         return bar(Kind::Candidate);
     }
+    // No supervisor, or one of another version, which does not change for this process; or another
+    // thread is attaching, and this descriptor is upgraded by a later call.
     let Some(attachment) = attachment::attach(descriptor) else {
-        return bar(Kind::Barred);
+        let is_final = attachment::is_refused();
+        return bar(if is_final {
+            Kind::Barred
+        } else {
+            Kind::Candidate
+        });
     };
     let epoll = record.epoll();
     if let Some(epoll) = epoll
+        // Before the request: without a waiter in it, sleepers of the instance would miss the
+        // rings' events.
         && !interest::begin(attachment, epoll)
     {
         return bar(Kind::Barred);
@@ -70,11 +81,18 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     let number = match attachment.upgrade(descriptor) {
         Ok(number) => number,
         Err(libc::EAGAIN) => {
+            // The supervisor limits the time it spends on rings; it may have some later.
             record.put_off.fetch_add(1, Ordering::Relaxed);
             return bar(Kind::Candidate);
         }
+        Err(libc::EPROTO) => {
+            // Otherwise bytes would come by rings that no thread reads.
+            give_back(descriptor);
+            return false;
+        }
         Err(_) => return bar(Kind::Barred),
     };
+    // Before the kind, whose Release makes it visible to threads that find rings.
     record.number.store(number, Ordering::Relaxed);
     record.flags.store(0, Ordering::Relaxed);
     record.set_kind(Kind::Ring);
@@ -101,6 +119,7 @@ pub(crate) fn read_environment() {
 /// Makes the supervisor take a descriptor's rings back, whichever process has them.
 #[cold]
 pub(crate) fn give_back(descriptor: c_int) {
+    // EAGAIN: a thread of this process holds the stream's lock for a copy, which ends soon.
     for _ in 0..GIVE_BACK_TRIES {
         match attachment::request(descriptor, TAKE_BACK, 0) {
             Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1)),
@@ -115,6 +134,7 @@ pub(crate) fn give_back(descriptor: c_int) {
 /// Keeps a descriptor on its pair from now on.
 #[cold]
 pub(crate) fn fall_back(descriptor: c_int, record: &Record) {
+    // Read first: an inherited record has no place in this process's sets.
     let had = record.kind() == Kind::Ring;
     record.set_kind(Kind::Barred);
     if had {
@@ -135,6 +155,15 @@ pub(crate) fn bar(descriptor: c_int) {
     }
 }
 
+/// Takes the rings of a descriptor back that another thread has requested since this call looked;
+/// the caller, which is about to wait in the kernel, has counted itself in `waits` before.
+#[inline]
+pub(crate) fn keep_pair(descriptor: c_int, record: &Record) {
+    if record.has_begun_upgrade() && record.settled_kind() == Kind::Ring {
+        bar(descriptor);
+    }
+}
+
 /// The program closes or replaces a descriptor with rings.
 pub(crate) fn leave(descriptor: c_int, record: &Record) {
     // A child may still use it; threads that wait for it must be woken.
@@ -142,6 +171,7 @@ pub(crate) fn leave(descriptor: c_int, record: &Record) {
         give_back(descriptor);
     }
     if let Some(epoll) = record.epoll() {
+        // The kernel removes a closed descriptor from its instance; the set is ours to clean.
         interest::forget(epoll, record);
     }
 }

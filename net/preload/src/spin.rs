@@ -51,12 +51,14 @@ fn spin(mut look: impl FnMut() -> i32) -> i32 {
         HABIT.set(habit);
         return 0;
     }
+    // The clock is read around the kernel's call, which takes longer than it.
     let begun = Instant::now();
     loop {
         let found = look();
         if found != 0 {
             habit.found += 1;
             if habit.found >= FOUND_MIN {
+                // Slowly: one lucky look among many does not pay for the others.
                 habit.last /= 2;
                 habit.found = 0;
             }
@@ -68,6 +70,7 @@ fn spin(mut look: impl FnMut() -> i32) -> i32 {
         }
         std::hint::spin_loop();
     }
+    // Doubled with each failure, so that an idle thread soon stops looking.
     let next = (habit.last * 2 + 1).min(PAUSE_MAX);
     HABIT.set(Habit {
         pause: next,

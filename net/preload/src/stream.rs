@@ -3,16 +3,16 @@
 //! Must stay true: a call returns the same as the kernel's would; if the rings are empty and the
 //! session is over, the kernel's call is made, on the pair, which knows how it ended.
 
-use crate::attachment::{self, Attachment, Waiter, drain};
-use crate::real::{FIONREAD, errno, real};
+use crate::attachment::{self, Attachment};
+use crate::blocking::{self, For};
+use crate::real::{FIONREAD, errno, flags_of, real};
 use crate::rings::{bar, fall_back, give_back};
 use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 thread_local! {
     /// This thread is copying: a signal handler on it must not wait for the lock.
@@ -27,13 +27,6 @@ pub(crate) enum Done {
     Failed(c_int),
     /// The kernel must do it.
     Kernel,
-}
-
-/// Purpose of a wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum For {
-    Reading,
-    Writing,
 }
 
 /// Result of one access to the rings.
@@ -55,6 +48,7 @@ fn with_lock<T>(
     let Some(mut stream) = attachment.stream(number) else {
         return Look::Gone;
     };
+    // A signal handler on a thread that copies would wait for its own lock.
     if COPIES.get() {
         return Look::Interrupted;
     }
@@ -63,6 +57,7 @@ fn with_lock<T>(
         COPIES.set(true);
         let lock = stream.lock();
         if let Lock::Held(mut held) = lock {
+            // Looked at again under the lock: the number may belong to another stream by now.
             let is_its =
                 record.kind() == Kind::Ring && record.number.load(Ordering::Relaxed) == number;
             let done = is_its.then(|| work(&mut held));
@@ -86,6 +81,7 @@ fn with_lock<T>(
             return Look::Gone;
         }
         tries += 1;
+        // The holder may be a thread that lost its processor in the middle of a copy.
         if tries.is_multiple_of(64) {
             std::thread::yield_now();
         } else {
@@ -114,6 +110,7 @@ pub(crate) fn whole(pieces: Pieces<'_>) -> usize {
 /// The pieces after the first `done` bytes, each with its first byte.
 fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::iovec, usize)> {
     pieces.iter().filter_map(move |piece| {
+        // Pieces without bytes, and those that are done, are left out.
         let at = done.min(piece.iov_len);
         done -= at;
         (at < piece.iov_len).then_some((piece, at))
@@ -155,9 +152,7 @@ fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
     if flags & libc::MSG_DONTWAIT != 0 {
         return true;
     }
-    // SAFETY: a call without pointers.
-    let status = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_GETFL) };
-    status >= 0 && status as c_int & libc::O_NONBLOCK != 0
+    flags_of(descriptor, libc::F_GETFL).is_some_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
 /// Receives; the caller has checked that it has rings.
@@ -180,12 +175,14 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     }
     let wanted = whole(pieces);
     let peeks = flags & libc::MSG_PEEK != 0;
+    // For TCP, MSG_TRUNC discards bytes instead of copying them (tcp(7)).
     let discards = flags & libc::MSG_TRUNC != 0;
     let mut done = 0;
     loop {
         if record.kind() != Kind::Ring {
             return so_far(done);
         }
+        // Bytes that arrived before there were rings precede all that came by them.
         if done == 0 && !record.has(DRAINED) {
             match drain_pair(descriptor, pieces, flags) {
                 // More bytes may follow in the rings.
@@ -199,22 +196,15 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         }
         let mut is_cramped = false;
         let look = with_lock(attachment, descriptor, record, |held| {
-            let mut read = 0;
             is_cramped = held.is_cramped();
-            if discards && !peeks {
-                read = held.skip(wanted - done)?;
+            let read = if discards && !peeks {
+                held.skip(wanted - done)?
             } else {
-                for (piece, at) in rest_of(pieces, if peeks { 0 } else { done }) {
-                    let room = &mut target(piece)[at..];
-                    let count = held.read(room, peeks, if peeks { read } else { 0 })?;
-                    read += count;
-                    if count < room.len() {
-                        break;
-                    }
-                }
-            }
+                read_pieces(held, pieces, if peeks { 0 } else { done }, peeks)?
+            };
             if read > 0 && !peeks {
                 let _ = Changed::publish();
+                // Only when it waits for room: a wake-up for each read would cost a system call.
                 if held.supervisor_waits() {
                     attachment.tell(record.number.load(Ordering::Relaxed));
                 }
@@ -230,13 +220,16 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             note_cramped(attachment, descriptor, record);
         }
         done = if peeks { read } else { done + read };
+        // MSG_WAITALL waits for the rest; any other call returns with the first bytes.
         let waits_for_all = flags & libc::MSG_WAITALL != 0 && done < wanted;
+        // A call without room returns at once, as on TCP, whatever there is to read.
         if wanted == 0 || done > 0 && !waits_for_all {
             return Done::Bytes(done);
         }
         let Some(state) = state_of(attachment, record) else {
             return so_far(done);
         };
+        // Bytes came since the copy, so there is no need to sleep.
         if state.readable_bytes > if peeks { done } else { 0 } {
             continue;
         }
@@ -255,6 +248,48 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             return partly(done, error);
         }
     }
+}
+
+/// Copies bytes of the rings to the pieces from byte `done` on; their number.
+fn read_pieces(
+    held: &mut Held<'_>,
+    pieces: Pieces<'_>,
+    done: usize,
+    peeks: bool,
+) -> Result<usize, Broken> {
+    let mut read = 0;
+    for (piece, at) in rest_of(pieces, done) {
+        let room = &mut target(piece)[at..];
+        // Bytes that are only looked at stay in front of the next ones.
+        let count = held.read(room, peeks, if peeks { read } else { 0 })?;
+        read += count;
+        if count < room.len() {
+            break;
+        }
+    }
+    Ok(read)
+}
+
+/// Copies the pieces from byte `done` on to the rings, as far as there is room; their bytes.
+fn write_pieces(held: &mut Held<'_>, pieces: Pieces<'_>, done: usize) -> Result<usize, Broken> {
+    let mut written = 0;
+    for (piece, at) in rest_of(pieces, done) {
+        let rest = &source(piece)[at..];
+        let count = held.write(rest)?;
+        written += count;
+        if count < rest.len() {
+            break;
+        }
+    }
+    Ok(written)
+}
+
+/// True if there is room to write; if not, the supervisor reports when there is.
+fn has_room_or_waits(stream: &Stream<'_>) -> bool {
+    stream.wait_for_room();
+    // A look after the announcement: room that came in between would not be reported.
+    let _ = Changed::publish();
+    stream.state().is_ok_and(|state| state.writable_bytes > 0)
 }
 
 /// A ring was full: if that is frequent, larger ones are requested, once.
@@ -288,7 +323,9 @@ fn drain_pair(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Option<Don
     // SAFETY: zeros are an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut();
+    // Its type differs between C libraries.
     message.msg_iovlen = pieces.len() as _;
+    // Never waits: once the pair is empty, further bytes come by the rings only.
     let flags = flags & libc::MSG_PEEK | libc::MSG_DONTWAIT;
     let read = real!(recvmsg(
         descriptor => c_int, &raw mut message => *mut libc::msghdr, flags => c_int) -> isize);
@@ -315,6 +352,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
     let wanted = whole(pieces);
     let mut done = 0;
     loop {
+        // The kernel reports the end of writing, with EPIPE and its signal.
         if record.kind() != Kind::Ring || record.has(SHUT_WRITE) {
             return so_far(done);
         }
@@ -326,15 +364,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         }
         let mut is_cramped = false;
         let look = with_lock(attachment, descriptor, record, |held| {
-            let mut written = 0;
-            for (piece, at) in rest_of(pieces, done) {
-                let rest = &source(piece)[at..];
-                let count = held.write(rest)?;
-                written += count;
-                if count < rest.len() {
-                    break;
-                }
-            }
+            let written = write_pieces(held, pieces, done)?;
             is_cramped = held.is_cramped();
             Ok(written)
         });
@@ -343,6 +373,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         }
         match look {
             Look::Done(0) => {}
+            // Announced at once: the supervisor may sleep while the next piece waits for room.
             Look::Done(written) => {
                 done += written;
                 attachment.tell(record.number.load(Ordering::Relaxed));
@@ -356,12 +387,8 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         if is_nonblocking(descriptor, flags) {
             // After a short write the program waits for room, for example in an edge-triggered
             // epoll.
-            if let Some(stream) = stream_of(attachment, record) {
-                stream.wait_for_room();
-                let _ = Changed::publish();
-                if stream.state().is_ok_and(|state| state.writable_bytes > 0) {
-                    continue;
-                }
+            if stream_of(attachment, record).is_some_and(|stream| has_room_or_waits(&stream)) {
+                continue;
             }
             return partly(done, libc::EAGAIN);
         }
@@ -386,8 +413,8 @@ pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<Strea
 }
 
 /// The events that poll(2) would report for a descriptor with rings.
-pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Record) -> i32 {
-    let over = (libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP).into();
+pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Record) -> i16 {
+    let over = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
     let Some(stream) = stream_of(attachment, record) else {
         return over;
     };
@@ -396,35 +423,32 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
     };
     let mut ready = 0;
     if state.readable_bytes > 0 || state.ended {
-        ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
+        ready |= libc::POLLIN | libc::POLLRDNORM;
+    // Bytes of the pair count until it was found empty once.
     } else if !record.has(DRAINED) {
         let mut bytes: c_int = 0;
         real!(ioctl(descriptor => c_int, FIONREAD => libc::c_ulong,
             &raw mut bytes => *mut c_int) -> c_int);
         if bytes > 0 {
-            ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
+            ready |= libc::POLLIN | libc::POLLRDNORM;
         } else {
             record.add(DRAINED);
         }
     }
     if state.ended {
-        ready |= i32::from(libc::POLLRDHUP);
+        ready |= libc::POLLRDHUP;
         if record.has(SHUT_WRITE) {
-            ready |= i32::from(libc::POLLHUP);
+            ready |= libc::POLLHUP;
         }
     }
-    if state.writable_bytes > 0 || record.has(SHUT_WRITE) {
-        ready |= i32::from(libc::POLLOUT | libc::POLLWRNORM);
-    } else {
-        stream.wait_for_room();
-        let _ = Changed::publish();
-        if stream.state().is_ok_and(|state| state.writable_bytes > 0) {
-            ready |= i32::from(libc::POLLOUT | libc::POLLWRNORM);
-        }
+    // A socket that is shut for writing is writable: a write fails at once.
+    let may_write = state.writable_bytes > 0 || record.has(SHUT_WRITE);
+    if may_write || has_room_or_waits(&stream) {
+        ready |= libc::POLLOUT | libc::POLLWRNORM;
     }
     if state.error != 0 || record.has(GONE) {
-        ready |= i32::from(libc::POLLERR | libc::POLLHUP);
-        ready |= i32::from(libc::POLLIN | libc::POLLRDHUP | libc::POLLOUT);
+        ready |= libc::POLLERR | libc::POLLHUP;
+        ready |= libc::POLLIN | libc::POLLRDHUP | libc::POLLOUT;
     }
     ready
 }
@@ -449,8 +473,7 @@ fn wait(
     what: For,
     beyond: usize,
 ) -> Result<(), c_int> {
-    let patience = patience(descriptor, record, what);
-    let is_ready = || {
+    blocking::wait(attachment, descriptor, record, what, || {
         let Some(stream) = stream_of(attachment, record) else {
             return true;
         };
@@ -462,113 +485,7 @@ fn wait(
             For::Reading => state.readable_bytes > beyond || state.ended,
             For::Writing => state.writable_bytes > 0 || record.has(SHUT_WRITE),
         }
-    };
-    let Some(waiter) = attachment.waiter(descriptor) else {
-        // More threads wait than there are waiters: this one polls periodically.
-        std::thread::sleep(Duration::from_millis(1));
-        return Ok(());
-    };
-    let place = match what {
-        For::Reading => 1,
-        For::Writing => 2,
-    };
-    record.waits.fetch_add(1, Ordering::SeqCst);
-    let end = sleep(attachment, record, place, waiter, patience, is_ready);
-    record.waits.fetch_sub(1, Ordering::SeqCst);
-    attachment.give_waiter_back(waiter);
-    end
-}
-
-fn sleep(
-    attachment: &Attachment,
-    record: &Record,
-    place: usize,
-    waiter: Waiter,
-    patience: Option<Duration>,
-    is_ready: impl Fn() -> bool,
-) -> Result<(), c_int> {
-    let (Some(stream), Some(word)) = (stream_of(attachment, record), attachment.word(waiter))
-    else {
-        return Ok(());
-    };
-    stream.tell(place, Some(waiter.number));
-    if place == 2 {
-        stream.wait_for_room();
-    }
-    word.announce_sleep();
-    let mut end = Ok(());
-    if !is_ready() {
-        end = doze(waiter, patience);
-    }
-    word.cancel_sleep();
-    stream.tell(place, None);
-    drain(waiter);
-    end
-}
-
-/// Sleeps until the supervisor wakes the waiter. The kernel restarts the call after a signal, if
-/// the program's handler has SA_RESTART.
-fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
-    if let Some(patience) = patience {
-        let begun = Instant::now();
-        let mut polled = libc::pollfd {
-            fd: waiter.socket,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let millis = patience.as_millis().clamp(1, i32::MAX as u128) as c_int;
-        let count = real!(poll(&raw mut polled => *mut libc::pollfd, 1 => libc::nfds_t,
-            millis => c_int) -> c_int);
-        return match count {
-            0 if begun.elapsed() >= patience => Err(libc::EAGAIN),
-            -1 => Err(errno()),
-            _ => Ok(()),
-        };
-    }
-    let mut byte = 0_u8;
-    let to = (&raw mut byte).cast::<c_void>();
-    let read = real!(recv(waiter.socket => c_int, to => *mut c_void, 1 => usize, 0 => c_int)
-        -> isize);
-    match read {
-        1 => Ok(()),
-        // The supervisor is gone, and with it the other end of the pair.
-        0 => Err(libc::ECONNRESET),
-        _ => Err(errno()),
-    }
-}
-
-/// SO_RCVTIMEO or SO_SNDTIMEO; none if it is not set.
-fn patience(descriptor: c_int, record: &Record, what: For) -> Option<Duration> {
-    let (option, known) = match what {
-        For::Reading => (libc::SO_RCVTIMEO, &record.patience[0]),
-        For::Writing => (libc::SO_SNDTIMEO, &record.patience[1]),
-    };
-    let micros = match known.load(Ordering::Relaxed) {
-        0 => {
-            let asked = timeout(descriptor, option);
-            let micros = asked.map_or(0, |asked| asked.as_micros() as u64);
-            known.store(micros + 1, Ordering::Relaxed);
-            micros
-        }
-        known => known - 1,
-    };
-    (micros > 0).then(|| Duration::from_micros(micros))
-}
-
-fn timeout(descriptor: c_int, option: c_int) -> Option<Duration> {
-    let before = errno();
-    let mut value = libc::timeval {
-        tv_sec: 0,
-        tv_usec: 0,
-    };
-    let mut bytes = size_of_val(&value) as libc::socklen_t;
-    let to = (&raw mut value).cast::<c_void>();
-    real!(getsockopt(descriptor => c_int, libc::SOL_SOCKET => c_int, option => c_int,
-        to => *mut c_void, &raw mut bytes => *mut libc::socklen_t) -> c_int);
-    crate::real::set_errno(before);
-    let seconds = Duration::from_secs(u64::try_from(value.tv_sec).ok()?);
-    let patience = seconds + Duration::from_micros(u64::try_from(value.tv_usec).ok()?);
-    (!patience.is_zero()).then_some(patience)
+    })
 }
 
 /// Addresses below this are never mapped (`vm.mmap_min_addr`).

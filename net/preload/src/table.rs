@@ -3,6 +3,7 @@
 //! Must stay true: an empty record costs one load; a record written by an ancestor process is
 //! recognized as such; no lock, so that signal handlers may read it.
 
+use crate::real::count;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -100,8 +101,10 @@ impl Record {
         if state == 0 {
             return Kind::Other;
         }
+        // Relaxed: the number changes only in a child with a single thread.
         let is_ours = state >> KIND_BITS == FORKS.load(Ordering::Relaxed);
         match (state & KIND_MASK, is_ours) {
+            // A child's candidate is as good as its parent's: neither has rings.
             (CANDIDATE, _) => Kind::Candidate,
             (UPGRADING, true) => Kind::Upgrading,
             (UPGRADING, false) | (BARRED, _) => Kind::Barred,
@@ -117,6 +120,7 @@ impl Record {
     pub(crate) fn settled_kind(&self) -> Kind {
         loop {
             match self.kind() {
+                // It lasts for one request to the supervisor.
                 Kind::Upgrading => std::thread::yield_now(),
                 kind => return kind,
             }
@@ -128,15 +132,27 @@ impl Record {
         self.state.store(forks | code(kind), Ordering::Release);
     }
 
-    /// Changes a candidate to upgrading, for one thread.
+    /// Changes a candidate to upgrading, for one thread. SeqCst: [`Self::has_begun_upgrade`].
     pub(crate) fn begin_upgrade(&self) -> bool {
+        // A candidate of a parent process is upgraded as the child's own.
         let from = self.state.load(Ordering::Acquire);
         let to = FORKS.load(Ordering::Relaxed) << KIND_BITS | UPGRADING;
         from & KIND_MASK == CANDIDATE
             && self
                 .state
-                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
+    }
+
+    /// True if a thread requests rings, or has got some. SeqCst: a thread counts itself in `waits`
+    /// and looks here then; an upgrade changes the state and looks at `waits` then. So one of them
+    /// sees the other.
+    #[inline]
+    pub(crate) fn has_begun_upgrade(&self) -> bool {
+        matches!(
+            self.state.load(Ordering::SeqCst) & KIND_MASK,
+            UPGRADING | RING
+        )
     }
 
     /// A new descriptor has the number.
@@ -211,7 +227,7 @@ pub(crate) fn kind(descriptor: c_int) -> Kind {
 pub(crate) fn is_own_process() -> bool {
     // SAFETY: a call without pointers.
     let now = unsafe { libc::syscall(libc::SYS_getpid) };
-    now == i64::from(PROCESS.load(Ordering::Relaxed)) as libc::c_long
+    now == libc::c_long::from(PROCESS.load(Ordering::Relaxed))
 }
 
 /// The library was loaded into this process, or it is a forked child.
@@ -237,8 +253,9 @@ pub(crate) fn forked() {
 
 /// The descriptors in an ancestor's epoll instance, with that process's rings.
 pub(crate) fn inherited_of(epoll: c_int) -> impl Iterator<Item = c_int> {
+    // Bounded, since this runs in the middle of a program's wait.
     let limit = RECORDS.len().min(INHERITED_MAX);
-    (0..limit as c_int).filter(move |descriptor| {
+    (0..count(limit)).filter(move |descriptor| {
         record(*descriptor)
             .is_some_and(|record| record.kind() == Kind::Inherited && record.epoll() == Some(epoll))
     })

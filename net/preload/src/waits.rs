@@ -1,8 +1,9 @@
 //! Intercepted calls that wait for several descriptors.
 
 use crate::poll::{self, beside_kernel, timespec};
-use crate::real::real;
+use crate::real::{self, real};
 use crate::{check, epoll};
+use sidecore_bare::width::ToUsize;
 use std::ffi::c_int;
 use std::ptr;
 use std::time::Duration;
@@ -12,7 +13,7 @@ fn polled<'p>(pointer: *mut libc::pollfd, count: libc::nfds_t) -> &'p mut [libc:
         return &mut [];
     }
     // SAFETY: the program guarantees this number of elements.
-    unsafe { std::slice::from_raw_parts_mut(pointer, count as usize) }
+    unsafe { std::slice::from_raw_parts_mut(pointer, count.to_usize()) }
 }
 
 /// poll(2).
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn __poll_chk(
     millis: c_int,
     bytes: usize,
 ) -> c_int {
-    check(count as usize * size_of::<libc::pollfd>(), bytes);
+    check(count.to_usize() * size_of::<libc::pollfd>(), bytes);
     // SAFETY: as of poll(2).
     unsafe { poll(files, count, millis) }
 }
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     mask: *const libc::sigset_t,
     bytes: usize,
 ) -> c_int {
-    check(count as usize * size_of::<libc::pollfd>(), bytes);
+    check(count.to_usize() * size_of::<libc::pollfd>(), bytes);
     // SAFETY: as of ppoll(2).
     unsafe { ppoll(files, count, limit, mask) }
 }
@@ -155,6 +156,7 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut libc::epoll_event,
 ) -> c_int {
     // SAFETY: the program says that an event is there, or gave none.
+    // Unaligned: the type is packed in C on x86-64.
     let event = (!event.is_null()).then(|| unsafe { ptr::read_unaligned(event) });
     epoll::change(epoll, operation, file, event)
 }
@@ -184,7 +186,7 @@ impl epoll::KernelWait for ByMillis {
         let millis = limit.map_or(self.millis, |limit| {
             c_int::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
         });
-        let (to, count) = (events.as_mut_ptr(), events.len() as c_int);
+        let (to, count) = (events.as_mut_ptr(), real::count(events.len()));
         real!(epoll_pwait(self.epoll => c_int, to => *mut libc::epoll_event, count => c_int,
             millis => c_int, self.mask => *const libc::sigset_t) -> c_int)
     }
@@ -238,7 +240,7 @@ impl epoll::KernelWait for ByTime {
     fn wait(&self, events: &mut [libc::epoll_event], limit: Option<Duration>) -> c_int {
         let limit = limit.map(timespec);
         let limit = limit.as_ref().map_or(self.limit, ptr::from_ref);
-        let (to, count) = (events.as_mut_ptr(), events.len() as c_int);
+        let (to, count) = (events.as_mut_ptr(), real::count(events.len()));
         real!(epoll_pwait2(self.epoll => c_int, to => *mut libc::epoll_event, count => c_int,
             limit => *const libc::timespec, self.mask => *const libc::sigset_t) -> c_int)
     }

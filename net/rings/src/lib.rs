@@ -13,7 +13,7 @@ mod request;
 mod stream;
 
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
-pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
+pub use process::{Process, STREAMS, WAITERS};
 pub use request::{
     ATTACH, GROW, LEVEL, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
 };

@@ -56,6 +56,7 @@ impl Name {
         bytes[..8].copy_from_slice(MARK);
         bytes[8] = self.role.letter();
         for (index, letter) in bytes[9..].iter_mut().enumerate() {
+            // Six bits a letter, from 64 printable ones; the last letter is padded with zeros.
             let six = (0..6).map(|bit| index * 6 + bit);
             let value = six.fold(0, |value, at| {
                 let byte = raw.get(at / 8).copied().unwrap_or_default();
@@ -69,6 +70,7 @@ impl Name {
     /// Parses a name; none if the bytes are something else.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
+        // All names have one length, so a program's own socket is rarely mistaken for one.
         let bytes: &[u8; NAME_BYTES] = bytes.try_into().ok()?;
         if bytes[..8] != *MARK {
             return None;
@@ -139,7 +141,8 @@ fn shorten(address: &[u8; ADDRESS_BYTES]) -> [u8; SHORT_BYTES] {
         INET6 => &address[8..24],
         _ => return short,
     };
-    short[0] = family as u8;
+    // Both families are small numbers: one byte has all of them.
+    [short[0], _] = family.to_le_bytes();
     short[1..3].copy_from_slice(&address[2..4]);
     short[3..3 + ip.len()].copy_from_slice(ip);
     short

@@ -1,6 +1,7 @@
 //! A process's segment.
 
 use crate::SEGMENT_BYTES;
+use sidecore_bare::width::ToUsize;
 use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::SharedSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +67,7 @@ impl<'m> Process<'m> {
     }
 
     fn set(self, start: usize, stream: u32) {
-        let word = stream as usize / 64;
+        let word = stream.to_usize() / 64;
         if word >= WORDS {
             return;
         }
@@ -87,7 +88,7 @@ impl<'m> Process<'m> {
     }
 
     fn take(self, start: usize, mut each: impl FnMut(u32)) {
-        for word in 0..WORDS {
+        for (word, first) in (0..WORDS).zip((0..).step_by(64)) {
             let Some(bits) = self.0.overlay::<AtomicU64>(start + word * 8) else {
                 return;
             };
@@ -97,7 +98,7 @@ impl<'m> Process<'m> {
             }
             let mut taken = bits.swap(0, Ordering::Acquire);
             while taken != 0 {
-                each(word as u32 * 64 + taken.trailing_zeros());
+                each(first + taken.trailing_zeros());
                 taken &= taken - 1;
             }
         }
@@ -114,7 +115,7 @@ pub const STREAMS: u32 = 1024;
 /// Waiters of a process.
 pub const WAITERS: usize = 64;
 /// Offset of the supervisor's sleep word.
-pub const SUPERVISOR_ASLEEP: usize = 128;
+const SUPERVISOR_ASLEEP: usize = 128;
 const SUPERVISOR_NEWS: usize = 256;
 const WAITER_WORDS: usize = 4096;
 const WAITER_NEWS: usize = 8192;

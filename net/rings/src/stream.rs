@@ -1,6 +1,7 @@
 //! A stream's two rings.
 
 use crate::{LARGE_BYTES, LARGE_RING_BYTES, RING_BYTES, SLAB_STREAMS, STREAM_BYTES};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -77,7 +78,7 @@ impl<'m> Stream<'m> {
     /// The view of the stream with this number in a slab.
     #[must_use]
     pub fn of_slab(slab: SharedSlice<'m>, number: u32) -> Option<Self> {
-        let start = (number % SLAB_STREAMS) as usize * STREAM_BYTES;
+        let start = (number % SLAB_STREAMS).to_usize() * STREAM_BYTES;
         Self::over(slab.range(start..start + STREAM_BYTES)?)
     }
 
@@ -128,6 +129,7 @@ impl<'m> Stream<'m> {
         let free = lock.compare_exchange(FREE, OVER, Ordering::Acquire, Ordering::Relaxed);
         match free {
             Ok(_) => true,
+            // A copy ends soon, and its bytes would be lost; the supervisor asks again.
             Err(COPIES) if !by_force => false,
             Err(_) => {
                 lock.store(OVER, Ordering::Release);
@@ -137,15 +139,19 @@ impl<'m> Stream<'m> {
     }
 
     /// Program: sets a waiter to notify: 0 the epoll instance that contains the stream, 1 a waiting
-    /// reader, 2 a waiting writer; see [`Self::tells`].
-    pub fn tell(self, whom: usize, waiter: Option<u32>) {
-        if whom < TELL_COUNT {
-            self.store(TELL + whom * 4, waiter.map_or(0, |waiter| waiter + 1));
+    /// reader, 2 a waiting writer; see [`Self::tells`]. Returns the waiter that was set before: a
+    /// caller that replaces another one has to set that again, or it is never woken.
+    pub fn tell(self, whom: usize, waiter: Option<u32>) -> Option<u32> {
+        if whom >= TELL_COUNT {
+            return None;
         }
+        let waiter = waiter.map_or(0, |waiter| waiter + 1);
+        self.swap(TELL + whom * 4, waiter).checked_sub(1)
     }
 
     /// Supervisor: the waiters to notify.
     pub fn tells(self) -> impl Iterator<Item = u32> + use<'m> {
+        // A number beyond the waiters, which only a hostile program writes, wakes none.
         (0..TELL_COUNT).filter_map(move |index| self.load(TELL + index * 4).checked_sub(1))
     }
 
@@ -159,6 +165,7 @@ impl<'m> Stream<'m> {
         let error = self.load(ERROR).cast_signed();
         let (read, given) = (self.position(READ), self.position(GIVEN));
         let readable_bytes = between(read, given, self.room(self.is_large(Way::Down)?))?;
+        // Read in this order, so that a position taken is never ahead of the one written.
         let (taken, written) = (self.position(TAKEN), self.position(WRITTEN));
         let room = self.room(self.is_large(Way::Up)?);
         let waiting = between(taken, written, room)?;
@@ -206,7 +213,7 @@ impl<'m> Stream<'m> {
             served.taken,
             &mut target[..count],
         );
-        served.taken += count as u64;
+        served.taken += count.to_u64();
         // Release: the bytes were read before the program may overwrite them.
         self.set_position(TAKEN, served.taken);
         Ok(count)
@@ -225,6 +232,7 @@ impl<'m> Stream<'m> {
     /// [`Broken`].
     pub fn give(self, served: &mut Served, source: &[u8]) -> Result<usize, Broken> {
         let room = self.room(served.gives_large);
+        // Its own position is the supervisor's; only the program's is read from the memory.
         let unread = between(self.position(READ), served.given, room)?;
         if unread == 0 && served.wants_large && !served.gives_large && self.may_grow() {
             // The small ring is empty: a thread that sees a later position sees this, too.
@@ -232,6 +240,7 @@ impl<'m> Stream<'m> {
             self.store(DOWN_IS_LARGE, 1);
         }
         let count = source.len().min(self.room(served.gives_large) - unread);
+        // Noted for later: the small ring has to run empty first.
         served.wants_large |= count < source.len();
         self.copy_in(
             Way::Down,
@@ -239,7 +248,7 @@ impl<'m> Stream<'m> {
             served.given,
             &source[..count],
         );
-        served.given += count as u64;
+        served.given += count.to_u64();
         // Release: the bytes are visible before the position.
         self.set_position(GIVEN, served.given);
         Ok(count)
@@ -258,6 +267,7 @@ impl<'m> Stream<'m> {
     pub fn unread(self, served: &Served) -> Result<Vec<u8>, Broken> {
         let read = self.position(READ);
         let room = self.room(served.gives_large);
+        // Bounded by the ring, whatever position the program has left.
         let mut unread = vec![0; between(read, served.given, room)?];
         self.copy_out(Way::Down, served.gives_large, read, &mut unread);
         Ok(unread)
@@ -270,6 +280,7 @@ impl<'m> Stream<'m> {
 
     /// Supervisor: the session failed.
     pub fn fail(self, errno: i32) {
+        // Before the end: a program that sees the end finds the reason.
         self.store(ERROR, errno.cast_unsigned());
         self.store(ENDED, 1);
     }
@@ -293,6 +304,7 @@ impl<'m> Stream<'m> {
 
     /// True if bytes of a direction go to the large ring, as published by their writer.
     fn is_large(self, way: Way) -> Result<bool, Broken> {
+        // Published by the writer before the first position that counts in it.
         let is_large = match way {
             Way::Down => self.load(DOWN_IS_LARGE),
             Way::Up => self.load(UP_IS_LARGE),
@@ -351,7 +363,7 @@ impl<'m> Stream<'m> {
 
     fn copy_out(self, way: Way, is_large: bool, position: u64, target: &mut [u8]) {
         let (memory, ring, bytes) = self.ring(way, is_large);
-        let at = position as usize % bytes;
+        let at = position.to_usize() % bytes;
         let first = target.len().min(bytes - at);
         let (head, tail) = target.split_at_mut(first);
         memory.read_at(ring + at, head);
@@ -360,7 +372,7 @@ impl<'m> Stream<'m> {
 
     fn copy_in(self, way: Way, is_large: bool, position: u64, source: &[u8]) {
         let (memory, ring, bytes) = self.ring(way, is_large);
-        let at = position as usize % bytes;
+        let at = position.to_usize() % bytes;
         let first = source.len().min(bytes - at);
         let (head, tail) = source.split_at(first);
         memory.write_at(ring + at, head);
@@ -381,10 +393,10 @@ impl Held<'_> {
         let is_large = stream.is_large(Way::Down)?;
         let there = between(read, given, stream.room(is_large))?;
         let count = there.saturating_sub(skip).min(target.len());
-        let at = read.wrapping_add(skip as u64);
+        let at = read.wrapping_add(skip.to_u64());
         stream.copy_out(Way::Down, is_large, at, &mut target[..count]);
         if !peeks {
-            stream.set_position(READ, read.wrapping_add(count as u64));
+            stream.set_position(READ, read.wrapping_add(count.to_u64()));
         }
         Ok(count)
     }
@@ -399,7 +411,7 @@ impl Held<'_> {
         let given = stream.position(GIVEN);
         let room = stream.room(stream.is_large(Way::Down)?);
         let count = between(read, given, room)?.min(count);
-        stream.set_position(READ, read.wrapping_add(count as u64));
+        stream.set_position(READ, read.wrapping_add(count.to_u64()));
         Ok(count)
     }
 
@@ -412,6 +424,7 @@ impl Held<'_> {
         let written = stream.position(WRITTEN);
         let mut is_large = stream.is_large(Way::Up)?;
         let waiting = between(stream.position(TAKEN), written, stream.room(is_large))?;
+        // Only a write that is large for the small ring: going over ends the small one's use.
         if waiting == 0 && !is_large && source.len() > RING_BYTES / 2 && stream.may_grow() {
             // The small ring is empty: a thread that sees a later position sees this, too.
             is_large = true;
@@ -419,7 +432,7 @@ impl Held<'_> {
         }
         let count = source.len().min(stream.room(is_large) - waiting);
         stream.copy_in(Way::Up, is_large, written, &source[..count]);
-        stream.set_position(WRITTEN, written.wrapping_add(count as u64));
+        stream.set_position(WRITTEN, written.wrapping_add(count.to_u64()));
         Ok(count)
     }
 
@@ -427,9 +440,10 @@ impl Held<'_> {
     #[must_use]
     pub fn is_cramped(&self) -> bool {
         let stream = self.stream;
+        // Positions may be invalid here: then it is not cramped, and the next access says so.
         let fills = |from, to, way| {
             let bytes = stream.position(to).wrapping_sub(stream.position(from));
-            bytes == RING_BYTES as u64 && stream.is_large(way) == Ok(false)
+            bytes == RING_BYTES.to_u64() && stream.is_large(way) == Ok(false)
         };
         !stream.may_grow() && (fills(READ, GIVEN, Way::Down) || fills(TAKEN, WRITTEN, Way::Up))
     }

@@ -12,6 +12,7 @@
 //! Release of [`Inbox::waiting`] in `hand_over` and its Acquire in `receive`.
 
 use crate::Stack;
+use sidecore_bare::width::ToU64;
 use sidecore_net_stack::{Handoff, HandoffKind};
 use sidecore_sync::spsc::{Receiver, Sender, ring};
 use sidecore_sync::{Changed, Private, SleepWord};
@@ -116,6 +117,11 @@ impl Siblings {
         self.to.len()
     }
 
+    /// Its number and their number.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.index, self.to.len())
+    }
+
     /// The common start of their clocks: a value of one stack that depends on time (a SYN cookie, a
     /// timestamp) is valid in the others.
     pub(super) fn epoch_ns(&self) -> u64 {
@@ -152,6 +158,7 @@ impl Siblings {
                     break;
                 }
                 stack.receive_handoff(now_ns, &mut handed);
+                // A super-segment would make each entry of the ring keep 64 KiB.
                 handed.bytes.shrink_to(PLACE_BYTES);
                 handed.release();
                 count += 1;
@@ -160,7 +167,7 @@ impl Siblings {
         if more {
             waiting.store(true, Ordering::Release);
         }
-        self.exchanged.taken += count as u64;
+        self.exchanged.taken += count.to_u64();
         count
     }
 
@@ -194,6 +201,8 @@ impl Siblings {
                 let Some(ring) = &mut to[target] else {
                     continue;
                 };
+                // Full: the sibling is behind. A lost frame is retransmitted, a wait would stop
+                // this engine.
                 let Some(mut place) = ring.acquire() else {
                     exchanged.lost += 1;
                     continue;
@@ -205,6 +214,7 @@ impl Siblings {
                 place.from_self = handed.from_self;
                 place.commit();
                 exchanged.given += 1;
+                // Woken after all frames are in the rings: one wake-up for each sibling and round.
                 told |= 1 << target;
             }
         });
@@ -224,6 +234,7 @@ impl Siblings {
 
     /// Announces a sleep; false if something waits already.
     pub(super) fn arm(&self) -> bool {
+        // Announced before the look: a handoff in between finds a sleeper, or is seen here.
         self.inboxes[self.index].asleep.announce_sleep();
         !self.waits()
     }

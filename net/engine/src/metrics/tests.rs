@@ -4,7 +4,7 @@ use super::*;
 use std::collections::HashSet;
 
 fn status() -> Value {
-    let report = crate::engine::report_for_tests();
+    let report = crate::engine::report::for_tests();
     serde_json::from_str(&report).expect("the engine's own status")
 }
 

@@ -9,6 +9,7 @@ use super::Outgoing;
 pub(crate) fn complete(frame: &Outgoing<'_>, start: u16, offset: u16) -> Vec<u8> {
     let mut whole = [frame.header, frame.payload[0], frame.payload[1]].concat();
     let (start, offset) = (usize::from(start), usize::from(offset));
+    // The offsets come with the frame: those beyond it leave it as it is.
     if let Some(summed) = whole.get(start..) {
         // The field holds the sum of the pseudo-header, which is included so.
         let sum = match !sum(summed) {
@@ -33,6 +34,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
     if let [last] = rest {
         sum += u64::from(*last) << 8;
     }
+    // Carries are added at the end: the order does not matter (RFC 1071).
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

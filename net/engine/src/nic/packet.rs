@@ -142,6 +142,7 @@ impl Packet {
             }
             let sent = self.socket.send(&frames[done..self.staged_count]);
             let sent = sent.map_err(|error| NicError::gone(&self.name, error))?;
+            // The device's queue is full; a wait here would hold up the whole round.
             if sent == 0 {
                 break;
             }
@@ -149,6 +150,7 @@ impl Packet {
         }
         self.staged
             .copy_within(done * STAGED_BYTES..self.staged_count * STAGED_BYTES, 0);
+        // What is left goes first the next time, so frames leave in order.
         self.staged_lengths.copy_within(done..self.staged_count, 0);
         self.staged_count -= done;
         Ok(self.staged_count == 0)
@@ -167,6 +169,7 @@ impl Nic for Packet {
     ) -> Result<usize, NicError> {
         let mut count = 0;
         while count < budget {
+            // One call receives at most a batch; a short one means that none waits.
             let wanted = (budget - count).min(BATCH_MAX);
             let received =
                 self.socket
@@ -174,6 +177,7 @@ impl Nic for Packet {
             let received = received.map_err(|error| NicError::gone(&self.name, error))?;
             let slots = self.received.chunks_exact_mut(SLOT_BYTES);
             for (slot, &length) in slots.zip(&self.lengths[..received]) {
+                // Never beyond the slot, whatever length was reported.
                 let slot = &mut slot[..length.min(SLOT_BYTES)];
                 if let Some(frame) = vnet::received(slot) {
                     sink(frame);
@@ -215,6 +219,7 @@ impl Nic for Packet {
                 return Ok(false);
             }
         }
+        // Copied, because the stack may reuse its memory when this call returns.
         let at = self.staged_count * STAGED_BYTES;
         let mut slot = &mut self.staged[at..at + length];
         for piece in [&header, frame.header, frame.payload[0], frame.payload[1]] {

@@ -55,6 +55,7 @@ use super::{
     Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
     TransmitChecksum,
 };
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sync::spsc::{Consumer, Producer};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
@@ -189,8 +190,8 @@ impl Pair {
             },
             ring_bytes: options.ring_bytes,
             buffer: vec![0; FRAME_BYTES_MAX].into(),
-            sender: Producer::new(options.ring_bytes as u64),
-            receiver: Consumer::new(options.ring_bytes as u64),
+            sender: Producer::new(options.ring_bytes.to_u64()),
+            receiver: Consumer::new(options.ring_bytes.to_u64()),
             asleep: false,
         }
     }
@@ -205,8 +206,9 @@ impl Pair {
     /// offset.
     #[inline]
     fn reserve(&mut self, bytes: usize) -> Option<usize> {
-        let at = self.sender.position() as usize & (self.ring_bytes - 1);
+        let at = self.sender.position().to_usize() & (self.ring_bytes - 1);
         let to_end = self.ring_bytes - at;
+        // A record does not wrap: the rest of the ring counts as used by a skip record.
         let needed = if bytes > to_end {
             to_end + bytes
         } else {
@@ -214,14 +216,14 @@ impl Pair {
         };
         let ring = RingView::new(&self.memory, self.side, self.ring_bytes)?;
         // An invalid position of a hostile receiver counts as a full ring.
-        let room = self.sender.room(needed as u64, ring.receiver).ok()?;
-        if room < needed as u64 {
+        let room = self.sender.room(needed.to_u64(), ring.receiver).ok()?;
+        if room < needed.to_u64() {
             return None;
         }
         if bytes > to_end {
             let skip = Record::skip(to_end).encode();
             ring.records.stream_at(at, &[&skip]);
-            self.sender.advance(to_end as u64);
+            self.sender.advance(to_end.to_u64());
             return Some(0);
         }
         Some(at)
@@ -234,6 +236,7 @@ impl Pair {
         let Some(ring) = RingView::new(&self.memory, self.side, self.ring_bytes) else {
             return;
         };
+        // Streaming stores are not ordered by a Release: the records come first.
         fence_streamed();
         self.sender.publish(ring.sender);
         // The other side sleeps on descriptors, so it is woken by its bell.
@@ -254,8 +257,9 @@ impl Pair {
     /// Copies the next record's frame into the buffer.
     #[inline]
     fn take(&mut self) -> Result<Option<Record>, NicError> {
-        let at = self.receiver.position() as usize & (self.ring_bytes - 1);
-        let waiting = self.receiver.known() as usize;
+        let at = self.receiver.position().to_usize() & (self.ring_bytes - 1);
+        // Only what was published counts; its length is checked against this below.
+        let waiting = self.receiver.known().to_usize();
         let start = (1 - self.side) * (HEAD_BYTES + self.ring_bytes) + HEAD_BYTES;
         let records = self
             .memory
@@ -263,17 +267,18 @@ impl Pair {
             .range(start..start + self.ring_bytes)
             .ok_or_else(nonsense)?;
         let record = Record::decode([records.load_u64(at), records.load_u64(at + 8)]);
-        let bytes = record.bytes as usize;
+        let bytes = record.bytes.to_usize();
         let whole = if record.is_skip {
             bytes
         } else {
             record_bytes(bytes)
         };
         let fits = whole <= waiting && whole <= self.ring_bytes - at && whole % ALIGN == 0;
+        // A length of 0 would keep the reader at the same place for ever.
         if whole == 0 || !fits || (!record.is_skip && bytes > self.buffer.len()) {
             return Err(nonsense());
         }
-        self.receiver.advance(whole as u64);
+        self.receiver.advance(whole.to_u64());
         if record.is_skip {
             return Ok(None);
         }
@@ -282,6 +287,7 @@ impl Pair {
         for line in (0..ahead).step_by(ALIGN) {
             records.prefetch(at + whole + line);
         }
+        // Copied out first: the other side may change the ring at any time.
         records.read_at(at + RECORD_BYTES, &mut self.buffer[..bytes]);
         Ok(Some(record))
     }
@@ -309,7 +315,7 @@ impl Nic for Pair {
         while count < budget && self.look()? {
             if let Some(record) = self.take()? {
                 sink(Received {
-                    bytes: &mut self.buffer[..record.bytes as usize],
+                    bytes: &mut self.buffer[..record.bytes.to_usize()],
                     checksum: if record.is_partial {
                         ReceivedChecksum::Partial
                     } else {
@@ -333,6 +339,7 @@ impl Nic for Pair {
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
         let bytes = frame.len();
         let capabilities = &self.capabilities;
+        // It can never be sent, so it is dropped: the stack must not keep it.
         if bytes > capabilities.frame_bytes_max() {
             return Ok(true);
         }
@@ -367,8 +374,9 @@ impl Nic for Pair {
         let [first, second] = frame.payload;
         let pieces = [&record.encode()[..], frame.header, first, second];
         ring.records.stream_at(at, &pieces);
-        self.sender.advance(whole as u64);
-        if self.sender.unpublished() >= PUBLISH_BYTES as u64 {
+        self.sender.advance(whole.to_u64());
+        // The receiver can begin before the round ends, while the lines are on their way.
+        if self.sender.unpublished() >= PUBLISH_BYTES.to_u64() {
             self.publish();
         }
         Ok(true)

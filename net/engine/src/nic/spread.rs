@@ -62,6 +62,7 @@ impl<N: Nic> Nic for Spread<N> {
         let mut count = 0;
         for step in 0..self.links.len() {
             let link = (self.next + step) % self.links.len();
+            // The first links get the budget; `next` makes each the first in turn.
             count += self.links[link].receive(budget - count, sink)?;
         }
         self.next = (self.next + 1) % self.links.len();

@@ -97,6 +97,7 @@ impl Tap {
                 completes_checksums: true,
                 merges_received: options.offload,
             },
+            // The longest frame that the kernel merges, so that none is cut.
             buffer: vec![0; HEADER_BYTES + FRAME_BYTES_MAX].into(),
             refused: 0,
         }
@@ -125,6 +126,7 @@ impl Nic for Tap {
         budget: usize,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
+        // One loop for both, because the read is the same system call.
         self.receive_split(budget, &mut Whole(sink))
     }
 
@@ -135,6 +137,7 @@ impl Nic for Tap {
     fn receive_split(&mut self, budget: usize, intake: &mut dyn Intake) -> Result<usize, NicError> {
         let mut bytes_read = 0;
         for count in 0..budget {
+            // The constant has the reason: acknowledgments wait for the end of the round.
             if bytes_read >= ROUND_BYTES {
                 return Ok(count);
             }
@@ -142,6 +145,8 @@ impl Nic for Tap {
             let (read, head_bytes) = match intake.room() {
                 None => (self.file.read(&mut self.buffer), usize::MAX),
                 Some(room) => {
+                    // The expected headers have a known length, so the payload begins at a known
+                    // place.
                     let head_bytes = HEADER_BYTES + room.header_bytes;
                     let [first, second] = room.payload;
                     let mut pieces = [
@@ -180,12 +185,14 @@ impl Nic for Tap {
             IoSlice::new(frame.payload[0]),
             IoSlice::new(frame.payload[1]),
         ];
+        // Empty pieces would cost the kernel a look each.
         let used = 2
             + usize::from(!frame.payload[0].is_empty() || !frame.payload[1].is_empty())
             + usize::from(!frame.payload[1].is_empty());
         let written = self.file.write(&pieces[..used]);
         match written.map_err(|error| NicError::gone(self.file.name(), error))? {
             Written::Sent => Ok(true),
+            // The stack keeps the frame and tries again in the next round.
             Written::NoRoom => Ok(false),
             Written::Refused => {
                 self.refused += 1;
@@ -210,6 +217,7 @@ fn configure(options: &TapOptions) -> Result<(), NicError> {
         let what = format!("cannot {what} the TAP `{name}`; root or CAP_NET_ADMIN is needed");
         move |error| NicError::sys(what, error)
     };
+    // Set only if it differs: a user without privileges may open a TAP that root has made.
     if interface::mtu_bytes(name).is_ok_and(|now| now != options.mtu_bytes) {
         interface::set_mtu(name, options.mtu_bytes).map_err(failed("set the MTU of"))?;
     }

@@ -47,11 +47,13 @@ pub(crate) fn encode(frame: &Outgoing<'_>) -> [u8; HEADER_BYTES] {
         return header;
     };
     header[0] = NEEDS_CHECKSUM;
+    // Where the sum begins, and where it goes, counted from there.
     header[6..8].copy_from_slice(&start.to_ne_bytes());
     header[8..10].copy_from_slice(&offset.to_ne_bytes());
     if let Some(segment) = frame.segment_bytes {
         let is_ipv6 = frame.header.get(12..14) == Some(&[0x86, 0xdd]);
         header[1] = match (offset, is_ipv6) {
+            // The place of the checksum tells the protocol: the frame need not be parsed.
             (UDP_CHECKSUM_AT, _) => SEGMENTS_UDP,
             (_, false) => SEGMENTS_TCP4,
             (_, true) => SEGMENTS_TCP6,

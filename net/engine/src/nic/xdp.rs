@@ -71,6 +71,7 @@ impl Xdp {
             name: name.clone(),
             capabilities: Capabilities {
                 address: options.address.unwrap_or(own),
+                // A frame has to fit one slot of the shared memory, whatever the interface allows.
                 mtu_bytes: mtu_bytes.min(FRAME_BYTES_MAX - ETHERNET_BYTES_MAX),
                 super_segment_bytes: 0,
                 completes_checksums: false,
@@ -103,6 +104,7 @@ impl Nic for Xdp {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        // It can never be sent, so it is dropped: the stack must not keep it.
         if frame.len() > self.capabilities.frame_bytes_max().min(FRAME_BYTES_MAX) {
             return Ok(true);
         }
@@ -141,6 +143,7 @@ fn open_patiently(options: &XdpOptions, count: usize) -> Result<Vec<XdpSocket>, 
             _ => None,
         };
         let remedy = match number {
+            // The kernel frees a queue some time after its socket was closed.
             Some(EBUSY) if begun.elapsed() < BUSY_WAIT_MAX => {
                 std::thread::sleep(Duration::from_millis(5));
                 continue;

@@ -96,6 +96,7 @@ impl Sockets for Stack {
             return None;
         };
         loop {
+            // A listener that was closed has no sessions, which is no error here.
             let session = Stack::accept(self, listener).ok().flatten()?;
             // A session that ended before it was accepted is still returned.
             if let Ok((_, peer)) = self.addresses(session) {
@@ -111,6 +112,7 @@ impl Sockets for Stack {
         source: &mut dyn FnMut(&mut [u8]),
     ) -> Result<usize, SocketError> {
         let session = Name::session(session)?;
+        // First the other end, if it is on this stack: what it has no room for is queued.
         let across = self.write_across(session, bytes_max, &mut *source)?;
         if across == bytes_max {
             return Ok(across);
@@ -148,6 +150,7 @@ impl Sockets for Stack {
     }
 
     fn status(&self, session: Id) -> Status {
+        // A session that the stack has forgotten is over; the owner may not have closed it yet.
         let gone = Status {
             connected: true,
             ended: true,
@@ -160,6 +163,7 @@ impl Sockets for Stack {
         let Ok(readiness) = self.readiness(id) else {
             return gone;
         };
+        // The end and the close follow the last byte, as the application sees them.
         let unread = self.peek(id).is_ok_and(|pieces| !pieces[0].is_empty());
         Status {
             connected: self.is_synchronized(id),
@@ -199,6 +203,7 @@ impl Sockets for Stack {
         let option = match option {
             SocketOption::NoDelay(on) => SessionOption::NoDelay(on),
             SocketOption::KeepaliveIdleSeconds(0) => SessionOption::Keepalive(None),
+            // Interval and count stay those of the stack's configuration.
             SocketOption::KeepaliveIdleSeconds(idle_s) => {
                 let keepalive = self.config().keepalive;
                 SessionOption::Keepalive(Some(Keepalive {

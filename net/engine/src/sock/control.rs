@@ -13,6 +13,7 @@ use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
     Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Segment, Trust,
 };
+use sidecore_bare::width::ToU64;
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Peer};
 use std::os::fd::{AsFd, OwnedFd};
@@ -415,7 +416,9 @@ impl Doorkeeper {
             return;
         }
         let bytes = segment_bytes(chunks);
+        // The door returns it when the memory is made, so no request has to be remembered.
         let tag = u64::from(chunks) | u64::from(wishes) << 32;
+        // Made by another thread: clearing hundreds of megabytes would stop all attachments.
         self.door.order(from, "sidecore-net", bytes, tag);
     }
 
@@ -436,7 +439,7 @@ impl Doorkeeper {
             wake,
             gone: AtomicBool::new(false),
         });
-        let terms = [u64::from(chunks), segment_bytes(chunks) as u64];
+        let terms = [u64::from(chunks), segment_bytes(chunks).to_u64()];
         let terms = terms.map(u64::to_le_bytes).concat();
         let mut files = vec![lent.as_fd(), self.mailbox.engine_bell()];
         files.extend(attachment.wake.as_ref().map(AsFd::as_fd));

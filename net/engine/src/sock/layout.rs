@@ -7,7 +7,7 @@
 //! use sidecore_net::sock::layout::{Entry, Request};
 //!
 //! let entry = Entry {
-//!     kind: Request::Connect as u32,
+//!     kind: Request::Connect.number(),
 //!     tag: 7,
 //!     ..Entry::default()
 //! };
@@ -18,6 +18,7 @@
 //! # Ok::<(), std::net::AddrParseError>(())
 //! ```
 
+use sidecore_bare::width::ToUsize;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// First word of every message and segment.
@@ -53,8 +54,10 @@ pub const KEPT: u32 = 1 << 31;
 /// In `argument` of a datagram that is sent or received: the next entry of this socket continues
 /// it.
 pub(crate) const MORE: u32 = 1;
+/// Bytes of a datagram, at most: its length has 16 bits (RFC 768).
+const DATAGRAM_BYTES_MAX: usize = (1 << 16) - 1;
 /// Chunks of a datagram, at most: all but the last are full.
-pub(crate) const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
+pub(crate) const DATAGRAM_CHUNKS_MAX: usize = DATAGRAM_BYTES_MAX.div_ceil(CHUNK_BYTES);
 /// Flag in the request to attach: the process is to be woken by a descriptor, which the reply
 /// carries.
 pub(crate) const WISH_WAKE_DESCRIPTOR: u32 = 1;
@@ -64,7 +67,18 @@ pub const NO_CHUNK: u32 = u32::MAX;
 /// Bytes of a segment with `chunks` chunks for each direction.
 #[must_use]
 pub fn segment_bytes(chunks: u32) -> usize {
-    CHUNKS + 2 * chunks as usize * CHUNK_BYTES
+    CHUNKS + 2 * chunks.to_usize() * CHUNK_BYTES
+}
+
+/// Offset of a chunk in the segment, numbered through both directions.
+pub(crate) fn chunk_offset(chunk: u32) -> usize {
+    CHUNKS + chunk.to_usize() * CHUNK_BYTES
+}
+
+/// Bytes in one chunk, as an entry has them.
+pub(crate) fn entry_bytes(bytes: usize) -> u32 {
+    debug_assert!(bytes <= CHUNK_BYTES, "more than a chunk holds");
+    bytes as u32
 }
 
 /// Request of a process.
@@ -112,7 +126,13 @@ impl Request {
             Self::Credit,
         ]
         .into_iter()
-        .find(|request| *request as u32 == number)
+        .find(|request| request.number() == number)
+    }
+
+    /// Its number in an entry.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
     }
 }
 
@@ -151,7 +171,13 @@ impl Event {
             Self::Closed,
         ]
         .into_iter()
-        .find(|event| *event as u32 == number)
+        .find(|event| event.number() == number)
+    }
+
+    /// Its number in an entry.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
     }
 }
 
@@ -218,11 +244,12 @@ impl Entry {
 
     /// Sets this local address, in place of tag, bytes, chunk and give.
     #[must_use]
-    pub fn from_local(mut self, ip: IpAddr) -> Self {
+    pub(crate) fn with_local(mut self, ip: IpAddr) -> Self {
         let octets = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
         };
+        // The words of tag, bytes, chunk and give are free in this event.
         let (words, _) = octets.as_chunks::<4>();
         let [tag, bytes, chunk, give] = [0, 1, 2, 3].map(|at| u32::from_le_bytes(words[at]));
         (self.tag, self.bytes) = (tag, bytes);
@@ -230,7 +257,7 @@ impl Entry {
         self
     }
 
-    /// The local address that [`Self::from_local`] stored.
+    /// The local address that [`Self::with_local`] stored.
     #[must_use]
     pub(crate) fn local_ip(&self) -> IpAddr {
         let mut octets = [0; 16];
@@ -267,16 +294,21 @@ impl Entry {
         let mut address = [0; 16];
         address[..8].copy_from_slice(&words[3].to_le_bytes());
         address[8..].copy_from_slice(&words[4].to_le_bytes());
+        // Low, then high half, as `encode` joins them.
+        let two = |word: u64| (word as u32, (word >> 32) as u32);
+        let ((kind, tag), (socket, bytes)) = (two(words[0]), two(words[1]));
+        let ((chunk, give), (port, argument)) = (two(words[2]), two(words[5]));
         Self {
-            kind: words[0] as u32,
-            tag: (words[0] >> 32) as u32,
-            socket: words[1] as u32,
-            bytes: (words[1] >> 32) as u32,
-            chunk: words[2] as u32,
-            give: (words[2] >> 32) as u32,
+            kind,
+            tag,
+            socket,
+            bytes,
+            chunk,
+            give,
             address,
-            port: words[5] as u16,
-            argument: (words[5] >> 32) as u32,
+            // Bits above the port have no meaning, and no entry is invalid.
+            port: port as u16,
+            argument,
         }
     }
 }
@@ -290,7 +322,7 @@ mod tests {
         for address in ["192.0.2.7:80", "[2001:db8::1]:65535", "0.0.0.0:0"] {
             let address: SocketAddr = address.parse().unwrap();
             let entry = Entry {
-                kind: Event::Received as u32,
+                kind: Event::Received.number(),
                 tag: 1,
                 socket: u32::MAX,
                 bytes: 3,
@@ -302,7 +334,7 @@ mod tests {
             .at(address);
             assert_eq!(entry.socket_address(), address);
             assert_eq!(Entry::decode(entry.encode()), entry);
-            assert_eq!(entry.from_local(address.ip()).local_ip(), address.ip());
+            assert_eq!(entry.with_local(address.ip()).local_ip(), address.ip());
         }
         let any = Entry::decode([u64::MAX; 7]);
         assert_eq!(Entry::decode(any.encode()), any);

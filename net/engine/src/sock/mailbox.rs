@@ -71,11 +71,13 @@ impl Mailbox {
 
     /// Asks the engine for its status.
     pub(super) fn ask(&self) {
+        // Set before the bell: an engine that wakes without a flag would sleep again.
         self.asked.store(true, Ordering::Release);
         local_socket::poke(self.engine.as_fd());
     }
 
     pub(crate) fn answer(&self, text: String) {
+        // Before the flag is cleared: the control thread may look as soon as it is.
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
         self.asked.store(false, Ordering::Release);
         self.poke_control();
@@ -95,6 +97,7 @@ impl Mailbox {
     pub(super) fn add_arrived(&self, attachment: Arc<Attachment>) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.push(attachment);
+        // Released before the bell, or the woken engine would wait for the lock.
         drop(arrived);
         self.notify_engine();
     }

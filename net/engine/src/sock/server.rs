@@ -8,24 +8,22 @@
 
 mod books;
 mod deliver;
+mod link;
 mod requests;
 
-use super::layout::{
-    CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, DATAGRAM_CHUNKS_MAX, ENGINE_ASLEEP, EVENTS, REQUESTS,
-};
+use super::layout::{CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, REQUESTS, chunk_offset};
 use super::mailbox::{Attachment, Mailbox};
-use super::ring::{Reader, Violation, Writer};
+use super::ring::{Reader, Violation};
 use super::stack::{Id, Sockets};
-use books::{Chunks, SocketTable};
+use books::{Chunks, Place, Ready, SocketTable};
+use link::Link;
 use serde::Serialize;
-use sidecore_sync::{Changed, Shared, SleepWord};
-use sidecore_sys::SharedSlice;
+use sidecore_sync::SleepWord;
 use sidecore_sys::local_socket;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Counters of one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -52,7 +50,7 @@ pub struct Server {
     mailbox: Arc<Mailbox>,
     bell: Arc<OwnedFd>,
     /// In boxes: the process being served is taken out, so that it can access the others.
-    clients: Vec<Option<Box<Client>>>,
+    processes: Vec<Option<Box<Process>>>,
     owners: Owners,
     /// Bounce buffer for payload from shared memory to the stack.
     scratch: Box<[u8]>,
@@ -60,19 +58,25 @@ pub struct Server {
     violations: u64,
 }
 
-type Owners = HashMap<Id, (u32, u32), BuildHasherDefault<IdHasher>>;
+type Owners = HashMap<Id, Owner, BuildHasherDefault<IdHasher>>;
+
+/// The process and the socket that one of the stack's belongs to.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    process: usize,
+    place: Place,
+}
 
 /// One process.
 #[derive(Debug)]
-struct Client {
-    attachment: Arc<Attachment>,
+struct Process {
+    link: Link,
     requests: Reader,
-    events: Writer,
     sockets: SocketTable,
     chunks: Chunks,
-    /// Sockets with pending work, by their place in the table.
-    ready: VecDeque<u32>,
-    notified: bool,
+    /// Sockets with pending work.
+    ready: Ready,
+    /// Without the numbers of sockets and of events, which their parts count.
     status: ClientStatus,
 }
 
@@ -83,7 +87,7 @@ impl Server {
         Self {
             mailbox,
             bell,
-            clients: Vec::new(),
+            processes: Vec::new(),
             owners: Owners::default(),
             scratch: vec![0; DATAGRAM_CHUNKS_MAX * CHUNK_BYTES].into(),
             violations: 0,
@@ -101,8 +105,8 @@ impl Server {
     /// for a sleeper waits until they have left the store buffer, so an engine should do other work
     /// first.
     pub fn wake(&mut self) {
-        for client in self.clients.iter_mut().flatten() {
-            client.wake();
+        for process in self.processes.iter_mut().flatten() {
+            process.link.wake();
         }
     }
 
@@ -112,19 +116,20 @@ impl Server {
             self.take_control_messages(stack);
         }
         let mut work = self.take_stack_events(stack);
-        for index in 0..self.clients.len() {
-            let Some(mut client) = self.clients[index].take() else {
+        for index in 0..self.processes.len() {
+            let Some(mut process) = self.processes[index].take() else {
                 continue;
             };
             let mut round = Round {
                 stack,
                 owners: &mut self.owners,
                 scratch: &mut self.scratch,
-                others: &mut self.clients,
-                index: index as u32,
+                others: &mut self.processes,
+                index,
             };
-            let served = client.serve(&mut round);
-            self.clients[index] = Some(client);
+            let served = process.serve(&mut round);
+            // Put back before a violation is handled: `part` takes it out of its place.
+            self.processes[index] = Some(process);
             match served {
                 Ok(done) => work += done,
                 Err(Violation) => {
@@ -138,19 +143,16 @@ impl Server {
 
     /// Makes processes ring the bell from now on; false if a request waits already.
     pub fn arm(&self) -> bool {
-        let clients = self.clients.iter().flatten();
-        SleepWord::announce_sleep_at(clients.filter_map(|client| client.sleep_word()));
-        let waits = |client: &Client| !client.requests.is_empty(client.memory());
-        !self.mailbox.is_flagged()
-            && !self.clients.iter().flatten().any(|client| {
-                waits(client) || !client.ready.is_empty() || client.chunks.waiting() > 0
-            })
+        let processes = || self.processes.iter().flatten();
+        // Announced before the look: a request that arrives in between rings, or is seen here.
+        SleepWord::announce_sleep_at(processes().filter_map(|process| process.link.sleep_word()));
+        !self.mailbox.is_flagged() && !processes().any(|process| process.has_work())
     }
 
     /// Makes processes stop ringing.
     pub fn disarm(&self) {
-        for client in self.clients.iter().flatten() {
-            if let Some(word) = client.sleep_word() {
+        for process in self.processes.iter().flatten() {
+            if let Some(word) = process.link.sleep_word() {
                 word.cancel_sleep();
             }
         }
@@ -165,10 +167,8 @@ impl Server {
 
     /// Counters of every process.
     pub fn status(&self) -> impl Iterator<Item = ClientStatus> {
-        self.clients.iter().flatten().map(|client| ClientStatus {
-            sockets: client.sockets.len(),
-            ..client.status
-        })
+        let processes = self.processes.iter().flatten();
+        processes.map(|process| process.status())
     }
 
     /// Processes that were cut off because they violated the protocol.
@@ -194,9 +194,9 @@ impl Server {
         for attachment in self.mailbox.take_arrived() {
             self.admit(attachment);
         }
-        for index in 0..self.clients.len() {
-            let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
-            if self.clients[index].as_deref().is_some_and(gone) {
+        for index in 0..self.processes.len() {
+            let is_gone = |process: &Process| process.link.is_gone();
+            if self.processes[index].as_deref().is_some_and(is_gone) {
                 self.part(index, stack);
             }
         }
@@ -205,20 +205,20 @@ impl Server {
     /// Serves a process from now on.
     #[doc(hidden)]
     pub fn admit(&mut self, attachment: Arc<Attachment>) {
-        let client = Box::new(Client::new(attachment));
-        match self.clients.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(client),
-            None => self.clients.push(Some(client)),
+        let process = Box::new(Process::new(attachment));
+        match self.processes.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(process),
+            None => self.processes.push(Some(process)),
         }
     }
 
     /// Resets all sessions of a process, and nothing else.
     fn part(&mut self, index: usize, stack: &mut impl Sockets) {
-        let Some(client) = self.clients[index].take() else {
+        let Some(process) = self.processes[index].take() else {
             return;
         };
-        client.attachment.gone.store(true, Ordering::Release);
-        for id in client.sockets.ids() {
+        process.link.end();
+        for id in process.sockets.ids() {
             self.owners.remove(&id);
             stack.abort(id);
         }
@@ -233,13 +233,11 @@ impl Server {
             };
             count += 1;
             // A name without an owner belongs to a socket that was just closed.
-            if let Some(&(client, socket)) = self.owners.get(&id)
-                && let Some(client) = self
-                    .clients
-                    .get_mut(client as usize)
-                    .and_then(Option::as_mut)
+            if let Some(&owner) = self.owners.get(&id)
+                && let Some(Some(process)) = self.processes.get_mut(owner.process)
+                && let Some(socket) = process.sockets.at(owner.place)
             {
-                client.make_ready(socket);
+                process.ready.add(socket);
             }
         }
         count
@@ -252,47 +250,56 @@ struct Round<'r, S> {
     owners: &'r mut Owners,
     scratch: &'r mut [u8],
     /// The other processes; none in the place of the one being served.
-    others: &'r mut [Option<Box<Client>>],
-    index: u32,
+    others: &'r mut [Option<Box<Process>>],
+    index: usize,
 }
 
-impl Client {
+impl Process {
     fn new(attachment: Arc<Attachment>) -> Self {
         Self {
             requests: Reader::new(REQUESTS),
-            events: Writer::new(EVENTS),
             sockets: SocketTable::default(),
             chunks: Chunks::new(attachment.chunks),
-            ready: VecDeque::new(),
-            notified: false,
+            ready: Ready::default(),
             status: ClientStatus {
                 pid: attachment.peer.pid,
                 uid: attachment.peer.uid,
                 ..ClientStatus::default()
             },
-            attachment,
+            link: Link::new(attachment),
         }
     }
 
-    fn memory(&self) -> SharedSlice<'_> {
-        self.attachment.map.slice()
+    fn status(&self) -> ClientStatus {
+        ClientStatus {
+            sockets: self.sockets.len(),
+            events: self.link.written(),
+            ..self.status
+        }
+    }
+
+    /// True if the next round has something to do for it.
+    fn has_work(&self) -> bool {
+        !self.requests.is_empty(self.link.memory())
+            || self.ready.len() > 0
+            || self.chunks.waiting() > 0
     }
 
     fn serve(&mut self, round: &mut Round<'_, impl Sockets>) -> Result<usize, Violation> {
         let mut work = 0;
         while work < REQUESTS_MAX {
-            // Every request may need an answer at once; without room for it, the request waits.
-            let memory = self.attachment.map.slice();
+            let memory = self.link.memory();
             if self.requests.is_empty(memory) {
                 // Prefetches the probable payload of the next request: a process uses the chunk
                 // that was returned last.
-                memory.prefetch(CHUNKS + self.chunks.last_sent() as usize * CHUNK_BYTES);
+                memory.prefetch(chunk_offset(self.chunks.last_sent()));
                 break;
             }
-            if self.events.room(memory, 1)? == 0 {
+            // Every request may need an answer at once; without room for it, the request waits.
+            if !self.link.has_room(1)? {
                 break;
             }
-            let Some(entry) = self.requests.read(memory) else {
+            let Some(entry) = self.requests.read(self.link.memory()) else {
                 break;
             };
             self.status.requests += 1;
@@ -302,65 +309,26 @@ impl Client {
         // As many as there are chunks: if a socket does not use one, another gets it in the next
         // round.
         for _ in 0..self.chunks.waiting() {
-            if let Some(place) = self.chunks.next_starved() {
-                if let Some(socket) = self.sockets.get(place) {
-                    socket.starved = false;
-                }
-                self.make_ready(place);
+            if let Some(socket) = self.chunks.next_starved(&mut self.sockets) {
+                self.ready.add(socket);
             }
         }
+        // A socket that is queued again meanwhile has its turn in the next round, so the loop ends.
         for _ in 0..self.ready.len() {
-            let Some(place) = self.ready.pop_front() else {
-                break;
-            };
             work += 1;
-            self.sockets.unqueue(place);
+            let Some(socket) = self.ready.next(&mut self.sockets) else {
+                continue;
+            };
+            let place = socket.place();
             if !self.deliver(place, round)? {
                 // No room for events: the process is behind. This socket is the first to continue.
-                self.sockets.queue(place);
-                self.ready.push_front(place);
+                if let Some(socket) = self.sockets.at(place) {
+                    self.ready.resume(socket);
+                }
                 break;
             }
         }
         Ok(work)
-    }
-
-    fn make_ready(&mut self, place: u32) {
-        if self.sockets.queue(place) {
-            self.ready.push_back(place);
-        }
-    }
-
-    fn send_event(&mut self, entry: &super::layout::Entry) -> Result<bool, Violation> {
-        let written = self.events.write(self.attachment.map.slice(), entry)?;
-        self.notified |= written;
-        self.status.events += u64::from(written);
-        Ok(written)
-    }
-
-    /// Wakes the process if it sleeps and has new events.
-    fn wake(&mut self) {
-        if !std::mem::take(&mut self.notified) {
-            return;
-        }
-        let word: Option<&SleepWord<Shared>> = self.memory().overlay(CLIENT_ASLEEP);
-        let Some(word) = word else { return };
-        match &self.attachment.wake {
-            // The process sleeps on descriptors, so it is woken by its bell.
-            Some(bell) => {
-                if word.claim_after(Changed::publish()) {
-                    local_socket::poke(bell.as_fd());
-                }
-            }
-            None => {
-                word.notify();
-            }
-        }
-    }
-
-    /// The word by which the engine announces a sleep to this process.
-    fn sleep_word(&self) -> Option<&SleepWord<Shared>> {
-        self.memory().overlay(ENGINE_ASLEEP)
     }
 }
 

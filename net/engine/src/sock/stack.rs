@@ -67,9 +67,17 @@ impl SocketError {
             Self::Invalid,
         ]
         .into_iter()
-        .find(|error| *error as u32 == number)
+        .find(|error| error.number() == number)
+    }
+
+    /// Its number in the protocol; never 0, which stands for no error.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
     }
 }
+
+const _: () = assert!(SocketError::Refused.number() != 0, "0 stands for no error");
 
 /// Options of a session, or of a listener for its sessions. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,101 +1,121 @@
 //! Counters of a stack since its creation.
+//!
+//! Why a macro: the counters are listed here only. Must stay true: the engine's status and packet
+//! scripts have their names, so a field that is renamed keeps its name there (`field = "name"`).
 
-/// Counters; they only grow. Read with [`crate::Stack::counters`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
+macro_rules! counters {
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
+    ($($(#[$doc:meta])* $field:ident $(= $name:literal)?,)*) => {
+        /// Counters; they only grow. Read with [`crate::Stack::counters`].
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Counters {
+            /// Each counter with its name, in a fixed order.
+            pub fn named(&self) -> impl ExactSizeIterator<Item = (&'static str, u64)> {
+                [$((counters!(@name $field $($name)?), self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// Frames received from the NIC.
-    pub frames_received: u64,
+    frames_received,
     /// Frames passed to the NIC that are not segments of sessions.
-    pub control_sent: u64,
+    control_sent,
     /// Segments passed to the NIC; a super-segment counts once.
-    pub segments_sent: u64,
+    segments_sent,
     /// Frames with invalid lengths or versions.
-    pub malformed: u64,
+    malformed,
     /// Packets with a source that no host may have: loopback, a group, broadcast, one of our own
     /// addresses from outside (RFC 1122 section 3.2.1.3, RFC 4291 sections 2.5.3 and 2.7).
-    pub martians: u64,
+    martians,
     /// IPv4 packets with a source route, all rejected.
-    pub source_routed: u64,
+    source_routed,
     /// IPv6 packets with an unknown option that forbids further processing (RFC 8200 section 4.2).
-    pub options_refused: u64,
+    options_refused,
     /// Packets with a wrong checksum.
-    pub bad_checksums: u64,
+    bad_checksums,
     /// Fragments received.
-    pub fragments_received: u64,
+    fragments_received,
     /// Packets reassembled from fragments.
-    pub packets_reassembled: u64,
+    packets_reassembled,
     /// Packets whose reassembly timed out.
-    pub reassemblies_late: u64,
+    reassemblies_late,
     /// Packets whose fragments contradicted each other, or that no honest sender makes.
-    pub reassemblies_refused: u64,
+    reassemblies_refused,
     /// Incomplete packets evicted by fragments of others.
-    pub reassemblies_evicted: u64,
+    reassemblies_evicted,
     /// Packets sent in fragments.
-    pub packets_fragmented: u64,
+    packets_fragmented,
     /// Fragments sent.
-    pub fragments_sent: u64,
+    fragments_sent,
     /// Packets for other hosts.
-    pub not_ours: u64,
+    not_ours,
     /// Segments outside the window.
-    pub unacceptable: u64,
+    unacceptable,
     /// Segments with old timestamps (RFC 7323).
-    pub paws: u64,
+    paws,
     /// Challenge acknowledgments (RFC 5961).
-    pub challenges: u64,
+    challenges,
     /// Segments kept out of order.
-    pub out_of_order: u64,
+    out_of_order,
     /// Segments whose payload the NIC placed directly into the receive ring.
-    pub direct_placements: u64,
+    direct_placements = "landed",
     /// Bytes copied from one session of the stack to another without segments.
-    pub across_bytes: u64,
+    across_bytes,
     /// Segments dropped because no buffer was left.
-    pub no_memory: u64,
+    no_memory,
     /// Resets that ended a session.
-    pub resets_received: u64,
+    resets_received,
     /// Resets sent.
-    pub resets_sent: u64,
+    resets_sent,
     /// Sessions that were established.
-    pub opened: u64,
+    opened,
     /// Segments retransmitted.
-    pub retransmitted: u64,
+    retransmitted,
     /// Retransmission timeouts.
-    pub timeouts: u64,
+    timeouts,
     /// Losses detected without a timeout.
-    pub recoveries: u64,
+    recoveries,
     /// Window reductions that were undone because the data was only late (RFC 3708, RFC 4015).
-    pub undone: u64,
+    undone,
     /// Sessions that were established with ECN (RFC 3168 section 6.1.1).
-    pub ecn_sessions: u64,
+    ecn_sessions,
     /// Of these, sessions in which both ends count marks (RFC 9768 section 3.1).
-    pub accurate_ecn_sessions: u64,
+    accurate_ecn_sessions,
     /// Marked packets that peers reported in such sessions (RFC 9768 section 3.2.2.2).
-    pub accurate_ecn_reported: u64,
+    accurate_ecn_reported,
     /// Data segments of sessions with ECN that arrived with congestion experienced (RFC 3168
     /// section 5); if marks are counted, all packets (RFC 9768 section 3.2).
-    pub ecn_ce_received: u64,
+    ecn_ce_received,
     /// Window reductions because a peer echoed a mark (RFC 3168 section 6.1.2).
-    pub ecn_reductions: u64,
+    ecn_reductions,
     /// Tail-loss probes (RFC 8985).
-    pub tail_probes: u64,
+    tail_probes,
     /// Delayed acknowledgments whose timer expired.
-    pub delayed_acks: u64,
-    /// SYN cookies sent.
-    pub cookies_sent: u64,
-    /// Sessions created from a SYN cookie.
-    pub cookies_accepted: u64,
-    /// SYNs dropped because a listener's queue was full.
-    pub listen_overflows: u64,
+    delayed_acks,
     /// Paths with a smaller MTU than expected (RFC 8201).
-    pub paths_shrunk: u64,
+    paths_shrunk,
+    /// SYNs dropped because a listener's queue was full.
+    listen_overflows,
+    /// SYN cookies sent.
+    cookies_sent,
+    /// Sessions created from a SYN cookie.
+    cookies_accepted,
     /// Datagrams received and passed to a socket.
-    pub datagrams_received: u64,
+    datagrams_received,
     /// Datagrams sent.
-    pub datagrams_sent: u64,
+    datagrams_sent,
     /// Datagrams dropped because their socket's queue was full.
-    pub datagrams_dropped: u64,
+    datagrams_dropped,
     /// Session look-ups.
-    pub searches: u64,
+    searches,
     /// Of these, look-ups answered by the local store's tags.
-    pub search_hits: u64,
+    search_hits,
 }

@@ -2,6 +2,7 @@
 
 use super::{Frame, Impairment, Queue};
 use crate::nic::ReceivedChecksum;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_random::SplitMix;
 
 /// Drops frames.
@@ -119,6 +120,7 @@ impl Delay {
 impl Impairment for Delay {
     fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
         let due_ns = now_ns + self.delay_ns + self.random.below(self.jitter_ns.saturating_add(1));
+        // Jitter alone does not reorder: that is another impairment's part.
         self.last_due_ns = self.last_due_ns.max(due_ns);
         queue.put(self.last_due_ns, frame);
     }
@@ -153,11 +155,12 @@ impl Corrupt {
 
 impl Impairment for Corrupt {
     fn pass(&mut self, mut frame: Frame, now_ns: u64, queue: &mut Queue) {
-        let body_bytes = frame.bytes.len().saturating_sub(ETHERNET_BYTES) as u64;
+        let body_bytes = frame.bytes.len().saturating_sub(ETHERNET_BYTES).to_u64();
         let checked = frame.checksum != ReceivedChecksum::Partial;
         if self.random.happens(self.probability) && checked && body_bytes > 0 {
-            let at = ETHERNET_BYTES + self.random.below(body_bytes) as usize;
+            let at = ETHERNET_BYTES + self.random.below(body_bytes).to_usize();
             frame.bytes[at] ^= 1 << self.random.below(8);
+            // A NIC that verified it would have found the error: the stack must look itself.
             frame.checksum = ReceivedChecksum::Unknown;
             self.corrupted += 1;
         }
@@ -202,15 +205,17 @@ impl RateLimit {
     /// queue is full and it is lost. For callers that combine this limit with other impairments.
     pub fn admit(&mut self, bytes: usize, now_ns: u64) -> Option<u64> {
         let begins_ns = self.free_at_ns.max(now_ns);
+        // The queue is measured in time: what waits before this frame takes so long to pass.
         if begins_ns - now_ns > self.time_ns(self.queue_bytes_max) {
             self.lost += 1;
             return None;
         }
-        self.free_at_ns = begins_ns.saturating_add(self.time_ns(bytes as u64));
+        self.free_at_ns = begins_ns.saturating_add(self.time_ns(bytes.to_u64()));
         Some(self.free_at_ns)
     }
 
     fn time_ns(&self, bytes: u64) -> u64 {
+        // In 128 bits: the product of a queue of gigabytes exceeds 64.
         let ns = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_second);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }

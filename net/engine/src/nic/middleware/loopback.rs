@@ -52,6 +52,7 @@ impl Nic for Loopback {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        // As a full transmit ring: the stack keeps the frame.
         if self.frames.len() >= self.frames_max {
             return Ok(false);
         }

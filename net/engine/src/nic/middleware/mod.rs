@@ -60,14 +60,12 @@ pub struct Queue {
     next: u64,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
-    overflown: u64,
 }
 
 impl Queue {
     /// Delivers `frame` at `due_ns`, or drops it if [`QUEUE_FRAMES_MAX`] wait.
     pub fn put(&mut self, due_ns: u64, frame: Frame) {
         if self.frames.len() >= QUEUE_FRAMES_MAX {
-            self.overflown += 1;
             return;
         }
         self.frames.insert((due_ns, self.next), frame);
@@ -118,18 +116,6 @@ impl<N: Nic, I: Impairment> Impaired<N, I> {
         }
     }
 
-    /// Due time of the next held frame; none if no frame is held.
-    #[must_use]
-    pub fn next_due_ns(&self) -> Option<u64> {
-        self.queue.frames.keys().next().map(|&(due_ns, _)| due_ns)
-    }
-
-    /// Frames dropped because the queue was full.
-    #[must_use]
-    pub fn overflown(&self) -> u64 {
-        self.queue.overflown
-    }
-
     /// The impairment.
     pub fn impairment(&self) -> &I {
         &self.impairment
@@ -166,6 +152,7 @@ impl<N: Nic, I: Impairment> Nic for Impaired<N, I> {
                 checksum: frame.checksum,
                 segment_bytes: frame.segment_bytes,
             });
+            // Bounded: a burst must not keep its memory for the rest of a run.
             if self.queue.spare.len() < SPARE_MAX {
                 self.queue.spare.push(frame.bytes);
             }

@@ -5,6 +5,7 @@
 
 use super::Clock;
 use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received};
+use sidecore_bare::width::ToU64;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 
@@ -71,6 +72,7 @@ impl<N: Nic, W: Write> Nic for Trace<N, W> {
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
         let sent = self.nic.transmit(frame)?;
+        // A frame that was refused is offered again, and would be captured twice.
         if sent && self.error.is_none() {
             let pieces = [frame.header, frame.payload[0], frame.payload[1]];
             let now_ns = self.clock.now_ns();
@@ -112,10 +114,12 @@ fn write_frame(
     let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut left = bytes.min(limit);
     let mut record = [0; 16];
-    record[..4].copy_from_slice(&((now_ns / 1_000_000_000) as u32).to_le_bytes());
-    record[4..8].copy_from_slice(&((now_ns % 1_000_000_000) as u32).to_le_bytes());
-    record[8..12].copy_from_slice(&(left as u32).to_le_bytes());
-    record[12..16].copy_from_slice(&(bytes as u32).to_le_bytes());
+    let (seconds, rest_ns) = (now_ns / 1_000_000_000, now_ns % 1_000_000_000);
+    let words = [seconds, rest_ns, left.to_u64(), bytes.to_u64()];
+    // All of them have 32 bits in this format: its seconds last until 2106.
+    for (field, word) in record.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        field.copy_from_slice(&word.to_le_bytes()[..4]);
+    }
     file.write_all(&record)?;
     for piece in pieces {
         let kept = piece.len().min(left);

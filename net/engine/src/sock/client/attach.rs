@@ -7,6 +7,7 @@ use crate::sock::layout::{WISH_WAKE_DESCRIPTOR, segment_bytes};
 use serde_json::Value;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{Answer, Introduction, Trust};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::{SharedMap, Sharing};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ pub(super) fn attach(path: &Path, options: &ClientOptions) -> Result<Attached, S
         Some(u64::from_le_bytes(bytes))
     };
     let bytes = segment_bytes(chunks);
-    let fits = word(0) == Some(chunks.into()) && word(8) == Some(bytes as u64);
+    // Both sides compute the size: a difference means that their layouts differ.
+    let fits = word(0) == Some(chunks.into()) && word(8) == Some(bytes.to_u64());
     let mut files = answer.descriptors.into_iter();
     let (map, bell, wake) = match (files.next(), files.next(), files.next()) {
         (Some(map), Some(bell), wake) if fits && wake.is_some() == options.waits_for_others => {
@@ -106,8 +108,9 @@ pub fn status_of_all(path: &Path, trust: &Trust) -> Result<Value, SockError> {
 }
 
 fn siblings_in(path: &Path, status: &Value) -> Vec<PathBuf> {
-    let number = |key: &str| status[key].as_u64().unwrap_or_default() as usize;
+    let number = |key: &str| status[key].as_u64().unwrap_or_default().to_usize();
     let count = match number("engine_index") {
+        // Bounded: the number comes from another process.
         0 => number("engine_count").clamp(1, ENGINES_MAX),
         _ => 1,
     };
@@ -156,6 +159,7 @@ fn add(whole: &mut Value, more: &Value) {
         return;
     };
     for (name, value) in whole {
+        // Sums of these would mean nothing.
         let of_all = OF_ALL.contains(&name.as_str());
         match (&mut *value, more.get(name)) {
             (Value::Object(_), Some(other)) => add(value, other),

@@ -4,8 +4,9 @@
 //! these rings like those of other processes, without a special case.
 
 use super::EventSource;
+use super::link::{Driver, Engine};
 use super::waiting::NAP;
-use super::{Client, ClientError, ClientOptions, Engine};
+use super::{Client, ClientError, ClientOptions};
 use crate::sock::control::SockError;
 use crate::sock::layout::{CHUNKS_MAX, segment_bytes};
 use crate::sock::mailbox::Attachment;
@@ -16,20 +17,6 @@ use sidecore_sys::{SharedMap, Sharing, SysError};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-
-/// An engine that its application drives.
-pub(crate) trait Driver: Send {
-    /// One round; then, after a round without work, waits at most `rest` for work, or for an event
-    /// of `other`.
-    ///
-    /// # Errors
-    /// [`DriverFailed`] when the engine has ended.
-    fn turn(&mut self, other: Option<&dyn EventSource>, rest: Duration)
-    -> Result<(), DriverFailed>;
-}
-
-/// The reason why an engine has ended.
-pub(crate) struct DriverFailed(pub(crate) String);
 
 /// An attachment to an engine of this process.
 pub(crate) struct OwnEngine {
@@ -49,6 +36,7 @@ impl OwnEngine {
             });
         }
         let bytes = segment_bytes(chunks);
+        // Two mappings of one memory: each side has a view of its own, as between processes.
         let theirs = SharedMap::create("sidecore-net", bytes, Sharing::ReadWrite)?;
         let file = theirs.file().try_clone_to_owned();
         let file = file.map_err(|source| SysError::Call {
@@ -92,7 +80,7 @@ impl Client {
         };
         loop {
             // First, so that requests are sent before the client waits.
-            self.turn(other, rest)?;
+            self.link.turn(other, rest)?;
             let taken = self.take_events();
             if taken > 0 || timeout.is_zero() || other.is_some_and(has_news) {
                 return Ok(taken);
@@ -104,23 +92,5 @@ impl Client {
             }
             rest = left.min(NAP);
         }
-    }
-
-    /// One round of the engine here.
-    pub(super) fn turn(
-        &mut self,
-        other: Option<&dyn EventSource>,
-        rest: Duration,
-    ) -> Result<(), ClientError> {
-        let Engine::Here(driver) = &mut self.engine else {
-            return Ok(());
-        };
-        if self.lost {
-            return Err(ClientError::Lost);
-        }
-        driver.turn(other, rest).map_err(|DriverFailed(reason)| {
-            self.lost = true;
-            ClientError::Failed(reason)
-        })
     }
 }

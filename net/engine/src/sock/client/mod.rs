@@ -14,33 +14,32 @@
 mod attach;
 mod driven;
 mod events;
+mod link;
 mod memory;
 mod opening;
 mod waiting;
 
 pub use crate::event_source::EventSource;
 pub use attach::{siblings, status, status_of, status_of_all};
-pub(crate) use driven::{Driver, DriverFailed, OwnEngine};
+pub(crate) use driven::OwnEngine;
+pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
 pub use opening::Opening;
 
 use super::control::SockError;
-use super::layout::{
-    CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, EVENTS, Entry, MORE, NO_CHUNK, REQUESTS, Request,
-};
-use super::ring::{Reader, Writer};
+use super::layout::{CHUNK_BYTES, Entry, MORE, NO_CHUNK, Request, entry_bytes};
 use super::stack::{SocketError, SocketOption};
-use events::State;
+use events::{Life, Ready, Sockets, State};
+use link::{Engine, Link};
+use memory::Chunks;
 use sidecore_attach::Trust;
 use sidecore_sched::Patience;
 use sidecore_sys::SharedMap;
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Options of attaching.
 #[derive(Debug, Clone)]
@@ -105,54 +104,22 @@ pub struct Readiness {
 
 /// One attachment to an engine.
 pub struct Client {
-    map: Arc<SharedMap>,
-    engine: Engine,
-    chunks: u32,
+    link: Link,
+    chunks: Chunks,
+    sockets: Sockets,
+    ready: Ready,
+    openings: opening::Openings,
+    /// Tag of the last request that is answered.
+    tag: u32,
     spin: Duration,
     patience: Patience,
-    requests: Writer,
-    events: Reader,
-    /// Free chunks to send from.
-    free: Vec<u32>,
-    /// Receive chunks that the next requests return.
-    giving: Vec<u32>,
-    /// Sockets with bytes that were read after being moved, and their number of chunks.
-    credits: Vec<(u32, u32)>,
-    /// Receive chunks that this client holds.
-    held: u32,
-    /// Offset of the last received bytes, to prefetch the next ones, which probably reuse that
-    /// chunk.
-    last_received: usize,
-    sockets: Vec<Option<State>>,
-    ready: VecDeque<Socket>,
-    tag: u32,
-    openings: opening::Openings,
-    never_waits: bool,
-    /// Requests that found no room, in order.
-    postponed: VecDeque<Entry>,
-    /// Time of the last check that the engine is alive.
-    looked_at: Instant,
-    lost: bool,
-}
-
-/// Location of a client's engine: another process or this one.
-enum Engine {
-    /// In another process: the connection that ends with it, and the bell that wakes it.
-    Elsewhere {
-        socket: OwnedFd,
-        bell: OwnedFd,
-        /// Descriptor by which the engine wakes the client, if requested.
-        wake: Option<Arc<OwnedFd>>,
-    },
-    /// In this process: it runs while its application waits.
-    Here(Box<dyn Driver>),
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("sockets", &self.sockets.len())
-            .field("lost", &self.lost)
+            .field("sockets", &self.sockets.places())
+            .field("lost", &self.link.was_lost())
             .finish_non_exhaustive()
     }
 }
@@ -167,33 +134,22 @@ impl Client {
         let engine = Engine::Elsewhere {
             socket: attached.socket,
             bell: attached.bell,
-            wake: attached.wake.map(Arc::new),
+            wake: attached.wake,
         };
         Ok(Self::over(attached.map, engine, attached.chunks, options))
     }
 
     fn over(map: SharedMap, engine: Engine, chunks: u32, options: &ClientOptions) -> Self {
+        let map = Arc::new(map);
         Self {
-            map: Arc::new(map),
-            engine,
-            chunks,
+            link: Link::new(Arc::clone(&map), engine, options.never_waits),
+            chunks: Chunks::new(map, chunks),
+            sockets: Sockets::default(),
+            ready: Ready::default(),
+            openings: opening::Openings::default(),
+            tag: 0,
             spin: options.spin,
             patience: Patience::default(),
-            requests: Writer::new(REQUESTS),
-            events: Reader::new(EVENTS),
-            free: (0..chunks).rev().collect(),
-            giving: Vec::new(),
-            credits: Vec::new(),
-            held: 0,
-            last_received: 0,
-            sockets: Vec::new(),
-            ready: VecDeque::new(),
-            tag: 0,
-            openings: opening::Openings::default(),
-            never_waits: options.never_waits,
-            postponed: VecDeque::new(),
-            looked_at: Instant::now(),
-            lost: false,
         }
     }
 
@@ -232,12 +188,12 @@ impl Client {
     /// The local address of a socket.
     #[must_use]
     pub fn local(&self, socket: Socket) -> Option<SocketAddr> {
-        self.state(socket)?.local
+        self.sockets.get(socket)?.local
     }
 
     /// The next session in a listener's accept queue, and its peer.
     pub fn accept(&mut self, listener: Socket) -> Option<(Socket, SocketAddr)> {
-        self.state_mut(listener)?.accepted.pop_front()
+        self.sockets.get_mut(listener)?.accepted.pop_front()
     }
 
     /// Copies received bytes of a session into `target`; 0 at their end, none if there are none
@@ -250,26 +206,23 @@ impl Client {
         socket: Socket,
         target: &mut [u8],
     ) -> Result<Option<usize>, ClientError> {
-        let state = self.state_mut(socket).ok_or(SocketError::NotOpen)?;
+        let state = self.sockets.get_mut(socket).ok_or(SocketError::NotOpen)?;
         let mut done = 0;
-        let mut giving = Vec::new();
         while done < target.len()
             && let Some((piece, _)) = state.received.front_mut()
         {
-            let count = piece.bytes().len().min(target.len() - done);
-            target[done..done + count].copy_from_slice(&piece.bytes()[..count]);
-            piece.start += count;
+            let bytes = self.chunks.bytes(piece);
+            let count = bytes.len().min(target.len() - done);
+            target[done..done + count].copy_from_slice(&bytes[..count]);
             done += count;
-            if piece.start == piece.end
+            // Its chunk goes back with the next request, as soon as nothing of it is left.
+            if piece.advance(count)
                 && let Some((piece, _)) = state.received.pop_front()
             {
-                giving.push(piece);
+                self.chunks.release(piece);
             }
         }
         if done > 0 {
-            for piece in giving {
-                self.release(piece);
-            }
             return Ok(Some(done));
         }
         self.nothing(socket)
@@ -281,25 +234,23 @@ impl Client {
     /// # Errors
     /// As [`Self::read`].
     pub fn receive(&mut self, socket: Socket) -> Result<Option<Received>, ClientError> {
-        let state = self.state_mut(socket).ok_or(SocketError::NotOpen)?;
+        let state = self.sockets.get_mut(socket).ok_or(SocketError::NotOpen)?;
         if let Some((piece, _)) = state.received.pop_front() {
-            return Ok(Some(piece));
+            return Ok(Some(self.chunks.lend(piece)));
         }
         self.nothing(socket).map(|_| None)
     }
 
     /// The next datagram of a UDP socket, without a copy, and its source.
     pub fn receive_from(&mut self, socket: Socket) -> Option<(Received, SocketAddr)> {
-        self.state_mut(socket)?.received.pop_front()
+        let state = self.sockets.get_mut(socket)?;
+        let (piece, peer) = state.received.pop_front()?;
+        Some((self.chunks.lend(piece), peer))
     }
 
     /// Returns received bytes to the engine.
     pub fn release(&mut self, received: Received) {
-        if received.moved.is_some() {
-            self.credits.push((received.socket, received.chunks));
-        } else {
-            self.give(received.chunk);
-        }
+        self.chunks.release(received.into_piece());
     }
 
     /// Sends a copy of `source`, as far as buffers are free; 0 if there are none.
@@ -321,25 +272,23 @@ impl Client {
 
     /// Memory for data to send; none while all is in use.
     pub fn buffer(&mut self) -> Option<Buffer> {
-        if self.free.is_empty() {
+        if self.chunks.free() == 0 {
             self.take_events();
         }
-        let chunk = self.free.pop()?;
-        Some(Buffer {
-            map: Arc::clone(&self.map),
-            chunk,
-        })
+        self.chunks.buffer()
     }
 
     /// Takes back memory of [`Self::buffer`] that will not be sent.
     pub fn give_buffer_back(&mut self, buffer: Buffer) {
-        self.free.push(buffer.chunk);
+        self.chunks.take_back(buffer.into_chunk());
     }
 
     /// True if a session is open, or was.
     #[must_use]
     pub fn is_connected(&self, session: Socket) -> bool {
-        self.state(session).is_some_and(|state| state.connected)
+        self.sockets
+            .get(session)
+            .is_some_and(|state| state.connected)
     }
 
     /// Sends the first `bytes` bytes of `buffer`.
@@ -355,7 +304,7 @@ impl Client {
         match self.check_open(socket) {
             Ok(()) => self.post_send(socket, buffer, bytes.min(CHUNK_BYTES), Entry::default()),
             Err(error) => {
-                self.free.push(buffer.chunk);
+                self.give_buffer_back(buffer);
                 Err(error)
             }
         }
@@ -373,19 +322,21 @@ impl Client {
         bytes: &[u8],
     ) -> Result<bool, ClientError> {
         let chunks = bytes.len().div_ceil(CHUNK_BYTES).max(1);
-        if bytes.len() > datagram_bytes_max(peer) || chunks > self.chunks as usize {
+        if bytes.len() > datagram_bytes_max(peer) || chunks > self.chunks.count() {
             return Err(SocketError::TooLong.into());
         }
-        if !self.state(socket).is_some_and(|state| state.is_udp) {
+        // The engine would take the chunks of a session as a stream's bytes.
+        if !self.sockets.get(socket).is_some_and(|state| state.is_udp) {
             return Err(SocketError::NotOpen.into());
         }
         // Buffers of datagrams already sent may be free by now.
-        if self.free.len() < chunks {
+        if self.chunks.free() < chunks {
             self.take_events();
         }
-        if self.free.len() < chunks {
+        if self.chunks.free() < chunks {
             return Ok(false);
         }
+        // All or none: the engine cuts off a process that ends a socket within a datagram.
         for index in 0..chunks {
             let Some(mut buffer) = self.buffer() else {
                 break; // never: they were counted
@@ -445,36 +396,29 @@ impl Client {
     /// Readiness of a socket now.
     #[must_use]
     pub fn readiness(&self, socket: Socket) -> Readiness {
-        self.state(socket)
-            .map_or_else(Readiness::default, |state| Readiness {
-                readable: !state.received.is_empty()
-                    || !state.accepted.is_empty()
-                    || state.ended
-                    || state.closed.is_some(),
-                writable: (state.connected || state.is_udp)
-                    && state.closed.is_none()
-                    && !self.free.is_empty(),
-                ended: state.ended,
-                closed: state.closed.is_some(),
-            })
+        let Some(state) = self.sockets.get(socket) else {
+            return Readiness::default();
+        };
+        let closed = state.life != Life::Alive;
+        let has_input = !state.received.is_empty() || !state.accepted.is_empty();
+        let may_send = (state.connected || state.is_udp) && !closed;
+        Readiness {
+            readable: has_input || state.ended || closed,
+            writable: may_send && self.chunks.free() > 0,
+            ended: state.ended,
+            closed,
+        }
     }
 
     /// The next socket whose state has changed since it was last returned.
     pub fn next_ready(&mut self) -> Option<Socket> {
-        loop {
-            let socket = self.ready.pop_front()?;
-            // A socket that was closed meanwhile is skipped.
-            if let Some(state) = self.state_mut(socket) {
-                state.queued = false;
-                return Some(socket);
-            }
-        }
+        self.ready.next(&mut self.sockets)
     }
 
     /// Chunks of a session that the engine has yet to send.
     #[must_use]
     pub fn sending(&self, socket: Socket) -> u32 {
-        self.state(socket).map_or(0, |state| state.sending)
+        self.sockets.get(socket).map_or(0, |state| state.sending)
     }
 
     fn buffer_for(&mut self, socket: Socket) -> Result<Option<Buffer>, ClientError> {
@@ -483,25 +427,31 @@ impl Client {
     }
 
     fn check_open(&self, socket: Socket) -> Result<(), ClientError> {
-        let state = self.state(socket).ok_or(SocketError::NotOpen)?;
-        match state.closed {
-            Some(error) => Err(error.unwrap_or(SocketError::NotOpen).into()),
-            None if self.lost => Err(ClientError::Lost),
-            None if state.connected => Ok(()),
-            None => Err(SocketError::NotOpen.into()),
+        let state = self.sockets.get(socket).ok_or(SocketError::NotOpen)?;
+        match state.life {
+            Life::Failed(error) => Err(error.into()),
+            Life::Alive if self.link.was_lost() => Err(ClientError::Lost),
+            Life::Alive if state.connected => Ok(()),
+            Life::Alive | Life::Closed => Err(SocketError::NotOpen.into()),
         }
     }
 
     /// Result of reading without bytes: the end, the error, or none yet.
     fn nothing(&self, socket: Socket) -> Result<Option<usize>, ClientError> {
-        let state = self.state(socket).ok_or(SocketError::NotOpen)?;
-        match state.closed {
-            Some(Some(error)) => Err(error.into()),
-            Some(None) => Ok(Some(0)),
-            None if state.ended => Ok(Some(0)),
-            None if self.lost => Err(ClientError::Lost),
-            None => Ok(None),
+        let state = self.sockets.get(socket).ok_or(SocketError::NotOpen)?;
+        match state.life {
+            Life::Failed(error) => Err(error.into()),
+            Life::Closed => Ok(Some(0)),
+            // The end was received before the engine was lost, and stays true.
+            Life::Alive if state.ended => Ok(Some(0)),
+            Life::Alive if self.link.was_lost() => Err(ClientError::Lost),
+            Life::Alive => Ok(None),
         }
+    }
+
+    fn next_tag(&mut self) -> u32 {
+        self.tag = self.tag.wrapping_add(1);
+        self.tag
     }
 
     fn post_send(
@@ -511,14 +461,14 @@ impl Client {
         bytes: usize,
         entry: Entry,
     ) -> Result<(), ClientError> {
-        self.tag = self.tag.wrapping_add(1);
         let entry = Entry {
-            bytes: bytes as u32,
-            chunk: buffer.chunk,
-            tag: self.tag,
+            bytes: entry_bytes(bytes),
+            chunk: buffer.into_chunk(),
+            tag: self.next_tag(),
             ..entry
         };
-        if let Some(state) = self.state_mut(socket) {
+        if let Some(state) = self.sockets.get_mut(socket) {
+            // Counted before the request: its answer may be taken while the request waits for room.
             state.sending += 1;
         }
         self.post(Request::Send, socket, entry)
@@ -530,8 +480,7 @@ impl Client {
         address: SocketAddr,
         argument: u32,
     ) -> Result<Socket, ClientError> {
-        self.tag = self.tag.wrapping_add(1);
-        let tag = self.tag;
+        let tag = self.next_tag();
         let entry = Entry {
             tag,
             argument,
@@ -542,10 +491,11 @@ impl Client {
         if let Some(error) = SocketError::from_number(opened.argument) {
             return Err(error.into());
         }
-        let is_udp = request == Request::BindUdp;
+        let socket = Socket(opened.socket);
         let local = Some(opened.socket_address());
-        self.insert(opened.socket, is_udp, false, local);
-        Ok(Socket(opened.socket))
+        let is_udp = request == Request::BindUdp;
+        self.sockets.insert(State::new(socket, is_udp, local));
+        Ok(socket)
     }
 }
 
@@ -554,5 +504,3 @@ impl Client {
 fn datagram_bytes_max(peer: SocketAddr) -> usize {
     usize::from(u16::MAX) - 8 - if peer.is_ipv4() { 20 } else { 0 }
 }
-
-const _: () = assert!(DATAGRAM_CHUNKS_MAX * CHUNK_BYTES >= u16::MAX as usize);

@@ -4,6 +4,7 @@
 //! Must stay true: an opening is answered once ([`Client::next_opened`]), and events of the new
 //! socket follow the answer; a cancelled opening leaves no socket behind.
 
+use super::events::State;
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{Entry, NO_CHUNK, Request};
 use crate::sock::stack::SocketError;
@@ -72,6 +73,7 @@ impl Client {
             return Ok(());
         }
         let answered = &mut self.openings.answered;
+        // Answered already, but not yet fetched: then the socket exists and is closed here.
         let at = answered.iter().position(|(it, _)| *it == opening);
         match at.and_then(|at| answered.remove(at)) {
             Some((_, Ok(socket))) => self.abort(socket),
@@ -85,8 +87,7 @@ impl Client {
         address: SocketAddr,
         argument: u32,
     ) -> Result<Opening, ClientError> {
-        self.tag = self.tag.wrapping_add(1);
-        let tag = self.tag;
+        let tag = self.next_tag();
         let entry = Entry {
             tag,
             argument,
@@ -114,13 +115,10 @@ impl Client {
             Some(error) => Err(error),
             None => {
                 // Events that follow need a place for the socket.
-                self.insert(
-                    entry.socket,
-                    begun.is_udp,
-                    false,
-                    Some(entry.socket_address()),
-                );
-                Ok(Socket(entry.socket))
+                let socket = Socket(entry.socket);
+                let local = Some(entry.socket_address());
+                self.sockets.insert(State::new(socket, begun.is_udp, local));
+                Ok(socket)
             }
         };
         match answer {

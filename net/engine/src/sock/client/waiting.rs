@@ -1,14 +1,12 @@
-//! The rings as the application uses them, and how it waits.
+//! The client's requests and events, and how it waits for them.
 //!
 //! First it spins, for the time in its options; then it sleeps on a futex, from which the engine
-//! wakes it. Must stay true: no wake-up is lost (`sidecore-sync` has the protocol); the end of an
-//! engine is noticed within [`NAP`].
+//! wakes it. Must stay true: the end of an engine is noticed within [`NAP`].
 
-use super::{Client, ClientError, Engine, EventSource, Socket};
-use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
-use sidecore_sync::{Changed, Shared, SleepWord};
+use super::{Client, ClientError, EventSource, Socket};
+use crate::sock::layout::{Entry, NO_CHUNK, Request};
 use sidecore_sys::local_socket;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -18,19 +16,19 @@ impl Client {
     /// # Errors
     /// [`ClientError::Lost`].
     pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
-        if matches!(self.engine, Engine::Here(_)) {
+        if self.link.is_here() {
             return self.poll_here(None, timeout);
         }
         let taken = self.take_events();
         if taken == 0 {
-            // Prefetches the probable place of the next bytes: the engine reuses the chunk that was
-            // returned last.
-            self.map.slice().prefetch(self.last_received);
+            self.chunks.prefetch();
         }
         if taken > 0 || timeout.is_zero() {
-            self.give_back(GIVING_MAX.min(self.chunks as usize / 32))?;
+            // Some are kept for the requests that the application is about to make.
+            self.give_back(GIVING_MAX.min(self.chunks.count() / 32))?;
             return Ok(taken);
         }
+        // Nothing may be kept while it waits: the engine may need exactly these chunks.
         self.give_back(0)?;
         let polls = self.patience.polls();
         if polls {
@@ -40,10 +38,8 @@ impl Client {
                 return Ok(taken);
             }
         }
-        let (begun, spun) = (
-            Instant::now(),
-            if polls { self.spin } else { Duration::ZERO },
-        );
+        let begun = Instant::now();
+        let spun = if polls { self.spin } else { Duration::ZERO };
         loop {
             let taken = self.take_events();
             if taken > 0 {
@@ -51,7 +47,7 @@ impl Client {
                 self.patience.ended(polls, soon);
                 return Ok(taken);
             }
-            if self.is_lost() {
+            if self.link.is_lost() {
                 return Err(ClientError::Lost);
             }
             let left = timeout.saturating_sub(spun + begun.elapsed());
@@ -62,7 +58,7 @@ impl Client {
                 }
                 return Ok(0);
             }
-            self.sleep(left.min(NAP));
+            self.link.sleep(left.min(NAP));
         }
     }
 
@@ -77,15 +73,14 @@ impl Client {
         other: &dyn EventSource,
         timeout: Duration,
     ) -> Result<usize, ClientError> {
-        let Engine::Elsewhere { wake, .. } = &self.engine else {
+        if self.link.is_here() {
             return self.poll_here(Some(other), timeout);
-        };
-        let wake = wake.clone();
+        }
         let taken = self.take_events();
         self.give_back(0)?;
         let mut timeout = timeout;
-        if !self.postponed.is_empty() {
-            self.write_postponed();
+        if self.link.has_postponed() {
+            self.link.write_postponed();
             // The engine does not report free room in the ring.
             timeout = timeout.min(ROOM_NAP);
         }
@@ -96,7 +91,7 @@ impl Client {
             let begun = Instant::now();
             while begun.elapsed() < self.spin.min(timeout) {
                 for _ in 0..LOOKS_A_YIELD {
-                    if !self.events.is_empty(self.map.slice()) || other.is_ready() {
+                    if self.link.has_event() || other.is_ready() {
                         self.patience.ended(true, true);
                         return Ok(self.take_events());
                     }
@@ -113,19 +108,14 @@ impl Client {
             self.patience.ended(true, false);
         }
         let begun = Instant::now();
-        if let Some(wake) = &wake {
-            self.sleep_on(Some(other), wake, timeout.min(NAP));
-        }
+        self.link.sleep_with(Some(other), timeout.min(NAP));
         if begun.elapsed() <= self.spin {
             self.patience.ended(false, true);
         }
         let taken = self.take_events();
         // Many short waits together reach the interval of the check.
-        if taken == 0 && self.looked_at.elapsed() >= NAP {
-            self.looked_at = Instant::now();
-            if self.is_lost() {
-                return Err(ClientError::Lost);
-            }
+        if taken == 0 && self.link.is_lost_by_now(NAP) {
+            return Err(ClientError::Lost);
         }
         Ok(taken)
     }
@@ -135,14 +125,7 @@ impl Client {
     /// own. None if the attachment was made without [`super::ClientOptions::waits_for_others`].
     #[must_use]
     pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
-        match &self.engine {
-            Engine::Elsewhere {
-                socket,
-                wake: Some(wake),
-                ..
-            } => Some([wake.as_fd(), socket.as_fd()]),
-            _ => None,
-        }
+        self.link.descriptors()
     }
 
     /// Asks the engine to signal [`Self::descriptors`] at its next event. False if there is one
@@ -152,40 +135,24 @@ impl Client {
     /// [`ClientError::Lost`].
     pub fn announce_sleep(&mut self) -> Result<bool, ClientError> {
         self.give_back(0)?;
-        let memory = self.map.slice();
-        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
-            word.announce_sleep();
-        }
-        Ok(self.events.is_empty(memory))
+        Ok(self.link.announce_sleep())
     }
 
     /// Ends the announced sleep.
     pub fn cancel_sleep(&mut self) {
-        let memory = self.map.slice();
-        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
-            word.cancel_sleep();
-        }
-        if let Engine::Elsewhere {
-            wake: Some(wake), ..
-        } = &self.engine
-        {
-            local_socket::drain(wake.as_fd());
-        }
+        self.link.cancel_sleep();
     }
 
     /// True once the engine has ended. Makes a system call.
     pub fn is_lost(&mut self) -> bool {
-        if let Engine::Elsewhere { socket, .. } = &self.engine {
-            self.lost = self.lost || local_socket::is_hung_up(socket.as_fd());
-        }
-        self.lost
+        self.link.is_lost()
     }
 
     /// Processes all waiting events.
     pub(super) fn take_events(&mut self) -> usize {
         let mut count = 0;
         while count < EVENTS_MAX
-            && let Some(entry) = self.events.read(self.map.slice())
+            && let Some(entry) = self.link.next_event()
         {
             // An answer for which no call waits belongs to a cancelled opening.
             self.apply_event(entry);
@@ -196,21 +163,21 @@ impl Client {
 
     /// Waits for the answer to an opening.
     pub(super) fn wait_for_opened(&mut self, tag: u32) -> Result<Entry, ClientError> {
-        let map = std::sync::Arc::clone(&self.map);
         loop {
-            while let Some(entry) = self.events.read(map.slice()) {
+            while let Some(entry) = self.link.next_event() {
                 if let Some(opened) = self.apply_event(entry)
                     && opened.tag == tag
                 {
                     return Ok(opened);
                 }
             }
-            if self.is_lost() {
+            if self.link.is_lost() {
                 return Err(ClientError::Lost);
             }
-            match self.engine {
-                Engine::Here(_) => self.turn(None, NAP)?,
-                Engine::Elsewhere { .. } => self.sleep(NAP),
+            if self.link.is_here() {
+                self.link.turn(None, NAP)?;
+            } else {
+                self.link.sleep(NAP);
             }
         }
     }
@@ -223,86 +190,44 @@ impl Client {
         entry: Entry,
     ) -> Result<(), ClientError> {
         let entry = Entry {
-            kind: request as u32,
+            kind: request.number(),
             socket: socket.0,
-            give: self.giving.pop().unwrap_or(NO_CHUNK),
+            give: self.chunks.next_given(),
             ..entry
         };
-        let map = std::sync::Arc::clone(&self.map);
         // Postponed requests precede this one.
-        if self.never_waits && matches!(self.engine, Engine::Elsewhere { .. }) {
-            if self.lost {
-                return Err(ClientError::Lost);
-            }
-            self.postponed.push_back(entry);
-            self.write_postponed();
-            return Ok(());
+        if self.link.postpones() {
+            return self.link.postpone(entry);
         }
         let mut tries = 0u32;
-        loop {
-            if self.lost {
-                return Err(ClientError::Lost);
-            }
-            match self.requests.write(map.slice(), &entry) {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(_) => self.lost = true,
-            }
+        while !self.link.write(&entry)? {
             // Full: the engine is behind, or waits until the client reads its events.
-            self.ring();
+            self.link.ring();
             self.take_events();
             // The engine runs in this thread: only a turn of it makes room.
-            if matches!(self.engine, Engine::Here(_)) {
-                self.turn(None, Duration::ZERO)?;
+            if self.link.is_here() {
+                self.link.turn(None, Duration::ZERO)?;
                 continue;
             }
             tries += 1;
             // The check for a lost engine is a system call, so it is rare.
             if tries.is_multiple_of(64) {
-                self.is_lost();
-                self.sleep(Duration::from_micros(50));
+                self.link.is_lost();
+                self.link.sleep(Duration::from_micros(50));
             } else {
                 std::hint::spin_loop();
             }
         }
-        self.ring();
+        self.link.ring();
         Ok(())
-    }
-
-    /// Writes requests that found no room before, as far as there is room now.
-    fn write_postponed(&mut self) {
-        let map = std::sync::Arc::clone(&self.map);
-        while let Some(entry) = self.postponed.front() {
-            match self.requests.write(map.slice(), entry) {
-                Ok(true) => self.postponed.pop_front(),
-                Ok(false) => break,
-                Err(_) => {
-                    self.lost = true;
-                    break;
-                }
-            };
-        }
-        self.ring();
-    }
-
-    /// Wakes the engine if it sleeps.
-    fn ring(&self) {
-        let Engine::Elsewhere { bell, .. } = &self.engine else {
-            return;
-        };
-        let word: Option<&SleepWord<Shared>> = self.map.slice().overlay(ENGINE_ASLEEP);
-        // The engine sleeps on descriptors, so it is woken by its bell.
-        if word.is_some_and(|word| word.claim_after(Changed::publish())) {
-            local_socket::poke(bell.as_fd());
-        }
     }
 
     /// Returns received chunks until at most `keep` are left for later requests to carry.
     pub(super) fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
-        while self.giving.len() > keep {
+        while self.chunks.giving() > keep {
             self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
         }
-        while let Some((socket, chunks)) = self.credits.pop() {
+        while let Some((socket, chunks)) = self.chunks.next_credit() {
             let credit = Entry {
                 argument: chunks,
                 ..Entry::default()
@@ -318,11 +243,10 @@ impl Client {
         let mut begun = None;
         loop {
             for _ in 0..LOOKS_A_YIELD {
-                let memory = self.map.slice();
-                if !self.events.is_empty(memory) {
+                if self.link.has_event() {
                     return self.take_events();
                 }
-                memory.prefetch(self.last_received);
+                self.chunks.prefetch();
                 std::hint::spin_loop();
             }
             if begun.get_or_insert_with(Instant::now).elapsed() >= limit {
@@ -330,43 +254,6 @@ impl Client {
             }
             // The engine may need this core.
             std::thread::yield_now();
-        }
-    }
-
-    /// Sleeps until the engine wakes it, or there is an event of `other`; wake-ups may be spurious.
-    fn sleep_on(&self, other: Option<&dyn EventSource>, wake: &OwnedFd, limit: Duration) {
-        let memory = self.map.slice();
-        let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) else {
-            return;
-        };
-        word.announce_sleep();
-        if let Some(other) = other {
-            other.announce_sleep();
-        }
-        if self.events.is_empty(memory) && !other.is_some_and(EventSource::is_ready) {
-            let others = other.map(EventSource::descriptor).into_iter();
-            let descriptors: Vec<_> = others.chain([wake.as_fd()]).collect();
-            // It fails only without memory: then the sleep was short.
-            local_socket::poll(&descriptors, &mut Vec::new(), limit).ok();
-            local_socket::drain(wake.as_fd());
-        }
-        if let Some(other) = other {
-            other.cancel_sleep();
-        }
-        word.cancel_sleep();
-    }
-
-    fn sleep(&self, limit: Duration) {
-        if let Engine::Elsewhere {
-            wake: Some(wake), ..
-        } = &self.engine
-        {
-            // The engine signals this descriptor, and nothing else.
-            return self.sleep_on(None, wake, limit);
-        }
-        let memory = self.map.slice();
-        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
-            word.sleep_unless(Some(limit), || !self.events.is_empty(memory));
         }
     }
 }

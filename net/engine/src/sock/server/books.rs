@@ -6,6 +6,7 @@
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS};
 use crate::sock::ring::Violation;
 use crate::sock::stack::Id;
+use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -17,30 +18,77 @@ pub(super) enum Kind {
     Udp,
 }
 
+/// The last change of a session that was reported to its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reported {
+    /// None: it may not even be open.
+    Nothing,
+    Connected,
+    /// The peer sends no more.
+    Ended,
+    /// It is over: nothing follows.
+    Closed,
+}
+
+/// The end that its process requested for a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Requested {
+    /// None: it is in use.
+    Nothing,
+    /// No more data to send; to be passed on after the pending data.
+    Shutdown,
+    /// As `Shutdown`, and the socket is closed then.
+    Close,
+    /// Pending data is dropped, and a session is reset.
+    Abort,
+}
+
+/// Index of a socket in its process's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl Place {
+    fn index(self) -> usize {
+        self.0.to_usize()
+    }
+}
+
 /// A socket of the process.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) id: Id,
     pub(super) kind: Kind,
-    generation: u32,
+    /// The number by which the process knows it: its place, and the place's generation above it.
+    pub(super) number: u32,
+    pub(super) reported: Reported,
+    pub(super) requested: Requested,
     /// True if it is in the list of sockets with pending work.
     queued: bool,
+    /// True if it is in the list of sockets that wait for a receive chunk.
+    starved: bool,
     /// Chunks to send, in order: a list through [`Chunks`].
     pub(super) first: u32,
-    pub(super) last: u32,
+    last: u32,
     /// Receive chunks of this socket that the process holds.
-    pub(super) lent: u32,
+    lent: u32,
     /// Bytes of the next datagram that were already delivered.
     pub(super) handed_bytes: usize,
-    /// True if it is in the list of sockets that wait for a receive chunk.
-    pub(super) starved: bool,
-    pub(super) connected_notified: bool,
-    pub(super) ended_notified: bool,
-    pub(super) closed_notified: bool,
-    pub(super) shutdown_asked: bool,
-    pub(super) close_asked: bool,
-    /// As `close_asked`, but pending data is dropped and a session is reset.
-    pub(super) abort_asked: bool,
+}
+
+impl Socket {
+    pub(super) fn place(&self) -> Place {
+        Place(self.number & PLACE_MASK)
+    }
+
+    /// True if the process has requested its close: it knows the socket no longer.
+    pub(super) fn is_closing(&self) -> bool {
+        self.requested >= Requested::Close
+    }
+
+    /// True if data waits to be sent.
+    pub(super) fn has_pending(&self) -> bool {
+        self.first != NO_CHUNK
+    }
 }
 
 /// The sockets of one process.
@@ -48,7 +96,7 @@ pub(super) struct Socket {
 pub(super) struct SocketTable {
     sockets: Vec<Option<Socket>>,
     generations: Vec<u32>,
-    free: Vec<u32>,
+    free: Vec<Place>,
 }
 
 impl SocketTable {
@@ -57,86 +105,98 @@ impl SocketTable {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty() && self.sockets.len() >= SOCKETS_MAX
+        self.free.is_empty() && self.sockets.len() >= PLACES
     }
 
-    /// Adds a socket; its place, or none if there are too many.
-    pub(super) fn add(&mut self, id: Id, kind: Kind, connected: bool) -> Option<u32> {
+    /// Adds a socket; none if there are too many.
+    pub(super) fn add(&mut self, id: Id, kind: Kind, reported: Reported) -> Option<&mut Socket> {
         let place = match self.free.pop() {
             Some(place) => place,
-            None if self.sockets.len() < SOCKETS_MAX => {
+            None if self.sockets.len() < PLACES => {
+                let place = Place(self.sockets.len().try_into().ok()?);
                 self.sockets.push(None);
                 self.generations.push(0);
-                (self.sockets.len() - 1) as u32
+                place
             }
             None => return None,
         };
-        self.sockets[place as usize] = Some(Socket {
+        let generation = self.generations[place.index()];
+        Some(self.sockets[place.index()].insert(Socket {
             id,
             kind,
-            generation: self.generations[place as usize],
+            number: place.0 | generation << PLACE_BITS,
+            reported,
+            requested: Requested::Nothing,
             queued: false,
+            starved: false,
             first: NO_CHUNK,
             last: NO_CHUNK,
             lent: 0,
             handed_bytes: 0,
-            starved: false,
-            connected_notified: connected,
-            ended_notified: false,
-            closed_notified: false,
-            shutdown_asked: false,
-            close_asked: false,
-            abort_asked: false,
-        });
-        Some(place)
+        }))
     }
 
-    /// The number by which the process knows the socket at `place`.
-    pub(super) fn number(&self, place: u32) -> u32 {
-        let generation = self.generations.get(place as usize).copied().unwrap_or(0);
-        place | generation << PLACE_BITS
+    /// The socket with that number, if there is one. It may be closing.
+    pub(super) fn find(&mut self, number: u32) -> Option<&mut Socket> {
+        self.at(Place(number & PLACE_MASK))
+            .filter(|socket| socket.number == number)
     }
 
-    /// The place of the socket with that number, if there is one.
-    pub(super) fn find(&self, number: u32) -> Option<u32> {
-        let place = number & (SOCKETS_MAX as u32 - 1);
-        let socket = self.sockets.get(place as usize)?.as_ref()?;
-        (socket.generation == number >> PLACE_BITS && !socket.close_asked).then_some(place)
+    /// The socket with that number, if the process may still use it.
+    pub(super) fn find_open(&mut self, number: u32) -> Option<&mut Socket> {
+        self.find(number).filter(|socket| !socket.is_closing())
     }
 
-    /// The place of the socket with that number, if it is being closed.
-    pub(super) fn find_closing(&self, number: u32) -> Option<u32> {
-        let place = number & (SOCKETS_MAX as u32 - 1);
-        let socket = self.sockets.get(place as usize)?.as_ref()?;
-        (socket.generation == number >> PLACE_BITS && socket.close_asked).then_some(place)
+    pub(super) fn at(&mut self, place: Place) -> Option<&mut Socket> {
+        self.sockets.get_mut(place.index())?.as_mut()
     }
 
-    pub(super) fn get(&mut self, place: u32) -> Option<&mut Socket> {
-        self.sockets.get_mut(place as usize)?.as_mut()
-    }
-
-    pub(super) fn remove(&mut self, place: u32) -> Option<Socket> {
-        let socket = self.sockets.get_mut(place as usize)?.take()?;
-        let generation = &mut self.generations[place as usize];
+    pub(super) fn remove(&mut self, place: Place) -> Option<Socket> {
+        let socket = self.sockets.get_mut(place.index())?.take()?;
+        let generation = &mut self.generations[place.index()];
         *generation = (*generation + 1) & (u32::MAX >> PLACE_BITS);
         self.free.push(place);
         Some(socket)
     }
 
-    /// Marks it as listed; false if it was, or does not exist.
-    pub(super) fn queue(&mut self, place: u32) -> bool {
-        self.get(place)
-            .is_some_and(|socket| !std::mem::replace(&mut socket.queued, true))
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.sockets.iter().flatten().map(|socket| socket.id)
+    }
+}
+
+/// Sockets with pending work, in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Ready(VecDeque<Place>);
+
+impl Ready {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
-    pub(super) fn unqueue(&mut self, place: u32) {
-        if let Some(socket) = self.get(place) {
-            socket.queued = false;
+    /// Queues a socket, unless it is queued.
+    pub(super) fn add(&mut self, socket: &mut Socket) {
+        if !std::mem::replace(&mut socket.queued, true) {
+            self.0.push_back(socket.place());
         }
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        self.sockets.iter().flatten().map(|socket| socket.id)
+    /// Queues a socket whose turn could not be finished, before all others.
+    pub(super) fn resume(&mut self, socket: &mut Socket) {
+        if !std::mem::replace(&mut socket.queued, true) {
+            self.0.push_front(socket.place());
+        }
+    }
+
+    /// True if a socket waits for its turn.
+    pub(super) fn has(socket: &Socket) -> bool {
+        socket.queued
+    }
+
+    /// The next socket; none in an entry whose socket was closed meanwhile.
+    pub(super) fn next<'t>(&mut self, table: &'t mut SocketTable) -> Option<&'t mut Socket> {
+        let socket = table.at(self.0.pop_front()?)?;
+        socket.queued = false;
+        Some(socket)
     }
 }
 
@@ -149,7 +209,7 @@ pub(super) struct Sending {
     pub(super) tag: u32,
     pub(super) peer: Option<SocketAddr>,
     /// The next chunk continues this datagram.
-    pub(super) more: bool,
+    more: bool,
     with_us: bool,
 }
 
@@ -161,10 +221,10 @@ pub(super) struct Chunks {
     last_sent: u32,
     /// Receive chunks owned by the engine; the last returned is used first, while it is cached.
     free: Vec<u32>,
-    /// For receive chunks that the process holds: the place of their socket, plus one.
-    lent: Box<[u32]>,
-    /// Places of sockets that found no free chunk.
-    starved: VecDeque<u32>,
+    /// For receive chunks that the process holds: the place of their socket.
+    lent: Box<[Option<Place>]>,
+    /// Sockets that found no free chunk.
+    starved: VecDeque<Place>,
 }
 
 impl Chunks {
@@ -179,18 +239,21 @@ impl Chunks {
             with_us: false,
         };
         Self {
-            sending: vec![none; count as usize].into(),
+            sending: vec![none; count.to_usize()].into(),
             last_sent: 0,
             free: (0..count).rev().collect(),
-            lent: vec![0; count as usize].into(),
+            lent: vec![None; count.to_usize()].into(),
             starved: VecDeque::new(),
         }
     }
 
-    /// Queues the chunk of a send request; false if it does not exist, or the engine owns it
-    /// already.
-    pub(super) fn take(&mut self, entry: &Entry, is_udp: bool) -> bool {
-        match self.sending.get_mut(entry.chunk as usize) {
+    /// Queues the chunk of a send request behind those of its socket.
+    ///
+    /// # Errors
+    /// It does not exist, or the engine owns it already.
+    pub(super) fn queue(&mut self, entry: &Entry, socket: &mut Socket) -> Result<(), Violation> {
+        let is_udp = socket.kind == Kind::Udp;
+        match self.sending.get_mut(entry.chunk.to_usize()) {
             Some(sending) if !sending.with_us => {
                 *sending = Sending {
                     next: NO_CHUNK,
@@ -201,18 +264,25 @@ impl Chunks {
                     more: is_udp && entry.argument == MORE,
                     with_us: true,
                 };
-                true
             }
-            _ => false,
+            _ => return Err(Violation),
         }
+        if !socket.has_pending() {
+            socket.first = entry.chunk;
+        } else if let Some(last) = self.sending.get_mut(socket.last.to_usize()) {
+            last.next = entry.chunk;
+        }
+        socket.last = entry.chunk;
+        Ok(())
     }
 
     /// Number of chunks of the datagram that begins with this one; none while the process has not
     /// posted all of them.
     pub(super) fn datagram(&self, first: u32) -> Result<Option<usize>, Violation> {
         let mut chunk = first;
+        // Bounded, because the process decides how many entries say that more follows.
         for count in 1..=DATAGRAM_CHUNKS_MAX {
-            match self.sending.get(chunk as usize) {
+            match self.sending.get(chunk.to_usize()) {
                 None if chunk == NO_CHUNK => return Ok(None),
                 None => return Err(Violation),
                 Some(sending) if !sending.more => return Ok(Some(count)),
@@ -222,23 +292,26 @@ impl Chunks {
         Err(Violation)
     }
 
-    /// True if the process has begun a datagram whose last chunk so far is this one.
-    pub(super) fn is_begun(&self, last: u32) -> bool {
-        self.sending
-            .get(last as usize)
-            .is_some_and(|sending| sending.with_us && sending.more)
+    /// True if the process has begun a datagram of a socket and not posted its last chunk.
+    pub(super) fn is_in_datagram(&self, socket: &Socket) -> bool {
+        socket.has_pending()
+            && self
+                .sending
+                .get(socket.last.to_usize())
+                .is_some_and(|sending| sending.with_us && sending.more)
     }
 
     /// Pending transmission from a chunk.
-    pub(super) fn sending(&mut self, chunk: u32) -> Option<&mut Sending> {
-        self.sending.get_mut(chunk as usize)
+    pub(super) fn sending(&mut self, chunk: u32) -> Result<&mut Sending, Violation> {
+        self.sending.get_mut(chunk.to_usize()).ok_or(Violation)
     }
 
-    /// Returns a chunk to send from to the process.
-    pub(super) fn sent(&mut self, chunk: u32) {
-        if let Some(sending) = self.sending.get_mut(chunk as usize) {
+    /// Returns the first pending chunk of a socket to the process.
+    pub(super) fn sent(&mut self, socket: &mut Socket) {
+        if let Some(sending) = self.sending.get_mut(socket.first.to_usize()) {
             sending.with_us = false;
-            self.last_sent = chunk;
+            self.last_sent = socket.first;
+            socket.first = sending.next;
         }
     }
 
@@ -247,15 +320,15 @@ impl Chunks {
         self.last_sent
     }
 
-    /// A free receive chunk for the socket at `place`, which is queued for one if there is none.
-    pub(super) fn lend(&mut self, place: u32, socket: &mut Socket) -> Option<u32> {
+    /// A free receive chunk for a socket, which is queued for one if there is none.
+    pub(super) fn lend(&mut self, socket: &mut Socket) -> Option<u32> {
         let Some(chunk) = self.free.pop() else {
             if !std::mem::replace(&mut socket.starved, true) {
-                self.starved.push_back(place);
+                self.starved.push_back(socket.place());
             }
             return None;
         };
-        self.lent[chunk as usize] = place + 1;
+        self.lent[chunk.to_usize()] = Some(socket.place());
         Some(chunk)
     }
 
@@ -266,16 +339,19 @@ impl Chunks {
 
     /// Takes back a chunk that was not needed.
     pub(super) fn unlend(&mut self, chunk: u32) {
-        self.lent[chunk as usize] = 0;
+        self.lent[chunk.to_usize()] = None;
         self.free.push(chunk);
     }
 
-    /// Takes back a chunk that the process returns; the place of its socket. None if the process
-    /// did not hold it.
-    pub(super) fn give(&mut self, chunk: u32) -> Option<u32> {
-        let place = self.lent.get(chunk as usize)?.checked_sub(1)?;
+    /// Takes back a chunk that the process returns; the place of its socket.
+    ///
+    /// # Errors
+    /// The process did not hold it.
+    pub(super) fn give(&mut self, chunk: u32) -> Result<Place, Violation> {
+        let place = self.lent.get(chunk.to_usize()).copied().flatten();
+        let place = place.ok_or(Violation)?;
         self.unlend(chunk);
-        Some(place)
+        Ok(place)
     }
 
     /// Number of sockets that wait for a receive chunk and can get one.
@@ -283,11 +359,42 @@ impl Chunks {
         self.starved.len().min(self.free.len())
     }
 
-    /// The place of the first socket in the queue for chunks, which may be closed by now.
-    pub(super) fn next_starved(&mut self) -> Option<u32> {
-        self.starved.pop_front()
+    /// The first socket in the queue for chunks; none if it was closed meanwhile.
+    pub(super) fn next_starved<'t>(
+        &mut self,
+        table: &'t mut SocketTable,
+    ) -> Option<&'t mut Socket> {
+        let socket = table.at(self.starved.pop_front()?)?;
+        socket.starved = false;
+        Some(socket)
     }
 }
 
+/// A process's credit for receive chunks.
+impl Socket {
+    /// True if the process holds as many of its chunks as it may.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.lent >= LENT_MAX
+    }
+
+    /// The process has got one more chunk.
+    pub(super) fn debit(&mut self) {
+        self.lent += 1;
+    }
+
+    /// The process has read `count` chunks; true if it held as many as it may.
+    pub(super) fn credit(&mut self, count: u32) -> bool {
+        let was_at_limit = self.is_at_limit();
+        // The process chooses the number: more than it held count as all.
+        self.lent = self.lent.saturating_sub(count);
+        was_at_limit
+    }
+}
+
+/// Receive chunks of one socket that a process may hold: 256 KiB; then the stack's own buffer fills
+/// up, and the peer's window closes.
+const LENT_MAX: u32 = 16;
+
 /// The most sockets of one process.
-const SOCKETS_MAX: usize = 1 << PLACE_BITS;
+const PLACES: usize = 1 << PLACE_BITS;
+const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;

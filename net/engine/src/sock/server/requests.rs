@@ -1,12 +1,13 @@
 //! Requests of a process.
 
-use super::books::Kind;
-use super::{Client, Round};
+use super::books::{Kind, Place, Ready, Reported, Requested};
+use super::{Owner, Process, Round};
 use crate::sock::layout::{CHUNK_BYTES, Entry, Event, KEPT, NO_CHUNK, Request};
 use crate::sock::ring::Violation;
 use crate::sock::stack::{Id, SocketError, SocketOption, Sockets};
+use sidecore_bare::width::ToUsize;
 
-impl Client {
+impl Process {
     /// Executes the request `entry`, a private copy. There is room for one event.
     pub(super) fn request(
         &mut self,
@@ -19,14 +20,15 @@ impl Client {
         }
         match Request::from_number(entry.kind).ok_or(Violation)? {
             Request::Listen => {
-                let backlog = entry.argument.clamp(1, BACKLOG_MAX) as usize;
+                let backlog = entry.argument.clamp(1, BACKLOG_MAX).to_usize();
                 let opened = round.stack.listen(entry.socket_address(), backlog);
                 self.opened(entry, opened, Kind::Listener, round)
             }
             Request::Connect => {
-                let opened = round
-                    .stack
-                    .connect(entry.socket_address(), entry.argument as u16);
+                let opened = match u16::try_from(entry.argument) {
+                    Ok(port) => round.stack.connect(entry.socket_address(), port),
+                    Err(_) => Err(SocketError::Invalid),
+                };
                 self.opened(entry, opened, Kind::Session, round)
             }
             Request::BindUdp => {
@@ -37,34 +39,25 @@ impl Client {
             Request::Give => Ok(()),
             // A socket that is over is ignored here and below: the process may not have read the
             // event yet.
-            Request::Shutdown => {
-                self.check_whole(entry)?;
-                self.with_socket(entry, |socket| socket.shutdown_asked = true);
-                Ok(())
-            }
+            Request::Shutdown => self.request_end(entry, Requested::Shutdown),
             Request::Close => {
-                self.check_whole(entry)?;
-                self.with_socket(entry, |socket| socket.close_asked = true);
+                self.request_end(entry, Requested::Close)?;
                 self.free_address(entry.socket, round);
                 Ok(())
             }
-            Request::Abort => {
-                self.with_socket(entry, |socket| {
-                    socket.close_asked = true;
-                    socket.abort_asked = true;
-                });
-                Ok(())
-            }
+            Request::Abort => self.request_end(entry, Requested::Abort),
             Request::Credit => {
-                if let Some(place) = self.sockets.find(entry.socket) {
-                    self.credit(place, entry.argument);
+                if let Some(socket) = self.sockets.find_open(entry.socket)
+                    && socket.credit(entry.argument)
+                {
+                    self.ready.add(socket);
                 }
                 Ok(())
             }
             Request::Option => {
                 let option = SocketOption::from_numbers(entry.argument, entry.bytes);
-                if let (Some(place), Some(option)) = (self.sockets.find(entry.socket), option)
-                    && let Some(socket) = self.sockets.get(place)
+                if let Some(socket) = self.sockets.find_open(entry.socket)
+                    && let Some(option) = option
                 {
                     // Fails if the session is over, which is fine.
                     round.stack.set(socket.id, option).ok();
@@ -74,59 +67,49 @@ impl Client {
         }
     }
 
+    /// Notes the requested end of a socket for its next turn.
+    ///
+    /// # Errors
+    /// It would end the socket in the middle of a datagram, except by an abort.
+    fn request_end(&mut self, entry: &Entry, end: Requested) -> Result<(), Violation> {
+        // An unknown number belongs to a socket that was closed.
+        let Some(socket) = self.sockets.find_open(entry.socket) else {
+            return Ok(());
+        };
+        if end != Requested::Abort && self.chunks.is_in_datagram(socket) {
+            return Err(Violation);
+        }
+        socket.requested = end;
+        self.ready.add(socket);
+        Ok(())
+    }
+
     /// Closes a socket that is being closed and has nothing to send: the next request may need its
     /// address.
     fn free_address(&mut self, number: u32, round: &mut Round<'_, impl Sockets>) {
-        if let Some(place) = self.sockets.find_closing(number)
-            && let Some(socket) = self.sockets.get(place)
-            && socket.kind != Kind::Session
-            && socket.first == NO_CHUNK
+        let socket = self.sockets.find(number);
+        let is_idle = socket.as_ref().is_some_and(|socket| {
+            socket.is_closing() && socket.kind != Kind::Session && !socket.has_pending()
+        });
+        if let Some(place) = socket.map(|socket| socket.place())
+            && is_idle
         {
-            self.let_go(place, round);
-        }
-    }
-
-    /// Changes a socket and queues it for the next look.
-    fn with_socket(&mut self, entry: &Entry, change: impl FnOnce(&mut super::books::Socket)) {
-        // An unknown number belongs to a socket that was closed.
-        if let Some(place) = self.sockets.find(entry.socket)
-            && let Some(socket) = self.sockets.get(place)
-        {
-            change(socket);
-            self.make_ready(place);
-        }
-    }
-
-    /// Refuses a request that would end a socket in the middle of a datagram.
-    fn check_whole(&mut self, entry: &Entry) -> Result<(), Violation> {
-        let place = self.sockets.find(entry.socket);
-        match place.and_then(|place| self.sockets.get(place)) {
-            Some(socket) if socket.first != NO_CHUNK && self.chunks.is_begun(socket.last) => {
-                Err(Violation)
-            }
-            _ => Ok(()),
+            self.end(place, round);
         }
     }
 
     fn take_back(&mut self, give: u32) -> Result<(), Violation> {
-        let place = self.chunks.give(give & !KEPT).ok_or(Violation)?;
-        if give & KEPT == 0 {
-            // The socket may be closed by now and its place reused: then the new one may borrow one
-            // more.
-            self.credit(place, 1);
+        let place: Place = self.chunks.give(give & !KEPT)?;
+        // A chunk whose bytes are kept counts until they are read (`Request::Credit`).
+        if give & KEPT == 0
+            // The socket may be closed by now and its place reused: then the new one may borrow
+            // one more.
+            && let Some(socket) = self.sockets.at(place)
+            && socket.credit(1)
+        {
+            self.ready.add(socket);
         }
         Ok(())
-    }
-
-    /// Credits `count` chunks of a socket that the process has read.
-    fn credit(&mut self, place: u32, count: u32) {
-        if let Some(socket) = self.sockets.get(place) {
-            let was_at_limit = socket.lent >= super::deliver::LENT_MAX;
-            socket.lent = socket.lent.saturating_sub(count);
-            if was_at_limit {
-                self.make_ready(place);
-            }
-        }
     }
 
     fn opened(
@@ -137,28 +120,31 @@ impl Client {
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<(), Violation> {
         let mut answer = Entry {
-            kind: Event::Opened as u32,
             tag: entry.tag,
             ..Entry::default()
         };
         match opened {
-            Ok(id) => match self.sockets.add(id, kind, false) {
-                Some(place) => {
-                    round.owners.insert(id, (round.index, place));
-                    answer.socket = self.sockets.number(place);
+            Ok(id) => match self.sockets.add(id, kind, Reported::Nothing) {
+                Some(socket) => {
+                    let owner = Owner {
+                        process: round.index,
+                        place: socket.place(),
+                    };
+                    round.owners.insert(id, owner);
+                    answer.socket = socket.number;
                     if let Some(local) = round.stack.local(id) {
                         answer = answer.at(local);
                     }
-                    self.make_ready(place);
+                    self.ready.add(socket);
                 }
                 None => {
                     round.stack.abort(id);
-                    answer.argument = SocketError::Full as u32;
+                    answer.argument = SocketError::Full.number();
                 }
             },
-            Err(error) => answer.argument = error as u32,
+            Err(error) => answer.argument = error.number(),
         }
-        self.send_event(&answer).map(drop)
+        self.link.send(Event::Opened, answer).map(drop)
     }
 
     fn send(
@@ -166,53 +152,45 @@ impl Client {
         entry: &Entry,
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<(), Violation> {
-        if entry.bytes as usize > CHUNK_BYTES {
+        if entry.bytes.to_usize() > CHUNK_BYTES {
             return Err(Violation);
         }
-        let place = self.sockets.find(entry.socket);
-        let socket = place.and_then(|place| self.sockets.get(place));
-        let Some((place, socket)) = place.zip(socket) else {
+        let found = self.delivery(|table| table.find_open(entry.socket));
+        let Some(mut delivery) = found.filter(|it| {
+            it.socket.kind != Kind::Listener && it.socket.requested == Requested::Nothing
+        }) else {
             return self.refuse(entry, SocketError::NotOpen);
         };
-        if socket.kind == Kind::Listener || socket.shutdown_asked {
-            return self.refuse(entry, SocketError::NotOpen);
-        }
-        let kind = socket.kind;
         // Chunks that wait form a list, in the order of the requests.
-        if !self.chunks.take(entry, kind == Kind::Udp) {
-            return Err(Violation);
+        delivery.chunks.queue(entry, delivery.socket)?;
+        // A queued socket has its turn in this round, after all requests of its process.
+        if Ready::has(delivery.socket) {
+            return Ok(());
         }
-        if socket.first == NO_CHUNK {
-            socket.first = entry.chunk;
-        } else if let Some(last) = self.chunks.sending(socket.last) {
-            last.next = entry.chunk;
-        }
-        socket.last = entry.chunk;
         // At once, while it is cached; the rest waits until the stack reports room.
-        if self.sockets.queue(place) {
-            self.sockets.unqueue(place);
-            let notified = match kind {
-                Kind::Udp => self.send_datagrams(place, round)?,
-                _ => self.send_waiting(place, round)?,
-            };
-            if !notified {
-                self.make_ready(place);
-            }
-            self.look_again(place);
+        let has_room = match delivery.socket.kind {
+            Kind::Udp => delivery.send_datagrams(round)?,
+            _ => delivery.send_waiting(round)?,
+        };
+        if !has_room {
+            delivery.ready.add(delivery.socket);
+        }
+        if delivery.socket.kind == Kind::Udp {
+            delivery.look_again();
         }
         Ok(())
     }
 
+    /// Returns a chunk that cannot be sent.
     fn refuse(&mut self, entry: &Entry, error: SocketError) -> Result<(), Violation> {
         let answer = Entry {
-            kind: Event::Sent as u32,
             tag: entry.tag,
             socket: entry.socket,
             chunk: entry.chunk,
-            argument: error as u32,
+            argument: error.number(),
             ..Entry::default()
         };
-        self.send_event(&answer).map(drop)
+        self.link.send(Event::Sent, answer).map(drop)
     }
 }
 

@@ -1,0 +1,86 @@
+//! The status of an engine, as JSON.
+//!
+//! Must stay true: `sidecore net status` prints the names of the fields, and scripts rely on them
+//! (docs/commands.md).
+
+use super::EngineStatus;
+use crate::sock::server::ClientStatus;
+use crate::{Counters, Stack};
+use serde::{Serialize, Serializer};
+
+/// The status that `sidecore net status` prints.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Report {
+    pub(super) version: u32,
+    /// Number of this engine among those with its address, from 0, and how many there are.
+    pub(super) engine_index: usize,
+    pub(super) engine_count: usize,
+    pub(super) uptime_seconds: f64,
+    pub(super) addresses: Vec<String>,
+    pub(super) networks: Vec<String>,
+    pub(super) sessions: usize,
+    pub(super) buffer_bytes: usize,
+    pub(super) buffers_in_use: usize,
+    pub(super) packets_in_fragments: usize,
+    pub(super) packets_in_fragments_bytes: usize,
+    pub(super) engine: EngineStatus,
+    #[serde(serialize_with = "by_name")]
+    pub(super) stack: Counters,
+    pub(super) applications: Vec<ClientStatus>,
+    pub(super) applications_cut_off: u64,
+}
+
+impl Report {
+    /// The stack's part of a report.
+    pub(super) fn of_stack(stack: &Stack) -> Self {
+        let (buffer_bytes, buffers_in_use) = stack.buffers();
+        let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
+        let addresses = stack.own_addresses().into_iter();
+        let networks = stack.reachable_networks().into_iter();
+        Self {
+            version: VERSION,
+            addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
+            networks: networks.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
+            sessions: stack.sessions(),
+            buffer_bytes,
+            buffers_in_use,
+            packets_in_fragments,
+            packets_in_fragments_bytes,
+            stack: stack.counters(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn json(&self) -> String {
+        // It has numbers and addresses only, so serialization cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
+    // A map in the order of the fields, as a derived implementation would write it.
+    serializer.collect_map(counters.named())
+}
+
+/// Version of the report; it changes when a name changes its meaning.
+const VERSION: u32 = 1;
+
+/// A status with one application.
+#[cfg(test)]
+pub(crate) fn for_tests() -> String {
+    let application = ClientStatus {
+        pid: 41,
+        uid: 1000,
+        ..ClientStatus::default()
+    };
+    let report = Report {
+        version: VERSION,
+        engine_count: 1,
+        uptime_seconds: 1.5,
+        addresses: vec!["10.0.0.1/24".to_owned()],
+        networks: vec!["10.0.0.1/24".to_owned()],
+        applications: vec![application],
+        ..Report::default()
+    };
+    report.json()
+}

@@ -1,0 +1,352 @@
+//! A supervisor in this process: it answers the library's requests, and has the far ends.
+
+use crate::attachment;
+use crate::rings;
+use crate::table::{self, Kind, Record};
+use sidecore_net_rings::{
+    ATTACH, GROW, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, Served, Stream,
+    TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
+};
+use sidecore_sync::Changed;
+use sidecore_sys::{SharedMap, Sharing};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// The supervisor of this process.
+#[derive(Default)]
+pub(crate) struct Supervisor {
+    segment: Option<SharedMap>,
+    waiters: Vec<UnixStream>,
+    slabs: Vec<SharedMap>,
+    sessions: HashMap<c_int, Far>,
+    streams: u32,
+    /// Places of streams that are over.
+    free: Vec<u32>,
+}
+
+/// The supervisor's end of one session.
+struct Far {
+    pair: UnixStream,
+    /// Errors of the next requests for rings, the next one last.
+    refusals: Vec<c_int>,
+    rings: Option<Rings>,
+    /// The number of rings that were taken back.
+    number: Option<u32>,
+    large: Option<SharedMap>,
+    /// Bytes of the rings when they were taken back.
+    taken: Vec<u8>,
+    taken_back: usize,
+    was_connected: bool,
+}
+
+struct Rings {
+    number: u32,
+    served: Served,
+}
+
+static SUPERVISOR: LazyLock<Mutex<Supervisor>> = LazyLock::new(Mutex::default);
+
+pub(crate) fn supervisor() -> MutexGuard<'static, Supervisor> {
+    SUPERVISOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers a request, in place of the getsockopt(2) that a filter would stop; none, so that the
+/// kernel answers, for a descriptor that is no session's.
+pub(crate) fn answer(file: c_int, name: c_int, word: u32) -> Option<Result<[u32; WORDS], c_int>> {
+    let mut all = supervisor();
+    match name {
+        ATTACH => Some(all.attach(word)),
+        WAITER => Some(all.add_waiter(word)),
+        UPGRADE | TAKE_BACK | GROW if !all.sessions.contains_key(&file) => None,
+        UPGRADE => Some(all.upgrade(file)),
+        TAKE_BACK => Some(all.take_back(file)),
+        GROW => Some(all.grow(file)),
+        _ => None,
+    }
+}
+
+/// True for a session that is to count as established.
+pub(crate) fn was_connected(file: c_int) -> bool {
+    let all = supervisor();
+    all.sessions.get(&file).is_some_and(|far| far.was_connected)
+}
+
+fn passed(file: BorrowedFd<'_>) -> u32 {
+    file.try_clone_to_owned()
+        .unwrap()
+        .into_raw_fd()
+        .cast_unsigned()
+}
+
+impl Supervisor {
+    fn attach(&mut self, version: u32) -> Result<[u32; WORDS], c_int> {
+        assert_eq!(version, VERSION);
+        let made = SharedMap::create("test", SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
+        let file = passed(made.file());
+        self.segment = Some(made);
+        // A forked child's memory is another one, with waiters and streams of its own.
+        self.waiters.clear();
+        self.slabs.clear();
+        self.free.clear();
+        self.streams = 0;
+        Ok([VERSION, NUMBER, file, 0])
+    }
+
+    fn add_waiter(&mut self, attachment: u32) -> Result<[u32; WORDS], c_int> {
+        assert_eq!(attachment, NUMBER);
+        let (near, far) = UnixStream::pair().unwrap();
+        self.waiters.push(far);
+        let number = u32::try_from(self.waiters.len() - 1).unwrap();
+        // The library moves it, and closes this number without a trace.
+        let file = table::new(near.into_raw_fd(), Kind::Other);
+        Ok([number, file.cast_unsigned(), 0, 0])
+    }
+
+    fn grow(&mut self, file: c_int) -> Result<[u32; WORDS], c_int> {
+        let far = self.sessions.get_mut(&file).ok_or(libc::EOPNOTSUPP)?;
+        let rings = far.rings.as_ref().ok_or(libc::EOPNOTSUPP)?;
+        let made = SharedMap::create("test", LARGE_BYTES, Sharing::ReadWrite).unwrap();
+        let answer = [rings.number, passed(made.file()), 0, 0];
+        far.large = Some(made);
+        Ok(answer)
+    }
+
+    fn upgrade(&mut self, file: c_int) -> Result<[u32; WORDS], c_int> {
+        let far = self.sessions.get_mut(&file).ok_or(libc::EOPNOTSUPP)?;
+        if let Some(error) = far.refusals.pop() {
+            return Err(error);
+        }
+        let number = self.free.pop().unwrap_or(self.streams);
+        self.streams = self.streams.max(number + 1);
+        let slab = usize::try_from(number / SLAB_STREAMS).unwrap();
+        let mut file = u32::MAX;
+        if slab == self.slabs.len() {
+            let made = SharedMap::create("test", SLAB_BYTES, Sharing::ReadWrite).unwrap();
+            file = passed(made.file());
+            self.slabs.push(made);
+        }
+        Stream::of_slab(self.slabs[slab].slice(), number)
+            .unwrap()
+            .begin();
+        far.rings = Some(Rings {
+            number,
+            served: Served::default(),
+        });
+        Ok([number, file, 0, 0])
+    }
+
+    fn take_back(&mut self, file: c_int) -> Result<[u32; WORDS], c_int> {
+        let far = self.sessions.get_mut(&file).ok_or(libc::EOPNOTSUPP)?;
+        far.taken_back += 1;
+        let Some(rings) = &mut far.rings else {
+            return Ok([0; WORDS]);
+        };
+        let stream = stream_of(&self.slabs, rings.number, far.large.as_ref());
+        // A child's supervisor, which is a copy of this one, has done it.
+        if stream.is_taken_back() {
+            far.rings = None;
+            return Ok([0; WORDS]);
+        }
+        if !stream.take_back(false) {
+            return Err(libc::EAGAIN);
+        }
+        let mut bytes = vec![0; LARGE_BYTES];
+        let count = stream.take(&mut rings.served, &mut bytes).unwrap();
+        far.taken.extend_from_slice(&bytes[..count]);
+        // Behind what the pair already holds.
+        let unread = stream.unread(&rings.served).unwrap();
+        std::io::Write::write_all(&mut far.pair, &unread).unwrap();
+        let number = rings.number;
+        let large = far.large.take();
+        self.tell(number, stream_of(&self.slabs, number, large.as_ref()));
+        let far = self.sessions.get_mut(&file).ok_or(libc::EOPNOTSUPP)?;
+        far.large = large;
+        // The number stays the session's: a thread that is being woken still has its stream.
+        far.number = far.rings.take().map(|rings| rings.number);
+        Ok([0; WORDS])
+    }
+
+    /// Tells the program of an event of a stream, and wakes the threads that wait for it.
+    fn tell(&self, number: u32, stream: Stream<'_>) {
+        let process = Process::over(self.segment.as_ref().unwrap().slice()).unwrap();
+        // A waiter registers and looks then; bytes were written before: one of both sees the other.
+        let changed = Changed::publish();
+        for waiter in stream.tells() {
+            process.tell_waiter(waiter, number);
+            let word = process.waiter_word(waiter).unwrap();
+            if word.claim_after(changed) {
+                let mut socket = &self.waiters[usize::try_from(waiter).unwrap()];
+                std::io::Write::write_all(&mut socket, b"!").unwrap();
+            }
+        }
+    }
+}
+
+fn stream_of<'m>(slabs: &'m [SharedMap], number: u32, large: Option<&'m SharedMap>) -> Stream<'m> {
+    let slab = &slabs[usize::try_from(number / SLAB_STREAMS).unwrap()];
+    let stream = Stream::of_slab(slab.slice(), number).unwrap();
+    stream.with_large(large.map(SharedMap::slice))
+}
+
+/// A program's end of a session of the stack, which the library has met.
+pub(crate) struct Session {
+    near: OwnedFd,
+}
+
+impl Session {
+    /// A session by its pair.
+    pub(crate) fn by_pair() -> Self {
+        let (near, pair) = UnixStream::pair().unwrap();
+        let near = OwnedFd::from(near);
+        table::new(near.as_raw_fd(), Kind::Candidate);
+        let far = Far {
+            pair,
+            refusals: Vec::new(),
+            rings: None,
+            number: None,
+            large: None,
+            taken: Vec::new(),
+            taken_back: 0,
+            was_connected: true,
+        };
+        supervisor().sessions.insert(near.as_raw_fd(), far);
+        Self { near }
+    }
+
+    /// A session by rings.
+    pub(crate) fn by_rings() -> Self {
+        let session = Self::by_pair();
+        // Not while another thread makes the attachment.
+        super::until("the session has rings", || {
+            rings::upgrade(session.file(), session.record())
+        });
+        session
+    }
+
+    pub(crate) fn file(&self) -> c_int {
+        self.near.as_raw_fd()
+    }
+
+    pub(crate) fn record(&self) -> &'static Record {
+        table::record(self.file()).unwrap()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.record().kind()
+    }
+
+    /// Refuses the next requests for rings with these errors.
+    pub(crate) fn refuse(&self, errors: &[c_int]) {
+        let mut all = supervisor();
+        let far = all.sessions.get_mut(&self.file()).unwrap();
+        far.refusals = errors.iter().rev().copied().collect();
+    }
+
+    /// Not a session: a pair of the program's own.
+    pub(crate) fn forget_connection(&self) {
+        let mut all = supervisor();
+        all.sessions.get_mut(&self.file()).unwrap().was_connected = false;
+    }
+
+    /// How often the library has asked to have its rings taken back.
+    pub(crate) fn taken_back(&self) -> usize {
+        supervisor().sessions[&self.file()].taken_back
+    }
+
+    fn with_stream<T>(&self, work: impl FnOnce(Stream<'_>, &mut Served) -> T) -> T {
+        let mut all = supervisor();
+        let mut far = all.sessions.remove(&self.file()).unwrap();
+        let rings = far.rings.as_mut().expect("the session has rings");
+        let stream = stream_of(&all.slabs, rings.number, far.large.as_ref());
+        let done = work(stream, &mut rings.served);
+        all.tell(rings.number, stream);
+        all.sessions.insert(self.file(), far);
+        done
+    }
+
+    /// The peer sends bytes; the number for which there was room.
+    pub(crate) fn give(&self, bytes: &[u8]) -> usize {
+        self.with_stream(|stream, served| stream.give(served, bytes).unwrap())
+    }
+
+    /// The peer sends bytes by the pair.
+    pub(crate) fn give_by_pair(&self, bytes: &[u8]) {
+        let all = supervisor();
+        let mut pair = &all.sessions[&self.file()].pair;
+        std::io::Write::write_all(&mut pair, bytes).unwrap();
+    }
+
+    /// The peer takes bytes.
+    pub(crate) fn take(&self, room: usize) -> Vec<u8> {
+        self.with_stream(|stream, served| {
+            let mut bytes = vec![0; room];
+            let count = stream.take(served, &mut bytes).unwrap();
+            bytes.truncate(count);
+            bytes
+        })
+    }
+
+    /// The bytes in the rings when they were taken back, and those of the pair.
+    pub(crate) fn take_rest(&self) -> Vec<u8> {
+        let mut all = supervisor();
+        let far = all.sessions.get_mut(&self.file()).unwrap();
+        let mut bytes = std::mem::take(&mut far.taken);
+        far.pair.set_nonblocking(true).unwrap();
+        let _ = std::io::Read::read_to_end(&mut far.pair, &mut bytes);
+        bytes
+    }
+
+    /// The peer sends no more.
+    pub(crate) fn end(&self) {
+        self.with_stream(|stream, _| stream.end());
+    }
+
+    /// The session fails.
+    pub(crate) fn fail(&self, errno: c_int) {
+        self.with_stream(|stream, _| stream.fail(errno));
+    }
+
+    /// The supervisor takes the rings back unasked.
+    pub(crate) fn retake(&self) {
+        assert!(supervisor().take_back(self.file()).is_ok());
+    }
+
+    /// The other end of the pair closes.
+    pub(crate) fn hang_up(&self) {
+        let mut all = supervisor();
+        let far = all.sessions.get_mut(&self.file()).unwrap();
+        far.pair = UnixStream::pair().unwrap().0;
+    }
+
+    /// Wakes the program's threads, without news.
+    pub(crate) fn tell(&self) {
+        self.with_stream(|_, _| ());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let file = self.file();
+        // As the program's close, while the number is still this session's.
+        if self.kind() == Kind::Ring {
+            rings::leave(file, self.record());
+        }
+        self.record().begin(Kind::Other);
+        let mut all = supervisor();
+        if let Some(far) = all.sessions.remove(&file) {
+            // The library keeps the large rings of a number: the next stream would have them.
+            let number = far.rings.map(|rings| rings.number).or(far.number);
+            all.free.extend(number.filter(|_| far.large.is_none()));
+        }
+    }
+}
+
+/// True if the library has an attachment, which it makes for the first rings.
+pub(crate) fn is_attached() -> bool {
+    attachment::current().is_some()
+}
+
+const NUMBER: u32 = 7;
