@@ -8,8 +8,6 @@ use crate::Outcome;
 use crate::preload::{self, Library};
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
-use sidecore_net::sock::client::status_of;
-use sidecore_net::sock::control::{SockError, default_socket, find_socket};
 use sidecore_net_run::{Engine, Options, Status};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -100,25 +98,8 @@ impl Args {
         let engine = match (&self.config, &self.socket) {
             (Some(path), _) => Engine::Hosted(Box::new(read_setup(path)?)),
             (None, Some(socket)) => Engine::At(socket.clone(), trust),
-            (None, None) => {
-                let socket = find_socket(&trust);
-                let serves =
-                    || !matches!(status_of(&socket, &trust), Err(SockError::NoEngine { .. }));
-                // A socket that a killed stack left behind does not count.
-                if self.loopback && !serves() {
-                    Engine::None
-                } else {
-                    Engine::At(socket, trust)
-                }
-            }
+            (None, None) => Engine::find(trust, self.loopback),
         };
-        let beside = match &engine {
-            Engine::At(socket, _) if is_own(socket) => socket.clone(),
-            // The loopback joins programs of one user, whichever user runs the stack.
-            _ => default_socket(),
-        };
-        let mut rendezvous = beside.into_os_string();
-        rendezvous.push(".loopback");
         // Without it, programs are served as static ones are.
         let library = if self.no_rings {
             None
@@ -129,20 +110,11 @@ impl Args {
                 .ok()
         };
         Ok(Options {
-            engine,
             preload: library.map(preload::list),
-            has_loopback: self.loopback,
             is_all: self.all,
-            rendezvous: rendezvous.into(),
+            ..Options::new(engine, self.loopback)
         })
     }
-}
-
-/// True if the folder of a socket belongs to this user.
-fn is_own(socket: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let folder = socket.parent().and_then(|folder| folder.metadata().ok());
-    folder.is_some_and(|folder| folder.uid() == sidecore_sys::local_socket::effective_uid())
 }
 
 const LIBRARY: Library = Library {

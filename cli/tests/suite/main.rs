@@ -23,8 +23,6 @@ mod mount;
 mod namespace;
 mod net;
 mod net_bench;
-mod net_run;
-mod net_run_trust;
 mod offload;
 mod one_dependency;
 mod overlay;

@@ -40,6 +40,11 @@ pub fn read(bytes: &[u8]) -> Given {
     }
 }
 
+/// True if an address is given as `AF_INET6`.
+pub(crate) fn is_v6(bytes: &[u8]) -> bool {
+    bytes.first_chunk() == Some(&FAMILY_V6)
+}
+
 /// `struct sockaddr_in6` where `is_v6` (IPv4 as an IPv4-mapped address), else `struct sockaddr_in`.
 pub fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
     let port = address.port().to_be_bytes();
@@ -50,17 +55,28 @@ pub fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        let family = (libc::AF_INET6 as u16).to_ne_bytes();
-        let parts: [&[u8]; 5] = [&family, &port, &[0; 4], &ip.octets(), &[0; 4]];
+        let parts: [&[u8]; 5] = [&FAMILY_V6, &port, &[0; 4], &ip.octets(), &[0; 4]];
         return parts.concat();
     }
+    // An IPv4 socket has no IPv6 peers, except IPv4-mapped ones.
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip,
         IpAddr::V6(ip) => ip.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),
     };
-    let family = (libc::AF_INET as u16).to_ne_bytes();
-    let parts: [&[u8]; 4] = [&family, &port, &ip.octets(), &[0; 8]];
+    let parts: [&[u8]; 4] = [&FAMILY_V4, &port, &ip.octets(), &[0; 8]];
     parts.concat()
+}
+
+/// The host that a destination names: as in the kernel, the unspecified address is this host.
+pub(crate) fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
+    if !peer.ip().is_unspecified() {
+        return peer;
+    }
+    let ip = match (peer.ip(), is_v6) {
+        (IpAddr::V6(_), true) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, peer.port())
 }
 
 /// The same address; an IPv4-mapped IPv6 address becomes IPv4.
@@ -76,6 +92,9 @@ pub(crate) fn plain_ip(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// `sa_family_t`, as `struct sockaddr` begins with it.
+const FAMILY_V4: [u8; 2] = (libc::AF_INET as u16).to_ne_bytes();
+const FAMILY_V6: [u8; 2] = (libc::AF_INET6 as u16).to_ne_bytes();
 /// Bytes of `struct sockaddr_in`.
 const V4_BYTES: usize = 16;
 /// Bytes of `struct sockaddr_in6`.
@@ -100,6 +119,30 @@ mod tests {
         }
         let any = write("0.0.0.0:5".parse().unwrap(), true);
         assert_eq!(read(&any), Given::Inet("[::]:5".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_unspecified_address_as_a_destination_is_this_host() {
+        for (peer, is_v6, host) in [
+            ("0.0.0.0:1", false, "127.0.0.1:1"),
+            ("0.0.0.0:1", true, "127.0.0.1:1"),
+            ("[::]:1", true, "[::1]:1"),
+            ("[::]:1", false, "127.0.0.1:1"),
+            ("10.0.0.1:1", false, "10.0.0.1:1"),
+            ("[fd77::1]:1", true, "[fd77::1]:1"),
+        ] {
+            let (peer, host) = (peer.parse().unwrap(), host.parse().unwrap());
+            assert_eq!(plain_peer(peer, is_v6), host, "{peer} {is_v6}");
+        }
+    }
+
+    #[test]
+    fn the_family_is_that_of_the_bytes() {
+        let at = "127.0.0.1:1".parse().unwrap();
+        assert!(!is_v6(&write(at, false)));
+        // IPv4-mapped addresses are IPv6 addresses here.
+        assert!(is_v6(&write(at, true)));
+        assert!(!is_v6(&[]) && !is_v6(&[10]));
     }
 
     #[test]

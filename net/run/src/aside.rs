@@ -30,6 +30,7 @@ pub(crate) fn say(line: String) {
 /// Waits until all lines are written, for at most `limit`.
 pub(crate) fn finish(limit: Duration) {
     let begun = Instant::now();
+    // Acquire pairs with the AcqRel of the worker: the line is written before it is counted off.
     while UNSAID.load(Ordering::Acquire) > 0 && begun.elapsed() < limit {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -37,6 +38,7 @@ pub(crate) fn finish(limit: Duration) {
 
 fn hand_over(worker: &OnceLock<Option<SyncSender<Work>>>, work: Work) {
     let is_said = matches!(work, Work::Say(_));
+    // Two threads, so that a blocked close does not hold notices up.
     let Some(sender) = worker.get_or_init(start) else {
         return;
     };
@@ -70,3 +72,28 @@ static SAYING: OnceLock<Option<SyncSender<Work>>> = OnceLock::new();
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
 /// Bound of each queue: files to close, lines to write.
 const WAITING_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn a_file_is_closed_by_another_thread() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        close(writer.into());
+        // It ends once the last writer is closed.
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn lines_are_written_before_the_end() {
+        say("a line of a test".to_owned());
+        finish(Duration::from_secs(60));
+        assert_eq!(UNSAID.load(Ordering::Acquire), 0);
+        // Without lines there is nothing to wait for.
+        finish(Duration::ZERO);
+    }
+}

@@ -8,6 +8,7 @@
 //! that are not sockets are never queried or closed here: either may block on another process
 //! (FUSE).
 
+use crate::address::{self, Given};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
@@ -15,7 +16,7 @@ use sidecore_net_rings::Hint;
 use sidecore_sys::seccomp::{Call, Listener, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 /// One call and the thread that made it.
@@ -38,6 +39,13 @@ pub(crate) struct Flags {
     pub(crate) is_nonblocking: bool,
     /// `FD_CLOEXEC`.
     pub(crate) closes_on_exec: bool,
+}
+
+/// A descriptor of the calling thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) number: i32,
+    pub(crate) flags: Flags,
 }
 
 impl<'l> Caller<'l> {
@@ -112,6 +120,7 @@ impl<'l> Caller<'l> {
                 closes_on_exec: hint.closes_on_exec,
             };
         }
+        // O_NONBLOCK is the file's, FD_CLOEXEC the descriptor's: only fdinfo shows both.
         let path = format!("/proc/{}/fdinfo/{descriptor}", self.call.thread);
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let field = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -120,6 +129,14 @@ impl<'l> Caller<'l> {
         Flags {
             is_nonblocking: bits & libc::O_NONBLOCK != 0,
             closes_on_exec: bits & libc::O_CLOEXEC != 0,
+        }
+    }
+
+    /// A descriptor as it is now.
+    pub(crate) fn descriptor(&self, number: i32) -> Descriptor {
+        Descriptor {
+            number,
+            flags: self.flags(number),
         }
     }
 
@@ -144,6 +161,36 @@ impl<'l> Caller<'l> {
         Ok(file)
     }
 
+    /// Adds a duplicate of `file` to the caller's descriptors, closed by execve(2); its number.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left; `ENOENT` where the call no longer waits.
+    pub(crate) fn give(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        self.listener.give(self.call.id, file, true)
+    }
+
+    /// Puts a duplicate of `file` in the place of a descriptor.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub(crate) fn replace(&self, at: Descriptor, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let (id, closes_on_exec) = (self.call.id, at.flags.closes_on_exec);
+        self.listener.replace(id, file, at.number, closes_on_exec)
+    }
+
+    /// Answers the call with the number of a new descriptor of `file`.
+    ///
+    /// # Errors
+    /// As [`Self::give`]; the call was not answered.
+    pub(crate) fn answer_with(
+        &self,
+        file: BorrowedFd<'_>,
+        closes_on_exec: bool,
+    ) -> Result<i32, Errno> {
+        self.listener
+            .answer_with(self.call.id, file, closes_on_exec)
+    }
+
     /// Copies memory from the calling process.
     ///
     /// # Errors
@@ -165,6 +212,7 @@ impl<'l> Caller<'l> {
         if bytes.is_empty() {
             return Ok(());
         }
+        // A file of /proc, unlike process_vm_writev(2), stays that of this process.
         let memory = match self.memory.take() {
             Some(memory) => memory,
             None => self.listener.memory(&self.call).map_err(fault)?,
@@ -189,7 +237,9 @@ impl<'l> Caller<'l> {
         let room = self.read_int(length)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         self.write(target, &value[..room.min(value.len())])?;
-        self.write(length, &(value.len() as u32).to_ne_bytes())
+        // An address or an option: never as long as 4 GiB.
+        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        self.write(length, &bytes.to_ne_bytes())
     }
 
     /// Reads a 32-bit number.
@@ -202,6 +252,24 @@ impl<'l> Caller<'l> {
             .first_chunk()
             .map(|bytes| i32::from_ne_bytes(*bytes))
             .ok_or(Errno::FAULT)
+    }
+
+    /// The socket address whose pointer and length are these arguments, and true if it was passed
+    /// as AF_INET6.
+    ///
+    /// # Errors
+    /// `EFAULT`; `EINVAL` for a length that no address has.
+    pub(crate) fn address(
+        &mut self,
+        pointer: usize,
+        length: usize,
+    ) -> Result<(Given, bool), Errno> {
+        let bytes = usize::try_from(self.int(length)).map_err(|_| Errno::INVAL)?;
+        if bytes > address::BYTES_MAX {
+            return Err(Errno::INVAL);
+        }
+        let bytes = self.read(self.call.arguments[pointer], bytes)?;
+        Ok((address::read(&bytes), address::is_v6(&bytes)))
     }
 
     /// The preload library's hint on the descriptor and the call, in the sixth argument.
@@ -244,6 +312,7 @@ pub(crate) fn fetch_socket(thread: i32, descriptor: i32, inode: u64) -> Option<O
 pub(crate) fn socket_inode(thread: i32, descriptor: i32) -> Option<u64> {
     let path = format!("/proc/{thread}/fd/{descriptor}");
     let name = rustix::fs::readlink(path, Vec::with_capacity(64)).ok()?;
+    // Other files have other names: `/path`, `pipe:[1]`, `anon_inode:[eventpoll]`.
     let name = name.to_str().ok()?;
     let number = name.strip_prefix("socket:[")?.strip_suffix(']')?;
     number.parse().ok()
@@ -288,6 +357,7 @@ pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
             leader: None,
         };
         let result = get(&it);
+        // Each holds a descriptor; a program with more threads pays for opening them again.
         if known.len() >= KNOWN_MAX {
             known.pop_front();
         }
@@ -348,7 +418,77 @@ fn leader(thread: i32) -> Option<i32> {
 }
 
 fn read_leader(thread: i32) -> Option<i32> {
+    // /proc has threads that are no leaders, too, although it does not list them.
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     leader?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::files::{inode_of, pair};
+    use std::os::fd::AsRawFd;
+
+    fn own_thread() -> i32 {
+        rustix::thread::gettid().as_raw_nonzero().get()
+    }
+
+    #[test]
+    fn a_threads_descriptors_are_found_by_their_inode() {
+        let (one, _other) = pair(false).unwrap();
+        let (number, inode) = (one.as_raw_fd(), inode_of(&one).unwrap());
+        assert_eq!(socket_inode(own_thread(), number), Some(inode));
+        let again = one.try_clone().unwrap();
+        let mut found = descriptors_of(own_thread(), inode);
+        let mut expected = [number, again.as_raw_fd()];
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        assert!(descriptors_of(-1, inode).is_empty());
+    }
+
+    #[test]
+    fn only_sockets_have_an_inode_here() {
+        let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+        assert_eq!(socket_inode(own_thread(), null.as_raw_fd()), None);
+        assert_eq!(socket_inode(own_thread(), -1), None);
+        assert_eq!(inode_of_socket(&null), None);
+        assert!(fetch_socket(own_thread(), null.as_raw_fd(), 1).is_none());
+    }
+
+    #[test]
+    fn a_file_is_fetched_while_its_thread_is_there() {
+        let (one, _other) = pair(false).unwrap();
+        let number = one.as_raw_fd();
+        let copy = fetch(own_thread(), number).unwrap();
+        assert_eq!(inode_of(&copy), inode_of(&one));
+        assert_eq!(fetch(own_thread(), -1).err(), Some(Errno::BADF));
+        // More threads than are remembered: the oldest is looked up again.
+        let ended = std::thread::spawn(own_thread).join().unwrap();
+        assert!(fetch(ended, number).is_err());
+        let inode = inode_of(&one).unwrap();
+        assert!(fetch_socket(own_thread(), number, inode).is_some());
+    }
+
+    #[test]
+    fn the_leader_of_a_thread_is_its_process() {
+        let process = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(leader(own_thread()), Some(process));
+        // From the list of those that were fetched from, too.
+        let (one, _other) = pair(false).unwrap();
+        fetch(own_thread(), one.as_raw_fd()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(leader(own_thread()), Some(process));
+        }
+        assert_eq!(leader(-1), None);
+    }
+
+    #[test]
+    fn faults_are_faults_unless_the_caller_is_gone() {
+        assert_eq!(fault(Errno::SRCH), Errno::SRCH);
+        for error in [Errno::FAULT, Errno::IO, Errno::PERM, Errno::INVAL] {
+            assert_eq!(fault(error), Errno::FAULT);
+        }
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Carrier {
     pub(crate) watched: Option<Rc<OwnedFd>>,
     /// The options with which the program's socket sends; none: to be queried again.
     pub(crate) habits: Option<Habits>,
+    /// The addresses for which the far end stands: those of the peer, also after a disconnect.
+    pub(crate) represents: Option<Way>,
 }
 
 impl Carrier {
@@ -52,6 +54,7 @@ impl Carrier {
             near: at,
             watched: None,
             habits: None,
+            represents: None,
         })
     }
 
@@ -67,6 +70,7 @@ impl Carrier {
             SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
         };
         let mut bound = name()?;
+        // A socket that was settled before keeps its port: other programs' datagrams go there.
         if bound.port() == 0 {
             for option in shared {
                 let off = 0i32.to_ne_bytes();
@@ -89,6 +93,11 @@ impl Carrier {
         rustix::net::connect(&self.far, &self.near)
     }
 
+    /// True for the far end's address, as the source of a datagram.
+    pub(crate) fn is_far(&self, by: SocketAddr) -> bool {
+        (by.is_ipv6(), by.port()) == (self.at.is_ipv6(), self.at.port()) && is_home(by)
+    }
+
     /// The family of control messages for the program's socket; none for IPv4-mapped addresses on a
     /// machine without IPv6.
     fn marks_are_v6(&self) -> Option<bool> {
@@ -101,6 +110,7 @@ impl Carrier {
     /// Sends a datagram to the program's socket, from the far end or from a sender. It is lost if
     /// the socket's buffer is full. Returns false if no program has the socket any more.
     pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
+        // A socket with a peer is connected to the far end, and the kernel drops all other sources.
         let file = by.unwrap_or(&self.far);
         let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
         let name = crate::address::write(self.near, self.near.is_ipv6());
@@ -127,6 +137,7 @@ impl Carrier {
 
 /// True if a program still has the socket at `near`.
 pub(crate) fn is_live(near: SocketAddr) -> bool {
+    // No event reports the close of another process's socket; its port is free from then on.
     let probe = datagram_socket(near.is_ipv6());
     let Ok(probe) = probe else {
         return true;
@@ -140,13 +151,9 @@ pub(crate) struct Senders {
     files: HashMap<Way, (Rc<OwnedFd>, u16)>,
     ways: HashMap<(bool, u16), Way>,
     order: VecDeque<Way>,
-    /// Far ends, each of which represents the one peer of its socket.
-    far_ends: HashMap<(bool, u16), Way>,
     /// One socket per family that discards all datagrams.
     sinks: [Option<SocketAddr>; 2],
     sink_files: Vec<OwnedFd>,
-    /// One bound port per family without a listener.
-    nobodies: [Option<(OwnedFd, SocketAddr)>; 2],
 }
 
 /// A source, a destination, and the family of the sockets (IPv6).
@@ -189,36 +196,11 @@ impl Senders {
         Ok(file)
     }
 
-    /// Makes a far end represent a pair of addresses, or none.
-    pub(crate) fn set_far(&mut self, at: SocketAddr, way: Option<Way>) {
-        let key = (at.is_ipv6(), at.port());
-        match way {
-            Some(way) => self.far_ends.insert(key, way),
-            None => self.far_ends.remove(&key),
-        };
-    }
-
-    /// The pair that a sender or far end represents, by the source address of a datagram from the
-    /// kernel; none: another program sent it.
+    /// The pair that a sender represents, by the source address of a datagram from the kernel;
+    /// none: another socket sent it.
     pub(crate) fn way(&self, is_v6: bool, by: SocketAddr) -> Option<Way> {
-        let key = (is_v6, by.port());
-        let way = self.ways.get(&key).or_else(|| self.far_ends.get(&key));
-        let is_home = crate::address::plain_ip(by.ip()).is_loopback();
-        way.copied().filter(|_| is_home)
-    }
-
-    /// A TCP port without a listener, which is kept bound so that none can appear.
-    ///
-    /// # Errors
-    /// The kernel's: no descriptors left.
-    pub(crate) fn nobody(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
-        let place = &mut self.nobodies[usize::from(is_v6)];
-        if let Some((_, at)) = place {
-            return Ok(*at);
-        }
-        let (file, at) = bound_as(SocketType::STREAM, is_v6)?;
-        *place = Some((file, at));
-        Ok(at)
+        let way = self.ways.get(&(is_v6, by.port())).copied();
+        way.filter(|_| is_home(by))
     }
 
     /// An address that discards datagrams, so that the kernel checks the arguments of a send.
@@ -230,10 +212,36 @@ impl Senders {
             return Ok(at);
         }
         let (file, at) = bound(is_v6)?;
+        // The kernel rounds up to its least; what fits there is never read.
         let least = 1i32.to_ne_bytes();
         socket_option::set(file.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &least)?;
         self.sinks[usize::from(is_v6)] = Some(at);
         self.sink_files.push(file);
+        Ok(at)
+    }
+}
+
+/// True for an address of the kernel's loopback.
+fn is_home(at: SocketAddr) -> bool {
+    crate::address::plain_ip(at.ip()).is_loopback()
+}
+
+/// TCP ports without a listener, one per family. They stay bound, so that none can appear.
+#[derive(Debug, Default)]
+pub(crate) struct VacantPorts([Option<(OwnedFd, SocketAddr)>; 2]);
+
+impl VacantPorts {
+    /// The port of a family.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub(crate) fn of(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
+        let place = &mut self.0[usize::from(is_v6)];
+        if let Some((_, at)) = place {
+            return Ok(*at);
+        }
+        let (file, at) = bound_as(SocketType::STREAM, is_v6)?;
+        *place = Some((file, at));
         Ok(at)
     }
 }
@@ -427,10 +435,55 @@ mod tests {
             assert_eq!(senders.way(false, at(&sender)), Some(way(port)));
         }
         assert_eq!(senders.way(false, at(&first)), None);
-        senders.set_far(at(&first), Some(way(7)));
-        assert_eq!(senders.way(false, at(&first)), Some(way(7)));
-        senders.set_far(at(&first), None);
-        assert_eq!(senders.way(false, at(&first)), None);
+    }
+
+    #[test]
+    fn a_far_end_is_known_by_its_address_on_the_loopback() {
+        let (_near, carrier) = settled();
+        assert!(carrier.is_far(carrier.at));
+        assert!(!carrier.is_far(SocketAddr::from(([192, 0, 2, 1], carrier.at.port()))));
+        let other = carrier.at.port().wrapping_add(1);
+        assert!(!carrier.is_far(SocketAddr::from(([127, 0, 0, 1], other))));
+    }
+
+    #[test]
+    fn a_vacant_port_refuses_and_stays_the_same() {
+        let mut ports = VacantPorts::default();
+        let at = ports.of(false).unwrap();
+        assert_eq!(ports.of(false), Ok(at));
+        let client = socket(SocketType::STREAM, false).unwrap();
+        let connected = rustix::net::connect(&client, &at);
+        let refused = match connected {
+            // Nonblocking: the kernel answers at once on the loopback, or reports it later.
+            Err(Errno::INPROGRESS) => {
+                wait_for(&client);
+                rustix::net::sockopt::socket_error(&client).unwrap()
+            }
+            other => other,
+        };
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+    }
+
+    #[test]
+    fn the_options_of_a_socket_are_what_it_sends_with() {
+        let near = datagram_socket(false).unwrap();
+        let plain = habits_of(&near, false);
+        assert_eq!(plain.segment_bytes, None);
+        for (level, name, value) in [
+            (libc::IPPROTO_IP, libc::IP_TTL, 9i32),
+            (libc::IPPROTO_IP, libc::IP_TOS, 8),
+        ] {
+            socket_option::set(near.as_fd(), level, name, &value.to_ne_bytes()).unwrap();
+        }
+        let marks = Marks {
+            hops: Some(9),
+            class: Some(8),
+        };
+        assert_eq!(habits_of(&near, false).marks, marks);
+        // A socket in the place of another has its options.
+        let other = alike(&near, false).unwrap();
+        assert_eq!(habits_of(&other, false).marks, marks);
+        assert!(share_network(&near, &other));
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl Marks {
             control.extend(level.to_ne_bytes());
             control.extend(kind.to_ne_bytes());
             control.extend(value.to_ne_bytes());
+            // CMSG_ALIGN: the next header is at a multiple of 8 bytes.
             control.extend([0; 4]);
         }
         control
@@ -120,6 +121,7 @@ pub fn set_destination(control: &mut [u8], to: IpAddr) {
         match (block.level, block.kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 if let (IpAddr::V4(ip), Some(places)) = (to, value.get_mut(4..12)) {
+                    // `ipi_spec_dst` and `ipi_addr`: one address for a datagram that came in.
                     places.copy_from_slice(&[ip.octets(), ip.octets()].concat());
                 }
             }

@@ -8,13 +8,13 @@
 
 use crate::error::{RunError, system};
 use crate::loopback::Rendezvous;
+use crate::options::{Engine, Options};
 use crate::scope::Scope;
 use crate::supervisor::{Attach, FILTER, Supervisor};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use sidecore_attach::Trust;
 use sidecore_net::hosted;
-use sidecore_net::setup::Setup;
 use sidecore_net::sock::client::{Client, ClientOptions, status_of};
 use sidecore_sys::seccomp::{self, Listener};
 use sidecore_sys::signals::{Handle, Signals, WithOrigin};
@@ -28,33 +28,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-
-/// The stack that programs use.
-#[derive(Debug, Clone)]
-pub enum Engine {
-    /// A running one, by its control socket, and the users that are trusted as its owner.
-    At(PathBuf, Trust),
-    /// One hosted in the supervisor, by its configuration.
-    Hosted(Box<Setup>),
-    /// No stack: the loopback alone.
-    None,
-}
-
-/// Options of a run.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The stack.
-    pub engine: Engine,
-    /// Serve `127.0.0.0/8` and `::1` among supervised programs.
-    pub has_loopback: bool,
-    /// Take all addresses from the kernel except the loopback's.
-    pub is_all: bool,
-    /// Folder through which programs of several supervisors find each other on the loopback.
-    pub rendezvous: PathBuf,
-    /// Value of `LD_PRELOAD` for programs: the library that moves bytes of sessions by rings, then
-    /// any that the user set. None: the environment stays as it is.
-    pub preload: Option<OsString>,
-}
 
 /// Outcome of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -444,3 +417,63 @@ const PASSED_ON: &[i32] = &[
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 /// Chunks of 16 KiB for each direction, shared by all sessions.
 const CHUNKS: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_kept_until_there_is_a_program() {
+        let mut to = Receivers::default();
+        for signal in [Signal::USR1, Signal::TERM] {
+            to.hear(signal);
+        }
+        assert_eq!(to.heard, [Signal::USR1, Signal::TERM]);
+        // The program has ended already: no process is left for the signal, and it is not kept.
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        child.wait().unwrap();
+        to.program = Some((pid, handle));
+        to.heard.clear();
+        to.hear(Signal::TERM);
+        assert!(to.heard.is_empty());
+    }
+
+    #[test]
+    fn a_stopped_program_is_continued_by_a_signal_that_ends_it() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(!is_stopped(pid));
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        while !is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let mut to = Receivers {
+            program: Some((pid, handle)),
+            ..Receivers::default()
+        };
+        to.hear(Signal::TERM);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_run_needs_a_program() {
+        let options = Options::new(Engine::None, true);
+        let none = start(&[], &options).err();
+        assert!(matches!(none, Some(RunError::Program { .. })));
+        let missing = start(&["/no/such/program".into()], &options).err();
+        let text = missing.map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.starts_with("cannot run /no/such/program"), "{text}");
+    }
+
+    #[test]
+    fn without_a_stack_there_is_nothing_to_attach_to() {
+        let (client, again, scope) = attach(&Options::new(Engine::None, true)).unwrap();
+        assert!(client.is_none() && again.is_none() && !scope.has_stack());
+        let nowhere = Engine::At("/proc/none/net.sock".into(), Trust::default());
+        let refused = attach(&Options::new(nowhere, true)).err();
+        assert!(matches!(refused, Some(RunError::Attach(_))));
+    }
+}

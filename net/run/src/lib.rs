@@ -27,13 +27,15 @@ mod error;
 mod launch;
 mod loopback;
 mod migrate;
+mod options;
 mod ports;
 mod scope;
 mod socket;
 mod supervisor;
 
 pub use error::RunError;
-pub use launch::{Engine, Options, Status, run, supervise};
+pub use launch::{Status, run, supervise};
+pub use options::{Engine, Options};
 
 // What others say to a supervisor, and how it is judged: with `address` and `control` for the
 // target `doors` of `lab/fuzz`.

@@ -1,14 +1,14 @@
 //! The rendezvous of programs of different supervisors on the loopback.
 //!
-//! A listener has a local socket, its *door*, in a folder of its user, named by its address.
-//! Another supervisor opens a session by connecting a socket to it whose own name has both
+//! A listener has a *rendezvous socket* in a folder of its user: a local socket, named by its
+//! address. Another supervisor opens a session by connecting a socket to it whose own name has both
 //! addresses ([`Name`]). The kernel makes both ends, so that each program's end is a file that no
 //! other process has. Must stay true: nothing here blocks; the folder is reached through its
-//! descriptor alone; a door accepts, and a visitor trusts, only processes of the own user, verified
-//! by SO_PEERCRED; addresses outside of the loopback are rejected; a name that a killed supervisor
-//! left behind is replaced.
+//! descriptor alone; both ends trust only processes of the own user, verified by SO_PEERCRED;
+//! addresses outside of the loopback are rejected; a name that a killed supervisor left behind is
+//! replaced.
 
-use crate::socket::{From, Pending, local_stream};
+use crate::socket::files::local_stream;
 use crate::supervisor::named::{Maker, connect_named, ends_of, is_made_by, read_name};
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
@@ -26,9 +26,9 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) struct Rendezvous(Rc<Folder>);
 
-/// One listening address.
+/// A listening address, by which the supervisors of other runs reach the listener.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct RendezvousSocket {
     listener: OwnedFd,
     /// The address at which it listens.
     local: SocketAddr,
@@ -37,7 +37,15 @@ pub(crate) struct Door {
     /// The link with the name of the listener's near end, if its program accepts from that
     /// directly.
     near: Option<OsString>,
-    owner: u64,
+}
+
+/// A session that a program of another run has opened.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// The end for the accepting program.
+    pub(crate) near: OwnedFd,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
 }
 
 impl Rendezvous {
@@ -71,7 +79,7 @@ impl Rendezvous {
         Ok(Self(Rc::new(folder)))
     }
 
-    /// Listens at the names of `local` for the socket `owner`.
+    /// Listens at the names of `local`.
     ///
     /// # Errors
     /// `EADDRINUSE` where another supervisor does.
@@ -79,9 +87,8 @@ impl Rendezvous {
         &self,
         local: SocketAddr,
         is_v6_only: bool,
-        owner: u64,
         near: Option<(Name, bool)>,
-    ) -> Result<Vec<Door>, Errno> {
+    ) -> Result<Vec<RendezvousSocket>, Errno> {
         // A dual-stack listener has a name for each family, because peers look for the address that
         // they connect to.
         let mut places = vec![local];
@@ -98,22 +105,21 @@ impl Rendezvous {
             let listener = local_stream(true)?;
             let address = SocketAddrUnix::new(self.0.reach(&name))?;
             rustix::net::bind(&listener, &address)?;
-            rustix::net::listen(&listener, DOOR_BACKLOG)?;
+            rustix::net::listen(&listener, BACKLOG)?;
             let link = link_of(&name);
             self.0.remove_file(&link).ok();
-            // Best effort: without the link, sessions go through this door.
+            // Best effort: without the link, sessions go through this socket.
             let near = near.and_then(|(name, is_v6)| {
                 let target = text_of(&name, is_v6);
                 rustix::fs::symlinkat(target, &*self.0, &link).ok()?;
                 Some(link)
             });
-            Ok(Door {
+            Ok(RendezvousSocket {
                 listener,
                 local,
                 folder: Rc::clone(&self.0),
                 name,
                 near,
-                owner,
             })
         };
         places.into_iter().map(open).collect()
@@ -134,15 +140,15 @@ impl Rendezvous {
     ///
     /// # Errors
     /// `ECONNREFUSED` where no program of this user listens.
-    pub(crate) fn visit(&self, peer: SocketAddr, name: &Name) -> Result<OwnedFd, Errno> {
+    pub(crate) fn connect(&self, peer: SocketAddr, name: &Name) -> Result<OwnedFd, Errno> {
         let any = SocketAddr::new(any_of(peer.ip()), peer.port());
         for at in [peer, any] {
-            let door = SocketAddrUnix::new(self.0.reach(&name_of(at)))?;
-            match connect_named(name, &door, Maker::User) {
+            let to = SocketAddrUnix::new(self.0.reach(&name_of(at)))?;
+            match connect_named(name, &to, Maker::User) {
                 Err(Errno::NOENT | Errno::CONNREFUSED) => {}
                 // The accept queue is full.
                 Err(Errno::AGAIN) => return Err(Errno::CONNREFUSED),
-                visited => return visited,
+                connected => return connected,
             }
         }
         Err(Errno::CONNREFUSED)
@@ -171,19 +177,14 @@ impl Rendezvous {
     }
 }
 
-impl Door {
+impl RendezvousSocket {
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.listener
     }
 
-    /// The socket that listens here.
-    pub(crate) fn owner(&self) -> u64 {
-        self.owner
-    }
-
-    /// The next session in the accept queue; visitors of other users are skipped, up to a bound.
-    pub(crate) fn next(&self) -> Option<Pending> {
-        for _ in 0..VISITORS_MAX {
+    /// The next session in the accept queue; processes of other users are skipped, up to a bound.
+    pub(crate) fn next(&self) -> Option<Arrival> {
+        for _ in 0..SKIPPED_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (near, from) = rustix::net::acceptfrom_with(&self.listener, flags).ok()?;
             if !is_made_by(&near, Maker::User) {
@@ -191,23 +192,22 @@ impl Door {
             }
             let name = from.and_then(read_name);
             if let Some((local, peer)) = name.and_then(|name| judge(self.local, &name)) {
-                let from = From::Program(near);
-                return Some(Pending { local, peer, from });
+                return Some(Arrival { near, local, peer });
             }
         }
         None
     }
 }
 
-/// The addresses in a visitor's name, local and peer; none if they are not of the loopback, or do
-/// not match the door at `door`.
-pub fn judge(door: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+/// The addresses in the name of a connecting socket, local and peer; none if they are not of the
+/// loopback, or do not match the rendezvous socket at `at`.
+pub fn judge(at: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let (local, peer) = ends_of(name).filter(|_| name.role == Role::Program)?;
-    let is_here = door.ip().is_unspecified() || door.ip() == local.ip();
-    (is_here && door.port() == local.port()).then_some((local, peer))
+    let is_here = at.ip().is_unspecified() || at.ip() == local.ip();
+    (is_here && at.port() == local.port()).then_some((local, peer))
 }
 
-impl Drop for Door {
+impl Drop for RendezvousSocket {
     fn drop(&mut self) {
         self.folder.remove_file(&self.name).ok();
         if let Some(near) = &self.near {
@@ -227,9 +227,9 @@ fn any_of(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Name of the link with a listener's near end, next to its door.
-fn link_of(door: &OsStr) -> OsString {
-    let mut link = door.to_owned();
+/// Name of the link with a listener's near end, next to its rendezvous socket.
+fn link_of(socket: &OsStr) -> OsString {
+    let mut link = socket.to_owned();
     link.push(".near");
     link
 }
@@ -249,9 +249,9 @@ pub fn read_text(text: &str) -> Option<(Name, bool)> {
     Some((name, family == "6"))
 }
 
-const DOOR_BACKLOG: i32 = 4096;
-/// Visitors that one call of [`Door::next`] accepts.
-const VISITORS_MAX: usize = 1024;
+const BACKLOG: i32 = 4096;
+/// Connections that one call of [`RendezvousSocket::next`] accepts.
+const SKIPPED_MAX: usize = 1024;
 /// Longer than a link's target.
 const LINK_BYTES: usize = 64;
 

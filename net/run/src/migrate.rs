@@ -75,6 +75,7 @@ impl Migration {
         }
         self.early.insert(thread);
         let old = caller.fetch(descriptor).ok()?;
+        // Duplicates, because the exchange runs on a thread with a table of its own.
         let places = places.into_iter().filter_map(|(epoll, watched)| {
             let file = caller::fetch(thread, epoll).ok()?;
             Some((file, watched))
@@ -126,6 +127,7 @@ fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option
     let bytes_max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     file.take(bytes_max).read_to_string(&mut text).ok()?;
     text.lines().find_map(|line| {
+        // `tfd: 5 events: 19 data: 5 pos:0 ino:61 sdev:1` (proc_pid_fdinfo(5)).
         let mut words = line.split_whitespace();
         let mut number = |name: &str, radix: u32| {
             let named = words.next()? == name;
@@ -146,3 +148,55 @@ fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option
 /// smaller than this, is assumed not to do so.
 const LOOKED_AT_BYTES: usize = 16 << 10;
 const EPOLL: &str = "anon_inode:[eventpoll]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::files::pair;
+    use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+    use std::os::fd::AsRawFd;
+
+    fn own_thread() -> i32 {
+        rustix::thread::gettid().as_raw_nonzero().get()
+    }
+
+    #[test]
+    fn an_entry_is_read_with_its_events_and_data() {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let (one, other) = pair(false).unwrap();
+        let data = EventData::new_u64(0x1234_5678_9abc_def0);
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &one, data, flags).unwrap();
+        let read = |file: &OwnedFd, bytes_max| {
+            watched(own_thread(), epoll.as_raw_fd(), file.as_raw_fd(), bytes_max)
+        };
+        let entry = read(&one, usize::MAX).unwrap();
+        assert_eq!(entry.data, 0x1234_5678_9abc_def0);
+        assert_eq!(entry.events & flags.bits(), flags.bits());
+        assert_eq!(read(&other, usize::MAX), None);
+        // A table of which too little is read has no entry.
+        assert_eq!(read(&one, 1), None);
+        // A file that is no epoll instance has none, either.
+        let none = watched(own_thread(), one.as_raw_fd(), one.as_raw_fd(), 4096);
+        assert_eq!(none, None);
+        assert_eq!(watched(own_thread(), -1, 0, 4096), None);
+    }
+
+    #[test]
+    fn the_epoll_instances_of_a_thread_are_found() {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        assert!(epolls_of(own_thread()).contains(&epoll.as_raw_fd()));
+        let (one, _other) = pair(false).unwrap();
+        assert!(!epolls_of(own_thread()).contains(&one.as_raw_fd()));
+        assert!(epolls_of(-1).is_empty());
+    }
+
+    #[test]
+    fn tables_are_read_anew_after_another_instance_was_made() {
+        let mut migration = Migration::default();
+        migration.epolls.insert(1, vec![2]);
+        migration.early.insert(1);
+        migration.forget();
+        assert!(migration.epolls.is_empty() && migration.early.is_empty());
+    }
+}

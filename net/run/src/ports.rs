@@ -33,9 +33,32 @@ pub(crate) struct Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     claims: HashMap<(Transport, u16), Vec<(u64, Claim)>>,
+    /// The last port that was given to a socket without one, from [`FIRST_PORT`].
+    last: u16,
 }
 
 impl Ports {
+    /// No claims. Supervisors begin at different ports.
+    pub(crate) fn of_this_process() -> Self {
+        let last = u16::try_from(std::process::id() % 8192).unwrap_or_default();
+        Self {
+            last,
+            ..Self::default()
+        }
+    }
+
+    /// A port for a program's end of a loopback session; free unless all are taken.
+    pub(crate) fn ephemeral(&mut self, transport: Transport) -> u16 {
+        // In turn, so that a port rests for long before it is used again.
+        for _ in 0..PORTS {
+            self.last = (self.last + 1) % PORTS;
+            if self.is_free(transport, FIRST_PORT + self.last) {
+                break;
+            }
+        }
+        FIRST_PORT + self.last
+    }
+
     /// Claims `port` for the socket `of`, or changes its claim; false if another claim conflicts.
     #[must_use]
     pub(crate) fn take(&mut self, transport: Transport, port: u16, of: u64, claim: Claim) -> bool {
@@ -46,6 +69,7 @@ impl Ports {
         if clashes {
             return false;
         }
+        // A socket has one claim per port: bind(2) makes it, listen(2) makes it stricter.
         claims.retain(|(other, _)| *other != of);
         claims.push((of, claim));
         true
@@ -84,6 +108,7 @@ impl Ports {
             wanted.map(|(of, _)| *of).collect()
         };
         let exact = of(&|claim| claim.ip == to.ip());
+        // As in Linux, a socket at exactly this address hides those at the unspecified one.
         if exact.is_empty() {
             return of(&|claim| takes_any(claim, to.ip()));
         }
@@ -97,6 +122,7 @@ fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
     let overlap = !apart(one, other)
         && !apart(other, one)
         && (one.ip == other.ip || takes_any(one, other.ip) || takes_any(other, one.ip));
+    // SO_REUSEADDR shares a TCP port only until one of the sockets listens.
     let shared = one.reuses_port && other.reuses_port
         || one.reuses_address
             && other.reuses_address
@@ -113,6 +139,10 @@ fn takes_any(claim: &Claim, ip: IpAddr) -> bool {
     }
 }
 
+/// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
+const FIRST_PORT: u16 = 32768;
+const PORTS: u16 = 28232;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +155,44 @@ mod tests {
             reuses_port: false,
             listens: false,
         }
+    }
+
+    #[test]
+    fn a_chosen_port_is_free_while_one_is() {
+        let mut ports = Ports::default();
+        let first = ports.ephemeral(Transport::Tcp);
+        assert!((FIRST_PORT..FIRST_PORT + PORTS).contains(&first));
+        let next = ports.ephemeral(Transport::Tcp);
+        assert_ne!(first, next);
+        let any = claim("127.0.0.1");
+        let after = FIRST_PORT + (next - FIRST_PORT + 1) % PORTS;
+        assert!(ports.take(Transport::Tcp, after, 1, any));
+        assert_ne!(ports.ephemeral(Transport::Tcp), after);
+        // All are taken but one, behind the last of the range.
+        for port in FIRST_PORT..FIRST_PORT + PORTS {
+            assert!(ports.take(Transport::Udp, port, 1, any));
+        }
+        ports.release(Transport::Udp, FIRST_PORT, 1);
+        assert_eq!(ports.ephemeral(Transport::Udp), FIRST_PORT);
+        // The search ends where all are taken.
+        assert!(ports.take(Transport::Udp, FIRST_PORT, 1, any));
+        let taken = ports.ephemeral(Transport::Udp);
+        assert!(!ports.is_free(Transport::Udp, taken));
+    }
+
+    #[test]
+    fn a_port_has_all_its_owners() {
+        let mut ports = Ports::of_this_process();
+        assert!(ports.owners(Transport::Tcp, 80).is_empty());
+        for (inode, ip) in [(1, "127.0.0.1"), (2, "127.0.0.2")] {
+            assert!(ports.take(Transport::Tcp, 80, inode, claim(ip)));
+        }
+        assert_eq!(ports.owners(Transport::Tcp, 80), [1, 2]);
+        assert!(ports.owners(Transport::Udp, 80).is_empty());
+        ports.release(Transport::Tcp, 80, 1);
+        ports.release(Transport::Tcp, 80, 3);
+        ports.release(Transport::Udp, 81, 1);
+        assert_eq!(ports.owners(Transport::Tcp, 80), [2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Must stay true: the answer follows from the address alone, so that users can predict it. Pure.
 
 use crate::address::plain_ip;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The server of a socket that was taken from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,18 @@ impl Scope {
         let is_stacks = self.has_stack()
             && (self.is_all || self.addresses.contains(&ip) || self.networks.iter().any(reaches));
         is_stacks.then_some(Server::Stack)
+    }
+
+    /// The address from which traffic to `peer` is sent, if the socket has none of its own.
+    pub(crate) fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        if peer.is_loopback() {
+            return Some(match peer {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let mut own = self.addresses.iter().copied();
+        own.find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 }
 
@@ -137,6 +149,20 @@ mod tests {
         };
         assert_eq!(alone.of_local(ip("0.0.0.0")), Some(Server::Loopback));
         assert_eq!(alone.of_peer(ip("192.0.2.1")), None);
+    }
+
+    #[test]
+    fn traffic_is_sent_from_an_address_of_its_family() {
+        let scope = scope();
+        for (peer, source) in [
+            ("127.0.0.9", Some("127.0.0.1")),
+            ("::1", Some("::1")),
+            ("10.77.0.9", Some("10.77.0.2")),
+            ("fd77::9", Some("fd77::2")),
+        ] {
+            assert_eq!(scope.source_for(ip(peer)), source.map(ip), "{peer}");
+        }
+        assert_eq!(Scope::default().source_for(ip("10.77.0.9")), None);
     }
 
     #[test]

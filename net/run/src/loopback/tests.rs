@@ -23,38 +23,36 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_visitor_gets_an_end_of_its_own() {
+fn a_connecting_program_gets_an_end_of_its_own() {
     let folder = folder();
     let rendezvous = Rendezvous::at(&folder.path().join("a/loopback")).unwrap();
-    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
-    let doors = doors.unwrap();
+    let sockets = rendezvous.open(SERVER.parse().unwrap(), false, None);
+    let sockets = sockets.unwrap();
     let name = name(CLIENT, SERVER, Role::Program);
-    let visitor = rendezvous.visit(SERVER.parse().unwrap(), &name).unwrap();
-    let came = doors[0].next().unwrap();
+    let visitor = rendezvous.connect(SERVER.parse().unwrap(), &name).unwrap();
+    let came = sockets[0].next().unwrap();
     assert_eq!(came.local, SERVER.parse().unwrap());
     assert_eq!(came.peer, CLIENT.parse().unwrap());
-    let From::Program(near) = came.from else {
-        panic!("{:?}", came.from);
-    };
+    let near = came.near;
     // The flags of one end are independent of the other's.
-    crate::socket::set_nonblocking(&visitor, false).unwrap();
+    crate::socket::files::set_nonblocking(&visitor, false).unwrap();
     let flags = rustix::fs::fcntl_getfl(&near).unwrap();
     assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
-    assert!(doors[0].next().is_none());
+    assert!(sockets[0].next().is_none());
     // The port has a listener as long as the door exists.
-    let again = rendezvous.open(SERVER.parse().unwrap(), false, 2, None);
+    let again = rendezvous.open(SERVER.parse().unwrap(), false, None);
     assert_eq!(again.unwrap_err(), Errno::ADDRINUSE);
-    drop((doors, visitor));
-    let gone = rendezvous.visit(SERVER.parse().unwrap(), &name);
+    drop((sockets, visitor));
+    let gone = rendezvous.connect(SERVER.parse().unwrap(), &name);
     assert_eq!(gone.unwrap_err(), Errno::CONNREFUSED);
 }
 
 #[test]
-fn only_addresses_of_the_loopback_and_of_the_door_are_let_in() {
+fn only_addresses_of_the_loopback_and_of_the_listener_are_let_in() {
     let folder = folder();
     let rendezvous = Rendezvous::at(&folder.path().join("loopback")).unwrap();
-    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
-    let doors = doors.unwrap();
+    let sockets = rendezvous.open(SERVER.parse().unwrap(), false, None);
+    let sockets = sockets.unwrap();
     for (local, peer, role) in [
         ("10.0.0.5:22", SERVER, Role::Program),
         (CLIENT, "10.0.0.5:5432", Role::Program),
@@ -62,9 +60,9 @@ fn only_addresses_of_the_loopback_and_of_the_door_are_let_in() {
         (CLIENT, "127.0.0.2:5432", Role::Program),
         (CLIENT, SERVER, Role::Session),
     ] {
-        let visited = rendezvous.visit(SERVER.parse().unwrap(), &name(local, peer, role));
+        let visited = rendezvous.connect(SERVER.parse().unwrap(), &name(local, peer, role));
         assert!(visited.is_ok());
-        assert!(doors[0].next().is_none(), "{local} {peer}");
+        assert!(sockets[0].next().is_none(), "{local} {peer}");
     }
 }
 
@@ -79,15 +77,15 @@ fn as_another_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn a_door_is_closed_to_other_users() {
+fn a_rendezvous_socket_is_closed_to_other_users() {
     if local_socket::effective_uid() != 0 {
         return;
     }
     let folder = folder();
     let place = folder.path().join("loopback");
     let rendezvous = Rendezvous::at(&place).unwrap();
-    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
-    let doors = doors.unwrap();
+    let sockets = rendezvous.open(SERVER.parse().unwrap(), false, None);
+    let sockets = sockets.unwrap();
     let door = place.join("127.0.0.1-5432");
     let at = SocketAddrUnix::new(door.clone()).unwrap();
     let visitor = name(CLIENT, SERVER, Role::Program);
@@ -107,9 +105,9 @@ fn a_door_is_closed_to_other_users() {
         socket
     };
     let came = as_another_user(connect);
-    assert!(doors[0].next().is_none());
+    assert!(sockets[0].next().is_none());
     // A door of another user is not used either.
-    drop((doors, came));
+    drop((sockets, came));
     let listen = || {
         let socket = local_stream(true).unwrap();
         rustix::net::bind(&socket, &at).unwrap();
@@ -119,7 +117,7 @@ fn a_door_is_closed_to_other_users() {
     let theirs = as_another_user(listen);
     open(&door);
     let name = name(CLIENT, SERVER, Role::Program);
-    let visited = rendezvous.visit(SERVER.parse().unwrap(), &name);
+    let visited = rendezvous.connect(SERVER.parse().unwrap(), &name);
     assert_eq!(visited.unwrap_err(), Errno::CONNREFUSED);
     drop(theirs);
 }

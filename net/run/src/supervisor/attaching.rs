@@ -1,13 +1,9 @@
-//! Losing the engine, and attaching to it again.
+//! Attaching to the engine, again after it was gone.
 //!
 //! Must stay true: nothing here blocks: a separate thread tries to attach.
 
-use super::Supervisor;
-use crate::socket::{From, Purpose, State};
-use rustix::io::Errno;
 use sidecore_net::sock::client::Client;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Instant;
 
 /// Attaches to the stack, for sessions outside of the loopback.
 pub(crate) trait Attach: Send {
@@ -34,7 +30,7 @@ impl Attaching {
     }
 
     /// The result of an attempt, once there is one; starts an attempt if none is running.
-    fn poll(&mut self) -> Option<Result<Client, String>> {
+    pub(super) fn poll(&mut self) -> Option<Result<Client, String>> {
         if let Some(answer) = &self.answer {
             return match answer.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => None,
@@ -63,69 +59,64 @@ impl Attaching {
     }
 }
 
-impl Supervisor {
-    /// The engine is gone, and all its sessions with it.
-    pub(super) fn lose_stack(&mut self) {
-        self.client = None;
-        self.sharers.clear();
-        self.attach_at = Instant::now();
-        let asking = self.openings.drain().map(|(_, inode)| inode);
-        let sessions = self.sessions.drain().map(|(_, inode)| inode);
-        let lost: Vec<u64> = sessions.chain(asking).collect();
-        for inode in lost {
-            let Some(socket) = self.sockets.get_mut(&inode) else {
-                continue;
-            };
-            let asked = socket.asked.take();
-            match &mut socket.state {
-                State::Bound => self.fail_waiting(inode, Errno::NETDOWN),
-                State::Datagram(_) if matches!(&asked, Some(it) if it.is_adopting()) => {
-                    self.fail_waiting(inode, Errno::NETDOWN);
-                    self.forget(inode);
-                }
-                State::Listening(listening) => {
-                    listening.engines.clear();
-                    listening
-                        .pending
-                        .retain(|pending| !matches!(pending.from, From::Stack(_)));
-                    self.fail_waiting(inode, Errno::CONNRESET);
-                }
-                State::Datagram(engines) => engines.clear(),
-                _ => self.reset(inode, Errno::CONNRESET),
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Fails each time, after it was let go on.
+    struct Held(mpsc::Receiver<&'static str>);
+
+    impl Attach for Held {
+        fn attach(&mut self) -> Result<Client, String> {
+            self.0
+                .recv()
+                .map_or(Err("over".into()), |why| Err(why.into()))
         }
     }
 
-    /// Tries to attach again; then listeners and datagram sockets are reopened. The attempt runs on
-    /// its own thread: the engine's answer may take long.
-    pub(super) fn attach_again(&mut self) {
-        self.attach_at = Instant::now();
-        let Some(attached) = self.attach.as_mut().and_then(Attaching::poll) else {
-            return;
-        };
-        let Ok(client) = attached else {
-            return;
-        };
-        self.client = Some(client);
-        let sockets = self.sockets.iter();
-        let wanting: Vec<u64> = sockets
-            .filter(|(_, socket)| matches!(socket.state, State::Listening(_) | State::Datagram(_)))
-            .map(|(inode, _)| *inode)
-            .collect();
-        for inode in wanting {
-            let socket = self.sockets.get(&inode).map(|socket| &socket.state);
-            let backlog = match socket {
-                Some(State::Listening(listening)) => Some(listening.backlog),
-                _ => None,
-            };
-            let served = match self.ask_stack(inode, backlog, Purpose::Again) {
-                Ok(true) => Ok(()),
-                Ok(false) => self.serve_again(inode),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = served {
-                crate::aside::say(format!("a socket does not come back: {error}"));
+    fn answer(attaching: &mut Attaching) -> String {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            match attaching.poll() {
+                Some(Err(why)) => return why,
+                Some(Ok(_)) => panic!("there is no engine"),
+                None => std::thread::yield_now(),
             }
         }
+        panic!("no answer")
+    }
+
+    #[test]
+    fn an_attempt_does_not_hold_its_caller_up() {
+        let (go, held) = mpsc::channel();
+        let mut attaching = Attaching::new(Box::new(Held(held)));
+        // The first begins an attempt, and the others find it running.
+        for _ in 0..3 {
+            assert!(attaching.poll().is_none());
+        }
+        go.send("first").unwrap();
+        assert_eq!(answer(&mut attaching), "first");
+        // Each answer is taken once, and the next call begins anew.
+        go.send("second").unwrap();
+        assert_eq!(answer(&mut attaching), "second");
+        drop(go);
+        assert_eq!(answer(&mut attaching), "over");
+    }
+
+    /// Panics at the first attempt.
+    struct Broken(bool);
+
+    impl Attach for Broken {
+        fn attach(&mut self) -> Result<Client, String> {
+            assert!(std::mem::replace(&mut self.0, true), "as a bug would");
+            Err("once more".into())
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_dies_is_followed_by_another() {
+        let mut attaching = Attaching::new(Box::new(Broken(false)));
+        assert_eq!(answer(&mut attaching), "once more");
     }
 }

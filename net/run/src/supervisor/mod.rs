@@ -1,52 +1,60 @@
 //! The supervisor's loop: calls of programs, bytes in their pairs, events of the stack.
 //!
-//! One thread. Must stay true: nothing blocks except the loop itself, whatever the engine, another
-//! supervisor or a program does (README.md, "What the supervisor waits for"). A call that cannot be
-//! answered yet is parked in its socket's wait queue and repeated when the socket has changed. An
-//! exited program costs one poll.
+//! One thread. Its state is in parts, each with what it owns: the [`Table`] of sockets (with the
+//! calls that wait for them, and the connection to the engine), the [`Streams`] whose bytes it
+//! moves, the [`Listeners`], and the [`Datagrams`]. A part is handed the table, and calls no part
+//! above it: what another part has to do is a socket's state, or a call that is woken.
+//!
+//! Must stay true: nothing blocks except the loop itself, whatever the engine, another supervisor
+//! or a program does (README.md, "What the supervisor waits for"). A call that cannot be answered
+//! yet is parked in its socket's wait queue and repeated when the socket has changed. An exited
+//! program costs one poll.
 
-mod asking;
+mod answers;
 mod attaching;
+mod calls;
 mod connect;
+mod connecting;
 mod datagrams;
-mod direct;
-mod header;
-mod listen;
+mod duplicates;
+mod engine;
+mod kept;
+mod listeners;
+mod mark;
 pub(crate) mod named;
 mod names;
 mod options;
-mod receiving;
 mod resets;
 mod rings;
-mod sending;
-mod transfer;
-mod twins;
-mod unheard;
+mod streams;
+mod sweeps;
+mod table;
 
 pub(crate) use attaching::Attach;
-use attaching::Attaching;
 
 use crate::caller::Caller;
-use crate::carrier::{self, Senders};
+use crate::carrier::VacantPorts;
 use crate::error::{RunError, system};
-use crate::loopback::{Door, Rendezvous};
-use crate::migrate::Migration;
-use crate::ports::{Claim, Ports, Transport};
+use crate::loopback::Rendezvous;
 use crate::scope::Scope;
-use crate::socket::{Socket, State, Waiting};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use crate::socket::State;
+use calls::Calls;
+use datagrams::Datagrams;
+use engine::Engine;
+use listeners::Listeners;
+use mark::Mark;
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, ClientError, EventSource, Opening, Socket as Session};
+use sidecore_net::sock::client::{Client, ClientError, EventSource};
 use sidecore_net_rings::BY_ITSELF;
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
+use streams::Streams;
+use table::Table;
 
 /// The intercepted system calls.
 pub(crate) const FILTER: &Filter = &[
@@ -89,54 +97,26 @@ pub(crate) enum Reply {
     Done,
 }
 
+impl Reply {
+    /// A number of bytes that were sent or received.
+    fn bytes(count: usize) -> Self {
+        // A datagram, or what the kernel has sent at once: less than 2 GiB.
+        Self::Now(Answer::Value(i64::try_from(count).unwrap_or(i64::MAX)))
+    }
+}
+
 /// The kernel runs the call.
 const PROCEED: Reply = Reply::Now(Answer::Proceed);
 /// The call succeeded.
 const ZERO: Reply = Reply::Now(Answer::Value(0));
 
 pub(crate) struct Supervisor {
-    listener: Rc<Listener>,
-    client: Option<Client>,
-    attach: Option<Attaching>,
-    /// Time of the last attempt to attach again.
-    attach_at: Instant,
-    epoll: OwnedFd,
-    scope: Scope,
-    sockets: HashMap<u64, Socket>,
-    sessions: HashMap<Session, u64>,
-    /// Sockets with a pending request to the stack.
-    openings: HashMap<Opening, u64>,
-    /// Answers that were lost by a signal, after the descriptor was replaced.
-    unheard: unheard::Unheard,
-    /// Programs' sockets by the datagram socket at the stack: several share a port if all allow it.
-    sharers: HashMap<Session, Vec<u64>>,
-    /// Sockets whose bytes wait for a buffer.
-    starved: VecDeque<u64>,
-    rings: rings::Rings,
-    direct: direct::Direct,
-    /// Stores the options of sessions without a listener.
-    spare: Rc<OwnedFd>,
-    ports: Ports,
-    rendezvous: Option<Rendezvous>,
-    doors: Vec<Option<Door>>,
-    senders: Senders,
-    twins: twins::Twins,
-    /// The other ends of pairs between programs.
-    mates: HashMap<u64, u64>,
-    /// Datagram sockets connected to a port without a socket.
-    refused: HashSet<u64>,
-    /// Sockets between programs that send no more (shutdown(2)).
-    ended: HashSet<u64>,
-    /// Buffer for one datagram.
-    scratch: Vec<u8>,
-    migration: Migration,
-    /// Number of new sockets without a far end, whose close is found by polling only.
-    unseen: usize,
-    sweep_at: Instant,
-    sweep_every: Duration,
-    /// Number of waiting calls with a deadline.
-    deadlines: usize,
-    next_port: u16,
+    table: Table,
+    streams: Streams,
+    listeners: Listeners,
+    datagrams: Datagrams,
+    /// The kernel refuses connections there, in the place of absent listeners.
+    vacant: VacantPorts,
 }
 
 impl Supervisor {
@@ -148,43 +128,14 @@ impl Supervisor {
         rendezvous: Option<Rendezvous>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let kind = rustix::net::SocketType::STREAM;
-        let flags = rustix::net::SocketFlags::CLOEXEC;
-        let inet = rustix::net::AddressFamily::INET;
-        let spare = Rc::new(rustix::net::socket_with(inet, kind, flags, None)?);
-        epoll::add(&epoll, &listener, EventData::new_u64(CALLS), EventFlags::IN)?;
+        epoll::add(&epoll, &listener, Mark::Calls.data(), EventFlags::IN)?;
+        let engine = Engine::new(client, attach);
         Ok(Self {
-            listener: Rc::new(listener),
-            client,
-            attach: attach.map(Attaching::new),
-            attach_at: Instant::now(),
-            epoll,
-            scope,
-            sockets: HashMap::new(),
-            sessions: HashMap::new(),
-            openings: HashMap::new(),
-            unheard: unheard::Unheard::default(),
-            sharers: HashMap::new(),
-            starved: VecDeque::new(),
-            rings: rings::Rings::default(),
-            direct: direct::Direct::default(),
-            spare,
-            ports: Ports::default(),
-            rendezvous,
-            doors: Vec::new(),
-            senders: Senders::default(),
-            twins: twins::Twins::default(),
-            mates: HashMap::new(),
-            refused: HashSet::new(),
-            ended: HashSet::new(),
-            scratch: Vec::new(),
-            migration: Migration::default(),
-            unseen: 0,
-            sweep_at: Instant::now(),
-            sweep_every: SWEEP_EVERY,
-            deadlines: 0,
-            // Supervisors begin at different ports.
-            next_port: FIRST_PORT + (std::process::id() % 8192) as u16,
+            table: Table::new(Calls::new(listener), engine, scope, epoll),
+            streams: Streams::default(),
+            listeners: Listeners::new(rendezvous)?,
+            datagrams: Datagrams::default(),
+            vacant: VacantPorts::default(),
         })
     }
 
@@ -194,6 +145,7 @@ impl Supervisor {
     /// It cannot continue. The listener is closed with the supervisor: waiting and later calls
     /// fail, instead of blocking for ever.
     pub(crate) fn run(mut self) -> Result<(), RunError> {
+        let listener = self.table.calls.listener();
         let mut ready = Vec::with_capacity(READY_MAX);
         let mut busy = 0;
         loop {
@@ -209,7 +161,7 @@ impl Supervisor {
             ready.clear();
             let none = rustix::time::Timespec::default();
             match epoll::wait(
-                &self.epoll,
+                &self.table.epoll,
                 rustix::buffer::spare_capacity(&mut ready),
                 Some(&none),
             ) {
@@ -220,66 +172,95 @@ impl Supervisor {
             for event in &ready {
                 // The struct is packed: copy the fields, take no references.
                 let (data, flags) = (event.data, event.flags);
-                match data.u64() {
-                    CALLS => {
-                        if flags.contains(EventFlags::IN) {
-                            is_called = true;
-                        } else if flags.contains(EventFlags::HUP) {
-                            return Ok(());
-                        }
-                    }
-                    waiter if waiter >= rings::PROCESSES => self.answer_waiter(waiter),
-                    door if door >= DOORS => self.answer_door((door - DOORS) as usize),
-                    near if near >= NEARS => self.retry_watched(near - NEARS),
-                    inode => self.look_at_pair(inode, flags),
+                match Mark::of(data.u64()) {
+                    Mark::Calls if flags.contains(EventFlags::IN) => is_called = true,
+                    Mark::Calls if flags.contains(EventFlags::HUP) => return Ok(()),
+                    Mark::Calls => {}
+                    mark => self.look_at(mark, flags),
                 }
             }
             // Bytes written before a call are forwarded before the call is answered.
             if is_called {
-                self.take_calls().map_err(RunError::Calls)?;
+                self.take_calls(&listener).map_err(RunError::Calls)?;
             }
             self.serve_sessions();
-            if let Some(failure) = self.listener.failure() {
+            if let Some(failure) = listener.failure() {
                 return Err(RunError::Calls(failure));
+            }
+        }
+    }
+
+    /// Handles an event of a file that the loop watches.
+    fn look_at(&mut self, mark: Mark, flags: EventFlags) {
+        let table = &mut self.table;
+        match mark {
+            Mark::Calls => {}
+            Mark::Waiter(id) => self.streams.look_at_waiter(table, id),
+            Mark::Rendezvous(inode) => {
+                self.listeners
+                    .look_at_rendezvous(table, &mut self.streams, inode);
+            }
+            // A datagram has come for a program whose call waits.
+            Mark::Near(inode) => table.calls.wake(inode),
+            Mark::Far(inode) => self.look_at_far(inode, flags),
+        }
+    }
+
+    /// Handles an event of a far end.
+    fn look_at_far(&mut self, inode: u64, flags: EventFlags) {
+        let table = &mut self.table;
+        let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        let Some(socket) = table.sockets.get(&inode) else {
+            return;
+        };
+        match socket.state {
+            State::Open(_) => self.streams.look_at_pair(table, inode, flags),
+            State::Datagram(_) => self.datagrams.look_at_far(table, inode, is_gone),
+            State::Doomed => self.streams.look_at_doomed(table, inode, is_gone),
+            // A session that no program waits for any more is not opened.
+            State::Bound
+            | State::Listening(_)
+            | State::Connecting(_)
+            | State::Joined(_)
+            | State::Failed(_)
+            | State::Over => {
+                if is_gone {
+                    table.forget(inode);
+                }
             }
         }
     }
 
     /// Serves sessions and rings; returns the number of programs' streams with events.
     fn serve_sessions(&mut self) -> usize {
-        self.take_openings();
+        self.take_answers();
         self.take_session_events();
-        let served = self.take_ring_news();
-        self.feed_starved();
-        self.retake();
-        self.rings.wake_told();
+        let served = self.streams.take_ring_news(&mut self.table);
+        self.streams.feed_starved(&mut self.table);
+        self.datagrams.take_unfinished(&mut self.table);
+        self.streams.retake(&mut self.table);
+        self.repeat_woken();
+        // Last: most waiters have several reasons to be woken in one round.
+        self.streams.rings.wake_notified();
         self.look_at_clock();
         served
     }
 
     /// Waits for events; returns 0 if neither sessions nor rings have any.
     fn wait(&mut self) -> usize {
-        let rest = if self.starved.is_empty() && !self.is_retaking() {
-            match (self.deadlines > 0, self.direct.is_overdue()) {
-                (true, _) => PATIENT_NAP,
-                (false, true) => SHORT_NAP,
-                (false, false) => NAP,
-            }
-        } else {
-            STARVED_NAP
-        };
-        let Some(client) = &mut self.client else {
-            let rest = match &self.attach {
-                Some(_) => rest.min(ATTACH_EVERY),
-                None => rest,
-            };
-            if local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).is_err() {
+        if self.table.engine.is_lost() {
+            self.lose_stack();
+        }
+        let rest = self.rest();
+        let Some(client) = &mut self.table.engine.client else {
+            let epoll = self.table.epoll.as_fd();
+            if local_socket::poll(&[epoll], &mut Vec::new(), rest).is_err() {
                 // It fails only without memory; the loop tries again.
-                std::thread::sleep(STARVED_NAP);
+                std::thread::sleep(PRESSED_NAP);
             }
             return 0;
         };
-        let (epoll, rings) = (&self.epoll, &self.rings);
+        let (epoll, rings) = (&self.table.epoll, &self.streams.rings);
         let watch = rings::Watch { epoll, rings };
         match client.poll_with(&watch, rest) {
             Ok(taken) => taken.max(usize::from(watch.is_ready())),
@@ -290,13 +271,34 @@ impl Supervisor {
         }
     }
 
-    fn take_calls(&mut self) -> Result<(), SysError> {
+    /// Longest time to wait for an event.
+    fn rest(&self) -> Duration {
+        let table = &self.table;
+        if table.calls.has_woken() || table.engine.is_lost() {
+            return Duration::ZERO;
+        }
+        if self.streams.are_pressing() || self.datagrams.are_pressing() {
+            return PRESSED_NAP;
+        }
+        let rest = match (table.calls.has_limits(), self.listeners.are_overdue()) {
+            (true, _) => PATIENT_NAP,
+            (false, true) => SHORT_NAP,
+            (false, false) => NAP,
+        };
+        if table.engine.is_awaited() {
+            return rest.min(ATTACH_EVERY);
+        }
+        rest
+    }
+
+    fn take_calls(&mut self, listener: &Listener) -> Result<(), SysError> {
         for _ in 0..CALLS_MAX {
             // None: a signal interrupted the caller meanwhile.
-            if let Some(call) = self.listener.receive()? {
-                self.dispatch(call);
+            if let Some(call) = listener.receive()? {
+                self.dispatch(listener, call);
+                self.repeat_woken();
             }
-            if !local_socket::is_readable(self.listener.as_fd().as_fd()) {
+            if !local_socket::is_readable(listener.as_fd().as_fd()) {
                 break;
             }
         }
@@ -304,383 +306,109 @@ impl Supervisor {
     }
 
     /// Answers a call, or parks it.
-    fn dispatch(&mut self, call: Call) {
-        let listener = Rc::clone(&self.listener);
-        let mut caller = Caller::new(call, &listener);
-        if let Some((answer, placed)) = self.unheard.take(&caller) {
-            self.answer(&caller, answer, Some(placed));
+    fn dispatch(&mut self, listener: &Listener, call: Call) {
+        let mut caller = Caller::new(call, listener);
+        if let Some((answer, placed)) = self.table.calls.kept.take(&caller) {
+            let placed = Some(placed);
+            self.table.calls.answer_placed(call, answer, placed);
             return;
         }
-        self.unheard.placed = None;
+        self.table.calls.kept.placed = None;
         let answer = match self.serve(&mut caller) {
             Ok(Reply::Now(answer)) => answer,
             Ok(Reply::Later | Reply::Done) => return,
             Err(errno) => Answer::Fail(errno),
         };
-        let placed = self.unheard.placed.take();
+        let placed = self.table.calls.kept.placed.take();
         // Closing the last reference to a file may block (SO_LINGER of the kernel's TCP). While the
         // caller waits, it holds another one.
         caller.forget_inode();
-        self.answer(&caller, answer, placed);
-    }
-
-    /// Answers a call. A caller that a signal has interrupted repeats the call, or does not need
-    /// the answer. If its descriptor was replaced by the file `placed`, the repeated call gets the
-    /// same answer.
-    fn answer(&mut self, caller: &Caller<'_>, answer: Answer, placed: Option<u64>) {
-        if !self.listener.answer(caller.call.id, answer)
-            && let Some(placed) = placed
-        {
-            self.unheard.keep(caller.call, answer, placed);
-        }
+        self.table.calls.answer_placed(call, answer, placed);
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let table = &mut self.table;
         // The descriptor may refer to a socket that was replaced meanwhile, or to a session that
         // the library accepted without a call.
-        self.catch_up(caller);
-        self.meet(caller);
+        table.catch_up(caller);
+        self.listeners.meet(table, &mut self.streams, caller);
         match caller.call.number {
             libc::SYS_bind => self.bind(caller),
             libc::SYS_listen => self.listen(caller),
-            libc::SYS_accept => self.accept(caller, 0),
+            libc::SYS_accept => self.listeners.accept(table, &mut self.streams, caller, 0),
             libc::SYS_accept4 => {
                 let flags = caller.int(3);
-                self.accept(caller, flags)
+                let streams = &mut self.streams;
+                self.listeners.accept(table, streams, caller, flags)
             }
             libc::SYS_connect => self.connect(caller),
-            libc::SYS_getsockname => self.local_name(caller),
-            libc::SYS_getpeername => self.peer_name(caller),
+            libc::SYS_getsockname => names::answer(table, caller, names::Side::Local),
+            libc::SYS_getpeername => names::answer(table, caller, names::Side::Peer),
             libc::SYS_getsockopt => self.get_option(caller),
-            libc::SYS_setsockopt => self.set_option(caller),
+            libc::SYS_setsockopt => table.set_option(caller),
             libc::SYS_shutdown => self.shutdown(caller),
-            libc::SYS_sendto => self.send_to(caller),
-            libc::SYS_recvfrom => self.receive_from(caller),
-            libc::SYS_sendmsg => self.send_message(caller),
-            libc::SYS_recvmsg => self.receive_message(caller),
-            libc::SYS_sendmmsg => self.send_messages(caller),
-            libc::SYS_recvmmsg => self.receive_messages(caller),
-            libc::SYS_ioctl => self.unsent_bytes(caller),
+            libc::SYS_sendto => self.datagrams.send_to(table, caller),
+            libc::SYS_recvfrom => self.datagrams.receive_from(table, caller),
+            libc::SYS_sendmsg => self.datagrams.send_message(table, caller),
+            libc::SYS_recvmsg => self.datagrams.receive_message(table, caller),
+            libc::SYS_sendmmsg => self.datagrams.send_messages(table, caller),
+            libc::SYS_recvmmsg => self.datagrams.receive_messages(table, caller),
+            libc::SYS_ioctl => names::unsent_bytes(table, caller),
             libc::SYS_io_uring_setup => {
-                self.keep_to_pairs(caller);
+                self.streams.keep_to_pairs(table, caller);
                 Ok(PROCEED)
             }
             // Intercepted only to learn that the process has an epoll instance.
             libc::SYS_epoll_create1 => {
-                self.migration.forget();
+                table.migration.forget();
                 Ok(PROCEED)
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => {
-                self.migration.forget();
+                table.migration.forget();
                 Ok(PROCEED)
             }
-            _ => Ok(self.note_twin(caller)),
-        }
-    }
-
-    /// Parks a call in the wait queue of its socket.
-    fn park(&mut self, inode: u64, caller: &Caller<'_>, patience: Option<Duration>) -> Reply {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return Reply::Now(Answer::Fail(Errno::BADF));
-        };
-        let listener = &self.listener;
-        // Calls that a signal interrupted are stale: they were repeated.
-        let ends =
-            |waiting: &VecDeque<Waiting>| waiting.iter().filter(|it| it.until.is_some()).count();
-        let before = ends(&socket.waiting);
-        socket.waiting.retain(|it| listener.is_waiting(it.call.id));
-        self.deadlines = self
-            .deadlines
-            .saturating_sub(before - ends(&socket.waiting));
-        let until = patience.map(|patience| Instant::now() + patience);
-        self.deadlines += usize::from(until.is_some());
-        socket.waiting.push_back(Waiting {
-            call: caller.call,
-            until,
-            only_begins: false,
-        });
-        Reply::Later
-    }
-
-    /// Puts calls back into the wait queue of their socket.
-    fn put_waiting(&mut self, inode: u64, waiting: VecDeque<Waiting>) {
-        let with_end = waiting.iter().filter(|it| it.until.is_some()).count();
-        if let Some(socket) = self.sockets.get_mut(&inode) {
-            self.deadlines += with_end;
-            socket.waiting.extend(waiting);
-        }
-    }
-
-    /// Takes all calls out of the wait queue of a socket.
-    fn take_waiting(&mut self, inode: u64) -> VecDeque<Waiting> {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return VecDeque::new();
-        };
-        let waiting = std::mem::take(&mut socket.waiting);
-        let with_end = waiting.iter().filter(|it| it.until.is_some()).count();
-        self.deadlines = self.deadlines.saturating_sub(with_end);
-        waiting
-    }
-
-    /// Claims a port for a socket; false if another claim conflicts.
-    fn take_port(&mut self, inode: u64, transport: Transport, port: u16, claim: Claim) -> bool {
-        if self.ports.take(transport, port, inode, claim) {
-            return true;
-        }
-        // Its owner may have been closed unnoticed.
-        self.forget_closed(transport, port);
-        self.sweep();
-        self.ports.take(transport, port, inode, claim)
-    }
-
-    /// Repeats the calls that wait for a socket.
-    fn retry(&mut self, inode: u64) {
-        for waiting in self.take_waiting(inode) {
-            if self.listener.is_waiting(waiting.call.id) {
-                self.dispatch_again(inode, waiting);
+            // Intercepted only to learn of the duplicate.
+            _ => {
+                table.note_duplicate(caller);
+                Ok(PROCEED)
             }
         }
     }
 
-    fn dispatch_again(&mut self, inode: u64, waiting: Waiting) {
-        self.dispatch(waiting.call);
-        // The original deadline stays in force.
-        if let Some(until) = waiting.until
-            && let Some(socket) = self.sockets.get_mut(&inode)
-            && let Some(again) = socket
-                .waiting
-                .iter_mut()
-                .find(|it| it.call.id == waiting.call.id)
-        {
-            again.until = Some(until);
+    /// Repeats the calls that wait for sockets that have changed.
+    fn repeat_woken(&mut self) {
+        if !self.table.calls.has_woken() {
+            return;
         }
-    }
-
-    /// Fails the calls that wait for a socket.
-    fn fail_waiting(&mut self, inode: u64, errno: Errno) {
-        for waiting in self.take_waiting(inode) {
-            self.listener.answer(waiting.call.id, Answer::Fail(errno));
+        let listener = self.table.calls.listener();
+        for inode in self.table.calls.take_woken() {
+            for waiting in self.table.calls.take(inode) {
+                if self.table.calls.is_waiting(&waiting.call) {
+                    self.dispatch(&listener, waiting.call);
+                    self.table.calls.keep_limit(inode, &waiting);
+                }
+            }
+            self.table.unwatch(inode);
         }
     }
 
     fn look_at_clock(&mut self) {
-        if self.deadlines > 0 {
-            self.end_patience();
-        }
-        if self.direct.is_overdue() {
-            self.look_at_overdue();
-        }
-        if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > self.sweep_every {
-            self.sweep();
-        }
-        if self.client.is_none() && self.attach.is_some() && self.attach_at.elapsed() > ATTACH_EVERY
-        {
-            self.attach_again();
-        }
-    }
-
-    fn end_patience(&mut self) {
         let now = Instant::now();
-        let mut over = Vec::new();
-        let mut left = 0;
-        for socket in self.sockets.values_mut() {
-            socket.waiting.retain(|it| {
-                let is_over = it.until.is_some_and(|until| until <= now);
-                if is_over {
-                    over.push((it.call, matches!(socket.state, State::Connecting(_))));
-                }
-                left += usize::from(!is_over && it.until.is_some());
-                !is_over
-            });
+        let table = &mut self.table;
+        if table.calls.has_limits() {
+            table.calls.end_patience(now);
         }
-        self.deadlines = left;
-        for (call, connects) in over {
-            let errno = if connects {
-                Errno::INPROGRESS
-            } else {
-                Errno::AGAIN
-            };
-            self.listener.answer(call.id, Answer::Fail(errno));
+        if self.listeners.are_overdue() {
+            self.listeners.look_at_overdue(table, &mut self.streams);
+            self.repeat_woken();
         }
-    }
-
-    /// Removes the sockets at a port that no program has any more, if the loop has not noticed yet.
-    fn forget_closed(&mut self, transport: Transport, port: u16) {
-        for inode in self.ports.owners(transport, port) {
-            if self.is_closed(inode) {
-                self.forget(inode);
-            }
+        if self.table.sweeps.is_due(now) {
+            self.table.sweep();
         }
-    }
-
-    /// True if no program has the socket any more.
-    fn is_closed(&self, inode: u64) -> bool {
-        let Some(socket) = self.sockets.get(&inode) else {
-            return false;
-        };
-        if let Some(carrier) = &socket.carrier {
-            return !carrier::is_live(carrier.near);
+        if self.table.engine.attach_again() {
+            self.restore();
         }
-        let far = match &socket.state {
-            State::Listening(listening) => listening.tokens.front(),
-            _ => socket.far.as_ref(),
-        };
-        far.is_some_and(crate::socket::is_hung_up)
-    }
-
-    /// Removes the sockets without a far end that no program has any more.
-    fn sweep(&mut self) {
-        let begun = Instant::now();
-        self.unseen = 0;
-        self.sweep_datagrams();
-        let has_unseen = |socket: &Socket| socket.far.is_none() && socket.carrier.is_none();
-        if !self.sockets.values().any(has_unseen) {
-            self.sweep_at = Instant::now();
-            return;
-        }
-        self.sweep_at = Instant::now();
-        let Ok(text) = std::fs::read("/proc/self/net/unix") else {
-            return;
-        };
-        // Abstract names may contain any bytes.
-        let text = String::from_utf8_lossy(&text);
-        let inodes = text
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(6));
-        let live: HashSet<u64> = inodes.filter_map(|inode| inode.parse().ok()).collect();
-        let gone = |(inode, socket): (&u64, &Socket)| {
-            (has_unseen(socket) && !live.contains(inode)).then_some(*inode)
-        };
-        let gone: Vec<u64> = self.sockets.iter().filter_map(gone).collect();
-        for inode in gone {
-            self.forget(inode);
-        }
-        // Peers of a closed listener at the stack should be refused soon, but sweeps may take at
-        // most 1 % of the time.
-        let listens = |socket: &Socket| match &socket.state {
-            State::Listening(listening) => !listening.engines.is_empty(),
-            State::Datagram(engines) => !engines.is_empty(),
-            _ => false,
-        };
-        self.sweep_every = if self.sockets.values().any(listens) {
-            SWEEP_LISTENERS_EVERY.max(begun.elapsed() * 100)
-        } else {
-            SWEEP_EVERY
-        };
-        self.sweep_at = Instant::now();
-    }
-
-    /// Adds a socket, and watches its far end.
-    fn insert(&mut self, inode: u64, socket: Socket) -> Result<(), Errno> {
-        match &socket.far {
-            Some(far) => {
-                epoll::add(&self.epoll, far, EventData::new_u64(inode), WATCHED)?;
-            }
-            None => self.unseen += 1,
-        }
-        if let Some(carrier) = &socket.carrier {
-            let mark = EventData::new_u64(inode);
-            epoll::add(&self.epoll, &carrier.far, mark, WATCHED)?;
-        }
-        for engine in socket.engines() {
-            self.sessions.insert(engine, inode);
-        }
-        if self.sockets.contains_key(&inode) {
-            // The inode was reused: the old socket was closed unnoticed.
-            self.forget(inode);
-        }
-        self.sockets.insert(inode, socket);
-        Ok(())
-    }
-
-    /// Removes a socket from all tables; its sessions at the stack stay open.
-    fn remove(&mut self, inode: u64) -> Option<Socket> {
-        self.fail_waiting(inode, Errno::BADF);
-        self.unwatch(inode);
-        self.mates.remove(&inode);
-        self.ended.remove(&inode);
-        self.refused.remove(&inode);
-        let mut socket = self.sockets.remove(&inode)?;
-        self.give_up_asking(&mut socket);
-        if let Some(carrier) = &socket.carrier {
-            self.senders.set_far(carrier.at, None);
-        }
-        if let Some(place) = socket.ring_place.take() {
-            self.release_ring(place);
-        }
-        if let Some(number) = socket.named.take() {
-            self.direct.forget(number);
-        }
-        self.ports
-            .release(socket.transport, socket.local.port(), inode);
-        for engine in socket.engines() {
-            self.sessions.remove(&engine);
-        }
-        if let State::Datagram(engines) = &mut socket.state {
-            engines.retain(|engine| self.is_last_sharer(*engine, inode));
-        }
-        Some(socket)
-    }
-
-    /// Removes a socket from the sharers of one at the stack; true if it was the last.
-    fn is_last_sharer(&mut self, engine: Session, inode: u64) -> bool {
-        let Some(sharers) = self.sharers.get_mut(&engine) else {
-            return true;
-        };
-        sharers.retain(|sharer| *sharer != inode);
-        if let Some(other) = sharers.last() {
-            self.sessions.insert(engine, *other);
-            return false;
-        }
-        self.sharers.remove(&engine);
-        true
-    }
-
-    /// Removes a socket that no program has any more, and closes its sessions.
-    fn forget(&mut self, inode: u64) {
-        let Some(socket) = self.remove(inode) else {
-            return;
-        };
-        self.twins.forget(inode);
-        let engines = socket.engines();
-        match socket.state {
-            State::Listening(listening) => self.close_listening(listening),
-            _ => {
-                for engine in engines {
-                    self.close_session(engine, socket.resets_on_close);
-                }
-            }
-        }
-    }
-
-    fn close_session(&mut self, session: Session, resets: bool) {
-        let Some(client) = &mut self.client else {
-            return;
-        };
-        let closed = if resets {
-            client.abort(session)
-        } else {
-            client.close(session)
-        };
-        if closed.is_err() {
-            self.lose_stack();
-        }
-    }
-
-    /// A free port for a program's end of a loopback session.
-    fn ephemeral_port(&mut self, transport: Transport) -> u16 {
-        for _ in 0..PORTS {
-            self.next_port = if self.next_port >= FIRST_PORT + PORTS - 1 {
-                FIRST_PORT
-            } else {
-                self.next_port + 1
-            };
-            if self.ports.is_free(transport, self.next_port) {
-                break;
-            }
-        }
-        self.next_port
     }
 }
 
@@ -705,12 +433,8 @@ fn errno_of(error: &ClientError) -> Errno {
 }
 
 /// Commands of fcntl(2) that duplicate a descriptor.
-const F_DUPFD: u32 = libc::F_DUPFD as u32;
-const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC as u32;
-/// Epoll data of files other than pairs; inodes of sockets have 32 bits.
-const CALLS: u64 = u64::MAX;
-const DOORS: u64 = 1 << 48;
-const NEARS: u64 = 1 << 47;
+const F_DUPFD: u32 = libc::F_DUPFD.cast_unsigned();
+const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC.cast_unsigned();
 /// ioctl(2) requests: unsent bytes, and bytes not yet sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;
@@ -724,17 +448,13 @@ const CALLS_MAX: usize = 64;
 /// Events of sessions and rings after which descriptors are polled, under load.
 const DESCRIPTORS_AFTER: usize = 16;
 const READY_MAX: usize = 256;
-/// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
-const FIRST_PORT: u16 = 32768;
-const PORTS: u16 = 28232;
 /// Longest waits: if nothing is due, if a listener is polled, if a call has a deadline, if buffers
 /// are short.
 const NAP: Duration = Duration::from_millis(500);
 const SHORT_NAP: Duration = Duration::from_millis(5);
 const PATIENT_NAP: Duration = Duration::from_millis(2);
-const STARVED_NAP: Duration = Duration::from_millis(1);
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
-const SWEEP_LISTENERS_EVERY: Duration = Duration::from_secs(1);
-/// New sockets without a far end that trigger an early sweep.
-const SWEEP_MIN: usize = 4096;
+const PRESSED_NAP: Duration = Duration::from_millis(1);
 const ATTACH_EVERY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

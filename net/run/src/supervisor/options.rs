@@ -3,32 +3,49 @@
 //! The kernel's socket that the program opened stores the options, so that the kernel itself
 //! refuses, rounds or rejects values; the stack gets the ones that it supports.
 
-use super::{PROCEED, Reply, Supervisor, ZERO};
+use super::table::Table;
+use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
-use crate::socket::{Socket, State};
+use crate::socket::{Ends, Holder, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
 use std::os::fd::AsFd;
 
 impl Supervisor {
+    /// Answers getsockopt(2), by which the preload library makes its requests, too.
     pub(super) fn get_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let descriptor = caller.int(0);
-        if caller.int(1) == sidecore_net_rings::LEVEL {
-            return self.serve_rings(caller);
+        let table = &mut self.table;
+        if caller.int(1) != sidecore_net_rings::LEVEL {
+            return table.get_option(caller);
         }
+        if caller.int(2) == sidecore_net_rings::LISTENER_CLOSED {
+            let inode = caller.read_int(caller.call.arguments[3])?.cast_unsigned();
+            self.listeners.look_at_closed(table, inode.into());
+            return Ok(ZERO);
+        }
+        self.streams.serve_request(table, caller)
+    }
+}
+
+impl Table {
+    fn get_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
-        socket.holder = (caller.call.thread, descriptor);
+        socket.holder = Holder::of(caller, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
         // The program keeps its own datagram socket; only options that were cleared on it are
         // stored here.
-        let is_kept = |it: &(i32, i32, Vec<u8>)| (it.0, it.1) == (level, name);
-        if socket.carrier.is_some() && !socket.options.iter().any(is_kept) {
+        let is_kept = socket
+            .options
+            .iter()
+            .any(|it| (it.level, it.name) == (level, name));
+        if socket.is_datagram() && !is_kept {
             return Ok(PROCEED);
         }
         let [_, _, _, target, length, _] = caller.call.arguments;
@@ -41,7 +58,7 @@ impl Supervisor {
                 return Ok(PROCEED);
             }
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
-                let error = self.take_error(inode);
+                let error = take_error(&mut socket.state);
                 // The pair's error, which announced this one, is cleared with it.
                 if error != 0
                     && let Ok(near) = caller.fetch(descriptor)
@@ -53,49 +70,19 @@ impl Supervisor {
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 number(matches!(socket.state, State::Listening(_)).into())
             }
-            _ => self.option_value(inode, level, name, room.min(OPTION_BYTES_MAX))?,
+            _ => socket.option(level, name, room.min(OPTION_BYTES_MAX))?,
         };
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
-            && let (Some(first), Some(socket)) = (value.first_mut(), self.sockets.get(&inode))
+            && let Some(first) = value.first_mut()
         {
-            *first = tcp_state(socket, self.ends(caller, inode));
+            *first = tcp_state(&socket.state, names::ends(socket, caller));
         }
         value.truncate(room);
         caller.write_sized(target, length, &value)?;
         Ok(ZERO)
     }
 
-    /// The error of a nonblocking connect(2), reported once.
-    fn take_error(&mut self, inode: u64) -> i32 {
-        match self.sockets.get_mut(&inode).map(|socket| &mut socket.state) {
-            Some(State::Failed(error)) => error.take().map_or(0, Errno::raw_os_error),
-            Some(State::Open(stream)) => {
-                stream.is_told = true;
-                0
-            }
-            _ => 0,
-        }
-    }
-
-    /// The value of an option as it was set last.
-    pub(super) fn option_value(
-        &self,
-        inode: u64,
-        level: i32,
-        name: i32,
-        bytes_max: usize,
-    ) -> Result<Vec<u8>, Errno> {
-        let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
-        let set = socket
-            .options
-            .iter()
-            .find(|it| (it.0, it.1) == (level, name));
-        match set {
-            Some((_, _, value)) => Ok(value.clone()),
-            None => socket_option::get(socket.kernel.as_fd(), level, name, bytes_max),
-        }
-    }
-
+    /// Answers setsockopt(2).
     pub(super) fn set_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let descriptor = caller.int(0);
         let Some(inode) = caller.inode(descriptor) else {
@@ -104,7 +91,8 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
-        socket.holder = (caller.call.thread, descriptor);
+        // Also of a call that is refused below: the thread has the socket.
+        socket.holder = Holder::of(caller, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
         let length = usize::try_from(caller.int(4)).map_err(|_| Errno::INVAL)?;
         let value = caller.read(caller.call.arguments[3], length.min(OPTION_BYTES_MAX))?;
@@ -115,9 +103,10 @@ impl Supervisor {
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => return Err(Errno::INVAL),
             _ => {}
         }
-        if let Some(carrier) = &mut socket.carrier {
+        if let Some(carrier) = socket.carrier_mut() {
+            // The kernel sets it on the program's own socket, which is asked again.
             carrier.habits = None;
-            socket.options.retain(|it| (it.0, it.1) != (level, name));
+            socket.drop_option(level, name);
             return Ok(PROCEED);
         }
         set(socket, level, name, &value)?;
@@ -126,7 +115,7 @@ impl Supervisor {
             match (std::mem::replace(&mut socket.resets_on_close, now), now) {
                 (false, true) => self.arm_reset(inode),
                 (true, false) => self.disarm_reset(caller, inode),
-                _ => {}
+                (false, false) | (true, true) => {}
             }
         }
         self.pass_option_on(inode, level, name, &value);
@@ -135,53 +124,91 @@ impl Supervisor {
         Ok(if is_pairs { PROCEED } else { ZERO })
     }
 
+    /// Passes options that were set before the session existed to the stack.
+    pub(super) fn tell_options(&mut self, inode: u64) {
+        for (level, name) in PASSED {
+            let socket = self.sockets.get(&inode);
+            if let Some(Ok(value)) = socket.map(|it| it.option(level, name, 4))
+                && value.iter().any(|byte| *byte != 0)
+            {
+                self.pass_option_on(inode, level, name, &value);
+            }
+        }
+        self.take_linger(inode);
+    }
+
+    /// Applies SO_LINGER of zero that was set before the session existed; true if it was.
+    pub(super) fn take_linger(&mut self, inode: u64) -> bool {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return false;
+        };
+        if let Ok(linger) = socket.option(libc::SOL_SOCKET, libc::SO_LINGER, 8) {
+            socket.resets_on_close = resets(&linger);
+            return socket.resets_on_close;
+        }
+        false
+    }
+
     /// Passes an option to the stack if it supports it.
-    pub(super) fn pass_option_on(&mut self, inode: u64, level: i32, name: i32, value: &[u8]) {
-        let number = value
-            .first_chunk()
-            .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
-        let idle_seconds = || {
-            let value = self.option_value(inode, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 4);
-            let value = value.ok()?;
-            value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-        };
-        let keeps_alive = || {
-            let value = self.option_value(inode, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4);
-            value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
-        };
-        let option = match (level, name) {
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(number != 0),
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
-                SocketOption::KeepaliveIdleSeconds(if number == 0 {
-                    // The stack has one value for both options; 0 means no keepalive, and 7200 is
-                    // Linux's default.
-                    0
-                } else {
-                    idle_seconds().unwrap_or(7200)
-                })
-            }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if keeps_alive() => {
-                SocketOption::KeepaliveIdleSeconds(number.cast_unsigned())
-            }
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-                SocketOption::UserTimeoutMs(number.cast_unsigned())
-            }
-            // The kernel's socket stores all others, which the stack does not have.
-            _ => return,
-        };
-        let Some(socket) = self.sockets.get(&inode) else {
+    fn pass_option_on(&mut self, inode: u64, level: i32, name: i32, value: &[u8]) {
+        let Some(socket) = self.sockets.get(&inode).filter(|it| !it.is_datagram()) else {
             return;
         };
-        let engines = socket.engines();
-        if let Some(client) = &mut self.client
-            && !matches!(socket.state, State::Datagram(_))
-        {
-            for engine in engines {
+        // The kernel's socket stores all others, which the stack does not have.
+        let Some(option) = option_of_stack(socket, level, name, value) else {
+            return;
+        };
+        if let Some(client) = &mut self.engine.client {
+            for engine in socket.engines() {
                 // The loop notices when the engine is gone.
                 client.set(engine, option).ok();
             }
         }
     }
+}
+
+/// The error of a nonblocking connect(2), reported once.
+fn take_error(state: &mut State) -> i32 {
+    match state {
+        State::Failed(error) => error.take().map_or(0, Errno::raw_os_error),
+        State::Open(stream) => {
+            stream.report = Report::Made;
+            0
+        }
+        _ => 0,
+    }
+}
+
+/// The option of the stack that corresponds to one of the kernel's, if it has it.
+fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<SocketOption> {
+    let number = value
+        .first_chunk()
+        .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    let option = match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(number != 0),
+        // The stack has one value for both options; 0 means no keepalive.
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) if number == 0 => {
+            SocketOption::KeepaliveIdleSeconds(0)
+        }
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
+            let value = socket.option(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 4).ok();
+            let idle = value.and_then(|value| Some(u32::from_ne_bytes(*value.first_chunk()?)));
+            SocketOption::KeepaliveIdleSeconds(idle.unwrap_or(KEEPALIVE_IDLE_SECONDS))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if keeps_alive(socket) => {
+            SocketOption::KeepaliveIdleSeconds(number.cast_unsigned())
+        }
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+            SocketOption::UserTimeoutMs(number.cast_unsigned())
+        }
+        _ => return None,
+    };
+    Some(option)
+}
+
+fn keeps_alive(socket: &Socket) -> bool {
+    let value = socket.option(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4);
+    value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
 }
 
 /// Sets an option of one socket, even if others share the kernel's socket.
@@ -205,8 +232,7 @@ fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), E
             socket_option::set(kernel, level, name, &before).ok();
         }
         if let Ok(now) = now {
-            socket.options.retain(|it| (it.0, it.1) != (level, name));
-            socket.options.push((level, name, now));
+            socket.keep_option(level, name, now);
         }
     }
     Ok(())
@@ -221,28 +247,35 @@ pub(super) fn resets(value: &[u8]) -> bool {
     word(0).is_some_and(|on| on != 0) && word(4) == Some(0)
 }
 
-/// `tcpi_state`, with the numbers of `include/net/tcp_states.h`. `ends` are the directions that
-/// have ended: its own, and the peer's.
-fn tcp_state(socket: &Socket, ends: (bool, bool)) -> u8 {
-    match socket.state {
-        State::Open(_) | State::Joined(_) => match ends {
-            (false, false) => 1,
-            (true, false) => 5,
-            (false, true) => 8,
-            (true, true) => 7,
+/// `tcpi_state`, with the numbers of `include/net/tcp_states.h`.
+fn tcp_state(state: &State, ends: Ends) -> u8 {
+    const ESTABLISHED: u8 = 1;
+    const SYN_SENT: u8 = 2;
+    const FIN_WAIT_2: u8 = 5;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    const LISTEN: u8 = 10;
+    match state {
+        State::Open(_) | State::Joined(_) => match (ends.own, ends.peers) {
+            (false, false) => ESTABLISHED,
+            (true, false) => FIN_WAIT_2,
+            (false, true) => CLOSE_WAIT,
+            (true, true) => CLOSE,
         },
-        State::Connecting(_) => 2,
-        State::Listening(_) => 10,
-        _ => 7,
+        State::Connecting(_) => SYN_SENT,
+        State::Listening(_) => LISTEN,
+        State::Bound | State::Failed(_) | State::Datagram(_) | State::Doomed | State::Over => CLOSE,
     }
 }
 
 /// Options that are passed to the stack when a session begins.
-pub(super) const TOLD: [(i32, i32); 3] = [
+const PASSED: [(i32, i32); 3] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
+/// Linux's default of TCP_KEEPIDLE.
+const KEEPALIVE_IDLE_SECONDS: u32 = 7200;
 /// Options of level SOL_SOCKET that apply to the pair, too.
 const PAIRS: [i32; 4] = [
     libc::SO_RCVTIMEO,
@@ -252,3 +285,6 @@ const PAIRS: [i32; 4] = [
 ];
 /// Larger than any option's value except a BPF filter's.
 const OPTION_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

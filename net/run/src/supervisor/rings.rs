@@ -1,24 +1,23 @@
-//! Streams whose bytes pass through rings: requests of the preload library.
+//! Processes with rings: their shared memory, their waiters, and what they may have of both.
 //!
-//! A session's pair stays open; its bytes pass through rings once the library of the program that
-//! uses it has requested that ([`sidecore_net_rings`]). Must stay true: a stream can be taken back
-//! at any time without losing or reordering a byte. Bytes in the pair of a stream with rings come
-//! from a process other than the rings' owner, so the stream is then taken back for good. A process
-//! that has exited, or has executed another program, has no rings.
+//! Must stay true: memory, waiters and streams are bounded; a stream's number is free as soon as
+//! its socket is gone ([`Lease`]); new rings take at most a fifth of the supervisor's time.
 
-use super::{Reply, Supervisor, ZERO};
+use super::mark::{Mark, WaiterId};
 use crate::caller::Caller;
-use crate::socket::{RingEnd, State, is_hung_up};
-use rustix::event::epoll::{self, EventData, EventFlags};
+use crate::socket::files::is_hung_up;
+use crate::socket::{Lease, Path, RingEnd, Socket, State};
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::EventSource;
 use sidecore_net_rings::{self as rings, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, Served};
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 /// All processes with rings.
@@ -26,18 +25,18 @@ use std::time::{Duration, Instant};
 pub(super) struct Rings {
     processes: Vec<Option<Member>>,
     /// Waiters to notify, by process.
-    told: Vec<(usize, u32)>,
-    /// Streams that are to be taken back once no copy is in progress.
-    retaking: Vec<u64>,
-    streams: usize,
-    /// Earliest time of the next upgrade: many sessions that begin together request rings together,
-    /// and upgrading them all at once would delay the stack.
-    upgrade_at: Option<Instant>,
+    notified: Vec<(usize, u32)>,
+    /// Each lease has a reference to it: their number is that of the streams.
+    leases: Rc<()>,
+    budget: Budget,
     /// Processes without rings: they use pairs in ways that the library does not see (io_uring).
     barred: VecDeque<i32>,
     /// The warning about a library of another version was logged.
-    has_told_of_version: bool,
+    has_warned: bool,
 }
+
+/// The answer to a request of the library.
+pub(super) type Words = [u32; rings::WORDS];
 
 /// A process with rings.
 #[derive(Debug)]
@@ -54,11 +53,39 @@ struct Member {
     large: usize,
 }
 
-/// A stream's large rings, and the socket that uses it.
+/// The memory of one stream's number, and the socket that uses it.
 #[derive(Debug, Default)]
 struct Place {
+    /// Large rings stay for the next stream with the number.
     large: Option<Rc<SharedMap>>,
-    inode: Option<u64>,
+    inode: u64,
+    lease: Weak<Lease>,
+}
+
+impl Place {
+    /// The socket, if it still has the place.
+    fn inode(&self) -> Option<u64> {
+        (self.lease.strong_count() > 0).then_some(self.inode)
+    }
+}
+
+/// The time for new rings: many sessions that begin together request rings together, and the stack
+/// must be served meanwhile.
+#[derive(Debug, Default)]
+struct Budget {
+    /// Earliest time of the next upgrade.
+    next: Option<Instant>,
+}
+
+impl Budget {
+    fn is_spent(&self, now: Instant) -> bool {
+        self.next.is_some_and(|next| now < next)
+    }
+
+    fn spend(&mut self, begun: Instant, ended: Instant) {
+        let pause = ended.saturating_duration_since(begun) * UPGRADE_PAUSE;
+        self.next = Some(ended + pause.min(UPGRADE_PAUSE_MAX));
+    }
 }
 
 /// Event source that is polled together with the stack's rings.
@@ -96,7 +123,7 @@ impl Rings {
     }
 
     /// Notifies the waiters of a stream, at the latest at the end of this round of the loop.
-    pub(super) fn tell(&mut self, ring: &RingEnd) {
+    pub(super) fn notify(&mut self, ring: &RingEnd) {
         let Some(Some(member)) = self.processes.get(ring.process) else {
             return;
         };
@@ -109,81 +136,76 @@ impl Rings {
         let _ = Changed::publish();
         for waiter in stream.tells() {
             process.tell_waiter(waiter, ring.stream);
-            if !self.told.contains(&(ring.process, waiter)) && self.told.len() < TOLD_MAX {
-                self.told.push((ring.process, waiter));
+            let notified = (ring.process, waiter);
+            if !self.notified.contains(&notified) && self.notified.len() < NOTIFIED_MAX {
+                self.notified.push(notified);
             }
         }
     }
 
     /// Wakes the notified waiters that sleep.
-    pub(super) fn wake_told(&mut self) {
-        if self.told.is_empty() {
+    pub(super) fn wake_notified(&mut self) {
+        if self.notified.is_empty() {
             return;
         }
         let changed = Changed::publish();
-        for (process, waiter) in self.told.drain(..) {
+        for (process, waiter) in self.notified.drain(..) {
             let Some(Some(member)) = self.processes.get(process) else {
                 continue;
             };
             let view = Process::over(member.segment.slice());
             let word = view.and_then(|view| view.waiter_word(waiter));
             if word.is_some_and(|word| word.claim_after(changed))
-                && let Some(socket) = member.waiters.get(waiter as usize)
+                && let Some(socket) = member.waiters.get(waiter.to_usize())
             {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                // Full: it has been woken often enough. Closed: `answer_waiter` notices.
+                // Full: it has been woken often enough. Closed: `has_exited` notices.
                 rustix::net::send(socket, &[1], flags).ok();
             }
         }
     }
 
     fn member(&mut self, attachment: u32, leader: i32) -> Result<&mut Member, Errno> {
-        let member = self.processes.get_mut(attachment as usize);
+        let member = self.processes.get_mut(attachment.to_usize());
         let member = member.and_then(Option::as_mut).ok_or(Errno::STALE)?;
+        // The numbers of processes are no secret: a process gets at its own memory alone.
         if member.leader != leader {
             return Err(Errno::STALE);
         }
         Ok(member)
     }
-}
 
-impl Supervisor {
-    /// Serves a request of the library.
-    pub(super) fn serve_rings(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let name = caller.int(2);
-        let target = caller.call.arguments[3];
-        let asked = caller.read_int(target)?.cast_unsigned();
-        let words = match name {
-            rings::ATTACH => self.attach_process(caller, asked)?,
-            rings::WAITER => self.add_waiter(caller, asked)?,
-            rings::UPGRADE => self.upgrade(caller, asked)?,
-            rings::GROW => self.grow(caller, asked)?,
-            rings::TAKE_BACK => {
-                let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
-                if !self.take_back(inode, false) {
-                    return Err(Errno::AGAIN);
-                }
-                self.bar(inode);
-                return Ok(ZERO);
-            }
-            rings::LISTENER_CLOSED => {
-                self.look_at_listener(asked.into());
-                return Ok(ZERO);
-            }
-            _ => return Err(Errno::NOPROTOOPT),
-        };
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        caller.write(target, &bytes)?;
-        Ok(ZERO)
+    /// True if the process of the caller gets no rings.
+    fn is_barred(&self, leader: i32) -> bool {
+        self.barred.contains(&leader)
     }
 
-    fn attach_process(
+    /// A process uses its pairs past the library: it gets no rings from now on. Returns the sockets
+    /// whose rings have to be taken back.
+    pub(super) fn bar(&mut self, leader: i32) -> Vec<u64> {
+        if self.barred.len() >= BARRED_MAX {
+            self.barred.pop_front();
+        }
+        self.barred.push_back(leader);
+        let members = self.processes.iter().flatten();
+        let its = members.filter(|member| member.leader == leader);
+        let places = its.flat_map(|member| &member.streams);
+        places.filter_map(Place::inode).collect()
+    }
+
+    /// Attaches a process: it gets its segment.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: it has another version, or is barred, or there is no stack. No memory or
+    /// descriptors are left.
+    pub(super) fn attach(
         &mut self,
         caller: &Caller<'_>,
         version: u32,
-    ) -> Result<[u32; rings::WORDS], Errno> {
+        has_stack: bool,
+    ) -> Result<Words, Errno> {
         if version != rings::VERSION {
-            if !std::mem::replace(&mut self.rings.has_told_of_version, true) {
+            if !std::mem::replace(&mut self.has_warned, true) {
                 crate::aside::say(format!(
                     "a program has loaded a libsidecore_net_preload.so of another version \
                      ({version}, not {}): it is served by pairs, slower; put the library of this \
@@ -194,24 +216,25 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         // Only sessions of the stack use rings.
-        if self.client.is_none() {
+        if !has_stack {
             return Err(Errno::OPNOTSUPP);
         }
         let leader = caller.leader().ok_or(Errno::SRCH)?;
-        if self.rings.barred.contains(&leader) {
+        if self.is_barred(leader) {
             return Err(Errno::OPNOTSUPP);
         }
         // The index is a part of the waiters' epoll data, so entries do not move; free ones are
         // used again.
-        let places = &mut self.rings.processes;
+        let places = &mut self.processes;
         let index = places.iter().position(Option::is_none);
         let index = index.unwrap_or(places.len());
         if index >= PROCESSES_MAX {
             return Err(Errno::NOSPC);
         }
+        let number = u32::try_from(index).map_err(|_| Errno::NOSPC)?;
         let segment = SharedMap::reserve("sidecore-rings", SEGMENT_BYTES, Sharing::ReadWrite);
         let segment = segment.map_err(|_| Errno::NOMEM)?;
-        let file = self.listener.give(caller.call.id, segment.file(), true)?;
+        let file = caller.give(segment.file())?;
         let member = Member {
             segment,
             leader,
@@ -225,260 +248,189 @@ impl Supervisor {
         } else {
             places[index] = Some(member);
         }
-        Ok([rings::VERSION, index as u32, file.cast_unsigned(), 0])
+        Ok([rings::VERSION, number, file.cast_unsigned(), 0])
     }
 
-    fn add_waiter(
+    /// Adds a waiter to a process: a socket by which its thread is woken.
+    ///
+    /// # Errors
+    /// `ESTALE`: the process is not attached so. No place or descriptors are left.
+    pub(super) fn add_waiter(
         &mut self,
         caller: &Caller<'_>,
         attachment: u32,
-    ) -> Result<[u32; rings::WORDS], Errno> {
+        epoll: &OwnedFd,
+    ) -> Result<Words, Errno> {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
-        let listener = Rc::clone(&self.listener);
-        let member = self.rings.member(attachment, leader)?;
-        let number = member.waiters.len();
-        if number >= rings::WAITERS {
+        let member = self.member(attachment, leader)?;
+        let waiter = member.waiters.len();
+        if waiter >= rings::WAITERS {
             return Err(Errno::NOSPC);
         }
+        let number = u32::try_from(waiter).map_err(|_| Errno::NOSPC)?;
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::STREAM;
         let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        let mark = PROCESSES + u64::from(attachment) * rings::WAITERS as u64 + number as u64;
-        epoll::add(&self.epoll, &far, EventData::new_u64(mark), EventFlags::IN)?;
-        let file = listener.give(caller.call.id, near.as_fd(), true)?;
+        let process = attachment.to_usize();
+        let mark = Mark::Waiter(WaiterId { process, waiter }).data();
+        epoll::add(epoll, &far, mark, EventFlags::IN)?;
+        let file = caller.give(near.as_fd())?;
         member.waiters.push(far);
-        Ok([number as u32, file.cast_unsigned(), 0, 0])
+        Ok([number, file.cast_unsigned(), 0, 0])
     }
 
-    fn upgrade(
-        &mut self,
-        caller: &Caller<'_>,
-        attachment: u32,
-    ) -> Result<[u32; rings::WORDS], Errno> {
-        let begun = Instant::now();
-        if self.rings.upgrade_at.is_some_and(|at| begun < at) {
+    /// Checks that a process may request an upgrade now.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many were made. `ESTALE`, `EOPNOTSUPP`: not this process.
+    pub(super) fn admit(&mut self, caller: &Caller<'_>, attachment: u32) -> Result<(), Errno> {
+        if self.budget.is_spent(Instant::now()) {
             return Err(Errno::AGAIN);
         }
-        let upgraded = self.upgrade_now(caller, attachment);
-        let pause = begun.elapsed() * UPGRADE_PAUSE;
-        self.rings.upgrade_at = Some(Instant::now() + pause.min(UPGRADE_PAUSE_MAX));
-        upgraded
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        self.member(attachment, leader)?;
+        // The process uses io_uring, which writes past the library.
+        if self.is_barred(leader) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        Ok(())
     }
 
-    fn upgrade_now(
+    /// An upgrade was tried, successfully or not.
+    pub(super) fn spend(&mut self, begun: Instant) {
+        self.budget.spend(begun, Instant::now());
+    }
+
+    /// Moves a stream from its pair to rings.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: it keeps its pair. `EAGAIN`: bytes of the pair have to pass first.
+    pub(super) fn upgrade(
         &mut self,
         caller: &Caller<'_>,
         attachment: u32,
-    ) -> Result<[u32; rings::WORDS], Errno> {
-        let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+        inode: u64,
+        socket: &mut Socket,
+    ) -> Result<Words, Errno> {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
-        self.rings.member(attachment, leader)?;
-        // The process uses io_uring, which writes past the library.
-        if self.rings.barred.contains(&leader) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        // Bytes that the program wrote to the pair precede those it will write to the rings.
-        self.take_from_program(inode);
-        let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
         let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
             return Err(Errno::OPNOTSUPP);
         };
-        if stream.ring.is_some() {
-            // Another process has the rings: two use the stream, so neither may keep them.
-            stream.is_barred = true;
-            self.rings.retaking.push(inode);
-            self.retake();
-            return Err(Errno::OPNOTSUPP);
-        }
         // A stream that ends, or that has a place in rings already, keeps its pair.
-        let is_over = stream.near_is_ending || stream.near_ended || stream.peer_ended;
-        if stream.is_barred || is_over || socket.ring_place.is_some() {
+        let is_pair = matches!(stream.path, Path::Pair);
+        if !is_pair || stream.is_ending() || socket.ring_place.is_some() {
             return Err(Errno::OPNOTSUPP);
         }
         // Bytes of the pair precede those of the rings, so the stack has to take them first; the
         // library asks again.
         let waits = rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0);
-        if stream.near_waits || stream.filler > 0 || waits {
+        if stream.outbound.is_waiting() || stream.head.is_filler() || waits {
             return Err(Errno::AGAIN);
         }
-        if self.rings.streams >= STREAMS_MAX {
+        if self.streams() >= STREAMS_MAX {
             return Err(Errno::OPNOTSUPP);
         }
-        let member = self.rings.member(attachment, leader)?;
+        let all = Rc::clone(&self.leases);
+        let member = self.member(attachment, leader)?;
         // The place of a stream that is over is used again before a new one is added.
-        let free = member
-            .streams
-            .iter()
-            .position(|place| place.inode.is_none());
-        let number = free.unwrap_or(member.streams.len());
-        if number >= rings::STREAMS as usize {
+        let mut places = member.streams.iter();
+        let free = places.position(|place| place.inode().is_none());
+        let index = free.unwrap_or(member.streams.len());
+        let number = u32::try_from(index).map_err(|_| Errno::OPNOTSUPP)?;
+        if number >= rings::STREAMS {
             return Err(Errno::OPNOTSUPP);
         }
         // Only the first stream of a slab passes the descriptor of its memory.
         let mut file = -1;
-        let slab = number / rings::SLAB_STREAMS as usize;
+        let slab = (number / rings::SLAB_STREAMS).to_usize();
         if slab == member.slabs.len() {
             let memory = SharedMap::reserve("sidecore-ring", SLAB_BYTES, Sharing::ReadWrite);
             let memory = memory.map_err(|_| Errno::OPNOTSUPP)?;
-            file = self.listener.give(caller.call.id, memory.file(), true)?;
+            file = caller.give(memory.file())?;
             member.slabs.push(Rc::new(memory));
         }
-        if number == member.streams.len() {
+        if index == member.streams.len() {
             member.streams.push(Place::default());
         }
         let memory = member.slabs.get(slab).ok_or(Errno::NOSPC)?;
-        let place = member.streams.get_mut(number).ok_or(Errno::NOSPC)?;
+        let place = member.streams.get_mut(index).ok_or(Errno::NOSPC)?;
         let ring = RingEnd {
-            process: attachment as usize,
-            stream: number as u32,
+            process: attachment.to_usize(),
+            stream: number,
             memory: Rc::clone(memory),
             large: place.large.clone(),
             served: Served::default(),
-            is_back: false,
         };
         // The memory is checked before the place is taken, so that it stays free after a failure.
         ring.view().ok_or(Errno::NOMEM)?.begin();
-        place.inode = Some(inode);
-        stream.ring = Some(ring);
-        socket.ring_place = Some((attachment as usize, number as u32));
-        self.rings.streams += 1;
-        Ok([number as u32, file.cast_unsigned(), 0, 0])
+        let lease = Rc::new(Lease::of(&all));
+        place.inode = inode;
+        place.lease = Rc::downgrade(&lease);
+        stream.path = Path::Rings(ring);
+        socket.ring_place = Some(lease);
+        Ok([number, file.cast_unsigned(), 0, 0])
     }
 
     /// Gives a stream large rings, which later streams with its number inherit.
-    fn grow(&mut self, caller: &Caller<'_>, attachment: u32) -> Result<[u32; rings::WORDS], Errno> {
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: it has them, or the process has enough of them.
+    pub(super) fn grow(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+        path: &mut Path,
+    ) -> Result<Words, Errno> {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
-        let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
-        let member = self.rings.member(attachment, leader)?;
-        let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
-        let State::Open(stream) = &mut socket.state else {
+        let member = self.member(attachment, leader)?;
+        let Path::Rings(ring) = path else {
             return Err(Errno::OPNOTSUPP);
         };
-        let ring = stream.ring.as_mut().filter(|ring| !ring.is_back);
-        let ring = ring.filter(|ring| ring.process == attachment as usize);
-        let ring = ring.ok_or(Errno::OPNOTSUPP)?;
-        let place = member.streams.get_mut(ring.stream as usize);
+        if ring.process != attachment.to_usize() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let place = member.streams.get_mut(ring.stream.to_usize());
         let place = place.ok_or(Errno::OPNOTSUPP)?;
         if place.large.is_some() || member.large >= LARGE_OF_PROCESS_MAX {
             return Err(Errno::OPNOTSUPP);
         }
         let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
         let memory = Rc::new(memory.map_err(|_| Errno::OPNOTSUPP)?);
-        let file = self.listener.give(caller.call.id, memory.file(), true)?;
+        let file = caller.give(memory.file())?;
         place.large = Some(Rc::clone(&memory));
         ring.large = Some(memory);
         member.large += 1;
         Ok([ring.stream, file.cast_unsigned(), 0, 0])
     }
 
-    /// Moves a stream from rings back to its pair; false while the program copies.
-    pub(super) fn take_back(&mut self, inode: u64, by_force: bool) -> bool {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return true;
-        };
-        let State::Open(stream) = &mut socket.state else {
-            return true;
-        };
-        let Some(ring) = stream.ring.as_mut().filter(|ring| !ring.is_back) else {
-            return true;
-        };
-        let Some(view) = ring.view() else {
-            return true;
-        };
-        if !view.take_back(by_force) {
-            return false;
-        }
-        // If the program has corrupted its positions, the bytes that they refer to are lost.
-        let unread = view.unread(&ring.served).unwrap_or_default();
-        ring.is_back = true;
-        if !unread.is_empty() {
-            stream.leftover = Some((unread, 0));
-        }
-        self.rings.tell(ring);
-        self.take_from_program(inode);
-        self.give_to_program(inode);
-        true
+    /// Number of streams with rings.
+    fn streams(&self) -> usize {
+        Rc::strong_count(&self.leases) - 1
     }
 
-    /// Keeps a stream on its pair from now on.
-    fn bar(&mut self, inode: u64) {
-        if let Some(socket) = self.sockets.get_mut(&inode)
-            && let State::Open(stream) = &mut socket.state
-        {
-            stream.is_barred = true;
-        }
-    }
-
-    /// Takes a stream back soon: another process uses its pair.
-    pub(super) fn take_back_soon(&mut self, inode: u64) {
-        self.bar(inode);
-        if !self.rings.retaking.contains(&inode) {
-            self.rings.retaking.push(inode);
-        }
-    }
-
-    /// A process sets up io_uring, which reads and writes past the library: it gets no rings from
-    /// now on.
-    pub(super) fn keep_to_pairs(&mut self, caller: &Caller<'_>) {
-        let Some(leader) = caller.leader() else {
-            return;
-        };
-        if self.rings.barred.len() >= BARRED_MAX {
-            self.rings.barred.pop_front();
-        }
-        self.rings.barred.push_back(leader);
-        let members = self.rings.processes.iter().flatten();
-        let its = members.filter(|member| member.leader == leader);
-        let places = its.flat_map(|member| &member.streams);
-        let inodes: Vec<u64> = places.filter_map(|place| place.inode).collect();
-        for inode in inodes {
-            self.take_back_soon(inode);
-        }
-        self.retake();
-    }
-
-    /// Tries again to take streams back.
-    pub(super) fn retake(&mut self) {
-        for inode in std::mem::take(&mut self.rings.retaking) {
-            if !self.take_back(inode, false) {
-                self.rings.retaking.push(inode);
-            }
-        }
-    }
-
-    /// True while streams wait to be taken back.
-    pub(super) fn is_retaking(&self) -> bool {
-        !self.rings.retaking.is_empty()
-    }
-
-    /// Serves the rings with new bytes or new room; the number of streams.
-    pub(super) fn take_ring_news(&mut self) -> usize {
+    /// The sockets whose rings have new bytes or new room.
+    pub(super) fn take_news(&mut self) -> Vec<u64> {
         let mut inodes = Vec::new();
-        for member in self.rings.processes.iter().flatten() {
+        for member in self.processes.iter().flatten() {
             if let Some(process) = Process::over(member.segment.slice()) {
                 process.take_supervisor_news(|stream| {
-                    let place = member.streams.get(stream as usize);
-                    inodes.extend(place.and_then(|place| place.inode));
+                    let place = member.streams.get(stream.to_usize());
+                    inodes.extend(place.and_then(Place::inode));
                 });
             }
         }
-        let served = inodes.len();
-        for inode in inodes {
-            self.take_from_program(inode);
-            self.give_to_program(inode);
-        }
-        served
+        inodes
     }
 
-    /// An event of a waiter's socket: a wake-up call, or the exit of its process.
-    pub(super) fn answer_waiter(&mut self, mark: u64) {
-        let mark = (mark - PROCESSES) as usize;
-        let (process, waiter) = (mark / rings::WAITERS, mark % rings::WAITERS);
-        let Some(Some(member)) = self.rings.processes.get(process) else {
-            return;
+    /// Reads an event of a waiter's socket: a wake-up call, or its close. Returns true if the
+    /// process has exited, or has executed another program.
+    pub(super) fn has_exited(&self, id: WaiterId, epoll: &OwnedFd) -> bool {
+        let WaiterId { process, waiter } = id;
+        let Some(Some(member)) = self.processes.get(process) else {
+            return false;
         };
         let Some(socket) = member.waiters.get(waiter) else {
-            return;
+            return false;
         };
         let mut bytes = [0; 64];
         let received = rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT);
@@ -488,38 +440,18 @@ impl Supervisor {
         };
         // Another waiter's socket may be closed alone and is idle then; the first one stands for
         // the process.
-        if is_gone && (waiter == 0 || is_hung_up(socket)) {
-            epoll::delete(&self.epoll, socket).ok();
-            if waiter == 0 {
-                self.lose_process(process);
-            }
+        if !is_gone || waiter != 0 && !is_hung_up(socket) {
+            return false;
         }
+        epoll::delete(epoll, socket).ok();
+        waiter == 0
     }
 
-    /// A process has exited, or has executed another program.
-    fn lose_process(&mut self, process: usize) {
-        let Some(member) = self.rings.processes.get_mut(process).and_then(Option::take) else {
-            return;
-        };
-        for inode in member.streams.iter().filter_map(|place| place.inode) {
-            self.take_back(inode, true);
-            if let Some(socket) = self.sockets.get_mut(&inode) {
-                socket.ring_place = None;
-            }
-            self.rings.streams -= 1;
-        }
-    }
-
-    /// A socket is removed: its stream number becomes free.
-    pub(super) fn release_ring(&mut self, (process, stream): (usize, u32)) {
-        let member = self.rings.processes.get_mut(process);
-        let place = member
-            .and_then(Option::as_mut)
-            .and_then(|member| member.streams.get_mut(stream as usize));
-        if let Some(place) = place {
-            place.inode = None;
-            self.rings.streams -= 1;
-        }
+    /// Removes a process; the sockets that had rings with it.
+    pub(super) fn remove(&mut self, process: usize) -> Vec<u64> {
+        let member = self.processes.get_mut(process).and_then(Option::take);
+        let places = member.iter().flat_map(|member| &member.streams);
+        places.filter_map(Place::inode).collect()
     }
 }
 
@@ -527,8 +459,6 @@ impl Supervisor {
 /// EAGAIN.
 const UPGRADE_PAUSE: u32 = 4;
 const UPGRADE_PAUSE_MAX: Duration = Duration::from_millis(5);
-/// Epoll data of waiters' sockets.
-pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
 /// Remembered processes without rings.
 const BARRED_MAX: usize = 1024;
@@ -537,4 +467,7 @@ const LARGE_OF_PROCESS_MAX: usize = 32;
 /// Streams with rings, of all processes: 68 KiB each.
 const STREAMS_MAX: usize = 4096;
 /// Waiters that are notified in one round; others find their events at their next poll.
-const TOLD_MAX: usize = 4096;
+const NOTIFIED_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,11 @@
 
 use crate::caller::Caller;
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize as _;
 use sidecore_sys::control_message::judge_for_tcp;
 
 /// `struct msghdr`, with the layout of 64-bit programs.
+#[derive(Debug)]
 pub(super) struct Header {
     pub(super) name: u64,
     pub(super) name_bytes: u32,
@@ -17,32 +19,34 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn read(caller: &mut Caller<'_>, at: u64) -> Result<Self, Errno> {
-        let bytes = caller.read(at, HEADER_BYTES as usize)?;
+        let bytes = caller.read(at, HEADER_BYTES.to_usize())?;
         let word = |at: usize| -> u64 {
             let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
-        let name_bytes = word(8) as u32;
-        if name_bytes.cast_signed() < 0 {
-            return Err(Errno::INVAL);
-        }
+        // An `int` with padding behind it.
+        let name_bytes = bytes.get(8..).and_then(|bytes| bytes.first_chunk());
+        let name_bytes = name_bytes.map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+        let name_bytes = u32::try_from(name_bytes).map_err(|_| Errno::INVAL)?;
         let count = word(24);
         if count > PIECES_MAX {
             return Err(Errno::MSGSIZE);
         }
-        let list = caller.read(word(16), count as usize * 16)?;
+        let list = caller.read(word(16), count.to_usize() * 16)?;
         let (pairs, _) = list.as_chunks::<16>();
         let pieces = pairs.iter().map(|pair| {
             let half = |at: usize| {
                 let bytes = pair[at..].first_chunk();
                 bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
             };
-            (half(0), usize::try_from(half(8)).unwrap_or(usize::MAX))
+            // As in the kernel, a length is a `ssize_t`. Larger ones would overflow in sums.
+            let bytes = isize::try_from(half(8)).map_err(|_| Errno::INVAL)?;
+            Ok((half(0), bytes.cast_unsigned()))
         });
         Ok(Self {
             name: word(0),
             name_bytes,
-            pieces: pieces.collect(),
+            pieces: pieces.collect::<Result<_, Errno>>()?,
             control: word(32),
             control_bytes: word(40),
         })
@@ -67,6 +71,7 @@ pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> 
         bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
     };
     let (control, bytes) = (word(0), word(8));
+    // Nothing to clear: a write would fault where the header is read-only.
     if bytes == 0 || control == 0 {
         return Ok(());
     }
@@ -74,7 +79,7 @@ pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> 
         if bytes > CONTROL_BYTES_MAX {
             return Err(Errno::NOBUFS);
         }
-        judge_for_tcp(&caller.read(control, bytes as usize)?)?;
+        judge_for_tcp(&caller.read(control, bytes.to_usize())?)?;
     }
     caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())
 }
@@ -89,6 +94,7 @@ pub(super) fn clear_controls(
     count: u64,
     is_sent: bool,
 ) -> Result<(), Errno> {
+    // The kernel takes as many messages at most (UIO_MAXIOV).
     for index in 0..count.min(PIECES_MAX) {
         clear_control(caller, at + index * MESSAGE_BYTES, is_sent)?;
     }
@@ -109,3 +115,6 @@ pub(super) const MESSAGES_MAX: u32 = 64;
 pub(super) const CONTROL_BYTES_MAX: u64 = 64 << 10;
 /// UIO_MAXIOV.
 const PIECES_MAX: u64 = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -5,16 +5,12 @@
 //! Must stay true: no test depends on timing; one that would hang is ended after a minute. Needs
 //! root, python3 and setpriv (util-linux).
 
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
-
-use std::path::PathBuf;
+use crate::comparison::{PROGRAM, library};
 use std::process::{Command, Stdio};
 
 /// Runs a script of bash in namespaces of its own, where `$S` is the program and `as_other` runs a
 /// command as an unrelated user; returns its output.
 fn run(script: &str) -> String {
-    let program = std::env::current_exe().unwrap();
-    let library: PathBuf = program.with_file_name("libsidecore_net_preload.so");
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{PRELUDE}\n{script}");
     let output = Command::new("timeout")
@@ -35,20 +31,20 @@ fn run(script: &str) -> String {
             &text,
         ])
         .current_dir(folder.path())
-        .env("S", env!("CARGO_BIN_EXE_sidecore"))
-        .env("SIDECORE_NET_LIBRARY", library)
+        .env("S", PROGRAM)
+        .env("SIDECORE_NET_LIBRARY", library())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{}\n{told}\n{errors}",
+        "{}\n{printed}\n{errors}",
         output.status
     );
-    told
+    printed
 }
 
 /// `until COMMAND` waits for a condition; `server` starts a server of the loopback in the
@@ -127,7 +123,7 @@ fn another_user_is_not_let_in() {
         return;
     }
     for options in ["", "--no-rings"] {
-        let told = run(&format!(
+        let printed = run(&format!(
             r#"
 server {options}
 ask {options}
@@ -186,7 +182,7 @@ grep -c "10.0.0.5" server.log || true
 "#
         ));
         let expected = "b'hello'\ncame to []\nb'hello'\nb'hello'\n3\n0\n";
-        assert_eq!(told, expected, "{options}");
+        assert_eq!(printed, expected, "{options}");
     }
 }
 
@@ -196,7 +192,7 @@ fn a_meeting_place_of_another_user_is_refused() {
     if !is_root() {
         return;
     }
-    let told = run(r#"
+    let printed = run(r#"
 export XDG_RUNTIME_DIR=
 trap 'rm -rf /tmp/sidecore-23456' EXIT
 rm -rf /tmp/sidecore-23456
@@ -209,7 +205,7 @@ rmdir /tmp/sidecore-23456
 as_victim "$S" net run --loopback -- true
 stat -c %a-%u /tmp/sidecore-23456/net.sock.loopback
 "#);
-    assert_eq!(told, "belongs to user 23457\n700-23456\n");
+    assert_eq!(printed, "belongs to user 23457\n700-23456\n");
 }
 
 /// Programs of two runs have TCP between them: no descriptors, no credentials.
@@ -219,7 +215,7 @@ fn descriptors_do_not_travel_between_runs() {
         return;
     }
     for options in ["", "--no-rings"] {
-        let told = run(&format!(
+        let printed = run(&format!(
             r#"
 server {options}
 "$S" net run --loopback {options} -- python3 -c '
@@ -234,7 +230,7 @@ for control in [
 grep control server.log | sort -u
 "#
         ));
-        assert_eq!(told, "5 b'hello'\n5 b'hello'\ncontrol []\n", "{options}");
+        assert_eq!(printed, "5 b'hello'\n5 b'hello'\ncontrol []\n", "{options}");
     }
 }
 
@@ -245,7 +241,7 @@ fn a_stopped_engine_holds_no_other_call_up() {
     if !is_root() {
         return;
     }
-    let told = run(r#"
+    let printed = run(r#"
 engine
 cat > calls.py <<'PY'
 import os, signal, socket, sys, threading, time
@@ -294,7 +290,7 @@ ulimit -n 20000
     let expected = "connect 115 {115}\nkernel []\n\
                     [('connect', 111), ('listen', 8080), ('send', 1), ('udp', 8081)]\n\
                     111 10.91.9.2\n";
-    assert_eq!(told, expected);
+    assert_eq!(printed, expected);
 }
 
 /// SIGTERM ends a run whose engine hangs, before and after the program has begun; nothing is left
@@ -304,7 +300,7 @@ fn a_stopped_engine_does_not_keep_a_run_from_ending() {
     if !is_root() {
         return;
     }
-    let told = run(r#"
+    let printed = run(r#"
 engine
 "$S" net run --socket "$D/net.sock" -- python3 -c '
 import os, signal, socket, sys
@@ -329,7 +325,7 @@ until_so sh -c '! pgrep -f "[n]et run --socket '$D'"'
 ls begun 2> /dev/null; echo "nothing is left"
 "#);
     let expected = "ended 143\nended 143\nended 143\nnothing is left\n";
-    assert_eq!(told, expected);
+    assert_eq!(printed, expected);
 }
 
 /// Signals interrupt threads at any moment: a finished call is not decided a second time. A reply
@@ -341,7 +337,7 @@ fn calls_that_signals_interrupt_are_made_once() {
     if !is_root() {
         return;
     }
-    let told = run(r#"
+    let printed = run(r#"
 "$S" net run --loopback --no-rings -- python3 -c '
 import signal, socket
 signal.signal(signal.SIGALRM, lambda *_: None)
@@ -365,5 +361,5 @@ for turn in range(3000):
 signal.setitimer(signal.ITIMER_REAL, 0)
 print("done" if lost < 1500 else lost)'
 "#);
-    assert_eq!(told, "done\n");
+    assert_eq!(printed, "done\n");
 }

@@ -1,23 +1,18 @@
-//! `sidecore net run --loopback` compared with the kernel: each small program of
-//! `net/run/tests/cases` runs plainly and under it, and must print the same and end alike.
+//! `net run --loopback` compared with the kernel: each small program of `tests/cases` runs plainly
+//! and under it, and must print the same and end alike.
 //!
 //! Why here: programs expect of sockets what the kernel does, corner cases included; it is the only
 //! complete description. A case that is known to differ is listed in `KNOWN`, with the reason, and
 //! must differ: one that agrees fails the test until it is removed from the list.
 //!
-//! Must stay true: nothing is left out. Needs python3 (3.10 or newer) and cc; no root, no network.
-//! `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
+//! Must stay true: nothing is left out. Needs python3 (3.10 or newer) and cc; where there is a
+//! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
-
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::process::ExitStatusExt;
+use crate::comparison::{
+    Case, PATIENCE, all_of, difference, folder_of_cases, over_stack, python, run, under_loopback,
+};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Cases whose results differ from the kernel's, and why.
 const KNOWN: &[(&str, &str)] = &[
@@ -86,33 +81,12 @@ const KNOWN_OF_RINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A case that takes longer hangs. On an idle machine none takes three seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Runs, both ways, of a case that differs.
 const RUNS_MAX: usize = 3;
 
-/// Cases that run at once.
-const WORKERS_MAX: usize = 4;
-
-/// One small program.
-struct Case {
-    name: String,
-    /// Program and arguments that run it.
-    command: Vec<PathBuf>,
-}
-
-/// What a case did.
-struct Run {
-    /// Standard output, then how it ended.
-    told: String,
-    /// Standard error: shown with a difference, not compared.
-    errors: String,
-}
-
 #[test]
 fn every_case_prints_what_it_prints_on_the_kernel() {
-    judge_all(|_| true, |case, scratch| judge(case, scratch, "", KNOWN));
+    all_of(|_| true, |case, scratch| judge(case, scratch, "", KNOWN));
 }
 
 /// Without the library, as a static program is, which accepts by calls to the supervisor.
@@ -131,7 +105,7 @@ fn without_a_library_sessions_are_what_they_are_on_the_kernel() {
             .any(|word| name.starts_with(word))
     };
     let known = [KNOWN, KNOWN_WITHOUT_LIBRARY].concat();
-    judge_all(is_about_sessions, |case, scratch| {
+    all_of(is_about_sessions, |case, scratch| {
         judge(case, scratch, "--no-rings", &known)
     });
 }
@@ -158,7 +132,7 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
         ];
         !others.iter().any(|other| name.starts_with(other))
     };
-    judge_all(is_about_streams, judge_rings);
+    all_of(is_about_streams, judge_rings);
 }
 
 /// A program gets rings where it can, and none where it is configured without them or has set up an
@@ -178,12 +152,12 @@ fn a_session_of_the_stack_has_rings() {
         let name = "rings".to_owned();
         let ran = over_stack(&Case { name, command }, folder.path(), options);
         assert!(
-            ran.told.ends_with("exit status: 0\n"),
+            ran.output.ends_with("exit status: 0\n"),
             "{}{}",
-            ran.told,
+            ran.output,
             ran.errors
         );
-        ran.told.lines().next().map(str::to_owned)
+        ran.output.lines().next().map(str::to_owned)
     };
     // Two mappings: the shared segment, and one memory for both ends.
     assert_eq!(has_rings("", "").as_deref(), Some("2"));
@@ -218,16 +192,16 @@ fn a_closed_listener_of_the_stack_refuses_at_once() {
     let ran = over_stack(&Case { name, command }, folder.path(), "");
     let expected = "True ECONNREFUSED\n".repeat(5);
     assert!(
-        ran.told == format!("{expected}exit status: 0\n"),
+        ran.output == format!("{expected}exit status: 0\n"),
         "{}{}",
-        ran.told,
+        ran.output,
         ran.errors
     );
 }
 
 /// A library of another build, which cannot share rings, is reported.
 #[test]
-fn a_library_of_another_version_is_told_of_once() {
+fn a_library_of_another_version_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let asks = |version: u32| {
         let program = format!(
@@ -248,7 +222,7 @@ fn a_library_of_another_version_is_told_of_once() {
         let name = "version".to_owned();
         let command = vec![python(), "-c".into(), program.into()];
         let ran = over_stack(&Case { name, command }, folder.path(), "");
-        (ran.told, ran.errors.matches("of another version").count())
+        (ran.output, ran.errors.matches("of another version").count())
     };
     let (old, other) = (0, sidecore_net_rings::VERSION + 1);
     for version in [old, other] {
@@ -277,47 +251,10 @@ fn with_all_only_the_loopback_is_left_to_the_kernel() {
         name: "all".to_owned(),
         command: vec![python(), path],
     };
-    let told = |options: &str| over_stack(&case, folder.path(), options).told;
-    assert_eq!(told(""), "None\nNone\nNone\nexit status: 0\n");
-    let all = told("--all");
+    let output = |options: &str| over_stack(&case, folder.path(), options).output;
+    assert_eq!(output(""), "None\nNone\nNone\nexit status: 0\n");
+    let all = output("--all");
     assert_eq!(all, "EADDRNOTAVAIL\nNone\nNone\nexit status: 0\n");
-}
-
-fn judge_all(
-    is_wanted: impl Fn(&str) -> bool,
-    judge: impl Fn(&Case, &Path) -> Option<String> + Sync,
-) {
-    let folder = tempfile::tempdir().unwrap();
-    let mut cases = cases(folder.path());
-    cases.retain(|case| is_wanted(&case.name));
-    let judge = &judge;
-    let failures = Mutex::new(BTreeMap::new());
-    let next = AtomicUsize::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for worker in 0..workers.min(WORKERS_MAX) {
-            let scratch = folder.path().join(format!("worker{worker}"));
-            let (cases, failures, next) = (&cases, &failures, &next);
-            scope.spawn(move || {
-                // Relaxed: the number only shares out the cases; the list itself never changes.
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(failure) = judge(case, &scratch) {
-                        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.insert(case.name.clone(), failure);
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    let texts: Vec<_> = failures.values().map(String::as_str).collect();
-    assert!(
-        texts.is_empty(),
-        "{} of {} cases:\n{}",
-        texts.len(),
-        cases.len(),
-        texts.join("\n")
-    );
 }
 
 /// Every reason belongs to an existing case.
@@ -342,209 +279,50 @@ fn a_difference_is_seen() {
     let folder = tempfile::tempdir().unwrap();
     let shell = |words: &str| {
         let command = ["sh", "-c", words].map(PathBuf::from);
-        run(&command, folder.path(), Duration::from_secs(30)).told
+        run(&command, folder.path(), Duration::from_secs(30)).output
     };
     assert_eq!(shell("echo a; exit 3"), "a\nexit status: 3\n");
     assert_eq!(shell("echo a; kill -TERM $$"), "a\nexit status: 143\n");
     assert_ne!(shell("echo a"), shell("echo b"));
     let endless = ["sleep", "60"].map(PathBuf::from);
-    let told = run(&endless, folder.path(), Duration::from_millis(200)).told;
-    assert!(told.starts_with("hangs"), "{told}");
+    let output = run(&endless, folder.path(), Duration::from_millis(200)).output;
+    assert!(output.starts_with("hangs"), "{output}");
 }
 
 /// Runs a case both ways; returns the fault.
 fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> Option<String> {
     let known = known.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
-    std::fs::create_dir_all(scratch).unwrap();
     let kernel = run(&case.command, scratch, PATIENCE);
-    if !kernel.told.ends_with("exit status: 0\n") {
-        let (told, errors) = (kernel.told, kernel.errors);
+    if !kernel.output.ends_with("exit status: 0\n") {
+        let (output, errors) = (kernel.output, kernel.errors);
         return Some(format!(
-            "{name} fails on the kernel itself:\n{told}{errors}"
+            "{name} fails on the kernel itself:\n{output}{errors}"
         ));
     }
-    let mut command: Vec<_> = [env!("CARGO_BIN_EXE_sidecore"), "net", "run", "--loopback"]
-        .map(PathBuf::from)
-        .into();
-    command.extend(options.split_whitespace().map(PathBuf::from));
-    command.push("--".into());
-    command.extend(case.command.iter().cloned());
-    let ours = run(&command, scratch, PATIENCE);
-    match (kernel.told == ours.told, known) {
+    let ours = under_loopback(case, scratch, options);
+    match (kernel.output == ours.output, known) {
         (true, None) | (false, Some(_)) => None,
         (true, Some((_, reason))) => Some(format!(
             "{name} agrees now: take it off KNOWN (its reason was: {reason})"
         )),
-        (false, None) => Some(format!(
-            "{name}: the first difference is line {}\n{}{}",
-            first_difference(&kernel.told, &ours.told),
-            side_by_side(&kernel.told, &ours.told),
-            ours.errors
-        )),
+        (false, None) => Some(difference(name, &kernel, &ours)),
     }
 }
 
 /// Runs a case over a stack with pairs and with rings; returns the fault.
 fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
     let known = KNOWN_OF_RINGS.iter().find(|(name, _)| *name == case.name);
-    let name = &case.name;
-    std::fs::create_dir_all(scratch).unwrap();
     let mut differs = None;
     // Cases that differ by timing alone agree on a second run.
     for _ in 0..RUNS_MAX {
         let pairs = over_stack(case, scratch, "--no-rings");
         let rings = over_stack(case, scratch, "");
-        let ends = !rings.told.contains("hangs: ");
-        if pairs.told == rings.told || known.is_some() && ends {
+        let ends = !rings.output.contains("hangs: ");
+        if pairs.output == rings.output || known.is_some() && ends {
             return None;
         }
-        differs = Some(format!(
-            "{name}: with rings, the first difference is line {}\n{}{}",
-            first_difference(&pairs.told, &rings.told),
-            side_by_side(&pairs.told, &rings.told),
-            rings.errors
-        ));
+        differs = Some(difference(&case.name, &pairs, &rings));
     }
     differs
-}
-
-/// Runs a case under a run whose stack has 10.91.9.2 and fd91::2, at which the case connects.
-fn over_stack(case: &Case, scratch: &Path, options: &str) -> Run {
-    let name = &case.name;
-    // A process that a case leaves behind may go on serving at the socket of its run.
-    let setup = scratch.join(format!("{name}{options}.toml"));
-    let socket = setup.with_extension("sock");
-    let text = format!(
-        "socket = \"{}\"\n[nic]\nkind = \"tap\"\nname = \"case0\"\n\
-         host = [\"10.91.9.1/24\", \"fd91::1/64\"]\n\
-         [stack]\naddresses = [\"10.91.9.2/24\", \"fd91::2/64\"]\n",
-        socket.display()
-    );
-    std::fs::write(&setup, text).unwrap();
-    let run_it = format!(
-        "export SIDECORE_CASES_V4=10.91.9.2 SIDECORE_CASES_V6=fd91::2; \
-         ip link set lo up && exec \"$0\" net run {options} \"$@\""
-    );
-    let mut command: Vec<PathBuf> = ["unshare", "--net", "sh", "-c"].map(PathBuf::from).into();
-    command.extend([run_it, env!("CARGO_BIN_EXE_sidecore").to_owned()].map(PathBuf::from));
-    command.extend(["--config".into(), setup, "--".into()]);
-    command.extend(case.command.iter().cloned());
-    run(&command, scratch, PATIENCE)
-}
-
-/// Runs a command with a time limit, in a process group of its own that ends with it.
-fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Run {
-    let (out, errors) = (scratch.join("out"), scratch.join("errors"));
-    let begun = Instant::now();
-    // The group's number is timeout's process id. Output goes to files, not pipes: processes left
-    // behind by a case that hangs may hold a pipe open.
-    let status = Command::new("timeout")
-        .arg("--signal=KILL")
-        .arg(format!("{}", patience.as_secs_f64()))
-        .args(command)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("SIDECORE_NET_LIBRARY", library())
-        .env("SIDECORE_NET_RINGS_AFTER", "0")
-        .stdin(Stdio::null())
-        .stdout(File::create(&out).unwrap())
-        .stderr(File::create(&errors).unwrap())
-        .status()
-        .unwrap();
-    let end = match status.code() {
-        // timeout's own exit status shows that it had to kill; a program that was only slow ends
-        // otherwise.
-        None if begun.elapsed() >= patience => {
-            format!("hangs: it was ended after {} s", patience.as_secs_f64())
-        }
-        // As a shell reports it, and as `sidecore net run` does.
-        None => format!("exit status: {}", 128 + status.signal().unwrap()),
-        Some(code) => format!("exit status: {code}"),
-    };
-    let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
-    Run {
-        told: format!("{}{end}\n", read(&out)),
-        errors: read(&errors),
-    }
-}
-
-/// The library that programs load: cargo puts it next to the tests, whose crate depends on it.
-fn library() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let library = program.with_file_name("libsidecore_net_preload.so");
-    assert!(library.is_file(), "{}", library.display());
-    library
-}
-
-/// Number of the first line that differs, from 1.
-fn first_difference(kernel: &str, ours: &str) -> usize {
-    let same = |(one, other): &(&str, &str)| one == other;
-    kernel.lines().zip(ours.lines()).take_while(same).count() + 1
-}
-
-/// Lines of both where they begin to differ, and two after.
-fn side_by_side(kernel: &str, ours: &str) -> String {
-    let from = first_difference(kernel, ours).saturating_sub(1);
-    let part = |whose: &str, text: &str| -> String {
-        let lines = text.lines().skip(from).take(3);
-        lines.map(|line| format!("    {whose}  {line}\n")).collect()
-    };
-    part("kernel", kernel) + &part("ours  ", ours)
-}
-
-/// All cases, those in C compiled into `folder`.
-fn cases(folder: &Path) -> Vec<Case> {
-    let wanted = std::env::var("SIDECORE_CASES").unwrap_or_default();
-    let python = python();
-    let mut cases = Vec::new();
-    let mut compiling = Vec::new();
-    for entry in folder_of_cases().read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        if name.starts_with('_') || !name.contains(&wanted) {
-            continue; // what cases share, or unwanted
-        }
-        let command = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("py") => vec![python.clone(), path],
-            Some("c") => {
-                let program = folder.join(&name);
-                compiling.push((name.clone(), compile(&path, &program)));
-                vec![program]
-            }
-            _ => panic!("{} is no case", path.display()),
-        };
-        cases.push(Case { name, command });
-    }
-    for (name, mut compiler) in compiling {
-        assert!(compiler.wait().unwrap().success(), "cc: {name}.c");
-    }
-    cases.sort_by(|one, other| one.name.cmp(&other.name));
-    assert!(!wanted.is_empty() || cases.len() > 100, "{}", cases.len());
-    assert!(!cases.is_empty(), "no case has `{wanted}` in its name");
-    cases
-}
-
-fn compile(source: &Path, program: &Path) -> std::process::Child {
-    Command::new("cc")
-        .args(["-O1", "-pthread", "-o"])
-        .args([program, source])
-        .spawn()
-        .unwrap_or_else(|error| panic!("cc: {error}; scripts/setup installs it"))
-}
-
-/// The interpreter itself: `python3` may be a script that looks for it.
-fn python() -> PathBuf {
-    let program = "import sys; assert sys.version_info >= (3, 10), sys.version; \
-                   print(sys.executable)";
-    let output = Command::new("python3")
-        .args(["-c", program])
-        .output()
-        .unwrap_or_else(|error| panic!("python3: {error}; scripts/setup installs it"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "python3 3.10 or newer: {errors}");
-    String::from_utf8_lossy(&output.stdout).trim().into()
-}
-
-fn folder_of_cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/run/tests/cases")
 }

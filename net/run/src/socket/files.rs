@@ -1,0 +1,123 @@
+//! The local sockets that stand for a program's TCP sockets.
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sidecore_sys::local_socket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// A new pair: the program's end, nonblocking if so requested, and the supervisor's, always
+/// nonblocking.
+///
+/// # Errors
+/// The kernel's: no descriptors left.
+pub(crate) fn pair(near_is_nonblocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let kind = SocketType::STREAM;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    // TCP passes no descriptors; a pair would (SCM_RIGHTS).
+    local_socket::refuse_descriptors(near.as_fd());
+    local_socket::refuse_descriptors(far.as_fd());
+    set_nonblocking(&near, near_is_nonblocking)?;
+    Ok((near, far))
+}
+
+/// A new near end of a listener, and its name. It is itself a listening local socket, so that reads
+/// and writes fail and it is never reported as writable, like any listener.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn listening_end(is_nonblocking: bool) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
+    let near = local_stream(false)?;
+    // Autobind: the kernel chooses an abstract name.
+    rustix::net::bind(&near, &SocketAddrUnix::new_unnamed())?;
+    rustix::net::listen(&near, TOKEN_BACKLOG)?;
+    set_nonblocking(&near, is_nonblocking)?;
+    let name = SocketAddrUnix::try_from(rustix::net::getsockname(&near)?)?;
+    Ok((near, name))
+}
+
+/// An unconnected local socket. Neither it nor a socket accepted from it receives descriptors.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, is_nonblocking);
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    local_socket::refuse_descriptors(made.as_fd());
+    Ok(made)
+}
+
+const TOKEN_BACKLOG: i32 = 256;
+
+/// Sets or clears `O_NONBLOCK` on `file`.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set_nonblocking(file: &OwnedFd, is_nonblocking: bool) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    let mut wanted = flags;
+    wanted.set(rustix::fs::OFlags::NONBLOCK, is_nonblocking);
+    if wanted != flags {
+        rustix::fs::fcntl_setfl(file, wanted)?;
+    }
+    Ok(())
+}
+
+/// True if the other end is closed, not only shut for writing.
+pub(crate) fn is_hung_up(far: &OwnedFd) -> bool {
+    // HUP is always reported; RDHUP, after shutdown(2), must not count.
+    let mut polled = [PollFd::new(far, PollFlags::empty())];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::HUP)
+}
+
+/// The inode of one of this process's descriptors.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn inode_of(file: &OwnedFd) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstat(file)?.st_ino)
+}
+
+/// The time in `struct timeval`, as SO_RCVTIMEO has it; none if it is zero, which is no limit.
+pub(crate) fn patience(value: &[u8]) -> Option<Duration> {
+    let (seconds, rest) = value.split_first_chunk()?;
+    let seconds = u64::from_ne_bytes(*seconds);
+    let micros = u64::from_ne_bytes(*rest.first_chunk()?);
+    let patience = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))?;
+    (!patience.is_zero()).then_some(patience)
+}
+
+/// Writes to the pair until its near end is no longer writable, which holds until there is a
+/// session; returns the number of bytes.
+pub(crate) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
+    let bytes = [0; FILL_BYTES];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut filled = 0;
+    // The kernel counts memory, not bytes, and its limits can be changed: it is asked each time.
+    for _ in 0..FILLS_MAX {
+        match rustix::net::send(near, &bytes, flags) {
+            Ok(count) => filled += count,
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+        if !is_writable(near) {
+            break;
+        }
+    }
+    Ok(filled)
+}
+
+fn is_writable(file: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::OUT)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::OUT)
+}
+
+const FILL_BYTES: usize = 64 << 10;
+const FILLS_MAX: usize = 256;

@@ -1,0 +1,253 @@
+use super::route::Outgoing;
+use super::*;
+use crate::supervisor::tests::fixtures::{callers, table};
+use rustix::net::{RecvFlags, SendFlags};
+use sidecore_sys::local_socket;
+use std::time::Duration;
+
+/// Programs' sockets, by their numbers.
+struct Programs {
+    table: Table,
+    datagrams: Datagrams,
+    near: Vec<OwnedFd>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn claim(reuses_port: bool) -> Claim {
+    Claim {
+        ip: at(1).ip(),
+        is_v6_only: false,
+        reuses_address: false,
+        reuses_port,
+        listens: false,
+    }
+}
+
+impl Programs {
+    /// Sockets that are bound to these ports.
+    fn at(ports: &[u16]) -> Self {
+        let (listener, _callers) = callers(0);
+        let mut it = Self {
+            table: table(listener),
+            datagrams: Datagrams::default(),
+            near: Vec::new(),
+        };
+        for port in ports {
+            it.add(*port);
+        }
+        it
+    }
+
+    fn add(&mut self, port: u16) -> u64 {
+        let (mut socket, near) = crate::socket::tests::datagram_socket();
+        let inode = inode_of(&near).unwrap();
+        socket.local = at(port);
+        assert!(
+            self.table
+                .ports
+                .take(Transport::Udp, port, inode, claim(true))
+        );
+        self.table.insert(inode, socket).unwrap();
+        self.near.push(near);
+        inode
+    }
+
+    fn inode(&self, number: usize) -> u64 {
+        inode_of(&self.near[number]).unwrap()
+    }
+
+    fn connect(&mut self, number: usize, peer: Option<SocketAddr>) {
+        let inode = self.inode(number);
+        self.datagrams
+            .connect(&mut self.table, inode, &self.near[number], peer)
+            .unwrap();
+    }
+
+    /// Sends from a socket to an address, as sendto(2).
+    fn send_to(&mut self, number: usize, peer: SocketAddr, payload: &[u8]) -> Result<(), Errno> {
+        let inode = self.inode(number);
+        let outgoing = Outgoing {
+            source: None,
+            peer,
+            payload,
+            marks: Marks::default(),
+        };
+        self.datagrams.route(&mut self.table, inode, outgoing)
+    }
+
+    /// Sends from a socket to its peer, as write(2), and forwards it.
+    fn write(&mut self, number: usize, payload: &[u8]) -> Result<usize, Errno> {
+        let written = message::send(self.near[number].as_fd(), &[], payload, &[], 0)?;
+        let inode = self.inode(number);
+        let far = &self.table.sockets[&inode].carrier().unwrap().far;
+        wait(far);
+        self.datagrams.take(&mut self.table, inode);
+        Ok(written)
+    }
+
+    /// The next datagram of a socket, and its source as the program learns it.
+    fn receive(&self, number: usize) -> (Vec<u8>, Option<SocketAddr>) {
+        let near = &self.near[number];
+        wait(near);
+        let mut payload = [0; 16];
+        let received = message::receive(near.as_fd(), &mut payload, &mut [], 0).unwrap();
+        let by = address::read(&received.name);
+        let way = self.datagrams.way(&self.table, self.inode(number), by);
+        let payload = payload[..received.bytes].to_vec();
+        (payload, way.map(|way| way.from))
+    }
+
+    fn is_empty(&self, number: usize) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        rustix::net::recv(&self.near[number], &mut [0; 4], flags) == Err(Errno::AGAIN)
+    }
+}
+
+fn wait(file: &OwnedFd) {
+    local_socket::poll(&[file.as_fd()], &mut Vec::new(), PATIENCE).unwrap();
+}
+
+#[test]
+fn a_datagram_comes_from_the_address_of_its_sender() {
+    let mut programs = Programs::at(&[1, 2]);
+    programs.send_to(0, at(2), b"hello").unwrap();
+    assert_eq!(programs.receive(1), (b"hello".to_vec(), Some(at(1))));
+    programs.send_to(1, at(1), b"").unwrap();
+    assert_eq!(programs.receive(0), (Vec::new(), Some(at(2))));
+    // An address in no network of the scope.
+    let elsewhere = "192.0.2.1:1".parse().unwrap();
+    let refused = programs.send_to(0, elsewhere, b"x");
+    assert_eq!(refused, Err(Errno::NETUNREACH));
+}
+
+#[test]
+fn a_socket_with_a_peer_writes_to_it_and_hears_it_alone() {
+    let mut programs = Programs::at(&[1, 2, 3]);
+    programs.connect(0, Some(at(2)));
+    assert_eq!(programs.write(0, b"ping"), Ok(4));
+    assert_eq!(programs.receive(1), (b"ping".to_vec(), Some(at(1))));
+    programs.send_to(2, at(1), b"other").unwrap();
+    assert!(programs.is_empty(0));
+    programs.send_to(1, at(1), b"pong").unwrap();
+    assert_eq!(programs.receive(0), (b"pong".to_vec(), Some(at(2))));
+    // After a disconnect it hears all again, and datagrams of before have the old source.
+    programs.send_to(1, at(1), b"late").unwrap();
+    programs.connect(0, None);
+    assert_eq!(programs.receive(0), (b"late".to_vec(), Some(at(2))));
+    programs.send_to(2, at(1), b"other").unwrap();
+    assert_eq!(programs.receive(0), (b"other".to_vec(), Some(at(3))));
+}
+
+#[test]
+fn of_sockets_that_share_a_port_the_connected_one_is_preferred() {
+    let mut programs = Programs::at(&[1, 1, 2, 3]);
+    programs.send_to(2, at(1), b"last").unwrap();
+    assert_eq!(programs.receive(1).0, b"last");
+    programs.connect(0, Some(at(2)));
+    programs.send_to(2, at(1), b"peer").unwrap();
+    assert_eq!(programs.receive(0).0, b"peer");
+    programs.send_to(3, at(1), b"other").unwrap();
+    assert_eq!(programs.receive(1).0, b"other");
+    assert!(programs.is_empty(0));
+}
+
+#[test]
+fn a_closed_receiver_is_forgotten_and_the_next_one_taken() {
+    let mut programs = Programs::at(&[2, 1, 1]);
+    let closed = programs.inode(2);
+    programs.near.pop();
+    programs.send_to(0, at(1), b"x").unwrap();
+    assert_eq!(programs.receive(1), (b"x".to_vec(), Some(at(2))));
+    assert!(!programs.table.sockets.contains_key(&closed));
+}
+
+#[test]
+fn a_peer_without_a_socket_refuses_until_there_is_one() {
+    let mut programs = Programs::at(&[1]);
+    programs.connect(0, Some(at(9)));
+    assert_eq!(programs.datagrams.refused.len(), 1);
+    // The kernel refuses the first write with the next call, as it does where no port is bound.
+    let near = programs.near[0].as_fd();
+    assert_eq!(message::send(near, &[], b"x", &[], 0), Ok(1));
+    let refused = rustix::net::send(near, b"x", SendFlags::DONTWAIT);
+    assert_eq!(refused, Err(Errno::CONNREFUSED));
+    let other = programs.add(9);
+    programs.datagrams.welcome(&mut programs.table, at(9));
+    assert!(programs.datagrams.refused.is_empty());
+    assert_eq!(programs.write(0, b"now"), Ok(3));
+    assert_eq!(programs.receive(1), (b"now".to_vec(), Some(at(1))));
+    // The receiver closes: the next datagram finds out, and is refused with the one after it.
+    programs.near.pop();
+    assert_eq!(programs.write(0, b"gone"), Ok(4));
+    assert!(!programs.table.sockets.contains_key(&other));
+    assert_eq!(programs.datagrams.refused.len(), 1);
+}
+
+#[test]
+fn a_port_that_others_wait_for_welcomes_them_alone() {
+    let mut programs = Programs::at(&[1, 2, 3]);
+    programs.connect(0, Some(at(8)));
+    programs.connect(1, Some(at(9)));
+    programs.connect(2, Some(at(9)));
+    programs.add(9);
+    // Closed and removed meanwhile.
+    let gone = programs.inode(2);
+    programs.table.forget(gone);
+    programs.datagrams.welcome(&mut programs.table, at(9));
+    let left: Vec<u64> = programs.datagrams.refused.iter().copied().collect();
+    assert_eq!(left, [programs.inode(0)]);
+}
+
+#[test]
+fn datagrams_of_other_processes_are_not_a_programs() {
+    let mut programs = Programs::at(&[1, 2]);
+    programs.connect(0, Some(at(2)));
+    let inode = programs.inode(0);
+    let (near, far) = {
+        let carrier = programs.table.sockets[&inode].carrier().unwrap();
+        (carrier.near, carrier.at)
+    };
+    let other = carrier::datagram_socket(false).unwrap();
+    // To the far end: it would go on to the peer.
+    rustix::net::sendto(&other, b"x", SendFlags::empty(), &far).unwrap();
+    programs.datagrams.take(&mut programs.table, inode);
+    assert!(programs.is_empty(1));
+    // To the near end, which is not connected: its source is no sender's.
+    let second = programs.inode(1);
+    let near_of_second = programs.table.sockets[&second].carrier().unwrap().near;
+    rustix::net::sendto(&other, b"x", SendFlags::empty(), &near_of_second).unwrap();
+    assert_eq!(programs.receive(1), (b"x".to_vec(), None));
+    assert_ne!(near, near_of_second);
+}
+
+#[test]
+fn only_the_options_that_are_set_are_saved() {
+    let file = carrier::datagram_socket(false).unwrap();
+    assert!(sharing_options(&file).is_empty());
+    let on = 1i32.to_ne_bytes();
+    let name = libc::SO_REUSEPORT;
+    socket_option::set(file.as_fd(), libc::SOL_SOCKET, name, &on).unwrap();
+    let saved = sharing_options(&file);
+    assert_eq!(saved.len(), 1);
+    assert_eq!((saved[0].name, saved[0].value.as_slice()), (name, &on[..]));
+}
+
+#[test]
+fn a_vacant_port_is_known_on_the_loopback_only() {
+    let mut programs = Programs::at(&[1]);
+    assert!(!is_vacant(&programs.table, at(1)));
+    assert!(is_vacant(&programs.table, at(2)));
+    programs.table.scope.addresses.push([10, 0, 0, 1].into());
+    assert!(!is_vacant(&programs.table, "10.0.0.1:2".parse().unwrap()));
+}
+
+#[test]
+fn lengths_fit_the_fields_of_the_kernel() {
+    assert_eq!(length(DATAGRAM_BYTES_MAX), 65_535);
+    assert_eq!(length(usize::MAX), u32::MAX);
+}

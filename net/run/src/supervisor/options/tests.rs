@@ -1,0 +1,137 @@
+use super::*;
+use crate::socket::tests::{datagram_socket, socket};
+use crate::socket::{Joined, Listening};
+use std::rc::Rc;
+
+fn linger(on: i32, seconds: i32) -> Vec<u8> {
+    [on.to_ne_bytes(), seconds.to_ne_bytes()].concat()
+}
+
+#[test]
+fn only_a_linger_of_zero_that_is_on_resets() {
+    assert!(resets(&linger(1, 0)));
+    assert!(resets(&linger(7, 0)));
+    assert!(!resets(&linger(0, 0)));
+    assert!(!resets(&linger(1, 1)));
+    assert!(!resets(&linger(1, -1)));
+    for length in 0..8 {
+        assert!(!resets(&linger(1, 0)[..length]), "{length}");
+    }
+}
+
+#[test]
+fn an_error_is_reported_once() {
+    let mut failed = State::Failed(Some(Errno::CONNREFUSED));
+    assert_eq!(take_error(&mut failed), libc::ECONNREFUSED);
+    assert_eq!(take_error(&mut failed), 0);
+    for mut other in [State::Bound, State::Over, State::Doomed] {
+        assert_eq!(take_error(&mut other), 0);
+    }
+}
+
+#[test]
+fn the_state_of_a_session_follows_its_ends() {
+    let ends = |own, peers| Ends { own, peers };
+    let joined = State::Joined(Joined::new(Report::Made));
+    // The numbers of `include/net/tcp_states.h`.
+    assert_eq!(tcp_state(&joined, ends(false, false)), 1);
+    assert_eq!(tcp_state(&joined, ends(true, false)), 5);
+    assert_eq!(tcp_state(&joined, ends(false, true)), 8);
+    assert_eq!(tcp_state(&joined, ends(true, true)), 7);
+    let listening = State::Listening(Listening::default());
+    assert_eq!(tcp_state(&listening, Ends::default()), 10);
+    for closed in [State::Bound, State::Failed(None), State::Over] {
+        assert_eq!(tcp_state(&closed, Ends::default()), 7);
+    }
+}
+
+#[test]
+fn the_stack_gets_the_options_that_it_has() {
+    let socket = socket(State::Bound);
+    let number = |value: i32| value.to_ne_bytes();
+    let option = |level, name, value: i32| option_of_stack(&socket, level, name, &number(value));
+    let tcp = libc::IPPROTO_TCP;
+    assert_eq!(
+        option(tcp, libc::TCP_NODELAY, 1),
+        Some(SocketOption::NoDelay(true))
+    );
+    assert_eq!(
+        option(tcp, libc::TCP_NODELAY, 0),
+        Some(SocketOption::NoDelay(false))
+    );
+    assert_eq!(
+        option(tcp, libc::TCP_USER_TIMEOUT, 1500),
+        Some(SocketOption::UserTimeoutMs(1500))
+    );
+    for (level, name) in [
+        (tcp, libc::TCP_CORK),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF),
+        (libc::IPPROTO_IP, libc::TCP_NODELAY),
+    ] {
+        assert_eq!(option(level, name, 1), None, "{level} {name}");
+    }
+    // A value that is too short for a number counts as zero, as long as the kernel took it.
+    assert_eq!(
+        option_of_stack(&socket, tcp, libc::TCP_NODELAY, &[1]),
+        Some(SocketOption::NoDelay(false))
+    );
+}
+
+#[test]
+fn keepalive_and_its_time_are_one_option_of_the_stack() {
+    let socket = socket(State::Bound);
+    let file = socket.kernel.as_fd();
+    let number = |value: i32| value.to_ne_bytes();
+    let (tcp, all) = (libc::IPPROTO_TCP, libc::SOL_SOCKET);
+    let option = |level, name, value: i32| option_of_stack(&socket, level, name, &number(value));
+    let seconds = |seconds| Some(SocketOption::KeepaliveIdleSeconds(seconds));
+    // The time alone turns nothing on.
+    assert_eq!(option(tcp, libc::TCP_KEEPIDLE, 9), None);
+    assert_eq!(option(all, libc::SO_KEEPALIVE, 1), seconds(7200));
+    socket_option::set(file, tcp, libc::TCP_KEEPIDLE, &number(11)).unwrap();
+    assert_eq!(option(all, libc::SO_KEEPALIVE, 1), seconds(11));
+    assert_eq!(option(all, libc::SO_KEEPALIVE, 0), seconds(0));
+    socket_option::set(file, all, libc::SO_KEEPALIVE, &number(1)).unwrap();
+    assert_eq!(option(tcp, libc::TCP_KEEPIDLE, 9), seconds(9));
+}
+
+#[test]
+fn an_option_of_a_shared_kernel_socket_stays_the_listeners() {
+    let mut of = socket(State::Joined(Joined::new(Report::Made)));
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+    let number = |value: i32| value.to_ne_bytes();
+    let kernel = || socket_option::get(of.kernel.as_fd(), level, name, 4).unwrap();
+    assert_eq!(kernel(), number(0));
+    of.owns_kernel = false;
+    set(&mut of, level, name, &number(1)).unwrap();
+    assert_eq!(of.option(level, name, 4).unwrap(), number(1));
+    let kernel = || socket_option::get(of.kernel.as_fd(), level, name, 4).unwrap();
+    assert_eq!(kernel(), number(0));
+    // The kernel refuses what it would refuse of the program's own.
+    let refused = set(&mut of, level, -1, &number(1));
+    assert_eq!(refused, Err(Errno::NOPROTOOPT));
+    let mut own = socket(State::Bound);
+    set(&mut own, level, name, &number(1)).unwrap();
+    assert!(own.options.is_empty());
+    assert_eq!(own.option(level, name, 4).unwrap(), number(1));
+}
+
+#[test]
+fn a_linger_of_zero_from_before_the_session_counts() {
+    let (listener, callers) = crate::supervisor::tests::fixtures::callers(0);
+    let mut table = crate::supervisor::tests::fixtures::table(listener);
+    table.sockets.insert(1, socket(State::Bound));
+    table.sockets.insert(2, datagram_socket().0);
+    assert!(!table.take_linger(1));
+    let on = linger(1, 0);
+    let file = Rc::clone(&table.sockets[&1].kernel);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    socket_option::set(file.as_fd(), level, name, &on).unwrap();
+    assert!(table.take_linger(1));
+    assert!(table.sockets[&1].resets_on_close);
+    assert!(!table.take_linger(3));
+    // Without a stack there is no session that takes options.
+    table.tell_options(1);
+    table.tell_options(2);
+    assert!(callers.results().is_empty());
+}

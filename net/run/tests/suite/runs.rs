@@ -1,0 +1,194 @@
+//! A run as its user sees it: exit status, signals, what it starts and what it leaves.
+
+use crate::comparison::{PROGRAM, library, python};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+/// A run of the loopback.
+fn run(options: &[&str], program: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["--signal=KILL", "60", PROGRAM, "net", "run", "--loopback"])
+        .args(options)
+        .arg("--")
+        .args(program)
+        .env("SIDECORE_NET_LIBRARY", library())
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null());
+    command
+}
+
+fn output(options: &[&str], program: &[&str]) -> Output {
+    run(options, program).output().unwrap()
+}
+
+fn shell(words: &str) -> Output {
+    output(&[], &["sh", "-c", words])
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A shell under a run in the background, and its lines.
+fn background(words: &str) -> (Child, BufReader<ChildStdout>) {
+    // Not under timeout(1): it would pass signals on as well.
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["net", "run", "--loopback", "--", "sh", "-c", words])
+        .env("SIDECORE_NET_LIBRARY", library())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    (child, lines)
+}
+
+fn line(lines: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    line
+}
+
+fn send(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    for status in [0, 3, 255] {
+        let ended = shell(&format!("exit {status}"));
+        assert_eq!(ended.status.code(), Some(status), "{ended:?}");
+        assert!(ended.stdout.is_empty() && ended.stderr.is_empty());
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_program_ends_the_run() {
+    for signal in ["TERM", "USR1"] {
+        let (mut child, _lines) = background(&format!("kill -{signal} $$"));
+        let number = match signal {
+            "TERM" => libc::SIGTERM,
+            _ => libc::SIGUSR1,
+        };
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+    }
+}
+
+#[test]
+fn a_program_that_does_not_start_is_named() {
+    let ended = output(&[], &["/no/such/program"]);
+    assert_eq!(ended.status.code(), Some(2));
+    let errors = text(&ended.stderr);
+    assert!(errors.contains("cannot run /no/such/program"), "{errors}");
+}
+
+#[test]
+fn a_pipe_that_is_none_is_refused() {
+    for pipe in ["1", "2", "77"] {
+        let ended = output(&["--supervise", pipe], &["true"]);
+        assert_eq!(ended.status.code(), Some(2));
+        let errors = text(&ended.stderr);
+        assert!(errors.contains("the supervisor's pipe"), "{errors}");
+    }
+}
+
+#[test]
+fn signals_of_others_go_to_the_program() {
+    use rustix::process::Signal;
+    let words = "trap 'echo one' USR1; trap 'echo end; exit 4' TERM; echo ready; \
+                 while :; do sleep 60 & wait $!; kill $!; done";
+    let (mut child, mut lines) = background(words);
+    assert_eq!(line(&mut lines), "ready\n");
+    send(&child, Signal::USR1);
+    assert_eq!(line(&mut lines), "one\n");
+    send(&child, Signal::TERM);
+    assert_eq!(line(&mut lines), "end\n");
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn the_run_ends_with_its_program_and_daemons_live_on() {
+    let home = tempfile::tempdir().unwrap();
+    let go = home.path().join("go");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &go, rustix::fs::Mode::RWXU).unwrap();
+    // The daemon writes only after the run has ended, to the standard output that it still has.
+    let words = format!("(read word < {}; echo daemon $word) & exit 5", go.display());
+    let (mut child, mut lines) = background(&words);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    std::fs::write(&go, "lives\n").unwrap();
+    assert_eq!(line(&mut lines), "daemon lives\n");
+    // The supervisor ends with the last of them, and with it the last writer.
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn programs_load_the_library_unless_they_are_not_to() {
+    let print = "echo \"${LD_PRELOAD:-none}\"";
+    let library = library().display().to_string();
+    assert_eq!(text(&shell(print).stdout), format!("{library}\n"));
+    let without = output(&["--no-rings"], &["sh", "-c", print]);
+    assert_eq!(text(&without.stdout), "none\n");
+}
+
+#[test]
+fn a_program_without_its_supervisor_fails_instead_of_waiting() {
+    let python = python().display().to_string();
+    let program = "import errno, os, signal, socket\n\
+                   kept = socket.socket(); kept.bind(('127.0.0.1', 0)); kept.listen()\n\
+                   client = socket.create_connection(kept.getsockname())\n\
+                   accepted, _ = kept.accept()\n\
+                   supervisor = os.pidfd_open(os.getppid())\n\
+                   signal.pidfd_send_signal(supervisor, signal.SIGKILL)\n\
+                   import select; select.select([supervisor], [], [])\n\
+                   try: socket.socket().bind(('127.0.0.1', 0))\n\
+                   except OSError as error: print(errno.errorcode[error.errno])\n\
+                   client.settimeout(60); client.sendall(b'x'); print('sent')\n";
+    let ended = run(&["--no-rings"], &[&python, "-c", program])
+        .output()
+        .unwrap();
+    // The pair of two programs needs no supervisor.
+    assert_eq!(
+        text(&ended.stdout),
+        "ENOSYS\nsent\n",
+        "{}",
+        text(&ended.stderr)
+    );
+    let errors = text(&ended.stderr);
+    assert!(
+        errors.contains("the supervisor ended unexpectedly"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn programs_of_two_runs_meet_on_the_loopback() {
+    let python = python().display().to_string();
+    let serve = "import socket\n\
+                 s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n\
+                 print(s.getsockname()[1], flush=True)\n\
+                 a, peer = s.accept(); print(a.recv(9).decode(), peer[0], flush=True)\n";
+    for options in [&[][..], &["--no-rings"]] {
+        let mut server = run(options, &[&python, "-c", serve]);
+        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap());
+        let port = line(&mut lines).trim().to_owned();
+        let ask = format!(
+            "import socket; socket.create_connection(('127.0.0.1', {port})).sendall(b'hello')"
+        );
+        let asked = run(options, &[&python, "-c", &ask]).output().unwrap();
+        assert!(asked.status.success(), "{}", text(&asked.stderr));
+        assert_eq!(line(&mut lines), "hello 127.0.0.1\n");
+        assert!(server.wait().unwrap().success());
+        // The listener is gone from the place where the runs have met.
+        let asked = run(options, &[&python, "-c", &ask]).output().unwrap();
+        let errors = text(&asked.stderr);
+        assert!(errors.contains("ConnectionRefusedError"), "{errors}");
+        let kernel = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap()));
+        assert!(kernel.is_err(), "the kernel has no such listener");
+    }
+}
