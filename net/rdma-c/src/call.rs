@@ -100,6 +100,7 @@ pub(crate) fn guarded<A: Answer, V: Value<A>>(body: impl FnOnce() -> Result<V, E
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value.answer(),
         Ok(Err(errno)) => A::failed(errno),
+        // Its message was printed by the hook; a caller in C could not read it anyway.
         Err(_) => A::failed(Errno(libc::EIO)),
     }
 }

@@ -7,6 +7,7 @@ use sidecore_rdma::SharedId;
 use std::ffi::{c_int, c_uint};
 
 fn shared(number: i64) -> Result<SharedId, Errno> {
+    // A negative one is an error of `sidecore_rdma_shared` that was passed on.
     let number = u64::try_from(number).map_err(|_| Errno::UNKNOWN)?;
     Ok(SharedId::from_number(number))
 }

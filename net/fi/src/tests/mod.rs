@@ -1,8 +1,8 @@
 //! The provider as libfabric calls it: through its tables of functions and the layouts of its
 //! headers, over the kernel's loopback.
 //!
-//! `tests/words.rs` is a program on libfabric itself; here is what libfabric would not call, and what
-//! it would only call at a fault.
+//! `tests/words.rs` is a program on libfabric itself; here is what libfabric would not call, and
+//! what it would only call at a fault.
 
 mod addresses;
 mod atomics;
@@ -41,7 +41,9 @@ macro_rules! op {
         let object = $object;
         // SAFETY: as above.
         #[allow(clippy::macro_metavars_in_unsafe)]
-        unsafe { (*(*object).$table).$name.expect(stringify!($name))(object.cast(), $($argument),*) }
+        unsafe {
+            (*(*object).$table).$name.expect(stringify!($name))(object.cast(), $($argument),*)
+        }
     }};
 }
 pub(crate) use op;

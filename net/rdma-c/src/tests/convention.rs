@@ -10,7 +10,7 @@ type Call = (&'static str, fn(*mut SidecoreRdma) -> i64);
 
 /// All calls with a device, with arguments that are otherwise valid.
 fn calls() -> Vec<Call> {
-    // SAFETY, of all of them: NULL or a device; other pointers are NULL or valid.
+    // SAFETY: all of them pass NULL or a device; other pointers are NULL or valid.
     unsafe {
         vec![
             ("register", |rdma| {

@@ -114,7 +114,7 @@ impl SendQueue {
         self.end(self.next, 0, None, status, completions);
     }
 
-    /// The oldest work that waits for a response is done: responses arrive in the order of requests.
+    /// The oldest work that waits for a response is done: they arrive in the order of requests.
     pub(super) fn answered(
         &mut self,
         bytes: u32,

@@ -210,7 +210,7 @@ impl Device {
                 self.net.rest(listener, true);
                 return;
             }
-            // Reserved first: a stream that was accepted and finds no place would have to be closed.
+            // Reserved first: an accepted stream that finds no place would have to be closed.
             let Some(index) = self.links.reserve(CONNECTIONS_MAX) else {
                 self.net.rest(listener, true);
                 return;
