@@ -482,9 +482,10 @@ fn parts_that_disagree_on_their_words_are_refused() {
         atomic.write(from, 1, null_mut(), 0, base, key, 4, FI_SUM, null_mut())
     );
     assert_eq!(unsupported, failed(libc::EOPNOTSUPP), "words of 32 bits");
+    let operand = part(1);
     for places in [0, 2] {
         let message = fi_msg_atomic {
-            msg_iov: part(1).as_ptr(),
+            msg_iov: operand.as_ptr(),
             iov_count: 1,
             rma_iov_count: places,
             datatype: FI_UINT64,

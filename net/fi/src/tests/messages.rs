@@ -11,9 +11,8 @@ fn each_call_that_sends_reaches_each_call_that_receives() {
     let mut into = [[0_u8; 16]; 3];
     let [a, b, c] = &mut into;
     assert_eq!(two.receive(server, a, context(1)), 0);
-    let mut halves = b.split_at_mut(5);
-    let pieces = [iov(halves.0), iov(&mut halves.1)];
-    let pieces = [pieces[0], iov(&mut b[5..])];
+    let (start, end) = b.split_at_mut(5);
+    let pieces = [iov(start), iov(end)];
     let posted = op!(
         server,
         msg.recvv(pieces.as_ptr(), null_mut(), 2, u64::MAX, context(2))
