@@ -7,7 +7,7 @@ use clap::Subcommand;
 use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
-use sidecore_rdma::{Options, RdmaError};
+use sidecore_rdma::{Options, RdmaError, ReadyBy, Setup};
 use sidecore_sys::descriptors;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -112,8 +112,11 @@ impl Ping {
             bail!("--bytes is 16 to 65535, not {}", self.bytes);
         }
         let mut exchange = self.common.exchange();
-        exchange.options.enhanced = !self.plain;
-        exchange.options.peer_to_peer = self.peer_to_peer;
+        exchange.options.setup = match (self.plain, self.peer_to_peer) {
+            (true, _) => Setup::Basic,
+            (false, true) => Setup::PeerToPeer(ReadyBy::Message),
+            (false, false) => Setup::Enhanced,
+        };
         exchange.settle = Duration::from_millis(self.settle_ms);
         let (peer, rounds, bytes) = (self.address, self.rounds, self.bytes);
         let pinged = match self.common.client()? {

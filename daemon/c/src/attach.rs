@@ -28,6 +28,7 @@ pub(crate) unsafe fn attach(
         }
         // SAFETY: a place for a pointer.
         unsafe { *out = std::ptr::null_mut() };
+        // Nothing is sent to a daemon of another user: it would see what the arena holds.
         let own = Trust::default();
         let trust = trusted.into_iter().fold(own, Trust::and);
         let path = if path.is_null() {
@@ -43,6 +44,7 @@ pub(crate) unsafe fn attach(
             trust,
             ..ClientOptions::default()
         };
+        // 0 keeps the usual time.
         if silence_ms > 0 {
             options.silence_max = Duration::from_millis(silence_ms.into());
         }

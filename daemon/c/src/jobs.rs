@@ -43,6 +43,7 @@ impl Sidecore {
         for (segment, range) in segments.iter().zip(&mut ranges) {
             // SAFETY: NULL or a buffer, as this function asks.
             let buffer = unsafe { segment.buffer.as_ref() }.ok_or(INVALID)?;
+            // Within the buffer, not only within the arena: the next buffer is another job's.
             let end = segment.offset.checked_add(segment.bytes);
             if end.is_none_or(|end| end > buffer.bytes) {
                 return Err(INVALID);
@@ -61,6 +62,7 @@ impl Sidecore {
         let number = open.last + 1;
         let posted = self.attachment.post(&request, number);
         let id = posted.map_err(|error| status(Some(&error)))?;
+        // A refused job leaves no gap, so numbers count the jobs that were posted.
         open.last = number;
         let outputs = segments[inputs..].iter();
         open.jobs.insert(
@@ -97,6 +99,7 @@ impl Sidecore {
     }
 
     pub(crate) fn cancel(&self, number: u64) -> bool {
+        // Not under the lock: cancelling may end the job, whose outcome another thread takes.
         let id = self.opened().jobs.get(&number).map(|job| job.id);
         id.is_some_and(|id| self.attachment.cancel(id))
     }

@@ -21,6 +21,7 @@ mod memory;
 use jobs::Open;
 use memory::Arena;
 pub use memory::RawBuffer;
+use sidecore_bare::width::ToUsize;
 use sidecore_daemon::client::{Attachment, ClientError, Request};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,6 +109,7 @@ pub unsafe extern "C" fn sidecore_attach_trusting(
     arena_bytes: u64,
     trusted_uid: i64,
 ) -> c_int {
+    // Negative: no other user than root and this one.
     let trusted = u32::try_from(trusted_uid).ok();
     // SAFETY: `out` is a place for a pointer, `path` NULL or a string, by the caller's promise.
     unsafe { attach::attach(out, path, arena_bytes, trusted, 0) }
@@ -127,6 +129,7 @@ pub unsafe extern "C" fn sidecore_attach_with(
     }
     // SAFETY: not NULL, and as long as ours.
     let options = unsafe { &*options };
+    // Here 0 asks for nothing, as in every field of zeroed options; root is trusted anyway.
     let trusted = u32::try_from(options.trusted_uid)
         .ok()
         .filter(|&uid| uid != 0);
@@ -180,7 +183,10 @@ pub unsafe extern "C" fn sidecore_kernel(sc: *const Sidecore, name: *const c_cha
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_engines(sc: *const Sidecore) -> c_int {
     // SAFETY: NULL or an attachment, by the caller's promise.
-    unsafe { sc.as_ref() }.map_or(0, |sc| sc.attachment.engines() as c_int)
+    unsafe { sc.as_ref() }.map_or(0, |sc| {
+        // A daemon has as many as the machine has cores.
+        c_int::try_from(sc.attachment.engines()).unwrap_or(c_int::MAX)
+    })
 }
 
 /// See the header.
@@ -247,7 +253,8 @@ pub unsafe extern "C" fn sidecore_call_on(
             inputs,
             outputs,
         };
-        let result = sc.attachment.call(engine as usize, &request);
+        let result = sc.attachment.call(engine.to_usize(), &request);
+        // Written in any case: a program may look at them before the status.
         rq.reply = result.as_ref().map_or([0; WORDS], |reply| reply.words);
         write_text(&mut rq.text, result.as_ref().err());
         match status(result.as_ref().err()) {
@@ -266,6 +273,7 @@ pub unsafe extern "C" fn sidecore_rescue(rq: *mut RawRequest) -> c_int {
         let Some(rq) = (unsafe { rq.as_ref() }) else {
             return INVALID;
         };
+        // A wrong count was refused by the call, which then put nothing anywhere.
         let count = usize::try_from(rq.output_count).map_or(0, |count| count.min(RANGES));
         // SAFETY: the outputs that count are buffers, by the caller's promise.
         match unsafe { memory::rescue(&rq.outputs[..count]) } {
@@ -315,6 +323,7 @@ pub unsafe extern "C" fn sidecore_wait(
     outcome: *mut RawOutcome,
     timeout_ms: c_int,
 ) -> c_int {
+    // Negative: no limit.
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     // SAFETY: NULL or what the header says, by the caller's promise.
     unsafe { take(sc, outcome, |attachment| attachment.wait(timeout)) }
@@ -357,6 +366,7 @@ impl Sidecore {
         ranges: &'r mut [(u64, u64); RANGES],
     ) -> Option<&'r [(u64, u64)]> {
         let buffers = buffers.get(..usize::try_from(count).ok()?)?;
+        // Each is looked up in the arena: a buffer of another attachment has the same type in C.
         for (buffer, range) in buffers.iter().zip(ranges.iter_mut()) {
             // SAFETY: NULL or a buffer, as this function asks.
             let buffer = unsafe { buffer.as_ref() }?;
@@ -412,6 +422,7 @@ fn status(error: Option<&ClientError>) -> c_int {
 
 /// Writes the text of a kernel's error, or none, ended by a zero.
 fn write_text(text: &mut [c_char; TEXT], error: Option<&ClientError>) {
+    // All of it: an earlier call's text must not stand behind a shorter one.
     *text = [0; TEXT];
     if let Some(ClientError::Engine { text: said }) = error {
         for (place, byte) in text[..TEXT - 1].iter_mut().zip(said.bytes()) {

@@ -4,6 +4,7 @@
 //! stretch is in use from [`Arena::take`] to the first [`free`] of any copy. An arena lives until
 //! its client and all of its buffers are freed.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_daemon::client::{Attachment, Stretch};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -34,14 +35,14 @@ impl Arena {
     ) -> Option<RawBuffer> {
         let (start, arena_bytes) = attachment.arena();
         // Sizes near the greatest would come round in the arena's own sums.
-        if bytes as u64 > arena_bytes {
+        if bytes.to_u64() > arena_bytes {
             return None;
         }
         let stretch = attachment.stretch(bytes)?;
         let offset = stretch.offset();
         arena.stretches().insert(offset, stretch);
         Some(RawBuffer {
-            data: start.wrapping_add(offset as usize).cast(),
+            data: start.wrapping_add(offset.to_usize()).cast(),
             bytes,
             own: 0,
             offset,
@@ -72,9 +73,11 @@ impl RawBuffer {
         bytes: usize,
     ) -> Option<(u64, u64)> {
         let (start, arena_bytes) = attachment.arena();
-        let at = (self.data.addr().checked_sub(start.addr())? as u64).checked_add(offset as u64)?;
-        let end = at.checked_add(bytes as u64)?;
-        (self.own == 0 && end <= arena_bytes).then_some((at, bytes as u64))
+        let (offset, bytes) = (offset.to_u64(), bytes.to_u64());
+        let data = self.data.addr().checked_sub(start.addr())?.to_u64();
+        let at = data.checked_add(offset)?;
+        let end = at.checked_add(bytes)?;
+        (self.own == 0 && end <= arena_bytes).then_some((at, bytes))
     }
 }
 
@@ -96,6 +99,7 @@ pub(crate) unsafe fn free(buffer: &mut RawBuffer) {
     // for a copy's, the header asks for the client or another buffer to be there.
     let arena = unsafe { &*freed.home };
     let stretch = arena.stretches().remove(&freed.offset);
+    // None for a copy of a buffer that is freed already: its reference is gone, too.
     if stretch.is_some() {
         drop(stretch);
         // SAFETY: the reference that `take` made for this stretch.
@@ -119,6 +123,7 @@ pub(crate) unsafe fn rescue(outputs: &[*mut RawBuffer]) -> bool {
             continue;
         }
         // SAFETY: any size is allowed.
+        // One byte at least: malloc may answer NULL to a request for none.
         let memory = unsafe { libc::malloc(buffer.bytes.max(1)) };
         if memory.is_null() {
             for (_, memory) in moved {

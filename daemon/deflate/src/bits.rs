@@ -1,5 +1,7 @@
 //! Reader of a DEFLATE stream's bits, least significant first (RFC 1951, 3.1.1). Pure.
 
+use sidecore_bare::width::ToUsize;
+
 /// Bits of a byte slice. Beyond its end come zeros, which [`Bits::is_past_end`] tells.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
@@ -25,9 +27,10 @@ impl<'a> Bits<'a> {
         if let Some(word) = self.bytes[self.next.min(self.bytes.len())..].first_chunk::<8>() {
             // Whole bytes only: those whose bits are held already are not counted twice.
             self.held |= u64::from_le_bytes(*word) << self.held_bits;
-            self.next += (63 - self.held_bits as usize) / 8;
+            self.next += (63 - self.held_bits.to_usize()) / 8;
             self.held_bits |= 56;
         } else {
+            // Zeros beyond the end: a caller notices by the position, once for many symbols.
             while self.held_bits < 56 {
                 let byte = self.bytes.get(self.next).copied().unwrap_or(0);
                 self.held |= u64::from(byte) << self.held_bits;
@@ -40,7 +43,7 @@ impl<'a> Bits<'a> {
     /// The next `count` bits, at most 32, of those that [`Self::refill`] made available.
     #[inline]
     pub(crate) fn peek(&self, count: u32) -> usize {
-        (self.held & ((1 << count) - 1)) as usize
+        (self.held & ((1 << count) - 1)).to_usize()
     }
 
     #[inline]
@@ -60,7 +63,7 @@ impl<'a> Bits<'a> {
 
     /// Bits read so far.
     pub(crate) fn position(&self) -> usize {
-        self.next * 8 - self.held_bits as usize
+        self.next * 8 - self.held_bits.to_usize()
     }
 
     /// True once more bits were read than there are.

@@ -42,6 +42,7 @@ impl Deflater {
         let made = (level > 0)
             .then(|| self.compressed(raw, level, is_last, out))
             .flatten();
+        // Incompressible bytes, level 0, and a seam that does not fit: all are stored.
         Some(match made {
             Some(bytes) if bytes < stored_bytes => bytes,
             _ => store(raw, is_last, out),
@@ -56,6 +57,7 @@ impl Deflater {
         out: &mut [u8],
     ) -> Option<usize> {
         let (_, compressor) = match &mut self.compressor {
+            // Streams of one program seldom differ in their level.
             Some(kept) if kept.0 == level => kept,
             other => {
                 let library_level = CompressionLvl::new(level.into()).ok()?;
@@ -68,6 +70,7 @@ impl Deflater {
         }
         let seams = self.seams.get_or_insert_default();
         let seam = seams.find(&out[..bytes])?;
+        // The library only makes whole streams: its final block becomes one that is not.
         out[seam.final_mark / 8] &= !(1 << (seam.final_mark % 8));
         // Three zero bits: a stored block that is not the final one. Then to the byte's end, zeros.
         let end = (seam.end + 3).div_ceil(8);
@@ -93,7 +96,9 @@ fn store(raw: &[u8], is_last: bool, out: &mut [u8]) -> usize {
         return 5;
     }
     while let Some(part) = parts.next() {
-        let length = part.len() as u16;
+        // At most STORED_BYTES_MAX.
+        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+        // At a byte's beginning already, so the block's type fills the byte with zeros.
         out[at] = u8::from(is_last && parts.peek().is_none());
         out[at + 1..at + 3].copy_from_slice(&length.to_le_bytes());
         out[at + 3..at + 5].copy_from_slice(&(!length).to_le_bytes());

@@ -10,6 +10,7 @@
 //! Source: RFC 1951, 3.2.3 to 3.2.7. Pure.
 
 use crate::bits::Bits;
+use sidecore_bare::width::ToUsize;
 
 /// Places in a DEFLATE stream, in bits from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,7 @@ impl Seams {
         lengths[144..256].fill(9);
         lengths[256..280].fill(7);
         self.literals.build(&lengths, literal_entry)?;
+        // 30 of 32 codes: the other two have no meaning, and end the search where they occur.
         self.distances.build(&[5; 30], distance_entry)
     }
 
@@ -84,18 +86,19 @@ impl Seams {
         let count = bits.take(4) + 4;
         let mut code_lengths = [0_u8; 19];
         for &place in &LENGTH_CODE_ORDER[..count] {
-            code_lengths[place] = bits.take(3) as u8;
+            code_lengths[place] = bits.take(3).to_le_bytes()[0];
         }
         self.lengths
-            .build(&code_lengths, |symbol| symbol as u32 * SYMBOL_UNIT)?;
+            .build(&code_lengths, |symbol| symbol * SYMBOL_UNIT)?;
         let mut lengths = [0_u8; 286 + 32 + 138];
         let mut filled = 0;
         while filled < literals + distances {
+            // A symbol of 7 bits and a repetition of 7 more: one refill has them.
             bits.refill();
             let entry = self.lengths.entry(bits)?;
             bits.skip(entry & CODE_BITS);
             let (value, times) = match entry / SYMBOL_UNIT {
-                symbol @ 0..16 => (symbol as u8, 1),
+                symbol @ 0..16 => (symbol.to_le_bytes()[0], 1),
                 16 => (
                     *lengths.get(filled.checked_sub(1)?)?,
                     3 + bits.peek_and_skip(2),
@@ -103,9 +106,11 @@ impl Seams {
                 17 => (0, 3 + bits.peek_and_skip(3)),
                 _ => (0, 11 + bits.peek_and_skip(7)),
             };
+            // A repetition may go on from the literals' lengths into the distances'.
             lengths.get_mut(filled..filled + times)?.fill(value);
             filled += times;
         }
+        // Zeros beyond the end decode to something, so the end is looked at once, here.
         if literals > 286 || filled != literals + distances || bits.is_past_end() {
             return None;
         }
@@ -128,6 +133,7 @@ impl Seams {
                 if entry & KIND == END {
                     return Some(());
                 }
+                // The values of extra bits do not matter: nothing is decoded here.
                 bits.skip(entry >> EXTRA_SHIFT & EXTRA_BITS);
                 bits.refill();
                 let distance = self.distances.entry(bits)?;
@@ -154,6 +160,7 @@ fn stored(bits: &mut Bits<'_>) -> Option<()> {
     bits.skip_to_byte_and(0);
     let length = bits.take(16);
     let inverse = bits.take(16);
+    // RFC 1951, 3.2.4: the length's complement, the only check that a stored block has.
     if length ^ inverse != 0xffff {
         return None;
     }
@@ -180,13 +187,16 @@ impl Table {
 
     /// Makes the table of the code with these lengths (RFC 1951, 3.2.2). A code of one symbol may
     /// be incomplete, as may an empty one; looking up bits without a symbol gives `None` later.
-    fn build(&mut self, lengths: &[u8], entry: impl Fn(usize) -> u32) -> Option<()> {
+    fn build(&mut self, lengths: &[u8], entry: impl Fn(u32) -> u32) -> Option<()> {
         let mut counts = [0_u32; 16];
         for &length in lengths {
             *counts.get_mut(usize::from(length))? += 1;
         }
+        // Symbols of length 0 do not occur.
         counts[0] = 0;
-        let longest = (1..16).rev().find(|&bits| counts[bits] > 0).unwrap_or(1) as u32;
+        let lengths_used = (1..16_u32).zip(&counts[1..]).rev();
+        let longest = lengths_used.into_iter().find(|(_, count)| **count > 0);
+        let longest = longest.map_or(1, |(bits, _)| bits);
         if longest > self.bits_max {
             return None;
         }
@@ -197,25 +207,28 @@ impl Table {
         for bits in 1..16 {
             code = (code + counts[bits - 1]) << 1;
             next[bits] = code;
+            // More codes of this length than are left: two symbols would share bits.
             if u64::from(code) + u64::from(counts[bits]) > 1 << bits {
                 return None;
             }
         }
-        let complete =
-            (1..=longest).map(|bits| (counts[bits as usize] as usize) << (longest - bits));
+        let complete = (1..=longest)
+            .zip(&counts[1..])
+            .map(|(bits, count)| count.to_usize() << (longest - bits));
         if complete.sum::<usize>() < size {
             self.entries[..size].fill(0);
         }
-        for (symbol, &length) in lengths.iter().enumerate() {
+        for (symbol, &length) in (0..).zip(lengths) {
             if length == 0 {
                 continue;
             }
+            let code = next[usize::from(length)];
+            next[usize::from(length)] += 1;
             let length = u32::from(length);
-            let code = next[length as usize];
-            next[length as usize] += 1;
             // Codes come with their most significant bit first.
-            let first = (code.reverse_bits() >> (32 - length)) as usize;
+            let first = (code.reverse_bits() >> (32 - length)).to_usize();
             let value = entry(symbol) | length;
+            // Every value of the bits behind a short code leads to it, too.
             for place in (first..size).step_by(1 << length) {
                 self.entries[place] = value;
             }
@@ -232,19 +245,19 @@ impl Table {
 }
 
 /// Extra bits of lengths and distances: RFC 1951, 3.2.5.
-fn literal_entry(symbol: usize) -> u32 {
+fn literal_entry(symbol: u32) -> u32 {
     match symbol {
         0..256 => LITERAL,
         256 => END,
         257..265 | 285.. => LENGTH,
-        _ => LENGTH | ((symbol as u32 - 261) / 4) << EXTRA_SHIFT,
+        _ => LENGTH | ((symbol - 261) / 4) << EXTRA_SHIFT,
     }
 }
 
-fn distance_entry(symbol: usize) -> u32 {
+fn distance_entry(symbol: u32) -> u32 {
     match symbol {
         0..4 => LENGTH,
-        _ => LENGTH | (symbol as u32 / 2 - 1) << EXTRA_SHIFT,
+        _ => LENGTH | (symbol / 2 - 1) << EXTRA_SHIFT,
     }
 }
 

@@ -10,6 +10,7 @@
 use crate::block::{BLOCK_BYTES, Deflater, block_bytes_max};
 use crate::check::CheckKind;
 use libdeflater::Decompressor;
+use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::{Cx, Memory, Registry, RegistryError, Reply, Request, Served};
 use sidecore_engine::KernelError;
 use sidecore_sys::SharedSlice;
@@ -56,6 +57,7 @@ impl Served for Deflate {
         let check = check_kind(check)?;
         let level = u8::try_from(level).unwrap_or(u8::MAX);
         let DeflateState { deflater, copies } = cx.state;
+        // Checked above, so a request cannot make the copies longer than a block.
         let (raw, out) = copies.get(input, block_bytes_max(input.len()));
         let made = deflater.block(raw, level, is_last != 0, out);
         let Some(bytes) = made else {
@@ -143,6 +145,6 @@ fn check_kind(number: u64) -> Result<CheckKind, KernelError> {
 
 fn reply(bytes: usize, check: u32) -> Reply {
     Reply {
-        words: [bytes as u64, check.into(), 0, 0, 0, 0],
+        words: [bytes.to_u64(), check.into(), 0, 0, 0, 0],
     }
 }

@@ -23,6 +23,7 @@ pub const fn kernel<K: Loadable>() -> Kernel {
 }
 
 unsafe extern "C" fn create<K: Loadable>() -> *mut c_void {
+    // NULL says that there is no state: the daemon then refuses the kernel's requests.
     let made = std::panic::catch_unwind(|| Box::new(K::State::default()));
     made.map_or(std::ptr::null_mut(), |state| Box::into_raw(state).cast())
 }

@@ -75,6 +75,10 @@ unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
+/// Bytes of a [`Kernel`]: part of the ABI, which the loader compares with its own.
+const KERNEL_BYTES: u32 = 48;
+const _: () = assert!(size_of::<Kernel>() == 48);
+
 /// `struct sidecore_module`.
 #[derive(Debug)]
 #[repr(C)]
@@ -98,7 +102,7 @@ impl Module {
     pub const fn of(kernels: &'static [Kernel]) -> Self {
         Self {
             abi: ABI,
-            kernel_bytes: size_of::<Kernel>() as u32,
+            kernel_bytes: KERNEL_BYTES,
             count: kernels.len() as u32,
             zero: 0,
             kernels: kernels.as_ptr(),

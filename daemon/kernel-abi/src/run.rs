@@ -6,6 +6,7 @@
 
 use crate::raw::{RawRun, WORDS};
 use core::ffi::c_void;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::CString;
 use std::fmt;
 
@@ -32,7 +33,7 @@ impl<S> Run<'_, S> {
         self.host
             .inputs
             .get(input)
-            .map_or(0, |&bytes| bytes as usize)
+            .map_or(0, |&bytes| bytes.to_usize())
     }
 
     /// The length of an output; 0 where the request has fewer.
@@ -41,7 +42,7 @@ impl<S> Run<'_, S> {
         self.host
             .outputs
             .get(output)
-            .map_or(0, |&bytes| bytes as usize)
+            .map_or(0, |&bytes| bytes.to_usize())
     }
 
     /// The number of inputs.
@@ -97,11 +98,12 @@ impl Host<'_> {
     /// [`OutOfRange`]; nothing is got then.
     #[inline]
     pub fn get(&self, input: u32, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
-        let (start, bytes) = (to.as_mut_ptr().cast::<c_void>(), to.len() as u64);
+        let (start, bytes) = (to.as_mut_ptr().cast::<c_void>(), to.len().to_u64());
         // SAFETY: the daemon's table and call are good until the run ends; `to` is as long as said.
         let done = unsafe {
             let host = &*self.raw.host;
-            let done = (host.get)(self.raw.call, start, input, offset as u64, bytes, 0);
+            let done = (host.get)(self.raw.call, start, input, offset.to_u64(), bytes, 0);
+            // Also where it was refused: then there is nothing to wait for.
             (host.wait)(self.raw.call, 1);
             done
         };
@@ -114,11 +116,12 @@ impl Host<'_> {
     /// [`OutOfRange`]; nothing is put then.
     #[inline]
     pub fn put(&self, output: u32, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
-        let (start, bytes) = (from.as_ptr().cast::<c_void>(), from.len() as u64);
+        let (start, bytes) = (from.as_ptr().cast::<c_void>(), from.len().to_u64());
         // SAFETY: as in `get`.
         let done = unsafe {
             let host = &*self.raw.host;
-            let done = (host.put)(self.raw.call, output, offset as u64, start, bytes, 0);
+            let done = (host.put)(self.raw.call, output, offset.to_u64(), start, bytes, 0);
+            // Before `from` is the kernel's to change again.
             (host.wait)(self.raw.call, 1);
             done
         };
@@ -147,9 +150,9 @@ pub(crate) unsafe fn lend<S>(
     // SAFETY: each length belongs to its pointer; each part is lent to this run alone.
     let (inputs, outputs, store, reply, words, state) = unsafe {
         (
-            std::slice::from_raw_parts(raw.input_bytes, raw.inputs as usize),
-            std::slice::from_raw_parts(raw.output_bytes, raw.outputs as usize),
-            std::slice::from_raw_parts_mut(raw.store, raw.store_bytes as usize),
+            std::slice::from_raw_parts(raw.input_bytes, raw.inputs.to_usize()),
+            std::slice::from_raw_parts(raw.output_bytes, raw.outputs.to_usize()),
+            std::slice::from_raw_parts_mut(raw.store, raw.store_bytes.to_usize()),
             &mut *raw.reply.cast::<[u64; WORDS]>(),
             *raw.words.cast::<[u64; WORDS]>(),
             &mut *raw.state.cast::<S>(),
@@ -173,6 +176,7 @@ pub(crate) unsafe fn lend<S>(
     let Err(text) = result else {
         return 0;
     };
+    // A zero would end the text early, in C.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the daemon copies the text before it returns.
     unsafe { ((*raw.host).fail)(raw.call, text.as_ptr()) };

@@ -122,9 +122,11 @@ fn run<'c, S: Served<State = Copies>>(
     key.zeroize();
     let copies = &mut *cx.state;
     let (mut total, mut failures) = (0, 0);
+    // One key for all rows: its schedule costs more than a short item.
     let done = table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
         go_on(memory)?;
         let one = item(&cipher, copies, row, data, output, work);
+        // Before the outcome is looked at: a plaintext that found no room is a plaintext.
         copies.wipe();
         let bytes = match one {
             Ok(bytes) => bytes,
@@ -165,15 +167,17 @@ fn item(
     let item = table::part(data, offset, bytes).ok_or(ItemStatus::BadRow)?;
     let associated = table::part(data, aad_offset, aad_bytes).ok_or(ItemStatus::BadRow)?;
     let target = table::part(output, to, room).ok_or(ItemStatus::BadRow)?;
+    // Both lengths are of ranges in memory, so their sum cannot overflow.
     let is_fit = item.len() + associated.len() <= BYTES_MAX;
     if !is_fit || nonce_end > u64::from(u32::MAX) {
         return Err(ItemStatus::BadRow);
     }
     let mut whole = [0; NONCE_BYTES];
     whole[..8].copy_from_slice(&nonce.to_le_bytes());
-    whole[8..].copy_from_slice(&(nonce_end as u32).to_le_bytes());
+    whole[8..].copy_from_slice(&nonce_end.to_le_bytes()[..4]);
     copies.get(item, associated);
     work(cipher, &Nonce::from(whole), copies).ok_or(ItemStatus::Damaged)?;
+    // The length of the result is known now: sealing adds a tag, opening takes one away.
     if copies.item.len() > target.len() {
         return Err(ItemStatus::NoRoom);
     }
@@ -206,6 +210,7 @@ fn open(
     let bytes = text.len();
     let opened = cipher.decrypt_inout_detached(nonce, &copies.associated, text.into(), &tag);
     opened.ok()?;
+    // The tag goes; it stood in the room that was reserved for it.
     copies.item.truncate(bytes);
     Some(())
 }

@@ -72,6 +72,7 @@ impl<D: Digest<Bytes = [u8; N]>, const N: usize> Served for Hash<D, N> {
     ) -> Result<Reply, KernelError> {
         let data = memory.input(0)?;
         let [count, seed, ..] = request.words;
+        // One buffer for all items; a transfer takes it, and gives it back when it is done.
         let mut buffer = Some(cx.store.alloc::<u8>(PIECE_BYTES)?);
         let (state, mfc) = (&mut *cx.state, cx.mfc);
         if count == 0 {
@@ -81,6 +82,7 @@ impl<D: Digest<Bytes = [u8; N]>, const N: usize> Served for Hash<D, N> {
         let results = (memory.output(0)?, N);
         let table = Table::new(D::NAME, count, (memory.input(1)?, 0, ROW_WORDS), results)?;
         table.each::<ROW_WORDS, N>(cx.store, mfc, |&[offset, bytes], result| {
+            // A digest has no place for a status: a wrong row fails the request.
             let item = table::part(data, offset, bytes).ok_or_else(|| {
                 let name = D::NAME;
                 KernelError::failed(format!("{name}: an item beyond the end of input 0"))
@@ -105,6 +107,7 @@ fn digest<'c, D: Digest>(
     let Some(mut piece) = buffer.take() else {
         return Err(KernelError::failed("a buffer that an error took along"));
     };
+    // Most items: one transfer, and no state that has to be made and finished.
     if item.len() <= PIECE_BYTES {
         go_on(memory)?;
         piece = mfc.get_large(piece, item)?.wait();

@@ -6,6 +6,7 @@
 //! against its range. Rows are done in their order, so a table whose items overlap in the output
 //! has one result.
 
+use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::Memory;
 use sidecore_engine::mfc::Mfc;
 use sidecore_engine::{Arena, KernelError};
@@ -90,6 +91,7 @@ impl<'m> Table<'m> {
     ) -> Result<Self, KernelError> {
         let fit = || {
             let count = usize::try_from(count).ok()?;
+            // `count` is a word of the request: each product may overflow.
             let end = count.checked_mul(row_words * 8)?.checked_add(from)?;
             let rows = rows.range(from..end)?;
             let results = results.range(0..count.checked_mul(result_bytes)?)?;
@@ -131,12 +133,14 @@ impl<'m> Table<'m> {
             let (Some(part), Some(target)) = (part, target) else {
                 unreachable!("both are as long as `new` found them");
             };
+            // The local store has these rows: a client that changes its own changes nothing here.
             rows = mfc.get_large(rows, part)?.wait();
             results.set_len((next - done) * RESULT);
             let (places, _) = results.as_chunks_mut::<RESULT>();
             for (row, result) in rows.as_chunks::<ROW>().0.iter().zip(places) {
                 work(row, result)?;
             }
+            // Behind the items of the same part: a result tells that its output is there.
             results = mfc.put_large(results, target)?.wait();
             done = next;
         }
@@ -152,7 +156,7 @@ pub(crate) const fn store_bytes(row_words: usize, result_bytes: usize) -> usize 
 /// The result of an item of a codec or a cipher.
 pub(crate) fn item_result(bytes: usize, status: ItemStatus) -> [u8; 16] {
     let mut result = [0; 16];
-    result[..8].copy_from_slice(&(bytes as u64).to_le_bytes());
+    result[..8].copy_from_slice(&bytes.to_u64().to_le_bytes());
     result[8..].copy_from_slice(&(status as u64).to_le_bytes());
     result
 }
@@ -160,6 +164,7 @@ pub(crate) fn item_result(bytes: usize, status: ItemStatus) -> [u8; 16] {
 /// `bytes` bytes at `offset` of a range, as a row names them.
 pub(crate) fn part(range: SharedSlice<'_>, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
     let start = usize::try_from(offset).ok()?;
+    // A sum that wraps would name a range before `offset`.
     let end = start.checked_add(usize::try_from(bytes).ok()?)?;
     range.range(start..end)
 }
@@ -169,6 +174,7 @@ pub(crate) fn part(range: SharedSlice<'_>, offset: u64, bytes: u64) -> Option<Sh
 /// # Errors
 /// Beyond [`REQUEST_BYTES_MAX`].
 pub(crate) fn count_bytes(name: &str, total: &mut usize, more: usize) -> Result<(), KernelError> {
+    // Saturated, a wild length is over the limit like any other.
     *total = total.saturating_add(more);
     if *total > REQUEST_BYTES_MAX {
         return Err(KernelError::failed(format!(

@@ -9,6 +9,7 @@
 use crate::error::{Fault, FolderError, ObjectError};
 use rustix::fs::{self, FileType, MemfdFlags, OFlags, SealFlags, Stat};
 use rustix::io::Errno;
+use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::KernelHash;
 use sidecore_sys::folder as sys;
 use std::ffi::{OsStr, OsString};
@@ -68,6 +69,7 @@ impl Folder {
             name.ends_with(b".so") && !name.starts_with(b".")
         };
         let mut names: Vec<OsString> = names.into_iter().filter(is_object).collect();
+        // The order of loading must not depend on that of the directory.
         names.sort();
         Ok(names)
     }
@@ -87,7 +89,7 @@ impl Folder {
         let mut bytes = Vec::new();
         // One more than the limit, so that a file that grows meanwhile is noticed too.
         file.take(OBJECT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > OBJECT_BYTES_MAX {
+        if bytes.len().to_u64() > OBJECT_BYTES_MAX {
             return Err(ObjectError::TooLong {
                 bytes: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
                 limit: OBJECT_BYTES_MAX,

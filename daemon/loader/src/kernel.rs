@@ -7,6 +7,7 @@
 //! thread has the default control words of floating-point arithmetic again.
 #![allow(unsafe_code)] // Calls foreign code, and is called by it.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_daemon::served::{Foreign, KernelHash, Memory, Reply, Request};
 use sidecore_engine::KernelError;
 use sidecore_kernel_abi::raw::{ABI, Create, Destroy, HostTable, RawRun, RunFn, WORDS};
@@ -116,10 +117,10 @@ impl Foreign for LoadedKernel {
             return Err(self.failed("too many inputs or outputs"));
         }
         for (index, bytes) in input_bytes[..memory.inputs()].iter_mut().enumerate() {
-            bytes.write(memory.input(index)?.len() as u64);
+            bytes.write(memory.input(index)?.len().to_u64());
         }
         for (index, bytes) in output_bytes[..memory.outputs()].iter_mut().enumerate() {
-            bytes.write(memory.output(index)?.len() as u64);
+            bytes.write(memory.output(index)?.len().to_u64());
         }
         let mut call = Call { memory, text: None };
         let mut reply = Reply::default();
@@ -128,7 +129,7 @@ impl Foreign for LoadedKernel {
             call: (&raw mut call).cast(),
             state: state.start,
             store: store.as_mut_ptr(),
-            store_bytes: store.len() as u64,
+            store_bytes: store.len().to_u64(),
             words: request.words.as_ptr(),
             reply: reply.words.as_mut_ptr(),
             input_bytes: input_bytes.as_ptr().cast(),
@@ -144,6 +145,7 @@ impl Foreign for LoadedKernel {
             .guard(&self.name, || unsafe { (self.run)(&mut raw) });
         match status {
             0 => Ok(reply),
+            // The reply of a failed run is dropped: a kernel may have written a part of it.
             status => Err(match call.text.take() {
                 Some(text) => KernelError::failed(text),
                 None => self.failed(&format!("failed with status {status}")),
@@ -206,13 +208,14 @@ unsafe extern "C" fn get(
 ) -> c_int {
     // SAFETY: a kernel passes its run's call.
     let call = unsafe { &*call.cast::<Call<'_>>() };
-    let Ok(range) = call.memory.input(input as usize) else {
+    let Ok(range) = call.memory.input(input.to_usize()) else {
         return REFUSED;
     };
     let part = span(offset, bytes).and_then(|(start, end)| range.range(start..end));
     let Some(part) = part else {
         return REFUSED;
     };
+    // A transfer of no bytes may come with NULL.
     if bytes > 0 {
         // SAFETY: `part.len()` bytes of the kernel's own, by its word; it waits before it looks.
         let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), part.len()) };
@@ -231,7 +234,7 @@ unsafe extern "C" fn put(
 ) -> c_int {
     // SAFETY: a kernel passes its run's call.
     let call = unsafe { &*call.cast::<Call<'_>>() };
-    let Ok(range) = call.memory.output(output as usize) else {
+    let Ok(range) = call.memory.output(output.to_usize()) else {
         return REFUSED;
     };
     let part = span(offset, bytes).and_then(|(start, end)| range.range(start..end));
@@ -256,6 +259,7 @@ unsafe extern "C" fn yield_now(call: *mut c_void) -> c_int {
 }
 
 unsafe extern "C" fn fail(call: *mut c_void, text: *const c_char) {
+    // The status alone says that it failed.
     if text.is_null() {
         return;
     }

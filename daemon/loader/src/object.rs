@@ -12,6 +12,7 @@ use crate::error::ObjectError;
 use crate::folder::Copy;
 use crate::kernel::{LoadedKernel, Spoiler};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use sidecore_bare::width::ToUsize;
 use sidecore_daemon::served::{KernelHash, NAME_BYTES_MAX};
 use sidecore_engine::CoreOptions;
 use sidecore_kernel_abi::raw::{ABI, KERNELS_MAX, Kernel, Module, SYMBOL};
@@ -60,7 +61,8 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     }
     // SAFETY: as above, in our version.
     let module = unsafe { &*module };
-    if module.kernel_bytes as usize != size_of::<Kernel>() {
+    // A later header may add fields at the end, which would shift the second entry.
+    if module.kernel_bytes.to_usize() != size_of::<Kernel>() {
         return Err(ObjectError::Table("its kernels have another size"));
     }
     if module.count == 0 || module.count > KERNELS_MAX {
@@ -70,7 +72,7 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
         return Err(ObjectError::Table("its list of kernels is nowhere"));
     }
     // SAFETY: `count` of them, by its own word.
-    let kernels = unsafe { std::slice::from_raw_parts(module.kernels, module.count as usize) };
+    let kernels = unsafe { std::slice::from_raw_parts(module.kernels, module.count.to_usize()) };
     kernels
         .iter()
         .map(|kernel| checked(kernel, copy.hash))
@@ -98,6 +100,7 @@ fn checked(kernel: &Kernel, hash: KernelHash) -> Result<LoadedKernel, ObjectErro
     let Some(run) = kernel.run else {
         return Err(ObjectError::Table("a kernel has no `run`"));
     };
+    // Both or neither: a state that is never ended would leak with each engine.
     let life = match (kernel.create, kernel.destroy) {
         (None, None) => None,
         (Some(create), Some(destroy)) => Some((create, destroy)),
@@ -109,6 +112,7 @@ fn checked(kernel: &Kernel, hash: KernelHash) -> Result<LoadedKernel, ObjectErro
     };
     let has = CoreOptions::default().store_bytes;
     let store_bytes = usize::try_from(kernel.store_bytes).unwrap_or(usize::MAX);
+    // At loading, not at the first request: the operator sees it.
     if store_bytes > has {
         return Err(ObjectError::Store {
             name: name.to_owned(),

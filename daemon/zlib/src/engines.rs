@@ -35,6 +35,7 @@ pub(crate) fn deflate(
         if attachment.deflate(raw, level, is_last, out).is_some() {
             return Ok(());
         }
+        // Blocks of a daemon that went in the middle: all of them are made again.
         out.truncate(before);
     }
     deflate_here(raw, level, is_last, out)
@@ -74,6 +75,7 @@ impl Tools {
     fn block(&mut self, raw: &[u8], level: u8, is_last: bool) -> Result<&[u8], NoMemory> {
         let wanted = block_bytes_max(raw.len());
         let missing = wanted.saturating_sub(self.room.len());
+        // A program may go on after Z_MEM_ERROR: an abort would take that from it.
         self.room.try_reserve_exact(missing).map_err(|_| NoMemory)?;
         self.room.resize(wanted.max(self.room.len()), 0);
         let made = self.deflater.block(raw, level, is_last, &mut self.room);
@@ -114,6 +116,7 @@ impl Attachment {
         let process = std::process::id();
         // SAFETY: attachments are never freed.
         match unsafe { current.as_ref() } {
+            // A child of a `fork` has its parent's attachment, and must not use it.
             Some(attachment) if attachment.process == process => {
                 if attachment.client.is_attached() {
                     return Some(attachment);
@@ -155,6 +158,7 @@ impl Attachment {
         let trust = Trust::default();
         let socket = settings().socket.clone();
         let socket = socket.unwrap_or_else(|| find_socket(&trust));
+        // The usual case, without a daemon, costs one system call.
         if !socket.exists() {
             return None;
         }
@@ -194,6 +198,7 @@ impl Attachment {
             let count = (blocks - begun).min(WAVE_BLOCKS);
             let start = begun * BLOCK_BYTES;
             let wave = &raw[start..raw.len().min(start + count * BLOCK_BYTES)];
+            // In waves: the arena is bounded, and the input may be of any length.
             begun += count;
             self.wave(wave, level, is_last && begun == blocks, out)?;
         }
@@ -202,6 +207,7 @@ impl Attachment {
 
     fn wave(&self, raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Option<()> {
         let count = block_count(raw.len());
+        // Whole cache lines: two engines do not write to one.
         let stride = block_bytes_max(BLOCK_BYTES).next_multiple_of(64);
         let mut input = self.client.buffer(raw.len());
         let mut output = self.client.buffer(count * stride);
@@ -219,6 +225,7 @@ impl Attachment {
             })
             .ok()?;
         for (index, reply) in spread.replies.iter().enumerate() {
+            // The daemon's word, looked up with a bound like any other.
             let bytes = usize::try_from(reply.words[0]).ok()?;
             let block = output.bytes().get(index * stride..(index + 1) * stride)?;
             out.extend(block.get(..bytes)?).ok()?;

@@ -4,6 +4,7 @@
 use crate::guard;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong};
 use libz_rs_sys as base;
+use sidecore_bare::width::ToUsize;
 
 /// Functions with zlib's names that only call the base library's.
 macro_rules! forward {
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> 
     }
     // SAFETY: the caller's promise.
     guard::call(0, || unsafe {
-        libdeflate_sys::libdeflate_crc32(crc as u32, bytes.cast(), len).into()
+        libdeflate_sys::libdeflate_crc32(low_half(crc), bytes.cast(), len).into()
     })
 }
 
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
     // SAFETY: the caller's promise.
-    unsafe { crc32_z(crc, bytes, len as usize) }
+    unsafe { crc32_z(crc, bytes, len.to_usize()) }
 }
 
 /// Adler-32 of bytes, continued from `adler`.
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize)
     }
     // SAFETY: the caller's promise.
     guard::call(1, || unsafe {
-        libdeflate_sys::libdeflate_adler32(adler as u32, bytes.cast(), len).into()
+        libdeflate_sys::libdeflate_adler32(low_half(adler), bytes.cast(), len).into()
     })
 }
 
@@ -99,7 +100,24 @@ pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
     // SAFETY: the caller's promise.
-    unsafe { adler32_z(adler, bytes, len as usize) }
+    unsafe { adler32_z(adler, bytes, len.to_usize()) }
+}
+
+/// A checksum as zlib passes it on: a `long`, of which it has the lower half.
+pub(crate) fn low_half(check: c_ulong) -> u32 {
+    check as u32
+}
+
+/// [`crc32_z`] of our own memory.
+pub(crate) fn crc32_of(check: u32, bytes: &[u8]) -> u32 {
+    // SAFETY: a slice.
+    low_half(unsafe { crc32_z(check.into(), bytes.as_ptr(), bytes.len()) })
+}
+
+/// [`adler32_z`] of our own memory.
+pub(crate) fn adler32_of(check: u32, bytes: &[u8]) -> u32 {
+    // SAFETY: a slice.
+    low_half(unsafe { adler32_z(check.into(), bytes.as_ptr(), bytes.len()) })
 }
 
 /// Numbers alone, as programs take it apart; they compare its beginning with their header's.

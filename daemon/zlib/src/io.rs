@@ -1,7 +1,16 @@
 //! The program's buffers in a `z_stream`: its input, and the room for its output.
 
+use libc::c_uint;
 use libz_rs_sys::z_stream;
+use sidecore_bare::width::ToUsize;
 use std::ptr;
+
+/// A number of bytes as `avail_in` and `avail_out` have it. All that comes here is a part of what
+/// such a field said, or of a window of at most 32 KiB.
+#[inline]
+pub(crate) fn available(bytes: usize) -> c_uint {
+    bytes as c_uint
+}
 
 /// Input that was not consumed yet.
 ///
@@ -12,25 +21,25 @@ pub(crate) unsafe fn input<'a>(stream: &z_stream) -> &'a [u8] {
         return &[];
     }
     // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(stream.next_in, stream.avail_in as usize) }
+    unsafe { std::slice::from_raw_parts(stream.next_in, stream.avail_in.to_usize()) }
 }
 
 /// Marks input as consumed.
 pub(crate) fn consume(stream: &mut z_stream, bytes: usize) {
-    debug_assert!(bytes <= stream.avail_in as usize, "more than there is");
+    debug_assert!(bytes <= stream.avail_in.to_usize(), "more than there is");
     stream.next_in = stream.next_in.wrapping_add(bytes);
-    stream.avail_in -= bytes as u32;
+    stream.avail_in -= available(bytes);
     stream.total_in = stream.total_in.wrapping_add(bytes as _);
 }
 
 /// Marks room as written.
 pub(crate) fn produced(stream: &mut z_stream, bytes: usize) {
     debug_assert!(
-        bytes <= stream.avail_out as usize,
+        bytes <= stream.avail_out.to_usize(),
         "more than there is room"
     );
     stream.next_out = stream.next_out.wrapping_add(bytes);
-    stream.avail_out -= bytes as u32;
+    stream.avail_out -= available(bytes);
     stream.total_out = stream.total_out.wrapping_add(bytes as _);
 }
 
@@ -39,7 +48,8 @@ pub(crate) fn produced(stream: &mut z_stream, bytes: usize) {
 /// # Safety
 /// `next_out` and `avail_out` name writable memory.
 pub(crate) unsafe fn put(stream: &mut z_stream, bytes: &[u8]) -> usize {
-    let count = bytes.len().min(stream.avail_out as usize);
+    let count = bytes.len().min(stream.avail_out.to_usize());
+    // Without room `next_out` may be NULL.
     if count > 0 {
         // SAFETY: the caller's promise; the source is ours, or input that the program keeps apart.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), stream.next_out, count) };
@@ -58,6 +68,7 @@ pub(crate) fn with_base<R>(
     (base.next_in, base.avail_in) = (stream.next_in, stream.avail_in);
     (base.next_out, base.avail_out) = (stream.next_out, stream.avail_out);
     let result = work(base);
+    // The base library's totals begin with its own stream: the program's go on by the differences.
     let (consumed, written) = (
         stream.avail_in - base.avail_in,
         stream.avail_out - base.avail_out,

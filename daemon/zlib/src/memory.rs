@@ -6,6 +6,7 @@
 
 use libc::{c_uint, c_void};
 use libz_rs_sys::z_stream;
+use sidecore_bare::width::ToUsize;
 use std::ptr::{self, NonNull};
 
 /// The two functions of a stream and their first argument.
@@ -78,7 +79,7 @@ impl Memory {
 }
 
 unsafe extern "C" fn malloc(_opaque: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
-    let bytes = (items as usize).saturating_mul(size as usize);
+    let bytes = items.to_usize().saturating_mul(size.to_usize());
     // SAFETY: malloc takes any size.
     unsafe { libc::malloc(bytes) }
 }
@@ -194,6 +195,7 @@ impl Bytes {
         if wanted <= self.room {
             return Ok(());
         }
+        // By factors while it is small, by 96 KiB later: few steps, and little in vain.
         let grown = (self.room * 8).min(self.room + GROWTH_BYTES_MAX);
         let room = wanted.max(grown).max(ROOM_MIN);
         let mut lender = self.memory;
@@ -205,6 +207,7 @@ impl Bytes {
         let start = start.ok_or(NoMemory)?;
         // SAFETY: the new memory has room for the contents of the old one.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), start.as_ptr(), self.len) };
+        // Only now: the program's `free` may overwrite it.
         self.release();
         (self.start, self.room, self.lender) = (start, room, lender);
         Ok(())
@@ -232,6 +235,7 @@ impl Bytes {
     /// All from `at` on, which is cut off here.
     pub(crate) fn split_off(&mut self, at: usize) -> Result<Self, NoMemory> {
         let mut rest = self.like_this();
+        // Copied before it is cut off: without memory nothing has changed.
         rest.extend(&self.as_slice()[at..])?;
         self.truncate(at);
         Ok(rest)
@@ -251,6 +255,7 @@ impl Bytes {
     }
 
     fn release(&mut self) {
+        // To its lender: memory of malloc must not go to the program's `free`.
         if self.room > 0 {
             // SAFETY: it came from these functions and is not used again.
             unsafe { (self.lender.free)(self.lender.opaque, self.start.as_ptr().cast()) };

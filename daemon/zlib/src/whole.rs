@@ -11,6 +11,7 @@ use crate::settings::{Use, settings};
 use libc::{c_int, c_ulong};
 use libz_rs_sys as base;
 use libz_rs_sys::*;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Deflates a buffer at the default level.
 ///
@@ -75,44 +76,47 @@ unsafe fn compress_at_once(
     let raw = match source_bytes {
         0 => &[],
         // SAFETY: the caller's promise.
-        bytes => unsafe { std::slice::from_raw_parts(source, bytes as usize) },
+        bytes => unsafe { std::slice::from_raw_parts(source, bytes.to_usize()) },
     };
     let mut made = Bytes::new(Memory::MALLOC);
-    let (level, header) = match level {
-        1 => (1, [0x78, 0x01]),
-        Z_DEFAULT_COMPRESSION | 6 => (6, [0x78, 0x9c]),
-        2..=5 => (level as u8, [0x78, 0x5e]),
-        _ => (level as u8, [0x78, 0xda]),
+    // The only level below 0 that comes here stands for the usual one.
+    let level = u8::try_from(level).unwrap_or(USUAL_LEVEL);
+    let header = match level {
+        1 => [0x78, 0x01],
+        2..=5 => [0x78, 0x5e],
+        USUAL_LEVEL => [0x78, 0x9c],
+        _ => [0x78, 0xda],
     };
-    let mut left = *room as usize;
+    let mut left = room.to_usize();
     *room = 0;
     let mut give = |made: &mut Bytes| {
         let bytes = made.as_slice();
+        // Nothing of a part that does not fit is put.
         if bytes.len() > left {
             return Err(Z_BUF_ERROR);
         }
         // SAFETY: the caller's promise: there is room, and it is no memory of ours.
         unsafe {
             target
-                .add(*room as usize)
+                .add(room.to_usize())
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
         left -= bytes.len();
-        *room += bytes.len() as c_ulong;
+        *room += bytes.len().to_u64();
         made.clear();
         Ok(())
     };
     let mut run = || -> Result<(), c_int> {
         made.extend(&header)?;
         let parts = raw.len().div_ceil(PART_BYTES).max(1);
+        // In parts, so that the output is not all in memory twice.
         for index in 0..parts {
             let start = index * PART_BYTES;
             let part = &raw[start..raw.len().min(start + PART_BYTES)];
             engines::deflate(part, level, index + 1 == parts, &mut made)?;
             give(&mut made)?;
         }
-        // SAFETY: a slice.
-        let check = unsafe { crate::forward::adler32_z(1, raw.as_ptr(), raw.len()) } as u32;
+        let check = crate::forward::adler32_of(1, raw);
         made.extend(&check.to_be_bytes())?;
         give(&mut made)
     };
@@ -162,11 +166,11 @@ pub unsafe extern "C" fn uncompress2(
         {
             // SAFETY: the caller's promise.
             let whole = unsafe {
-                let input = std::slice::from_raw_parts(source, *bytes as usize);
-                inflate_at_once(Kind::Zlib, input, target, *room as usize)
+                let input = std::slice::from_raw_parts(source, bytes.to_usize());
+                inflate_at_once(Kind::Zlib, input, target, room.to_usize())
             };
             if let Ok((consumed, written)) = whole {
-                (*room, *bytes) = (written as c_ulong, consumed as c_ulong);
+                (*room, *bytes) = (written.to_u64(), consumed.to_u64());
                 return Z_OK;
             }
         }
@@ -176,5 +180,7 @@ pub unsafe extern "C" fn uncompress2(
     })
 }
 
+/// The level that `Z_DEFAULT_COMPRESSION` stands for.
+const USUAL_LEVEL: u8 = 6;
 /// Input whose blocks are made before their output is handed over.
 const PART_BYTES: usize = 32 * sidecore_deflate::BLOCK_BYTES;

@@ -213,7 +213,6 @@ impl Attacked {
         let options = Options {
             crc: choices.below(4) != 0,
             markers: choices.below(4) == 0,
-            peer_to_peer: false,
             immediate_without_receive: choices.below(4) == 0,
             ird: READS as u16,
             ord: READS as u16,

@@ -4,10 +4,11 @@
 //! sum, or, and, exclusive or, read, write, compare-and-swap, masked swap, of signed and unsigned
 //! words. `ofi_rxm` above implements all others by messages of its own.
 
-use crate::Object;
 use crate::abi::*;
-use crate::core::{Asked, Core};
-use crate::transfer::{asked, injected, remote, status};
+use crate::core::{Asked, Core, Report};
+use crate::transfer::remote;
+use crate::{Object, endpoint_calls};
+use sidecore_bare::width::ToU64;
 use sidecore_rdma::{Atomic, Remote, Work};
 use std::ffi::{c_int, c_void};
 
@@ -54,10 +55,12 @@ fn change(form: Form, op: c_int, operand: u64, compare: u64) -> Option<Atomic> {
         },
         _ if is_compare => return None,
         FI_SUM => Atomic::Add(operand),
+        // The wire has no bitwise operations: a swap sets the operand's bits to ones.
         FI_BOR => Atomic::Swap {
             new: u64::MAX,
             mask: operand,
         },
+        // The bits that the operand lacks become zeros.
         FI_BAND => Atomic::Swap {
             new: 0,
             mask: !operand,
@@ -67,6 +70,7 @@ fn change(form: Form, op: c_int, operand: u64, compare: u64) -> Option<Atomic> {
             value: operand,
             mask: u64::MAX,
         },
+        // Adding nothing: the response has the word.
         FI_ATOMIC_READ if form == Form::Fetch => Atomic::Add(0),
         FI_ATOMIC_WRITE => Atomic::Swap {
             new: operand,
@@ -77,6 +81,7 @@ fn change(form: Form, op: c_int, operand: u64, compare: u64) -> Option<Atomic> {
 }
 
 fn is_offered(form: Form, datatype: c_int, op: c_int) -> bool {
+    // With two's complement the sign makes no difference to any of them.
     matches!(datatype, FI_INT64 | FI_UINT64) && change(form, op, 0, 0).is_some()
 }
 
@@ -87,16 +92,35 @@ struct Words<'a> {
     results: &'a [fi_ioc],
 }
 
+impl Words<'_> {
+    /// The number of words, if all parts that the operation has agree on it.
+    fn count(&self, form: Form, op: c_int) -> Result<usize, i32> {
+        let count = |buffers: &[fi_ioc]| -> usize {
+            let counts = buffers.iter().map(|buffer| buffer.count);
+            counts.fold(0, usize::saturating_add)
+        };
+        // A read has only results.
+        let all = match op {
+            FI_ATOMIC_READ => count(self.results),
+            _ => count(self.operands),
+        };
+        let is_right = (form == Form::Write || count(self.results) == all)
+            && (form != Form::Compare || count(self.compares) == all);
+        // The bound also keeps an operation's work requests below the depth of an endpoint.
+        if is_right && (1..=WORDS_MAX).contains(&all) {
+            Ok(all)
+        } else {
+            Err(-libc::EINVAL)
+        }
+    }
+}
+
 /// Addresses of the words in some buffers.
 fn addresses(buffers: &[fi_ioc]) -> impl Iterator<Item = usize> {
     buffers.iter().flat_map(|buffer| {
         let first = buffer.addr.expose_provenance();
         (0..buffer.count).map(move |index| first + index * WORD_BYTES)
     })
-}
-
-fn count(buffers: &[fi_ioc]) -> usize {
-    buffers.iter().map(|buffer| buffer.count).sum()
 }
 
 /// Reads the word at an address of the caller.
@@ -117,6 +141,7 @@ unsafe fn buffers<'a>(at: *const fi_ioc, count: usize) -> Result<&'a [fi_ioc], i
     if count == 0 {
         return Ok(&[]);
     }
+    // Before the slice: a wild count is an error, not undefined behaviour.
     if count > WORDS_MAX || at.is_null() {
         return Err(-libc::EINVAL);
     }
@@ -143,44 +168,39 @@ unsafe fn operate(
     there: Remote,
     (datatype, op): (c_int, c_int),
     asked: Asked,
-    is_short: bool,
-) -> isize {
+) -> Result<(), i32> {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
     if object.raw.fid.fclass != FI_CLASS_EP {
-        return -(libc::EINVAL as isize);
+        return Err(-libc::EINVAL);
     }
     if !is_offered(form, datatype, op) {
-        return -(libc::EOPNOTSUPP as isize);
+        return Err(-libc::EOPNOTSUPP);
     }
-    // A read has only results.
-    let reads = op == FI_ATOMIC_READ;
-    let all = count(if reads { words.results } else { words.operands });
-    let is_right = (form == Form::Write || count(words.results) == all)
-        && (form != Form::Compare || count(words.compares) == all);
-    if all == 0 || all > WORDS_MAX || !is_right {
-        return -(libc::EINVAL as isize);
-    }
+    let all = words.count(form, op)?;
+    // Addresses: the results are written when the responses arrive, by whichever call sees them.
     let results: Vec<usize> = addresses(words.results).collect();
     let mut operands = addresses(words.operands);
     let mut compares = addresses(words.compares);
-    let mut at = there;
-    let mut work = Vec::new();
+    let mut remote = there;
+    let mut work = Vec::with_capacity(all);
     for _ in 0..all {
         let next = |from: &mut dyn Iterator<Item = usize>| {
             // SAFETY: the caller's promise.
             from.next().map_or(0, |address| unsafe { word(address) })
         };
-        let operand = if reads { 0 } else { next(&mut operands) };
-        let compare = next(&mut compares);
-        let Some(atomic) = change(form, op, operand, compare) else {
-            return -(libc::EOPNOTSUPP as isize);
+        // A read's operands may be anything, also where they are given.
+        let operand = match op {
+            FI_ATOMIC_READ => 0,
+            _ => next(&mut operands),
         };
-        work.push(Work::Atomic { atomic, remote: at });
-        at.offset = at.offset.wrapping_add(WORD_BYTES as u64);
+        let compare = next(&mut compares);
+        let atomic = change(form, op, operand, compare).ok_or(-libc::EOPNOTSUPP)?;
+        work.push(Work::Atomic { atomic, remote });
+        remote.offset = remote.offset.wrapping_add(WORD_BYTES.to_u64());
     }
     let mut core = object.fabric.lock();
-    status(core.atomics(object.index, form, work, &results, asked, is_short))
+    core.atomics(object.index, form, work, &results, asked)
 }
 
 impl Core {
@@ -190,122 +210,17 @@ impl Core {
         form: Form,
         work: Vec<Work>,
         results: &[usize],
-        mut asked: Asked,
-        is_short: bool,
+        asked: Asked,
     ) -> Result<(), i32> {
-        if is_short {
-            // Calls without flags use the endpoint's.
-            let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
-            asked.flags |= ep.op_flags;
-        }
+        let mut asked = self.with_endpoint_flags(index, asked)?;
         // An atomic completes with the peer's response, so delivery is complete anyway.
         asked.flags &= !FI_DELIVERY_COMPLETE;
-        let told = match form {
-            Form::Write => (FI_WRITE | FI_ATOMIC, 3),
-            Form::Fetch | Form::Compare => (FI_READ | FI_ATOMIC, 2),
+        let report = match form {
+            Form::Write => Report::CHANGE,
+            Form::Fetch | Form::Compare => Report::FETCH,
         };
         let len = work.len() * WORD_BYTES;
-        self.post(index, work, results, len, &asked, told)
-    }
-}
-
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let operands = &one(buf, count);
-    let words = Words {
-        operands,
-        compares: &[],
-        results: &[],
-    };
-    let (what, asked) = ((datatype, op), asked(context, 0));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        operate(
-            ep,
-            Form::Write,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
-    }
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let operands = match buffers(iov, count) {
-            Ok(operands) => operands,
-            Err(error) => return error as isize,
-        };
-        let words = Words {
-            operands,
-            compares: &[],
-            results: &[],
-        };
-        let (what, asked) = ((datatype, op), asked(context, 0));
-        operate(
-            ep,
-            Form::Write,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
-    }
-}
-
-unsafe extern "C" fn inject(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-) -> isize {
-    let operands = &one(buf, count);
-    let words = Words {
-        operands,
-        compares: &[],
-        results: &[],
-    };
-    let what = (datatype, op);
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        operate(
-            ep,
-            Form::Write,
-            &words,
-            remote(addr, key),
-            what,
-            injected(),
-            false,
-        )
+        self.post(index, work, results, len, &asked, report)
     }
 }
 
@@ -317,235 +232,124 @@ unsafe fn message(
     ep: *mut fid_ep,
     form: Form,
     msg: *const fi_msg_atomic,
-    compares: Result<&[fi_ioc], i32>,
-    results: Result<&[fi_ioc], i32>,
+    compares: &[fi_ioc],
+    results: &[fi_ioc],
     flags: u64,
-) -> isize {
+) -> Result<(), i32> {
     // SAFETY: the caller's promises, which are libfabric's.
     unsafe {
         let msg = &*msg;
+        // `rma_iov_limit` is 1: words of one operation lie in one row.
         if msg.rma_iov_count != 1 {
-            return -(libc::EINVAL as isize);
+            return Err(-libc::EINVAL);
         }
         let there = msg.rma_iov.read();
-        let operands = buffers(msg.msg_iov, msg.iov_count);
-        let (Ok(operands), Ok(compares), Ok(results)) = (operands, compares, results) else {
-            return -(libc::EINVAL as isize);
-        };
         let words = Words {
-            operands,
+            operands: buffers(msg.msg_iov, msg.iov_count)?,
             compares,
             results,
         };
-        let mut asked = asked(msg.context, flags);
-        if flags & FI_REMOTE_CQ_DATA != 0 {
-            asked.data = Some(msg.data);
-        }
-        let what = (msg.datatype, msg.op);
-        operate(
-            ep,
-            form,
-            &words,
-            remote(there.addr, there.key),
-            what,
-            asked,
-            false,
-        )
+        let (what, asked) = (
+            (msg.datatype, msg.op),
+            Asked::message(msg.context, flags, msg.data),
+        );
+        operate(ep, form, &words, remote(there.addr, there.key), what, asked)
     }
 }
 
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { message(ep, Form::Write, msg, Ok(&[]), Ok(&[]), flags) }
-}
-
-unsafe extern "C" fn readwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let (operands, results) = (&one(buf, count), &one(result, count));
-    let words = Words {
-        operands,
-        compares: &[],
-        results,
-    };
-    let (what, asked) = ((datatype, op), asked(context, 0));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        operate(
-            ep,
-            Form::Fetch,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
+endpoint_calls! {
+    fn write(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, _peer: u64, addr: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void,
+    ) {
+        let words = Words { operands: &one(buf, count), compares: &[], results: &[] };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Write, &words, there, what, Asked::short(context))
     }
-}
 
-unsafe extern "C" fn readwritev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let (Ok(operands), Ok(results)) = (buffers(iov, count), buffers(resultv, result_count))
-        else {
-            return -(libc::EINVAL as isize);
-        };
-        let words = Words {
-            operands,
-            compares: &[],
-            results,
-        };
-        let (what, asked) = ((datatype, op), asked(context, 0));
-        operate(
-            ep,
-            Form::Fetch,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
+    fn writev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, _peer: u64, addr: u64,
+        key: u64, datatype: c_int, op: c_int, context: *mut c_void,
+    ) {
+        let words = Words { operands: buffers(iov, count)?, compares: &[], results: &[] };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Write, &words, there, what, Asked::short(context))
     }
-}
 
-unsafe extern "C" fn readwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let results = buffers(resultv, result_count);
-        message(ep, Form::Fetch, msg, Ok(&[]), results, flags)
+    fn writemsg(ep, msg: *const fi_msg_atomic, flags: u64) {
+        message(ep, Form::Write, msg, &[], &[], flags)
     }
-}
 
-unsafe extern "C" fn compwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _desc: *mut c_void,
-    compare: *const c_void,
-    _compare_desc: *mut c_void,
-    result: *mut c_void,
-    _result_desc: *mut c_void,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    let (operands, compares, results) =
-        (&one(buf, count), &one(compare, count), &one(result, count));
-    let words = Words {
-        operands,
-        compares,
-        results,
-    };
-    let (what, asked) = ((datatype, op), asked(context, 0));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        operate(
-            ep,
-            Form::Compare,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
+    fn inject(
+        ep, buf: *const c_void, count: usize, _peer: u64, addr: u64, key: u64, datatype: c_int,
+        op: c_int,
+    ) {
+        let words = Words { operands: &one(buf, count), compares: &[], results: &[] };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Write, &words, there, what, Asked::injected())
     }
-}
 
-unsafe extern "C" fn compwritev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _desc: *mut *mut c_void,
-    count: usize,
-    comparev: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let (Ok(operands), Ok(compares), Ok(results)) = (
-            buffers(iov, count),
-            buffers(comparev, compare_count),
-            buffers(resultv, result_count),
-        ) else {
-            return -(libc::EINVAL as isize);
-        };
-        let words = Words {
-            operands,
-            compares,
-            results,
-        };
-        let (what, asked) = ((datatype, op), asked(context, 0));
-        operate(
-            ep,
-            Form::Compare,
-            &words,
-            remote(addr, key),
-            what,
-            asked,
-            true,
-        )
+    fn readwrite(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, result: *mut c_void,
+        _result_desc: *mut c_void, _peer: u64, addr: u64, key: u64, datatype: c_int, op: c_int,
+        context: *mut c_void,
+    ) {
+        let (operands, results) = (&one(buf, count), &one(result, count));
+        let words = Words { operands, compares: &[], results };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Fetch, &words, there, what, Asked::short(context))
     }
-}
 
-unsafe extern "C" fn compwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    comparev: *const fi_ioc,
-    _compare_desc: *mut *mut c_void,
-    compare_count: usize,
-    resultv: *mut fi_ioc,
-    _result_desc: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let compares = buffers(comparev, compare_count);
-        let results = buffers(resultv, result_count);
+    fn readwritev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void, result_count: usize, _peer: u64, addr: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void,
+    ) {
+        let (operands, results) = (buffers(iov, count)?, buffers(resultv, result_count)?);
+        let words = Words { operands, compares: &[], results };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Fetch, &words, there, what, Asked::short(context))
+    }
+
+    fn readwritemsg(
+        ep, msg: *const fi_msg_atomic, resultv: *mut fi_ioc, _result_desc: *mut *mut c_void,
+        result_count: usize, flags: u64,
+    ) {
+        message(ep, Form::Fetch, msg, &[], buffers(resultv, result_count)?, flags)
+    }
+
+    fn compwrite(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, compare: *const c_void,
+        _compare_desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void, _peer: u64,
+        addr: u64, key: u64, datatype: c_int, op: c_int, context: *mut c_void,
+    ) {
+        let (operands, results) = (&one(buf, count), &one(result, count));
+        let words = Words { operands, compares: &one(compare, count), results };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Compare, &words, there, what, Asked::short(context))
+    }
+
+    fn compwritev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, comparev: *const fi_ioc,
+        _compare_desc: *mut *mut c_void, compare_count: usize, resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void, result_count: usize, _peer: u64, addr: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void,
+    ) {
+        let (operands, results) = (buffers(iov, count)?, buffers(resultv, result_count)?);
+        let words = Words { operands, compares: buffers(comparev, compare_count)?, results };
+        let (there, what) = (remote(addr, key), (datatype, op));
+        operate(ep, Form::Compare, &words, there, what, Asked::short(context))
+    }
+
+    fn compwritemsg(
+        ep, msg: *const fi_msg_atomic, comparev: *const fi_ioc, _compare_desc: *mut *mut c_void,
+        compare_count: usize, resultv: *mut fi_ioc, _result_desc: *mut *mut c_void,
+        result_count: usize, flags: u64,
+    ) {
+        let (compares, results) = (
+            buffers(comparev, compare_count)?,
+            buffers(resultv, result_count)?,
+        );
         message(ep, Form::Compare, msg, compares, results, flags)
     }
 }
@@ -558,6 +362,7 @@ unsafe fn valid(form: Form, datatype: c_int, op: c_int, count: *mut usize) -> c_
     if !is_offered(form, datatype, op) {
         return -libc::EOPNOTSUPP;
     }
+    // A program may ask only whether the operation is offered.
     if !count.is_null() {
         // SAFETY: the caller's promise.
         unsafe { count.write(WORDS_MAX) };
@@ -565,34 +370,24 @@ unsafe fn valid(form: Form, datatype: c_int, op: c_int, count: *mut usize) -> c_
     0
 }
 
-unsafe extern "C" fn writevalid(
-    _ep: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: the caller's promises, which are libfabric's; so below.
-    unsafe { valid(Form::Write, datatype, op, count) }
+macro_rules! valid_calls {
+    ($($name:ident: $form:expr;)*) => {$(
+        unsafe extern "C" fn $name(
+            _ep: *mut fid_ep,
+            datatype: c_int,
+            op: c_int,
+            count: *mut usize,
+        ) -> c_int {
+            // SAFETY: the caller's promises, which are libfabric's.
+            unsafe { valid($form, datatype, op, count) }
+        }
+    )*};
 }
 
-unsafe extern "C" fn readwritevalid(
-    _ep: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: see `writevalid`.
-    unsafe { valid(Form::Fetch, datatype, op, count) }
-}
-
-unsafe extern "C" fn compwritevalid(
-    _ep: *mut fid_ep,
-    datatype: c_int,
-    op: c_int,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: see `writevalid`.
-    unsafe { valid(Form::Compare, datatype, op, count) }
+valid_calls! {
+    writevalid: Form::Write;
+    readwritevalid: Form::Fetch;
+    compwritevalid: Form::Compare;
 }
 
 /// The same without an endpoint.
@@ -609,6 +404,7 @@ pub(crate) unsafe extern "C" fn query(
         FI_COMPARE_ATOMIC => Form::Compare,
         _ => return -libc::EINVAL,
     };
+    // The same table as the calls': a program may rely on either.
     if !is_offered(form, datatype, op) {
         return -libc::EOPNOTSUPP;
     }

@@ -17,10 +17,12 @@ pub(crate) struct Bell {
 impl Bell {
     /// The descriptor to wait for.
     pub(crate) fn descriptor(&mut self, device: &Device) -> io::Result<&OwnedFd> {
+        // Programs that only poll never ask for a descriptor, and pay for none.
         if self.descriptors.is_none() {
             let flags =
                 rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
             let bell = rustix::event::eventfd(0, flags)?;
+            // One descriptor for two sources: the network, and other threads of the program.
             let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             epoll::add(&both, &bell, EventData::new_u64(0), EventFlags::IN)?;
             if let Some(descriptor) = device.descriptor() {
@@ -43,6 +45,8 @@ impl Bell {
 
     /// Wakes all waiters.
     pub(crate) fn ring(&mut self) {
+        // A write for each completion would cost more than the completion: one is enough until the
+        // bell is calmed.
         if self.is_armed
             && !self.has_rung
             && let Some((bell, _)) = &self.descriptors
@@ -55,6 +59,7 @@ impl Bell {
     /// Clears it: there are no events any more.
     pub(crate) fn calm(&mut self) {
         self.is_armed = false;
+        // Only what was written is read: the descriptor is not blocking, but a call is not free.
         if std::mem::take(&mut self.has_rung)
             && let Some((bell, _)) = &self.descriptors
         {

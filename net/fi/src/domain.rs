@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::bell::{Bell, Waiter};
 use crate::core::{Cntr, Core, Cq, Entry, Fabric, Of};
 use crate::eq::{wait, wait_control};
+use crate::outcome::amount;
 use crate::{Object, atomic, ep, head, plain_ops, srx};
 use sidecore_rdma::{Access, Region};
 use std::collections::VecDeque;
@@ -64,6 +65,7 @@ pub(crate) unsafe extern "C" fn open(
     // SAFETY: a fabric of ours and a place for a pointer, by libfabric's contract.
     unsafe {
         let fabric = Arc::clone(&Object::of(fabric).fabric);
+        // A handle without state of its own: domains of a fabric share its device.
         let raw = fid_domain {
             fid: head(FI_CLASS_DOMAIN, context, &DOMAIN_FID),
             ops: &DOMAIN,
@@ -97,6 +99,7 @@ unsafe extern "C" fn register_as(
 ) -> c_int {
     // SAFETY: attributes, by libfabric's contract.
     let attr = unsafe { &*attr };
+    // `mr_iov_limit` is 1: a key stands for one row of bytes.
     if attr.iov_count != 1 {
         return -libc::EINVAL;
     }
@@ -110,6 +113,7 @@ unsafe extern "C" fn register_as(
             Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
         ),
     ];
+    // FI_SEND and FI_WRITE need no right: an owner may always read its region.
     let chosen = asked.iter().filter(|(flags, _)| attr.access & flags != 0);
     let access = chosen.fold(Access::NONE, |all, (_, right)| all | *right);
     // SAFETY: a domain of ours, by libfabric's contract.
@@ -123,6 +127,7 @@ unsafe extern "C" fn register_as(
         Ok(region) => region,
         Err(error) => return crate::core::negative(&error),
     };
+    // The provider chooses the key (FI_MR_PROV_KEY): the requested one is not looked at.
     let key = region.stag.0.into();
     let registered = Box::new(Registered {
         raw: fid_mr {
@@ -187,6 +192,7 @@ unsafe extern "C" fn register(
 unsafe extern "C" fn close_memory(fid: *mut fid) -> c_int {
     // SAFETY: registered memory of ours, for the last time.
     let registered = unsafe { Box::from_raw(fid.cast::<Registered>()) };
+    // From here on the peer's key leads nowhere, and costs the peer its connection.
     let mut core = registered.fabric.lock();
     core.device.adapter_mut().deregister(registered.region);
     0
@@ -204,6 +210,7 @@ unsafe extern "C" fn open_cq(
 ) -> c_int {
     // SAFETY: a domain of ours and attributes, by libfabric's contract.
     let (domain, attr) = unsafe { (Object::of(domain), attr.as_ref()) };
+    // Unspecified is the shortest one, which every program can read.
     let format = match attr.map_or(0, |attr| attr.format) {
         0 => FI_CQ_FORMAT_CONTEXT,
         format @ FI_CQ_FORMAT_CONTEXT..=FI_CQ_FORMAT_TAGGED => format,
@@ -245,13 +252,16 @@ unsafe extern "C" fn control_cq(fid: *mut fid, command: c_int, arg: *mut c_void)
     }
 }
 
+/// Completions that one read takes at most.
+const TAKEN_MAX: usize = 16;
+
 /// Bytes of an entry of a format, which is the beginning of the longest.
 fn entry_bytes(format: i32) -> usize {
     match format {
-        FI_CQ_FORMAT_MSG => 24,
-        FI_CQ_FORMAT_DATA => 40,
-        FI_CQ_FORMAT_TAGGED => 48,
-        _ => 8,
+        FI_CQ_FORMAT_MSG => std::mem::offset_of!(fi_cq_tagged_entry, buf),
+        FI_CQ_FORMAT_DATA => std::mem::offset_of!(fi_cq_tagged_entry, tag),
+        FI_CQ_FORMAT_TAGGED => size_of::<fi_cq_tagged_entry>(),
+        _ => std::mem::offset_of!(fi_cq_tagged_entry, flags),
     }
 }
 
@@ -277,14 +287,16 @@ unsafe fn take(
     buf: *mut c_void,
     count: usize,
     sources: *mut u64,
-) -> Option<isize> {
+) -> Option<Result<usize, c_int>> {
     let cq = core.cqs.get(index)?;
+    // Errors come first, as fi_cq(3) demands: completions behind them wait for `readerr`.
     if !cq.errors.is_empty() {
-        return Some(-(FI_EAVAIL as isize));
+        return Some(Err(-FI_EAVAIL));
     }
     let bytes = entry_bytes(cq.format);
     let mut taken = 0;
-    let mut read = [Of::Ep(0, false); 16];
+    // A batch on the stack: their bounds are counted once the queue is no longer borrowed.
+    let mut read = [Of::Sends(0); TAKEN_MAX];
     while taken < count.min(read.len()) {
         let Some(entry) = cq.entries.pop_front() else {
             break;
@@ -295,6 +307,7 @@ unsafe fn take(
             let target = buf.cast::<u8>().add(taken * bytes);
             std::ptr::copy_nonoverlapping((&raw const raw).cast(), target, bytes);
             if !sources.is_null() {
+                // FI_ADDR_NOTAVAIL: endpoints that are connected have one source.
                 sources.add(taken).write(u64::MAX);
             }
         }
@@ -304,6 +317,7 @@ unsafe fn take(
     if taken == 0 {
         return None;
     }
+    // Polling pays here: no yields for a while.
     core.vain = 0;
     if cq.entries.is_empty() {
         cq.bell.calm();
@@ -311,7 +325,7 @@ unsafe fn take(
     for &of in &read[..taken] {
         core.was_read(of);
     }
-    Some(taken as isize)
+    Some(Ok(taken))
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
@@ -329,14 +343,15 @@ unsafe extern "C" fn read_from(
     unsafe {
         let object = Object::of(cq);
         let mut core = object.fabric.lock();
+        // Without a look at the device, as long as there are completions.
         if count > 0
             && let Some(taken) = take(&mut core, object.index, buf, count, sources)
         {
-            return taken;
+            return amount(taken);
         }
         core.progress();
         if let Some(taken) = take(&mut core, object.index, buf, count, sources) {
-            return taken;
+            return amount(taken);
         }
         let is_long = core.looked_in_vain();
         drop(core);
@@ -344,7 +359,7 @@ unsafe extern "C" fn read_from(
             // The peer may need this core.
             std::thread::yield_now();
         }
-        -(libc::EAGAIN as isize)
+        amount(Err(-libc::EAGAIN))
     }
 }
 
@@ -375,12 +390,13 @@ unsafe extern "C" fn sread_from(
             if let Some(cq) = core.cqs.get(index)
                 && std::mem::take(&mut cq.is_signaled)
             {
+                // `fi_cq_signal` ends one wait, with nothing read.
                 cq.bell.calm();
-                return Some(-(libc::EAGAIN as isize));
+                return Some(Err(-libc::EAGAIN));
             }
             take(core, index, buf, count, sources)
         });
-        taken.unwrap_or(-(libc::EAGAIN as isize))
+        amount(taken.unwrap_or(Err(-libc::EAGAIN)))
     }
 }
 
@@ -388,6 +404,7 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: a completion queue of ours, by libfabric's contract.
     let object = unsafe { Object::of(cq) };
     if let Some(cq) = object.fabric.lock().cqs.get(object.index) {
+        // Kept: the waiter may not sleep yet.
         cq.is_signaled = true;
         cq.bell.ring();
     }
@@ -399,11 +416,11 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
     let (object, target) = unsafe { (Object::of(cq), &mut *buf) };
     let mut core = object.fabric.lock();
     let cq = core.cqs.get(object.index);
-    let Some(failed) = cq.and_then(|cq| cq.errors.pop_front()) else {
-        return -(libc::EAGAIN as isize);
+    let Some((entry, err)) = cq.and_then(|cq| cq.errors.pop_front()) else {
+        return amount(Err(-libc::EAGAIN));
     };
-    core.was_read(failed.entry.of);
-    let raw = raw_entry(&failed.entry);
+    core.was_read(entry.of);
+    let raw = raw_entry(&entry);
     target.op_context = raw.op_context;
     target.flags = raw.flags;
     target.len = 0;
@@ -411,8 +428,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
     target.data = 0;
     target.tag = 0;
     target.olen = 0;
-    target.err = failed.err;
-    target.prov_errno = failed.err;
+    target.err = err;
+    target.prov_errno = err;
+    // There is none: the program's buffer for it stays as it was.
     target.err_data_size = 0;
     1
 }
@@ -436,6 +454,7 @@ unsafe extern "C" fn open_cntr(
 ) -> c_int {
     // SAFETY: a domain of ours and attributes, by libfabric's contract.
     let (domain, attr) = unsafe { (Object::of(domain), attr.as_ref()) };
+    // Only completions are counted: bytes (FI_CNTR_EVENTS_BYTES) came after version 1.17.
     if attr.is_some_and(|attr| !is_known(attr.wait_obj) || attr.events != 0) {
         return -libc::ENOSYS;
     }
@@ -533,7 +552,7 @@ unsafe extern "C" fn cntr_wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_i
         if cntr.value >= threshold {
             return Some(0);
         }
-        // New errors end the wait.
+        // New errors end the wait (fi_cntr(3)); earlier ones the program knows of.
         let before = *errors.get_or_insert(cntr.errors);
         (cntr.errors != before).then_some(-FI_EAVAIL)
     });

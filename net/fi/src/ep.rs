@@ -1,8 +1,9 @@
 //! Endpoints, active and passive.
 
 use crate::abi::*;
-use crate::core::{Core, Ep, FLUSHED, Pep};
+use crate::core::{BoundCq, Ep, Pep};
 use crate::info::{address_of, raw_address, take_request};
+use crate::outcome::{long_status, status};
 use crate::place::CM_BYTES;
 use crate::{Object, atomic, head, plain_ops, transfer};
 use std::ffi::{c_int, c_void};
@@ -11,8 +12,6 @@ use std::sync::Arc;
 
 /// Default number of pending connections of a passive endpoint.
 const BACKLOG: usize = 128;
-/// Counters of an endpoint: sends, receives, reads, writes.
-const COUNTERS: [u64; 4] = [FI_SEND, FI_RECV, FI_READ, FI_WRITE];
 
 static EP_FID: fi_ops = plain_ops(close, Some(bind), Some(control));
 static PEP_FID: fi_ops = plain_ops(close_passive, Some(bind_passive), Some(control_passive));
@@ -38,10 +37,6 @@ pub(crate) static CM: fi_ops_cm = fi_ops_cm {
     shutdown: Some(shutdown),
     join: Some(missing_int),
 };
-/// The result of a call in libfabric's convention.
-fn status(outcome: Result<(), i32>) -> c_int {
-    outcome.err().unwrap_or(0)
-}
 
 pub(crate) unsafe extern "C" fn open_passive(
     fabric: *mut fid_fabric,
@@ -68,6 +63,7 @@ pub(crate) unsafe extern "C" fn open_passive(
             ops: &EP,
             cm: &CM,
         };
+        // As of an endpoint: events name it by its address.
         let object = Object { raw, fabric, index }.hand_out(out);
         if let Some(pep) = (*object).fabric.lock().peps.get(index) {
             pep.fid = object.expose_provenance();
@@ -81,6 +77,7 @@ unsafe extern "C" fn close_passive(fid: *mut fid) -> c_int {
     let object = unsafe { Object::<fid_pep>::take(fid) };
     let mut core = object.fabric.lock();
     if let Some(pep) = core.peps.remove(object.index) {
+        // Its unread requests are rejected while the listener still names their connections.
         core.forget_events(pep.fid);
         if let Some(listener) = pep.listener {
             core.device.close_listener(listener);
@@ -112,6 +109,7 @@ unsafe extern "C" fn control_passive(fid: *mut fid, command: c_int, arg: *mut c_
     }
     // SAFETY: a passive endpoint of ours and a number, by libfabric's contract.
     let (object, backlog) = unsafe { (Object::<fid_pep>::of_fid(fid), *arg.cast::<c_int>()) };
+    // Used by the next `listen`; one that is not positive would accept nothing.
     if let Some(pep) = object.fabric.lock().peps.get(object.index) {
         pep.backlog = usize::try_from(backlog).unwrap_or(0).max(1);
     }
@@ -139,17 +137,17 @@ pub(crate) unsafe extern "C" fn open(
         let connection = if handle.is_null() {
             None
         } else if (*handle).fclass == FI_CLASS_PEP {
+            // A program that listens and connects by one address, as MPI does.
             let pep = Object::<fid_pep>::of_fid(handle).index;
             ep.bound = fabric.lock().peps.get(pep).map(|pep| pep.address);
             ep.source = ep.bound;
             None
         } else {
             let taken = take_request((*info).handle);
-            // The handle is consumed.
+            // The handle is consumed: the program frees the info, which must not free it again.
             (*info).handle = std::ptr::null_mut();
             taken
         };
-        ep.is_passive = connection.is_some();
         let mut core = fabric.lock();
         let index = core.eps.insert(ep);
         if let Some(connection) = connection
@@ -169,6 +167,7 @@ pub(crate) unsafe extern "C" fn open(
             atomic: &atomic::OPS,
             collective: std::ptr::null(),
         };
+        // Events name the object by its address, which it has only now.
         let object = Object { raw, fabric, index }.hand_out(out);
         if let Some(ep) = (*object).fabric.lock().eps.get(index) {
             ep.fid = object.expose_provenance();
@@ -201,20 +200,17 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             FI_CLASS_CQ => {
                 let cq = Object::<fid_cq>::of_fid(other).index;
                 let is_selective = flags & FI_SELECTIVE_COMPLETION != 0;
+                let bound = BoundCq { cq, is_selective };
                 if flags & FI_SEND != 0 {
-                    ep.send_cq = Some((cq, is_selective));
+                    ep.send_cq = Some(bound);
                 }
                 if flags & FI_RECV != 0 {
-                    ep.receive_cq = Some((cq, is_selective));
+                    ep.receive_cq = Some(bound);
                 }
             }
             FI_CLASS_CNTR => {
                 let cntr = Object::<fid_cntr>::of_fid(other).index;
-                for (place, flag) in ep.cntrs.iter_mut().zip(COUNTERS) {
-                    if flags & flag != 0 {
-                        *place = Some(cntr);
-                    }
-                }
+                ep.cntrs.bind(cntr, flags);
             }
             _ => return -libc::EINVAL,
         }
@@ -232,12 +228,17 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     match command {
         FI_ENABLE => {
             let has_cq = ep.send_cq.is_some() || ep.receive_cq.is_some();
-            let has_cntr = ep.cntrs.iter().any(Option::is_some);
-            if has_cq || has_cntr { 0 } else { -FI_ENOCQ }
+            // With neither nothing would ever be reported, and nothing make progress.
+            if has_cq || !ep.cntrs.is_empty() {
+                0
+            } else {
+                -FI_ENOCQ
+            }
         }
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
             // SAFETY: a place for flags, by libfabric's contract.
             let flags = unsafe { &mut *arg.cast::<u64>() };
+            // Exactly one direction: each has its own flags (fi_endpoint(3)).
             let own = match *flags & (FI_SEND | FI_RECV) {
                 FI_SEND => &mut ep.op_flags,
                 FI_RECV => &mut ep.receive_flags,
@@ -262,17 +263,13 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
         let mut core = object.fabric.lock();
         // Messages that have already arrived are reported as received.
         core.progress();
-        if (*fid).fclass == FI_CLASS_SRX_CTX {
-            return core.cancel_shared(object.index, context.expose_provenance());
-        }
-        if (*fid).fclass != FI_CLASS_EP {
-            return -(libc::ENOENT as isize);
-        }
-        if core.cancel(object.index, context.expose_provenance()) {
-            0
-        } else {
-            -(libc::ENOENT as isize)
-        }
+        let context = context.expose_provenance();
+        let was_there = match (*fid).fclass {
+            FI_CLASS_SRX_CTX => core.cancel_shared(object.index, context),
+            FI_CLASS_EP => core.cancel(object.index, context),
+            _ => false,
+        };
+        long_status(was_there.then_some(()).ok_or(-libc::ENOENT))
     }
 }
 
@@ -288,6 +285,7 @@ unsafe extern "C" fn getopt(
     }
     // SAFETY: a place of that length and one for the length, by libfabric's contract.
     unsafe {
+        // The length first: a shorter place must not be written to.
         if *len < size_of::<usize>() {
             return -libc::EINVAL;
         }
@@ -318,6 +316,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_
         }
         let object = Object::<fid_pep>::of_fid(fid);
         match object.fabric.lock().peps.get(object.index) {
+            // A listener stays where it is.
             Some(pep) if pep.listener.is_none() => pep.address = address,
             _ => return -libc::EINVAL,
         }
@@ -333,6 +332,7 @@ unsafe fn put_address(address: SocketAddr, addr: *mut c_void, len: *mut usize) -
     let bytes = raw_address(address);
     // SAFETY: the caller's promise.
     unsafe {
+        // The needed length in any case: the program tries again with as much room.
         let room = len.replace(bytes.len());
         if room < bytes.len() {
             return -FI_ETOOSMALL;
@@ -390,6 +390,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize
 /// # Safety
 /// `len` bytes at `param`, which may be NULL if there are none.
 unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8], i32> {
+    // A program may pass a length without an address, and means nothing by it.
     if param.is_null() || len == 0 {
         return Ok(&[]);
     }
@@ -462,50 +463,4 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, _flags: u64) -> c_int {
     let object = unsafe { Object::of(ep) };
     object.fabric.lock().shut(object.index);
     0
-}
-
-impl Core {
-    /// Cancels the oldest receive with that context that no message has begun to fill; false if
-    /// there is none. The completion queue reports it.
-    fn cancel(&mut self, index: usize, context: usize) -> bool {
-        let Some(ep) = self.eps.get(index) else {
-            return false;
-        };
-        let connection = ep.connection;
-        let numbers: Vec<u64> = ep
-            .receives
-            .iter()
-            .filter(|op| op.context == context)
-            .map(|op| op.number)
-            .collect();
-        for number in numbers {
-            let was_there = match connection {
-                Some(connection) => self.device.cancel_receive(connection, number),
-                None => self.eps.get(index).is_some_and(|ep| {
-                    let before = ep.early.len();
-                    ep.early.retain(|receive| receive.id != number);
-                    ep.early.len() < before
-                }),
-            };
-            if was_there {
-                let op = self.eps.get(index).and_then(|ep| {
-                    let at = ep.receives.iter().position(|op| op.number == number)?;
-                    ep.receives.remove(at)
-                });
-                if let Some(op) = op {
-                    self.finish(index, op, true, &FLUSHED);
-                }
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Closes an endpoint's connection in order, as far as the peer cooperates.
-    fn shut(&mut self, index: usize) {
-        if let Ok(connection) = self.connection(index) {
-            self.device.shut(connection).ok();
-            self.progress();
-        }
-    }
 }

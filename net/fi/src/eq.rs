@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::bell::Waiter;
 use crate::core::{Core, EqEvent, Fabric};
+use crate::outcome::amount;
 use crate::{Object, head, plain_ops};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{c_char, c_int, c_void};
@@ -16,6 +17,10 @@ const LOOKS: u32 = 64;
 const BESIDE: Duration = Duration::from_millis(5);
 /// Longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// An event before its private data: an object, and an info.
+const HEAD_BYTES: usize = std::mem::offset_of!(fi_eq_entry, data);
+/// Longest event that a program may write, in bytes.
+const WRITTEN_BYTES_MAX: usize = size_of::<fi_eq_entry>() + 512;
 
 static EQ_FID: fi_ops = plain_ops(close, None, Some(control));
 static EQ: fi_ops_eq = fi_ops_eq {
@@ -76,6 +81,7 @@ pub(crate) fn wait<T>(
             return None;
         }
         looks += 1;
+        // A sleep and a wake-up cost more than some looks.
         if looks < LOOKS {
             own = core.looks;
             drop(core);
@@ -95,6 +101,7 @@ pub(crate) fn wait<T>(
         } else {
             continue;
         };
+        // Never held while waiting: others need it to make progress.
         drop(core);
         let Some(descriptor) = descriptor else {
             std::thread::sleep(rest.min(BESIDE));
@@ -187,21 +194,22 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 ///
 /// # Safety
 /// `buf` has `len` bytes, `event` is writable.
-unsafe fn put(from: &EqEvent, event: *mut u32, buf: *mut c_void, len: usize) -> isize {
-    let mut bytes = Vec::with_capacity(16 + from.data.len());
+unsafe fn put(from: &EqEvent, event: *mut u32, buf: *mut c_void, len: usize) -> usize {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + from.data.len());
     // A user-written event has its own bytes.
     if from.event != FI_NOTIFY {
         bytes.extend(from.fid.to_ne_bytes());
         bytes.extend(from.info.to_ne_bytes());
     }
     bytes.extend(&from.data);
+    // Private data that has no room is cut off, as fi_eq(3) has it.
     let count = bytes.len().min(len);
     // SAFETY: the caller's promise.
     unsafe {
         event.write(from.event);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), count);
     }
-    count as isize
+    count
 }
 
 /// Moves the next event to its reader's buffer.
@@ -215,14 +223,15 @@ unsafe fn next(
     buf: *mut c_void,
     len: usize,
     flags: u64,
-) -> Option<isize> {
+) -> Option<Result<usize, c_int>> {
     let eq = core.eqs.get(index)?;
     let first = eq.events.front()?;
+    // It stays at the front until `readerr` takes it.
     if first.err != 0 {
-        return Some(-(FI_EAVAIL as isize));
+        return Some(Err(-FI_EAVAIL));
     }
-    if first.event != FI_NOTIFY && len < 16 {
-        return Some(-(libc::EOVERFLOW as isize));
+    if first.event != FI_NOTIFY && len < HEAD_BYTES {
+        return Some(Err(-libc::EOVERFLOW));
     }
     // SAFETY: the caller's promise.
     let count = unsafe { put(first, event, buf, len) };
@@ -232,7 +241,7 @@ unsafe fn next(
             eq.bell.calm();
         }
     }
-    Some(count)
+    Some(Ok(count))
 }
 
 unsafe extern "C" fn read(
@@ -247,11 +256,11 @@ unsafe extern "C" fn read(
         let object = Object::of(eq);
         let mut core = object.fabric.lock();
         if let Some(found) = next(&mut core, object.index, event, buf, len, flags) {
-            return found;
+            return amount(found);
         }
         core.progress();
         let found = next(&mut core, object.index, event, buf, len, flags);
-        found.unwrap_or(-(libc::EAGAIN as isize))
+        amount(found.unwrap_or(Err(-libc::EAGAIN)))
     }
 }
 
@@ -270,7 +279,7 @@ unsafe extern "C" fn sread(
         let found = wait(&object.fabric, Waiter::Eq(index), timeout, |core| {
             next(core, index, event, buf, len, flags)
         });
-        found.unwrap_or(-(libc::EAGAIN as isize))
+        amount(found.unwrap_or(Err(-libc::EAGAIN)))
     }
 }
 
@@ -279,11 +288,11 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, _flags:
     let (object, entry) = unsafe { (Object::of(eq), &mut *buf) };
     let mut core = object.fabric.lock();
     let Some(eq) = core.eqs.get(object.index) else {
-        return -(libc::EINVAL as isize);
+        return amount(Err(-libc::EINVAL));
     };
     let is_error = eq.events.front().is_some_and(|event| event.err != 0);
     let Some(event) = is_error.then(|| eq.events.pop_front()).flatten() else {
-        return -(libc::EAGAIN as isize);
+        return amount(Err(-libc::EAGAIN));
     };
     // Kept until the next error is read.
     eq.error_data = event.data;
@@ -292,6 +301,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, _flags:
     entry.data = 0;
     entry.err = event.err;
     entry.prov_errno = event.err;
+    // A program without a buffer gets ours, until the next error is read (fi_eq(3)).
     if entry.err_data_size == 0 {
         entry.err_data = eq.error_data.as_mut_ptr().cast();
         entry.err_data_size = eq.error_data.len();
@@ -306,7 +316,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, _flags:
     if eq.events.is_empty() {
         eq.bell.calm();
     }
-    size_of::<fi_eq_err_entry>() as isize
+    amount(Ok(size_of::<fi_eq_err_entry>()))
 }
 
 unsafe extern "C" fn write(
@@ -316,8 +326,9 @@ unsafe extern "C" fn write(
     len: usize,
     _flags: u64,
 ) -> isize {
-    if len > size_of::<fi_eq_entry>() + 512 {
-        return -(libc::EINVAL as isize);
+    // A bound on what a program can make the queue keep.
+    if len > WRITTEN_BYTES_MAX {
+        return amount(Err(-libc::EINVAL));
     }
     // SAFETY: an event queue of ours and `len` bytes, by libfabric's contract.
     let (object, bytes) = unsafe {
@@ -326,21 +337,16 @@ unsafe extern "C" fn write(
     };
     let mut core = object.fabric.lock();
     let Some(eq) = core.eqs.get(object.index) else {
-        return -(libc::EINVAL as isize);
+        return amount(Err(-libc::EINVAL));
     };
+    // Other events would look like the provider's own.
     if event != FI_NOTIFY {
-        return -(libc::ENOSYS as isize);
+        return amount(Err(-libc::ENOSYS));
     }
-    eq.events.push_back(EqEvent {
-        event,
-        fid: 0,
-        info: 0,
-        data: bytes.to_vec(),
-        err: 0,
-        context: 0,
-    });
+    eq.events
+        .push_back(EqEvent::new(event, 0).with_data(bytes.to_vec()));
     eq.bell.ring();
-    len as isize
+    amount(Ok(len))
 }
 
 /// The text of an error: they are system errors.

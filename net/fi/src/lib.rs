@@ -19,9 +19,12 @@ mod domain;
 mod ep;
 mod eq;
 mod info;
+mod outcome;
 mod place;
 mod slab;
 mod srx;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 #[doc(hidden)]
@@ -85,6 +88,23 @@ impl<T> Object<T> {
         unsafe { Box::from_raw(raw.cast()) }
     }
 }
+
+/// Calls of libfabric on an endpoint: each body returns the call's error, if there is one.
+///
+/// Why a macro: libfabric has 28 of them, which differ in their arguments alone.
+macro_rules! endpoint_calls {
+    ($(fn $name:ident($ep:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
+        unsafe extern "C" fn $name($ep: *mut fid_ep $(, $argument: $type)*) -> isize {
+            let call = || -> Result<(), c_int> {
+                // SAFETY: the arguments are those of libfabric's call of this name, whose caller
+                // keeps what its manual page demands.
+                unsafe { $body }
+            };
+            $crate::outcome::long_status(call())
+        }
+    )*};
+}
+pub(crate) use endpoint_calls;
 
 /// The common head of a structure.
 pub(crate) fn head(fclass: usize, context: *mut c_void, ops: &'static fi_ops) -> fid {
@@ -176,6 +196,7 @@ unsafe extern "C" fn open_fabric(
     out: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
+    // The attributes say nothing that this provider could choose: all fabrics are one transport.
     let fabric = match Fabric::open() {
         Ok(fabric) => Arc::new(fabric),
         Err(error) => return core::negative(&error),
@@ -206,6 +227,7 @@ unsafe extern "C" fn trywait(fabric: *mut fid_fabric, fids: *mut *mut fid, count
     // SAFETY: a fabric of ours, by libfabric's contract.
     let object = unsafe { Object::of(fabric) };
     let mut core = object.fabric.lock();
+    // First: what has arrived by now would not make a descriptor readable any more.
     core.progress();
     for index in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: `count` pointers to objects of this fabric, by libfabric's contract.
@@ -218,6 +240,7 @@ unsafe extern "C" fn trywait(fabric: *mut fid_fabric, fids: *mut *mut fid, count
         }
         core.arm_bell(waiter);
     }
+    // Last: from here on the device reports everything by its descriptor.
     if core.arm() { 0 } else { -libc::EAGAIN }
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
     let Ok(status) = serde_json::from_str::<serde_json::Value>(&status) else {
         return Vec::new();
     };
+    // An engine of another version may not list them: then there is no address to offer.
     let listed = status.get("addresses").and_then(|list| list.as_array());
     let texts = listed.into_iter().flatten().filter_map(|one| one.as_str());
     texts
@@ -41,9 +42,11 @@ pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
 
 /// Copies several buffers to `target`; the number of bytes, if they fit.
 pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
-    let mut count = 0;
+    let mut count = 0_usize;
     for buffer in buffers {
-        let place = target.get_mut(count..count + buffer.iov_len)?;
+        let end = count.checked_add(buffer.iov_len)?;
+        let place = target.get_mut(count..end)?;
+        // A buffer of no bytes may have any address.
         if buffer.iov_len > 0 {
             // SAFETY: buffers of an operation, which are readable while its call runs.
             unsafe {
@@ -51,7 +54,7 @@ pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
                 std::ptr::copy_nonoverlapping(source, place.as_mut_ptr(), buffer.iov_len);
             }
         }
-        count += buffer.iov_len;
+        count = end;
     }
     Some(count)
 }

@@ -11,6 +11,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> usize {
+        // A search, not a list of free places: objects are few, and opened seldom.
         let free = self.0.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.0.push(None);

@@ -62,6 +62,7 @@ unsafe extern "C" fn control(_fid: *mut fid, command: c_int, _arg: *mut c_void) 
 impl Core {
     /// Makes a shared receive context.
     pub(crate) fn open_srx(&mut self) -> Result<usize, i32> {
+        // As deep as possible, whatever the attributes say: memory is used by posted receives only.
         let id = self.device.create_shared(RECEIVES_MAX);
         let id = id.map_err(|error| negative(&error))?;
         Ok(self.srxs.insert(Srx {
@@ -90,6 +91,7 @@ impl Core {
     pub(crate) fn bind_srx(&mut self, index: usize, srx: usize) -> Result<(), i32> {
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         ep.srx = Some(srx);
+        // A passive side's endpoint has its connection already, which is not accepted yet.
         match ep.connection {
             Some(connection) => self.share(connection, srx),
             None => Ok(()),
@@ -103,10 +105,12 @@ impl Core {
         asked: &Asked,
     ) -> Result<(), i32> {
         let pieces = self.pieces(buffers)?;
+        // Unread completions count, as those of an endpoint do.
         let srx = self.srxs.get(index).ok_or(-libc::EINVAL)?;
         if srx.receives.len() + srx.unread >= RECEIVES_MAX {
             return Err(-libc::EAGAIN);
         }
+        // Counted only once it is posted: a refused one leaves no gap.
         let number = srx.next_receive;
         let receive = Receive { id: number, pieces };
         let posted = self.device.post_shared(srx.id, receive);
@@ -118,21 +122,21 @@ impl Core {
         Ok(())
     }
 
-    /// Cancels the oldest receive with that context that no message has begun to fill. It belongs
-    /// to no endpoint yet, so no queue reports it.
-    pub(crate) fn cancel_shared(&mut self, index: usize, context: usize) -> isize {
-        let missing = -(libc::ENOENT as isize);
+    /// Cancels the oldest receive with that context that no message has begun to fill; false if
+    /// there is none. It belongs to no endpoint yet, so no queue reports it.
+    pub(crate) fn cancel_shared(&mut self, index: usize, context: usize) -> bool {
         let Some(srx) = self.srxs.get(index) else {
-            return missing;
+            return false;
         };
         let numbers = srx.receives.iter().filter(|(_, op)| op.context == context);
+        // Numbers are given in the order of posting.
         let Some(number) = numbers.map(|(&number, _)| number).min() else {
-            return missing;
+            return false;
         };
-        if !self.device.cancel_shared(srx.id, number) {
-            return missing;
+        let was_there = self.device.cancel_shared(srx.id, number);
+        if was_there {
+            srx.receives.remove(&number);
         }
-        srx.receives.remove(&number);
-        0
+        was_there
     }
 }

@@ -1,12 +1,12 @@
 //! Messages, and reads and writes of the peer's memory.
 
-use crate::Object;
 use crate::abi::*;
-use crate::core::{Asked, Core};
+use crate::core::{Asked, Core, Report};
 use crate::info::PIECES;
 use crate::place::INJECT_BYTES;
+use crate::{Object, endpoint_calls};
 use sidecore_rdma::{Remote, Stag, Work};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 pub(crate) static MSG: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -41,6 +41,7 @@ unsafe fn buffers<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec], i3
     if count == 0 {
         return Ok(&[]);
     }
+    // Before the slice: a wild count is an error, not undefined behaviour.
     if count > PIECES || iov.is_null() {
         return Err(-libc::EINVAL);
     }
@@ -68,28 +69,15 @@ enum What {
 /// # Safety
 /// `ep` is an endpoint of this provider; the buffers stay valid until its completion, or until the
 /// call returns if they are injected.
-unsafe fn operate(
-    ep: *mut fid_ep,
-    what: What,
-    buffers: Result<&[iovec], i32>,
-    asked: Asked,
-    is_short: bool,
-) -> isize {
+unsafe fn operate(ep: *mut fid_ep, what: What, buffers: &[iovec], asked: Asked) -> Result<(), i32> {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
+    // A shared receive context has the same operations, and sends nothing.
     if object.raw.fid.fclass != FI_CLASS_EP {
-        return -(libc::EINVAL as isize);
+        return Err(-libc::EINVAL);
     }
-    let posted = buffers.and_then(|buffers| {
-        let mut core = object.fabric.lock();
-        core.operate(object.index, what, buffers, asked, is_short)
-    });
-    status(posted)
-}
-
-/// The result of a call in libfabric's convention.
-pub(crate) fn status(outcome: Result<(), i32>) -> isize {
-    outcome.err().unwrap_or(0) as isize
+    let mut core = object.fabric.lock();
+    core.operate(object.index, what, buffers, asked)
 }
 
 impl Core {
@@ -98,17 +86,14 @@ impl Core {
         index: usize,
         what: What,
         buffers: &[iovec],
-        mut asked: Asked,
-        is_short: bool,
+        asked: Asked,
     ) -> Result<(), i32> {
-        if is_short {
-            // Calls without flags use the endpoint's.
-            let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
-            asked.flags |= ep.op_flags;
-        }
+        let asked = self.with_endpoint_flags(index, asked)?;
         let len = buffers.iter().map(|buffer| buffer.iov_len).sum();
         let copied;
+        // The result of a read has no copy: it goes where the program wants it.
         let buffers = if asked.flags & FI_INJECT != 0 && !matches!(what, What::Read(_)) {
+            // Before the copy: a program that relies on it must not get half of its data sent.
             if len > INJECT_BYTES {
                 return Err(-libc::EMSGSIZE);
             }
@@ -118,46 +103,28 @@ impl Core {
             buffers
         };
         let pieces = self.pieces(buffers)?;
-        let (work, told) = match what {
+        let (work, report) = match what {
             What::Send => {
                 let send = Work::Send {
                     pieces,
                     invalidate: None,
                     solicited: false,
                 };
-                (vec![send], (FI_SEND | FI_MSG, 0))
+                (vec![send], Report::SEND)
             }
-            What::Write(remote) => (vec![Work::Write { pieces, remote }], (FI_WRITE | FI_RMA, 3)),
+            What::Write(remote) => (vec![Work::Write { pieces, remote }], Report::WRITE),
             What::Read(remote) => {
+                // The wire's read has one local piece, so several are several reads.
                 let mut at = remote;
                 let reads = pieces.into_iter().map(|into| {
                     let remote = at;
                     at.offset = at.offset.wrapping_add(into.bytes.into());
                     Work::Read { into, remote }
                 });
-                (reads.collect(), (FI_READ | FI_RMA, 2))
+                (reads.collect(), Report::READ)
             }
         };
-        self.post(index, work, &[], len, &asked, told)
-    }
-}
-
-pub(crate) fn asked(context: *mut c_void, flags: u64) -> Asked {
-    Asked {
-        context: context.expose_provenance(),
-        flags,
-        is_told: true,
-        data: None,
-    }
-}
-
-/// Work with copied data, without a completion.
-pub(crate) fn injected() -> Asked {
-    Asked {
-        context: 0,
-        flags: FI_INJECT,
-        is_told: false,
-        data: None,
+        self.post(index, work, &[], len, &asked, report)
     }
 }
 
@@ -169,273 +136,153 @@ pub(crate) fn remote(addr: u64, key: u64) -> Remote {
     }
 }
 
-unsafe extern "C" fn recv(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    _source: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { receive(ep, Ok(&one(buf, len)), asked(context, 0), true) }
-}
-
-unsafe extern "C" fn recvv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    _source: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { receive(ep, buffers(iov, count), asked(context, 0), true) }
-}
-
-unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let msg = &*msg;
-        let buffers = buffers(msg.msg_iov, msg.iov_count);
-        receive(ep, buffers, asked(msg.context, flags), false)
-    }
-}
-
 /// Posts a receive.
 ///
 /// # Safety
 /// An endpoint or a shared receive context of this provider; the buffers stay valid until the
 /// completion.
-unsafe fn receive(
-    ep: *mut fid_ep,
-    buffers: Result<&[iovec], i32>,
-    mut asked: Asked,
-    is_short: bool,
-) -> isize {
+unsafe fn receive(ep: *mut fid_ep, buffers: &[iovec], asked: Asked) -> Result<(), i32> {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
-    status(buffers.and_then(|buffers| {
-        let mut core = object.fabric.lock();
-        if object.raw.fid.fclass == FI_CLASS_SRX_CTX {
-            return core.post_shared(object.index, buffers, &asked);
-        }
-        if is_short && let Some(ep) = core.eps.get(object.index) {
-            asked.flags |= ep.receive_flags;
-        }
+    let mut core = object.fabric.lock();
+    // Both kinds of objects have these functions in their table; their numbers are of two tables.
+    if object.raw.fid.fclass == FI_CLASS_SRX_CTX {
+        core.post_shared(object.index, buffers, &asked)
+    } else {
         core.post_receive(object.index, buffers, &asked)
-    }))
-}
-
-unsafe extern "C" fn send(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    _peer: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked(context, 0), true) }
-}
-
-unsafe extern "C" fn sendv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    _peer: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, buffers(iov, count), asked(context, 0), true) }
-}
-
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        let msg = &*msg;
-        let buffers = buffers(msg.msg_iov, msg.iov_count);
-        let mut asked = asked(msg.context, flags);
-        if flags & FI_REMOTE_CQ_DATA != 0 {
-            asked.data = Some(msg.data);
-        }
-        operate(ep, What::Send, buffers, asked, false)
     }
 }
 
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, _peer: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), injected(), false) }
-}
-
-unsafe extern "C" fn senddata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    data: u64,
-    _peer: u64,
-    context: *mut c_void,
-) -> isize {
-    let mut asked = asked(context, 0);
-    asked.data = Some(data);
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked, true) }
-}
-
-unsafe extern "C" fn injectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    _peer: u64,
-) -> isize {
-    let mut asked = injected();
-    asked.data = Some(data);
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked, false) }
-}
-
-unsafe extern "C" fn read(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let what = What::Read(remote(addr, key));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, Ok(&one(buf, len)), asked(context, 0), true) }
-}
-
-unsafe extern "C" fn readv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let what = What::Read(remote(addr, key));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, buffers(iov, count), asked(context, 0), true) }
-}
-
-/// Posts an operation on the peer's memory, from the message form of a call.
+/// The operation that a message structure describes.
 ///
 /// # Safety
-/// As for the calls.
-unsafe fn rma(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, is_write: bool) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
+/// The structure and its parts are valid.
+unsafe fn rma<'a>(msg: *const fi_msg_rma, flags: u64) -> Result<(Remote, &'a [iovec], Asked), i32> {
+    // SAFETY: the caller's promise.
     unsafe {
         let msg = &*msg;
+        // `rma_iov_limit` is 1.
         if msg.rma_iov_count != 1 {
-            return -(libc::EINVAL as isize);
+            return Err(-libc::EINVAL);
         }
         let there = msg.rma_iov.read();
-        let place = remote(there.addr, there.key);
-        let mut asked = asked(msg.context, flags);
-        if flags & FI_REMOTE_CQ_DATA != 0 {
-            asked.data = Some(msg.data);
-        }
-        let what = if is_write {
-            What::Write(place)
-        } else {
-            What::Read(place)
-        };
-        operate(ep, what, buffers(msg.msg_iov, msg.iov_count), asked, false)
+        let buffers = buffers(msg.msg_iov, msg.iov_count)?;
+        let asked = Asked::message(msg.context, flags, msg.data);
+        Ok((remote(there.addr, there.key), buffers, asked))
     }
 }
 
-unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { rma(ep, msg, flags, false) }
-}
+endpoint_calls! {
+    fn recv(
+        ep, buf: *mut c_void, len: usize, _desc: *mut c_void, _source: u64, context: *mut c_void,
+    ) {
+        receive(ep, &one(buf, len), Asked::short(context))
+    }
 
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { rma(ep, msg, flags, true) }
-}
+    fn recvv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, _source: u64,
+        context: *mut c_void,
+    ) {
+        receive(ep, buffers(iov, count)?, Asked::short(context))
+    }
 
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let what = What::Write(remote(addr, key));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, Ok(&one(buf, len)), asked(context, 0), true) }
-}
+    fn recvmsg(ep, msg: *const fi_msg, flags: u64) {
+        let msg = &*msg;
+        // Data is sent, never received: the field is not looked at.
+        let asked = Asked::message(msg.context, flags & !FI_REMOTE_CQ_DATA, 0);
+        receive(ep, buffers(msg.msg_iov, msg.iov_count)?, asked)
+    }
 
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let what = What::Write(remote(addr, key));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, buffers(iov, count), asked(context, 0), true) }
-}
+    fn send(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, _peer: u64, context: *mut c_void,
+    ) {
+        operate(ep, What::Send, &one(buf, len), Asked::short(context))
+    }
 
-unsafe extern "C" fn inject_write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-) -> isize {
-    let what = What::Write(remote(addr, key));
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, Ok(&one(buf, len)), injected(), false) }
-}
+    fn sendv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, _peer: u64,
+        context: *mut c_void,
+    ) {
+        operate(ep, What::Send, buffers(iov, count)?, Asked::short(context))
+    }
 
-unsafe extern "C" fn writedata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    data: u64,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let what = What::Write(remote(addr, key));
-    let mut asked = asked(context, 0);
-    asked.data = Some(data);
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, Ok(&one(buf, len)), asked, true) }
-}
+    fn sendmsg(ep, msg: *const fi_msg, flags: u64) {
+        let msg = &*msg;
+        let asked = Asked::message(msg.context, flags, msg.data);
+        operate(ep, What::Send, buffers(msg.msg_iov, msg.iov_count)?, asked)
+    }
 
-unsafe extern "C" fn inject_writedata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    _peer: u64,
-    addr: u64,
-    key: u64,
-) -> isize {
-    let what = What::Write(remote(addr, key));
-    let mut asked = injected();
-    asked.data = Some(data);
-    // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, Ok(&one(buf, len)), asked, false) }
+    fn inject(ep, buf: *const c_void, len: usize, _peer: u64) {
+        operate(ep, What::Send, &one(buf, len), Asked::injected())
+    }
+
+    fn senddata(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, _peer: u64,
+        context: *mut c_void,
+    ) {
+        operate(ep, What::Send, &one(buf, len), Asked::short(context).with_data(data))
+    }
+
+    fn injectdata(ep, buf: *const c_void, len: usize, data: u64, _peer: u64) {
+        operate(ep, What::Send, &one(buf, len), Asked::injected().with_data(data))
+    }
+
+    fn read(
+        ep, buf: *mut c_void, len: usize, _desc: *mut c_void, _peer: u64, addr: u64, key: u64,
+        context: *mut c_void,
+    ) {
+        operate(ep, What::Read(remote(addr, key)), &one(buf, len), Asked::short(context))
+    }
+
+    fn readv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, _peer: u64, addr: u64,
+        key: u64, context: *mut c_void,
+    ) {
+        let what = What::Read(remote(addr, key));
+        operate(ep, what, buffers(iov, count)?, Asked::short(context))
+    }
+
+    fn readmsg(ep, msg: *const fi_msg_rma, flags: u64) {
+        let (remote, buffers, asked) = rma(msg, flags)?;
+        operate(ep, What::Read(remote), buffers, asked)
+    }
+
+    fn write(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, _peer: u64, addr: u64, key: u64,
+        context: *mut c_void,
+    ) {
+        operate(ep, What::Write(remote(addr, key)), &one(buf, len), Asked::short(context))
+    }
+
+    fn writev(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, _peer: u64, addr: u64,
+        key: u64, context: *mut c_void,
+    ) {
+        let what = What::Write(remote(addr, key));
+        operate(ep, what, buffers(iov, count)?, Asked::short(context))
+    }
+
+    fn writemsg(ep, msg: *const fi_msg_rma, flags: u64) {
+        let (remote, buffers, asked) = rma(msg, flags)?;
+        operate(ep, What::Write(remote), buffers, asked)
+    }
+
+    fn inject_write(ep, buf: *const c_void, len: usize, _peer: u64, addr: u64, key: u64) {
+        operate(ep, What::Write(remote(addr, key)), &one(buf, len), Asked::injected())
+    }
+
+    fn writedata(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, _peer: u64, addr: u64,
+        key: u64, context: *mut c_void,
+    ) {
+        let asked = Asked::short(context).with_data(data);
+        operate(ep, What::Write(remote(addr, key)), &one(buf, len), asked)
+    }
+
+    fn inject_writedata(
+        ep, buf: *const c_void, len: usize, data: u64, _peer: u64, addr: u64, key: u64,
+    ) {
+        let asked = Asked::injected().with_data(data);
+        operate(ep, What::Write(remote(addr, key)), &one(buf, len), asked)
+    }
 }

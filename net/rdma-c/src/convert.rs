@@ -1,17 +1,18 @@
 //! Layouts of the header, and their conversion.
+//!
+//! Must stay true: what a program passes is checked before it is used; a value that this version of
+//! the header does not have is refused, never taken for another.
 
+use crate::call::Errno;
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
-    Atomic, End, Event, Kind, Options, Piece, Pieces, Post, PostError, Queued, RdmaError, Remote,
-    Stag, Status, Work,
+    Atomic, End, Event, Kind, Options, Piece, Pieces, Post, Queued, ReadyBy, Remote, Setup, Stag,
+    Status, Work,
 };
-use std::ffi::c_void;
-
-/// An error's number, positive.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Errno(pub(crate) i32);
+use std::ffi::{c_uint, c_void};
 
 /// Longest private data, in bytes.
-pub(crate) const PRIVATE: usize = 512;
+const PRIVATE: usize = 512;
 const PIECES: usize = 4;
 
 /// `struct sidecore_rdma_region`.
@@ -28,87 +29,70 @@ pub struct RawRegion {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawPiece {
-    address: u64,
-    bytes: u32,
-    key: u32,
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    pub(crate) key: u32,
 }
 
 /// `struct sidecore_rdma_options`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawOptions {
-    size: u32,
-    send_depth: u32,
-    receive_depth: u32,
-    reads: u32,
-    without_crc: u8,
-    waits: u8,
-    peer_to_peer: u8,
-    immediate_alone: u8,
-    reserved: [u8; 4],
+    pub(crate) size: u32,
+    pub(crate) send_depth: u32,
+    pub(crate) receive_depth: u32,
+    pub(crate) reads: u32,
+    pub(crate) without_crc: u8,
+    pub(crate) waits: u8,
+    pub(crate) peer_to_peer: u8,
+    pub(crate) immediate_alone: u8,
+    pub(crate) reserved: [u8; 4],
 }
 
 /// `struct sidecore_rdma_work`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawWork {
-    id: u64,
-    kind: u32,
-    fence: u32,
-    piece_count: u32,
-    key: u32,
-    remote: u64,
-    operand: u64,
-    compare: u64,
-    operand_mask: u64,
-    compare_mask: u64,
-    solicited: u32,
-    reserved: u32,
-    pieces: [RawPiece; PIECES],
+    pub(crate) id: u64,
+    pub(crate) kind: u32,
+    pub(crate) fence: u32,
+    pub(crate) piece_count: u32,
+    pub(crate) key: u32,
+    pub(crate) remote: u64,
+    pub(crate) operand: u64,
+    pub(crate) compare: u64,
+    pub(crate) operand_mask: u64,
+    pub(crate) compare_mask: u64,
+    pub(crate) solicited: u32,
+    pub(crate) reserved: u32,
+    pub(crate) pieces: [RawPiece; PIECES],
 }
 
 /// `struct sidecore_rdma_completion`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawCompletion {
-    id: u64,
-    connection: i64,
-    kind: u32,
-    status: u32,
-    bytes: u32,
-    invalidated: u32,
-    has_immediate: u32,
-    solicited: u32,
-    value: u64,
+    pub(crate) id: u64,
+    pub(crate) connection: i64,
+    pub(crate) kind: u32,
+    pub(crate) status: u32,
+    pub(crate) bytes: u32,
+    pub(crate) invalidated: u32,
+    pub(crate) has_immediate: u32,
+    pub(crate) solicited: u32,
+    pub(crate) value: u64,
 }
 
 /// `struct sidecore_rdma_event`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawEvent {
-    kind: u32,
-    end: u32,
-    connection: i64,
-    listener: i64,
-    private_bytes: u32,
-    private_data: [u8; PRIVATE],
-}
-
-/// The error number for C.
-pub(crate) fn errno(error: RdmaError) -> Errno {
-    Errno(match error {
-        RdmaError::Io(error) => error.raw_os_error().unwrap_or(libc::ESHUTDOWN),
-        RdmaError::Memory(_) | RdmaError::TooMany(..) => libc::ENOSPC,
-        RdmaError::Post(PostError::Full(_)) => libc::EAGAIN,
-        RdmaError::Post(PostError::Fault(_)) => libc::EACCES,
-        RdmaError::Post(PostError::TooLong) | RdmaError::Start(_) => libc::EMSGSIZE,
-        RdmaError::Post(PostError::NoReads) => libc::EOPNOTSUPP,
-        RdmaError::Post(PostError::Ended) | RdmaError::Ended(_) => libc::ENOTCONN,
-        RdmaError::Unknown(_) => libc::ENOENT,
-        RdmaError::Engine(_) => libc::ECONNREFUSED,
-        RdmaError::Late(_) => libc::ETIMEDOUT,
-        _ => libc::EINVAL,
-    })
+    pub(crate) kind: u32,
+    pub(crate) end: u32,
+    pub(crate) connection: i64,
+    pub(crate) listener: i64,
+    pub(crate) private_bytes: u32,
+    pub(crate) private_data: [u8; PRIVATE],
 }
 
 /// Bytes of the caller.
@@ -116,6 +100,7 @@ pub(crate) fn errno(error: RdmaError) -> Errno {
 /// # Safety
 /// `count` bytes are at `at`, which may be NULL if there are none.
 pub(crate) unsafe fn bytes_of<'a>(at: *const c_void, count: usize) -> Result<&'a [u8], Errno> {
+    // First: a wild length must not become a slice.
     if count > PRIVATE {
         return Err(Errno(libc::EMSGSIZE));
     }
@@ -123,7 +108,7 @@ pub(crate) unsafe fn bytes_of<'a>(at: *const c_void, count: usize) -> Result<&'a
         return Ok(&[]);
     }
     if at.is_null() {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
@@ -139,18 +124,23 @@ pub(crate) unsafe fn options_of(options: *const RawOptions) -> Result<Options, E
     let Some(raw) = (unsafe { options.as_ref() }) else {
         return Ok(usual);
     };
-    if raw.size as usize != size_of::<RawOptions>() || raw.reserved != [0; 4] {
-        return Err(Errno(libc::EINVAL));
+    // Another size is another version of the header, whose fields may mean something else.
+    if raw.size.to_usize() != size_of::<RawOptions>() || raw.reserved != [0; 4] {
+        return Err(Errno::INVALID);
     }
-    let or = |value: u32, usual: usize| if value == 0 { usual } else { value as usize };
+    // Zeroed options are the usual ones.
+    let or = |value: u32, usual| if value == 0 { usual } else { value.to_usize() };
     let reads = match raw.reads {
         0 => usual.ird,
-        reads => u16::try_from(reads).map_err(|_| Errno(libc::EINVAL))?,
+        reads => u16::try_from(reads).map_err(|_| Errno::INVALID)?,
     };
     Ok(Options {
         crc: raw.without_crc == 0,
         waits_for_receives: raw.waits != 0,
-        peer_to_peer: raw.peer_to_peer != 0,
+        setup: match raw.peer_to_peer {
+            0 => usual.setup,
+            _ => Setup::PeerToPeer(ReadyBy::Message),
+        },
         immediate_without_receive: raw.immediate_alone != 0,
         send_depth: or(raw.send_depth, usual.send_depth),
         receive_depth: or(raw.receive_depth, usual.receive_depth),
@@ -160,11 +150,28 @@ pub(crate) unsafe fn options_of(options: *const RawOptions) -> Result<Options, E
     })
 }
 
-pub(crate) fn pieces_of(pieces: &[RawPiece]) -> Result<Pieces, Errno> {
-    if pieces.len() > PIECES {
-        return Err(Errno(libc::EINVAL));
+/// Pieces of the caller.
+///
+/// # Safety
+/// `count` pieces are at `pieces`, which may be NULL if there are none.
+pub(crate) unsafe fn pieces_at(pieces: *const RawPiece, count: c_uint) -> Result<Pieces, Errno> {
+    let count = count.to_usize();
+    // As in `bytes_of`.
+    if count > PIECES || (pieces.is_null() && count > 0) {
+        return Err(Errno::INVALID);
     }
-    Ok(pieces.iter().map(piece_of).collect())
+    if count == 0 {
+        return Ok(Pieces::new());
+    }
+    // SAFETY: the caller's promise.
+    Ok(pieces_of(unsafe {
+        std::slice::from_raw_parts(pieces, count)
+    }))
+}
+
+/// At most [`PIECES`] of them.
+fn pieces_of(pieces: &[RawPiece]) -> Pieces {
+    pieces.iter().map(piece_of).collect()
 }
 
 fn piece_of(piece: &RawPiece) -> Piece {
@@ -176,31 +183,31 @@ fn piece_of(piece: &RawPiece) -> Piece {
 }
 
 pub(crate) fn post_of(raw: &RawWork) -> Result<Post, Errno> {
-    let count = raw.piece_count as usize;
-    let pieces = raw.pieces.get(..count).ok_or(Errno(libc::EINVAL))?;
+    // A count beyond the array would read the program's other memory.
+    let pieces = raw.pieces.get(..raw.piece_count.to_usize());
+    let pieces = pieces.ok_or(Errno::INVALID)?;
     let remote = Remote {
         stag: Stag(raw.key),
         offset: raw.remote,
     };
     let solicited = raw.solicited != 0;
-    let send = |invalidate| -> Result<Work, Errno> {
-        Ok(Work::Send {
-            pieces: pieces_of(pieces)?,
-            invalidate,
-            solicited,
-        })
+    let send = |invalidate| Work::Send {
+        pieces: pieces_of(pieces),
+        invalidate,
+        solicited,
     };
+    // A program that sets no mask means the whole word; a mask of no bits would change nothing.
     let all_of = |mask: u64| if mask == 0 { u64::MAX } else { mask };
     let atomic = |atomic| Work::Atomic { atomic, remote };
     let work = match raw.kind {
-        0 => send(None)?,
-        1 => send(Some(Stag(raw.key)))?,
+        0 => send(None),
+        1 => send(Some(Stag(raw.key))),
         2 => Work::Immediate {
             value: raw.operand,
             solicited,
         },
         3 => Work::Write {
-            pieces: pieces_of(pieces)?,
+            pieces: pieces_of(pieces),
             remote,
         },
         4 => match pieces {
@@ -208,8 +215,9 @@ pub(crate) fn post_of(raw: &RawWork) -> Result<Post, Errno> {
                 into: piece_of(into),
                 remote,
             },
-            _ => return Err(Errno(libc::EINVAL)),
+            _ => return Err(Errno::INVALID),
         },
+        // Here no mask is one field: the whole word.
         5 => atomic(Atomic::AddFields {
             value: raw.operand,
             mask: raw.operand_mask,
@@ -224,7 +232,8 @@ pub(crate) fn post_of(raw: &RawWork) -> Result<Post, Errno> {
             new: raw.operand,
             swapped: all_of(raw.operand_mask),
         }),
-        _ => return Err(Errno(libc::EINVAL)),
+        // SIDECORE_RDMA_RECEIVE among them: it is no work.
+        _ => return Err(Errno::INVALID),
     };
     Ok(Post {
         id: raw.id,
@@ -256,6 +265,7 @@ impl From<&Queued> for RawCompletion {
             invalidated: completion.invalidated.map_or(0, |stag| stag.0),
             has_immediate: completion.immediate.is_some().into(),
             solicited: completion.solicited.into(),
+            // Only receives have the one, only atomics the other.
             value: completion
                 .immediate
                 .or(completion.original)
@@ -283,17 +293,18 @@ impl From<&Event> for RawEvent {
             } => (3, end_number(end), connection, -1, private_data),
             other => unreachable!("{other:?}: all events have a number"),
         };
-        let mut raw = Self {
+        // A frame holds no more, so nothing is cut off.
+        let data = &data[..data.len().min(PRIVATE)];
+        let mut private_data = [0; PRIVATE];
+        private_data[..data.len()].copy_from_slice(data);
+        Self {
             kind,
             end,
             connection: connection.number().cast_signed(),
             listener,
-            private_bytes: data.len().min(PRIVATE) as u32,
-            private_data: [0; PRIVATE],
-        };
-        let count = data.len().min(PRIVATE);
-        raw.private_data[..count].copy_from_slice(&data[..count]);
-        raw
+            private_bytes: data.len().try_into().unwrap_or(0),
+            private_data,
+        }
     }
 }
 

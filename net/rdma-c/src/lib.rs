@@ -10,8 +10,11 @@
     reason = "the header says what each function needs"
 )]
 
+mod call;
 mod convert;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 pub use convert::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
 pub use shared::{
@@ -19,7 +22,9 @@ pub use shared::{
     sidecore_rdma_post_shared, sidecore_rdma_share, sidecore_rdma_shared,
 };
 
-use convert::{Errno, bytes_of, errno, options_of, pieces_of, post_of};
+use call::{Errno, guarded, on_device};
+use convert::{bytes_of, options_of, pieces_at, post_of};
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::{
     Access, ConnectionId, Device, ListenerId, QueueId, Queues, Receive, Region, Transport,
 };
@@ -27,7 +32,6 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// `struct sidecore_rdma`.
@@ -42,45 +46,25 @@ const NAP: Duration = Duration::from_secs(3600);
 /// Completions that one call takes at most.
 const POLLED_MAX: usize = 64;
 
-/// Runs a call on a device: its result, or the negative error.
-///
-/// # Safety
-/// `rdma` is NULL or a device that no other thread uses now.
-unsafe fn call(
-    rdma: *mut SidecoreRdma,
-    body: impl FnOnce(&mut SidecoreRdma) -> Result<i64, Errno>,
-) -> i64 {
-    // SAFETY: the caller's promise.
-    let Some(rdma) = (unsafe { rdma.as_mut() }) else {
-        return -i64::from(libc::EINVAL);
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(|| body(rdma)));
-    match outcome {
-        Ok(Ok(value)) => value,
-        Ok(Err(Errno(number))) => -i64::from(number),
-        Err(_) => -i64::from(libc::EIO),
-    }
-}
-
 /// A string of the caller.
 ///
 /// # Safety
 /// `text` is NULL or a string.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Errno> {
     if text.is_null() {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Errno(libc::EINVAL))
+    text.to_str().map_err(|_| Errno::INVALID)
 }
 
 fn address(text: &str) -> Result<SocketAddr, Errno> {
-    text.parse().map_err(|_| Errno(libc::EINVAL))
+    text.parse().map_err(|_| Errno::INVALID)
 }
 
 fn queue(number: i64) -> Result<QueueId, Errno> {
-    let number = u32::try_from(number).map_err(|_| Errno(libc::ENOENT))?;
+    let number = u32::try_from(number).map_err(|_| Errno::UNKNOWN)?;
     Ok(QueueId::from_number(number))
 }
 
@@ -101,32 +85,28 @@ pub unsafe extern "C" fn sidecore_rdma_open(
     out: *mut *mut SidecoreRdma,
     socket: *const c_char,
 ) -> c_int {
-    if out.is_null() {
-        return -libc::EINVAL;
-    }
-    let transport = if socket.is_null() {
-        Transport::from_environment()
-    } else {
-        // SAFETY: a string, by the caller's promise.
-        match unsafe { text(socket) } {
-            Ok("") => Transport::Kernel,
-            Ok(path) => Transport::Stack(path.into()),
-            Err(Errno(number)) => return -number,
+    guarded(|| {
+        if out.is_null() {
+            return Err(Errno::INVALID);
         }
-    };
-    match catch_unwind(AssertUnwindSafe(|| Device::open(transport))) {
-        Ok(Ok(device)) => {
-            let opened = Box::new(SidecoreRdma {
-                device,
-                regions: HashMap::new(),
-            });
-            // SAFETY: a place for a pointer, by the caller's promise.
-            unsafe { out.write(Box::into_raw(opened)) };
-            0
-        }
-        Ok(Err(error)) => -errno(error).0,
-        Err(_) => -libc::EIO,
-    }
+        let transport = if socket.is_null() {
+            Transport::from_environment()
+        } else {
+            // SAFETY: a string, by the caller's promise.
+            match unsafe { text(socket)? } {
+                "" => Transport::Kernel,
+                path => Transport::Stack(path.into()),
+            }
+        };
+        let opened = Box::new(SidecoreRdma {
+            device: Device::open(transport)?,
+            regions: HashMap::new(),
+        });
+        // Last: a call that fails leaves the program's pointer as it was.
+        // SAFETY: a place for a pointer, by the caller's promise.
+        unsafe { out.write(Box::into_raw(opened)) };
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -135,8 +115,11 @@ pub unsafe extern "C" fn sidecore_rdma_close(rdma: *mut SidecoreRdma) {
     if !rdma.is_null() {
         // SAFETY: it came from `sidecore_rdma_open`, and this is its last use.
         let opened = unsafe { Box::from_raw(rdma) };
-        // A panic in a destructor is caught here.
-        catch_unwind(AssertUnwindSafe(|| drop(opened))).ok();
+        // A panic in a destructor is caught, too. There is no result to tell it by.
+        let _: c_int = guarded(|| {
+            drop(opened);
+            Ok(())
+        });
     }
 }
 
@@ -149,9 +132,9 @@ pub unsafe extern "C" fn sidecore_rdma_register(
     access: c_uint,
     out: *mut RawRegion,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         if out.is_null() || (address.is_null() && bytes > 0) {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVALID);
         }
         let rights = [
             Access::LOCAL_WRITE,
@@ -160,15 +143,18 @@ pub unsafe extern "C" fn sidecore_rdma_register(
             Access::REMOTE_ATOMIC,
             Access::REMOTE_INVALIDATE,
         ];
+        // A bit of a later header may be a restriction that this library would not keep.
         if access >> rights.len() != 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVALID);
         }
+        // In the order of the header's bits.
         let chosen = (0..).zip(rights).filter(|(bit, _)| access >> bit & 1 == 1);
         let access = chosen.fold(Access::NONE, |all, (_, right)| all | right);
         let adapter = rdma.device.adapter_mut();
         // SAFETY: the header asks the caller for the same promise.
         let region = unsafe { adapter.register_memory(address.cast(), bytes, access) };
-        let region = region.map_err(errno)?;
+        let region = region?;
+        // Keys are not used again while their region is there, so none is replaced.
         rdma.regions.insert(region.stag.0, region);
         let raw = RawRegion {
             address: region.base,
@@ -178,44 +164,37 @@ pub unsafe extern "C" fn sidecore_rdma_register(
         };
         // SAFETY: a place for it, by the caller's promise.
         unsafe { out.write(raw) };
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_deregister(rdma: *mut SidecoreRdma, key: u32) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
-        let region = rdma.regions.remove(&key).ok_or(Errno(libc::ENOENT))?;
+    on_device!(|rdma| {
+        // A key that a peer has invalidated is still here: this call gives its memory back.
+        let region = rdma.regions.remove(&key).ok_or(Errno::UNKNOWN)?;
         rdma.device.adapter_mut().deregister(region);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_queue(rdma: *mut SidecoreRdma, depth: c_uint) -> i64 {
-    let body = |rdma: &mut SidecoreRdma| {
-        let queue = rdma.device.create_queue(depth as usize).map_err(errno)?;
-        Ok(queue.number().into())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) }
+    on_device!(|rdma| {
+        let queue = rdma.device.create_queue(depth.to_usize())?;
+        Ok(queue.number())
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_drop_queue(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         rdma.device.drop_queue(queue(number)?);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -226,30 +205,26 @@ pub unsafe extern "C" fn sidecore_rdma_listen(
     backlog: c_uint,
     options: *const RawOptions,
 ) -> i64 {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: a string, NULL or options, by the caller's promise.
         let (local, options) = unsafe { (address(text(local)?)?, options_of(options)?) };
-        let listener = rdma.device.listen(local, backlog as usize, options);
-        Ok(listener.map_err(errno)?.number().into())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) }
+        let listener = rdma.device.listen(local, backlog.to_usize(), options)?;
+        Ok(listener.number())
+    })
 }
 
 fn listener(number: i64) -> Result<ListenerId, Errno> {
-    let number = u32::try_from(number).map_err(|_| Errno(libc::ENOENT))?;
+    let number = u32::try_from(number).map_err(|_| Errno::UNKNOWN)?;
     Ok(ListenerId::from_number(number))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_port(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         let address = rdma.device.listener_address(listener(number)?);
-        Ok(address.ok_or(Errno(libc::ENOENT))?.port().into())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(c_int::from(address.ok_or(Errno::UNKNOWN)?.port()))
+    })
 }
 
 /// See the header.
@@ -258,12 +233,10 @@ pub unsafe extern "C" fn sidecore_rdma_close_listener(
     rdma: *mut SidecoreRdma,
     number: i64,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         rdma.device.close_listener(listener(number)?);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -312,7 +285,7 @@ unsafe fn connect(
     (send_queue, receive_queue): (i64, i64),
     (private_data, bytes): (*const c_void, usize),
 ) -> i64 {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: strings, NULL or options, and this number of bytes, by the caller's promise.
         let (local, peer, options, data) = unsafe {
             (
@@ -324,10 +297,8 @@ unsafe fn connect(
         };
         let queues = queues(send_queue, receive_queue)?;
         let connection = rdma.device.connect_from(local, peer, options, queues, data);
-        Ok(connection.map_err(errno)?.number().cast_signed())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) }
+        Ok(connection?.number())
+    })
 }
 
 /// See the header.
@@ -336,13 +307,11 @@ pub unsafe extern "C" fn sidecore_rdma_limit_opening(
     rdma: *mut SidecoreRdma,
     limit_ms: c_uint,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         let limit = Duration::from_millis(limit_ms.into());
         rdma.device.limit_opening(limit);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -351,13 +320,11 @@ pub unsafe extern "C" fn sidecore_rdma_hold_first(
     rdma: *mut SidecoreRdma,
     time_ms: c_uint,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         let time = Duration::from_millis(time_ms.into());
         rdma.device.hold_first(time);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -370,15 +337,12 @@ pub unsafe extern "C" fn sidecore_rdma_accept(
     private_data: *const c_void,
     bytes: usize,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: this number of bytes, by the caller's promise.
         let data = unsafe { bytes_of(private_data, bytes)? };
         let queues = queues(send_queue, receive_queue)?;
-        let accepted = rdma.device.accept(connection(number), queues, data);
-        accepted.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(rdma.device.accept(connection(number), queues, data)?)
+    })
 }
 
 /// See the header.
@@ -389,47 +353,29 @@ pub unsafe extern "C" fn sidecore_rdma_reject(
     private_data: *const c_void,
     bytes: usize,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: this number of bytes, by the caller's promise.
         let data = unsafe { bytes_of(private_data, bytes)? };
-        let rejected = rdma.device.reject(connection(number), data);
-        rejected.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(rdma.device.reject(connection(number), data)?)
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_shut(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
-        let shut = rdma.device.shut(connection(number));
-        shut.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.shut(connection(number))?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_disconnect(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
-        let closed = rdma.device.close(connection(number));
-        closed.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.close(connection(number))?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_abort(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
-        let aborted = rdma.device.abort(connection(number));
-        aborted.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.abort(connection(number))?))
 }
 
 /// See the header.
@@ -439,34 +385,24 @@ pub unsafe extern "C" fn sidecore_rdma_post(
     number: i64,
     work: *const RawWork,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: NULL or work, by the caller's promise.
-        let work = unsafe { work.as_ref() }.ok_or(Errno(libc::EINVAL))?;
-        let posted = rdma.device.post(connection(number), post_of(work)?);
-        posted.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        let work = unsafe { work.as_ref() }.ok_or(Errno::INVALID)?;
+        Ok(rdma.device.post(connection(number), post_of(work)?)?)
+    })
 }
 
 /// A receive of the caller.
 ///
 /// # Safety
-/// `count` pieces are at `pieces`, which may be NULL if there are none.
+/// As of [`pieces_at`].
 pub(crate) unsafe fn receive(
     id: u64,
     pieces: *const RawPiece,
     count: c_uint,
 ) -> Result<Receive, Errno> {
-    let pieces = if count == 0 {
-        &[]
-    } else if pieces.is_null() {
-        return Err(Errno(libc::EINVAL));
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(pieces, count as usize) }
-    };
-    let pieces = pieces_of(pieces)?;
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { pieces_at(pieces, count)? };
     Ok(Receive { id, pieces })
 }
 
@@ -479,32 +415,28 @@ pub unsafe extern "C" fn sidecore_rdma_post_receive(
     pieces: *const RawPiece,
     count: c_uint,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: this number of pieces, by the caller's promise.
         let receive = unsafe { receive(id, pieces, count)? };
-        let posted = rdma.device.post_receive(connection(number), receive);
-        posted.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(rdma.device.post_receive(connection(number), receive)?)
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_event(rdma: *mut SidecoreRdma, out: *mut RawEvent) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         if out.is_null() {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVALID);
         }
+        // Taken only where it can be passed on.
         let Some(event) = rdma.device.next_event() else {
             return Ok(0);
         };
         // SAFETY: a place for it, by the caller's promise.
         unsafe { out.write(RawEvent::from(&event)) };
         Ok(1)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    })
 }
 
 /// See the header.
@@ -515,70 +447,57 @@ pub unsafe extern "C" fn sidecore_rdma_poll(
     out: *mut RawCompletion,
     count: c_uint,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         if out.is_null() {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVALID);
         }
         let queue = queue(number)?;
+        // On the stack: a poll of a few completions allocates nothing.
         let mut entries = [None; POLLED_MAX];
-        let entries = &mut entries[..POLLED_MAX.min(count as usize)];
-        let mut taken = rdma.device.poll(queue, entries).map_err(errno)?;
-        if taken == 0 {
-            let progressed = rdma.device.progress();
-            taken = rdma.device.poll(queue, entries).map_err(errno)?;
-            if taken == 0 {
-                progressed.map_err(errno)?;
-            }
-        }
+        let entries = &mut entries[..POLLED_MAX.min(count.to_usize())];
+        let taken = rdma.device.poll_or_progress(queue, entries)?;
         for (index, queued) in entries[..taken].iter().flatten().enumerate() {
             // SAFETY: `count` places, of which this is one, by the caller's promise.
             unsafe { out.add(index).write(RawCompletion::from(queued)) };
         }
-        Ok(taken as i64)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        // At most POLLED_MAX.
+        Ok(c_int::try_from(taken).unwrap_or(c_int::MAX))
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_progress(rdma: *mut SidecoreRdma) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| rdma.device.progress().map(i64::from).map_err(errno);
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.progress()?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_wait(rdma: *mut SidecoreRdma, timeout_ms: c_int) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
+        // Negative: for ever, in naps, since a time limit is what the device takes.
         let limit = u64::try_from(timeout_ms).map_or(NAP, Duration::from_millis);
         loop {
-            let is_there = rdma.device.wait(limit).map_err(errno)?;
+            let is_there = rdma.device.wait(limit)?;
             if is_there || timeout_ms >= 0 {
-                return Ok(i64::from(is_there));
+                return Ok(is_there);
             }
         }
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_arm(rdma: *mut SidecoreRdma) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| rdma.device.arm().map(i64::from).map_err(errno);
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.arm()?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_descriptor(rdma: *mut SidecoreRdma) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
+        // A stack inside this process has none: its owner polls.
         let descriptor = rdma.device.descriptor().ok_or(Errno(libc::ENOTSUP))?;
-        Ok(descriptor.as_raw_fd().into())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(descriptor.as_raw_fd())
+    })
 }

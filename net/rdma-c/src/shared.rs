@@ -1,35 +1,33 @@
 //! Shared receive queues, and cancelled receives.
 
-use crate::convert::{Errno, errno};
-use crate::{RawPiece, SidecoreRdma, call, connection, receive};
+use crate::call::{Errno, on_device};
+use crate::{RawPiece, SidecoreRdma, connection, receive};
+use sidecore_bare::width::ToUsize;
 use sidecore_rdma::SharedId;
 use std::ffi::{c_int, c_uint};
 
 fn shared(number: i64) -> Result<SharedId, Errno> {
-    let number = u64::try_from(number).map_err(|_| Errno(libc::ENOENT))?;
+    // A negative one is an error of `sidecore_rdma_shared` that was passed on.
+    let number = u64::try_from(number).map_err(|_| Errno::UNKNOWN)?;
     Ok(SharedId::from_number(number))
 }
 
 /// See the header, as for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_shared(rdma: *mut SidecoreRdma, depth: c_uint) -> i64 {
-    let body = |rdma: &mut SidecoreRdma| {
-        let shared = rdma.device.create_shared(depth as usize).map_err(errno)?;
-        Ok(shared.number().cast_signed())
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) }
+    on_device!(|rdma| {
+        let shared = rdma.device.create_shared(depth.to_usize())?;
+        Ok(shared.number())
+    })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_drop_shared(rdma: *mut SidecoreRdma, number: i64) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         rdma.device.drop_shared(shared(number)?);
-        Ok(0)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -39,13 +37,11 @@ pub unsafe extern "C" fn sidecore_rdma_share(
     number: i64,
     queue: i64,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
+        // A wrong number of the queue is ENOENT, also where it is too late to share.
         let (connection, shared) = (connection(number), shared(queue)?);
-        let done = rdma.device.share_receives(connection, shared);
-        done.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(rdma.device.share_receives(connection, shared)?)
+    })
 }
 
 /// See the header.
@@ -57,14 +53,11 @@ pub unsafe extern "C" fn sidecore_rdma_post_shared(
     pieces: *const RawPiece,
     count: c_uint,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| {
+    on_device!(|rdma| {
         // SAFETY: this number of pieces, by the caller's promise.
         let receive = unsafe { receive(id, pieces, count)? };
-        let posted = rdma.device.post_shared(shared(number)?, receive);
-        posted.map(|()| 0).map_err(errno)
-    };
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+        Ok(rdma.device.post_shared(shared(number)?, receive)?)
+    })
 }
 
 /// See the header.
@@ -74,9 +67,7 @@ pub unsafe extern "C" fn sidecore_rdma_cancel_shared(
     number: i64,
     id: u64,
 ) -> c_int {
-    let body = |rdma: &mut SidecoreRdma| Ok(rdma.device.cancel_shared(shared(number)?, id).into());
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.cancel_shared(shared(number)?, id)))
 }
 
 /// See the header.
@@ -86,8 +77,5 @@ pub unsafe extern "C" fn sidecore_rdma_cancel_receive(
     number: i64,
     id: u64,
 ) -> c_int {
-    let body =
-        |rdma: &mut SidecoreRdma| Ok(rdma.device.cancel_receive(connection(number), id).into());
-    // SAFETY: a device, by the caller's promise.
-    unsafe { call(rdma, body) as c_int }
+    on_device!(|rdma| Ok(rdma.device.cancel_receive(connection(number), id)))
 }

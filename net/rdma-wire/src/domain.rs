@@ -10,6 +10,7 @@ use crate::Stag;
 use crate::memory::RegionId;
 use crate::piece::{Receive, SharedId, total};
 use crate::refusal::{Fault, PostError};
+use sidecore_bare::width::ToUsize;
 use siphasher::sip::SipHasher24;
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -100,6 +101,8 @@ pub enum DomainFull {
 pub struct Domain {
     /// Indexed by the lower bits of their tags, which are as random as the others.
     regions: Box<[Option<(Stag, Registration)>]>,
+    /// These bits of a tag are its place.
+    place_mask: u32,
     count: usize,
     regions_max: usize,
     keyed: SipHasher24,
@@ -122,9 +125,10 @@ impl Domain {
     pub fn new(regions_max: usize, secret: [u8; 16]) -> Self {
         let regions_max = regions_max.clamp(1, REGIONS_MAX);
         // At most half full, so that draws seldom hit a used place.
-        let places = (2 * regions_max).next_power_of_two();
+        let place_bits = (2 * regions_max).next_power_of_two().trailing_zeros();
         Self {
-            regions: vec![None; places].into_boxed_slice(),
+            regions: vec![None; 1 << place_bits].into_boxed_slice(),
+            place_mask: (1 << place_bits) - 1,
             count: 0,
             regions_max,
             keyed: SipHasher24::new_with_key(&secret),
@@ -156,6 +160,7 @@ impl Domain {
     pub fn deregister(&mut self, stag: Stag) -> Option<Registration> {
         let place = self.place(stag);
         let (own, registration) = self.regions[place]?;
+        // Other tags have the same place, too.
         if own != stag {
             return None;
         }
@@ -190,6 +195,7 @@ impl Domain {
         bytes: u64,
         rights: Access,
     ) -> Result<(RegionId, u64), Fault> {
+        // A fixed order: the first fault that is found is the one that the peer learns.
         let registration = self.registration(stag).ok_or(Fault::Stag)?;
         if registration.pair.is_some_and(|own| own != pair) {
             return Err(Fault::NotAssociated);
@@ -238,7 +244,7 @@ impl Domain {
         let queue = &mut self.queues[index];
         queue.depth = depth.clamp(1, RECEIVES_MAX);
         Ok(SharedId {
-            index: index as u32,
+            index: u32::try_from(index).map_err(|_| DomainFull::Queues)?,
             generation: queue.generation,
         })
     }
@@ -267,6 +273,7 @@ impl Domain {
         total(&receive.pieces).ok_or(PostError::TooLong)?;
         for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
             let registration = self.registration(piece.stag).ok_or(Fault::Stag)?;
+            // Which pair will take it is not known yet: it is checked again when one does.
             let pair = registration.pair.unwrap_or(PairId(0));
             let (offset, bytes) = (piece.offset, piece.bytes.into());
             self.check(pair, piece.stag, offset, bytes, Access::LOCAL_WRITE)?;
@@ -299,17 +306,17 @@ impl Domain {
     }
 
     fn shared(&self, queue: SharedId) -> Option<&SharedQueue> {
-        let place = self.queues.get(queue.index as usize)?;
+        let place = self.queues.get(queue.index.to_usize())?;
         (place.generation == queue.generation && place.depth > 0).then_some(place)
     }
 
     fn shared_mut(&mut self, queue: SharedId) -> Option<&mut SharedQueue> {
-        let place = self.queues.get_mut(queue.index as usize)?;
+        let place = self.queues.get_mut(queue.index.to_usize())?;
         (place.generation == queue.generation && place.depth > 0).then_some(place)
     }
 
     fn place(&self, stag: Stag) -> usize {
-        stag.0 as usize & (self.regions.len() - 1)
+        (stag.0 & self.place_mask).to_usize()
     }
 
     fn free_stag(&mut self) -> Stag {
@@ -321,18 +328,18 @@ impl Domain {
             stag = self.draw();
         }
         // Practically never: takes the next free place; at least half of them are free.
-        let places = self.regions.len();
-        let first = self.place(stag);
-        let free = (0..places).map(|step| (first + step) & (places - 1));
-        let mut free = free.filter(|&place| self.regions[place].is_none());
-        let place = free.next().unwrap_or(first);
-        Stag(stag.0 & !(places as u32 - 1) | place as u32)
+        let mask = self.place_mask;
+        let next = |step| Stag(stag.0 & !mask | stag.0.wrapping_add(step) & mask);
+        let mut all = (0..=mask).map(next);
+        let free = all.find(|&stag| self.regions[self.place(stag)].is_none());
+        free.unwrap_or(stag)
     }
 
     fn draw(&mut self) -> Stag {
         self.drawn += 1;
         let mut hasher = self.keyed;
         hasher.write_u64(self.drawn);
+        // Half of the hash: tags have 32 bits.
         Stag(hasher.finish() as u32)
     }
 }

@@ -5,32 +5,44 @@
 
 use crate::wire::terminate::Cause;
 use crate::wire::word16;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Distance of markers in the stream, in bytes.
-pub(crate) const MARKER_DISTANCE: u64 = 512;
+const MARKER_DISTANCE: usize = 512;
 const MARKER_BYTES: usize = 4;
 const LENGTH_BYTES: usize = 2;
-pub(crate) const CRC_BYTES: usize = 4;
+const CRC_BYTES: usize = 4;
 /// The longest unit without markers, in bytes.
-const UNIT_BYTES_MAX: usize = (u16::MAX as usize + LENGTH_BYTES).next_multiple_of(4) + CRC_BYTES;
+const UNIT_BYTES_MAX: usize = unit_bytes(SEGMENT_LENGTH_MAX);
+/// The longest segment: its length field has 16 bits.
+const SEGMENT_LENGTH_MAX: usize = 0xffff;
 
 /// Length of a unit without markers.
-fn unit_bytes(segment_bytes: usize) -> usize {
+const fn unit_bytes(segment_bytes: usize) -> usize {
     (LENGTH_BYTES + segment_bytes).next_multiple_of(4) + CRC_BYTES
+}
+
+/// Bytes from `position` of the stream to the next marker, 0 if one is there.
+fn before_marker(position: u64) -> usize {
+    // Markers count from the first byte after the start frames (RFC 5044, section 4.3).
+    let past = (position % MARKER_DISTANCE.to_u64()).to_usize();
+    (MARKER_DISTANCE - past) % MARKER_DISTANCE
 }
 
 /// Markers within a unit of `bytes` bytes that begins at `position`.
 fn markers_within(position: u64, bytes: usize) -> usize {
-    let past = (position % MARKER_DISTANCE) as usize;
-    let before = if past == 0 {
-        0
-    } else {
-        MARKER_DISTANCE as usize - past
-    };
+    let before = before_marker(position);
     if bytes <= before {
         return 0; // one that stands exactly behind belongs to the next unit
     }
-    1 + (bytes - before - 1) / (MARKER_DISTANCE as usize - MARKER_BYTES)
+    // Each marker takes four of the 512 bytes, so fewer of the unit's own lie between two.
+    1 + (bytes - before - 1) / (MARKER_DISTANCE - MARKER_BYTES)
+}
+
+/// A marker's pointer: the distance `at` from its unit's beginning (RFC 5044, section 4.3).
+fn marker_pointer(at: usize) -> [u8; 2] {
+    // Truncated: a unit of 64 KiB with its markers slightly exceeds the pointer's range.
+    (at as u16).to_be_bytes()
 }
 
 /// Parser of a stream's units.
@@ -68,7 +80,7 @@ impl Deframer {
 
     /// Bytes of the stream before the next expected one.
     pub(crate) fn awaited(&self) -> u64 {
-        self.position + self.held.len() as u64
+        self.position + self.held.len().to_u64()
     }
 
     /// True between two units.
@@ -78,6 +90,7 @@ impl Deframer {
 
     /// Takes the next unit, or all of its bytes that are present, from the front of `bytes`.
     pub fn step<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Step<'a>, Cause> {
+        // The usual case: the whole unit is contiguous, and nothing has to be cut out of it.
         if self.held.is_empty()
             && !self.markers
             && let Some(length) = word16(bytes, 0)
@@ -87,12 +100,14 @@ impl Deframer {
                 let crc = self.check(unit)?;
                 *bytes = rest;
                 let position = self.position;
-                self.position += count as u64;
+                self.position += count.to_u64();
                 let segment = &unit[LENGTH_BYTES..LENGTH_BYTES + length];
                 return Ok(Step::There(segment, position, crc));
             }
         }
-        let front = if self.markers && self.position.is_multiple_of(MARKER_DISTANCE) {
+        // Units begin at multiples of four bytes, as markers do: one may stand before the length,
+        // never within it.
+        let front = if self.markers && before_marker(self.position) == 0 {
             MARKER_BYTES
         } else {
             0
@@ -112,6 +127,7 @@ impl Deframer {
         if self.held.len() < total {
             return Ok(Step::More);
         }
+        // The CRC covers the markers, so they go only now (RFC 5044, section 4.4).
         let crc = self.check(&self.held)?;
         if self.markers {
             self.remove_markers()?;
@@ -119,7 +135,7 @@ impl Deframer {
         self.held.truncate(LENGTH_BYTES + usize::from(length));
         self.held.drain(..LENGTH_BYTES);
         let position = self.position;
-        self.position += total as u64;
+        self.position += total.to_u64();
         Ok(Step::Held(position, crc))
     }
 
@@ -135,6 +151,7 @@ impl Deframer {
     }
 
     fn hold(&mut self, bytes: &mut &[u8], count: usize) {
+        // Never more than the unit: what is behind it may be passed on in place.
         let missing = count.saturating_sub(self.held.len()).min(bytes.len());
         let (now, rest) = bytes.split_at(missing);
         self.held.extend_from_slice(now);
@@ -146,15 +163,14 @@ impl Deframer {
     }
 
     fn remove_markers(&mut self) -> Result<(), Cause> {
-        let first = (MARKER_DISTANCE - self.position % MARKER_DISTANCE) % MARKER_DISTANCE;
-        let (mut at, mut to) = (first as usize, first as usize);
+        let first = before_marker(self.position);
+        let (mut at, mut to) = (first, first);
         while at < self.held.len() {
-            // A unit of 64 KiB with its markers slightly exceeds the range of the pointer.
-            if word16(&self.held, at + 2) != Some(at as u16) {
+            if self.held.get(at + 2..at + 4) != Some(&marker_pointer(at)) {
                 return Err(Cause::Framing);
             }
             let from = at + MARKER_BYTES;
-            let end = self.held.len().min(at + MARKER_DISTANCE as usize);
+            let end = self.held.len().min(at + MARKER_DISTANCE);
             self.held.copy_within(from..end, to);
             to += end - from;
             at = end;
@@ -167,6 +183,7 @@ impl Deframer {
 /// A unit's received CRC, which must be correct if CRCs are in use.
 fn check_crc(unit: &[u8], is_used: bool) -> Result<u32, Cause> {
     let (covered, crc) = unit.split_at(unit.len() - CRC_BYTES);
+    // The first byte is the lowest, as in iSCSI; that of all other fields is the highest.
     let crc = crate::wire::array(crc, 0).map_or(0, u32::from_le_bytes);
     if is_used && crc32c::crc32c(covered) != crc {
         return Err(Cause::Crc);
@@ -207,10 +224,11 @@ impl Framer {
     pub fn segment_bytes_max(&self, room: usize) -> usize {
         let mut room = room.min(UNIT_BYTES_MAX);
         if self.markers {
+            // As many as the worst position in the stream could need.
             room = room.saturating_sub(MARKER_BYTES * (room / 508 + 1));
         }
         let segment = (room & !3).saturating_sub(LENGTH_BYTES + CRC_BYTES);
-        segment.min(usize::from(u16::MAX))
+        segment.min(SEGMENT_LENGTH_MAX)
     }
 
     /// Writes a unit to the front of `target`, which has room for it; `fill` writes the segment of
@@ -223,8 +241,12 @@ impl Framer {
     ) -> Result<usize, E> {
         let count = unit_bytes(segment_bytes);
         let end = LENGTH_BYTES + segment_bytes;
-        target[..LENGTH_BYTES].copy_from_slice(&(segment_bytes as u16).to_be_bytes());
+        // Callers keep to `segment_bytes_max`.
+        let length = u16::try_from(segment_bytes).unwrap_or(u16::MAX);
+        target[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+        // An error leaves the position: the peer sees nothing of a unit that was not filled.
         fill(&mut target[LENGTH_BYTES..end])?;
+        // Padding must be zero (RFC 5044, section 4.1), and the buffer has earlier data.
         target[end..count].fill(0);
         let total = if self.markers {
             self.insert_markers(target, count)
@@ -235,7 +257,7 @@ impl Framer {
             let (covered, crc) = target[..total].split_at_mut(total - CRC_BYTES);
             crc.copy_from_slice(&crc32c::crc32c(covered).to_le_bytes());
         }
-        self.position += total as u64;
+        self.position += total.to_u64();
         Ok(total)
     }
 
@@ -244,14 +266,14 @@ impl Framer {
     fn insert_markers(&self, target: &mut [u8], count: usize) -> usize {
         let markers = markers_within(self.position, count);
         let total = count + markers * MARKER_BYTES;
-        let first = (MARKER_DISTANCE - self.position % MARKER_DISTANCE) % MARKER_DISTANCE;
+        let first = before_marker(self.position);
         let mut end = count;
         for index in (0..markers).rev() {
-            let at = first as usize + index * MARKER_DISTANCE as usize;
+            let at = first + index * MARKER_DISTANCE;
             let from = at - index * MARKER_BYTES;
             target.copy_within(from..end, at + MARKER_BYTES);
             target[at..at + 2].fill(0);
-            target[at + 2..at + 4].copy_from_slice(&(at as u16).to_be_bytes());
+            target[at + 2..at + 4].copy_from_slice(&marker_pointer(at));
             end = from;
         }
         total

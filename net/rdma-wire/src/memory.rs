@@ -3,6 +3,8 @@
 //! Must stay true: offsets passed here are within the registered range of the region; an
 //! implementation returns [`Gone`] if its memory is smaller.
 
+use sidecore_bare::width::ToU64;
+
 /// A region, by its owner's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
@@ -49,7 +51,7 @@ impl Buffers {
     /// Adds `bytes` as a new region.
     pub fn add(&mut self, bytes: Vec<u8>) -> RegionId {
         self.buffers.push(Some(bytes));
-        RegionId(self.buffers.len() as u64 - 1)
+        RegionId(self.buffers.len().to_u64() - 1)
     }
 
     /// The bytes of a region; empty if there is no such region.
@@ -75,6 +77,7 @@ impl Buffers {
     }
 
     fn range(&mut self, region: RegionId, offset: u64, count: usize) -> Result<&mut [u8], Gone> {
+        // The domain has checked the registered range; the vector itself may be shorter.
         let start = usize::try_from(offset).map_err(|_| Gone)?;
         let end = start.checked_add(count).ok_or(Gone)?;
         self.bytes_mut(region).get_mut(start..end).ok_or(Gone)

@@ -33,6 +33,7 @@ pub struct Receive {
 
 /// Sum of lengths; none if it exceeds the longest message.
 pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
+    // In 64 bits: four lengths of 32 bits cannot overflow it.
     let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     u32::try_from(sum)
         .ok()

@@ -57,6 +57,7 @@ impl Atomic {
     pub(crate) fn request(self, remote: Remote, identifier: u32) -> AtomicRequest {
         let (operation, operand, operand_mask, compare, compare_mask) = match self {
             Self::Add(operand) => (FETCH_ADD, operand, 0, 0, 0),
+            // RFC 7306, section 5.1.1: the mask of an addition marks the fields' highest bits.
             Self::AddFields { value, mask } => (FETCH_ADD, value, mask, 0, 0),
             Self::Swap { new, mask } => (SWAP, new, mask, 0, 0),
             Self::CompareSwap { expected, new } => {

@@ -7,8 +7,8 @@ use sidecore_random::choices::Choices;
 use sidecore_rdma_wire::wire::ddp::{AtomicRequest, Header, Opcode, ReadRequest, Target};
 use sidecore_rdma_wire::wire::terminate::{Cause, Terminate};
 use sidecore_rdma_wire::{
-    Access, End, Kind, Options, Pair, PairId, Post, Receive, Registration, Remote, Stag,
-    StartFault, State, Status, Work,
+    Access, End, Kind, Options, Pair, PairId, Post, ReadyBy, Receive, Registration, Remote, Setup,
+    Stag, StartFault, State, Status, Work,
 };
 
 /// A unit of MPA, built without the crate: a length, a segment, padding, a CRC bit by bit.
@@ -462,7 +462,7 @@ fn an_initiator_tells_of_depths_and_of_no_way_to_be_ready() {
     };
     let options = Options {
         ird: 4,
-        peer_to_peer: true,
+        setup: Setup::PeerToPeer(ReadyBy::Message),
         ..Options::default()
     };
     // The responder requires 5 reads at a time, 4 are served.

@@ -2,12 +2,11 @@
 
 mod apparatus;
 
-use apparatus::{Side, ends, opened, settle};
+use apparatus::{Side, done, opened, post, post_receive, settle};
 use sidecore_random::choices::Choices;
-use sidecore_rdma_wire::wire::terminate::Cause;
 use sidecore_rdma_wire::{
-    Access, Atomic, Completion, End, Kind, Options, Pieces, Post, PostError, Receive, Registration,
-    Remote, Stag, StartFault, State, Status, Work,
+    Access, Atomic, Completion, End, Kind, Options, Pieces, Post, PostError, ReadyBy, Receive,
+    Registration, Remote, Setup, Stag, State, Status, Work,
 };
 
 const BYTES: usize = 20_000;
@@ -17,8 +16,11 @@ fn settings() -> impl Iterator<Item = (Options, Options)> {
         let one = |crc: bool, markers: bool| Options {
             crc,
             markers,
-            enhanced: index % 3 != 0,
-            peer_to_peer: index % 3 == 2,
+            setup: [
+                Setup::Basic,
+                Setup::Enhanced,
+                Setup::PeerToPeer(ReadyBy::Message),
+            ][index % 3],
             segment_bytes: [128, 536, 1448, 8948, 65_535, 66_560][index / 8],
             ..Options::default()
         };
@@ -27,37 +29,6 @@ fn settings() -> impl Iterator<Item = (Options, Options)> {
             one(index & 1 == 0, index & 4 == 0),
         )
     })
-}
-
-fn post(side: &mut Side, id: u64, work: Work) {
-    let post = Post {
-        id,
-        work,
-        fence: false,
-    };
-    side.pair
-        .post(post, &side.domain)
-        .expect("room in the queue");
-}
-
-fn post_receive(side: &mut Side, id: u64, pieces: Pieces) {
-    let receive = Receive { id, pieces };
-    side.pair
-        .post_receive(receive, &side.domain)
-        .expect("room in the queue");
-}
-
-fn done(id: u64, kind: Kind, bytes: u32) -> Completion {
-    Completion {
-        id,
-        kind,
-        status: Status::Done,
-        bytes,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-        original: None,
-    }
 }
 
 #[test]
@@ -263,37 +234,6 @@ fn random_work_both_ways_ends_as_a_model_says() {
 }
 
 #[test]
-fn depths_of_reads_are_agreed_on_and_kept() {
-    let ours = Options {
-        ord: 9,
-        ird: 2,
-        ..Options::default()
-    };
-    let theirs = Options {
-        ord: 7,
-        ird: 3,
-        ..Options::default()
-    };
-    let mut both = opened(ours, theirs, BYTES);
-    assert_eq!([both[0].pair.ord(), both[1].pair.ord()], [3, 2]);
-    let [a, b] = &mut both;
-    let remote = Remote {
-        stag: b.stag,
-        offset: b.base,
-    };
-    for id in 0..10 {
-        let into = a.piece(id * 10, 10);
-        post(a, id, Work::Read { into, remote });
-    }
-    // Three requests of 18 + 28 bytes of header, no more before an answer.
-    let first = a.transmit();
-    assert_eq!(first.len(), 3 * (2 + 18 + 28 + 4));
-    b.receive(&first);
-    settle(&mut both, &mut Choices::seeded(1));
-    assert_eq!(both[0].completions().len(), 10);
-}
-
-#[test]
 fn a_fence_waits_for_answers() {
     let mut both = opened(Options::default(), Options::default(), BYTES);
     let [a, b] = &mut both;
@@ -379,75 +319,6 @@ fn words_are_changed_by_their_bits() {
         assert_eq!(original, Some(before), "{atomic:x?}");
         assert_eq!(b.bytes()[..8], u64::to_ne_bytes(after), "{atomic:x?}");
     }
-}
-
-#[test]
-fn a_shared_queue_serves_several_pairs() {
-    let mut one = opened(Options::default(), Options::default(), BYTES);
-    let shared = one[1].domain.share_receives(8).expect("a queue");
-    let options = Options {
-        shared: Some(shared),
-        ..Options::default()
-    };
-    // A second connection of the same domain: its pair replaces the first one, and back.
-    let mut pairs = Vec::new();
-    for _ in 0..2 {
-        let mut both = ends(Options::default(), options, BYTES);
-        std::mem::swap(&mut both[1].domain, &mut one[1].domain);
-        std::mem::swap(&mut both[1].memory, &mut one[1].memory);
-        settle(&mut both, &mut Choices::seeded(2));
-        both[1].pair.accept(b"").expect("a request");
-        settle(&mut both, &mut Choices::seeded(2));
-        std::mem::swap(&mut both[1].domain, &mut one[1].domain);
-        std::mem::swap(&mut both[1].memory, &mut one[1].memory);
-        pairs.push(both);
-    }
-    let b = &mut one[1];
-    for id in 0..2 {
-        let pieces = b.pieces(id * 100, 100);
-        b.domain
-            .post_shared(shared, Receive { id, pieces })
-            .expect("room");
-    }
-    let pieces = b.pieces(0, 1);
-    let refused = pairs[0][1]
-        .pair
-        .post_receive(Receive { id: 9, pieces }, &b.domain);
-    assert_eq!(refused, Err(PostError::Shared(shared)));
-    for (index, both) in pairs.iter_mut().enumerate().rev() {
-        std::mem::swap(&mut both[1].domain, &mut one[1].domain);
-        std::mem::swap(&mut both[1].memory, &mut one[1].memory);
-        let send = Work::Send {
-            pieces: both[0].pieces(500, 60),
-            invalidate: None,
-            solicited: false,
-        };
-        post(&mut both[0], 1, send);
-        settle(both, &mut Choices::seeded(3));
-        let id = 1 - index as u64;
-        assert_eq!(both[1].completions(), [done(id, Kind::Receive, 60)]);
-        let at = id as usize * 100;
-        assert_eq!(both[1].bytes()[at..at + 60], both[0].bytes()[500..560]);
-        std::mem::swap(&mut both[1].domain, &mut one[1].domain);
-        std::mem::swap(&mut both[1].memory, &mut one[1].memory);
-    }
-    assert_eq!(one[1].domain.shared_receives(shared), 0);
-}
-
-#[test]
-fn a_refused_connection_tells_its_reason() {
-    let mut choices = Choices::seeded(4);
-    let mut both = ends(Options::default(), Options::default(), 100);
-    settle(&mut both, &mut choices);
-    assert_eq!(both[1].pair.state(), State::Requested);
-    let long = both[1].pair.accept(&[0; 509]);
-    assert_eq!(long, Err(StartFault::PrivateData(509, 508)));
-    both[1].pair.reject(b"no").expect("a request");
-    settle(&mut both, &mut choices);
-    let [a, b] = &both;
-    assert_eq!([a.pair.end(), b.pair.end()], [Some(&End::Rejected); 2]);
-    assert_eq!(a.pair.private_data(), b"no");
-    assert_eq!([a.pair.state(), b.pair.state()], [State::Ended; 2]);
 }
 
 #[test]
@@ -547,82 +418,4 @@ fn a_segment_that_comes_early_is_placed_and_not_copied_again() {
     assert_eq!(b.bytes()[..8000], a.bytes()[..8000]);
     assert_ne!(b.bytes()[8000], a.bytes()[8000]);
     assert_eq!(b.pair.state(), State::Open);
-}
-
-#[test]
-fn an_empty_unit_says_ready_where_it_is_all_that_is_offered() {
-    for (seed, crc, markers) in [(1, true, false), (2, false, true), (3, false, false)] {
-        let mut choices = Choices::seeded(seed);
-        let ours = Options {
-            crc,
-            peer_to_peer: true,
-            ready_by_empty: true,
-            ..Options::default()
-        };
-        let theirs = Options {
-            crc,
-            markers,
-            ..Options::default()
-        };
-        let mut both = opened(ours, theirs, BYTES);
-        let [a, b] = &mut both;
-        assert_eq!([a.pair.state(), b.pair.state()], [State::Open; 2]);
-        // The responder may send first, which was impossible before RFC 6581.
-        let pieces = a.pieces(0, 100);
-        post_receive(a, 7, pieces);
-        let work = Work::Send {
-            pieces: b.pieces(50, 100),
-            invalidate: None,
-            solicited: false,
-        };
-        post(b, 8, work);
-        settle(&mut both, &mut choices);
-        let [a, b] = &mut both;
-        assert_eq!(b.completions(), [done(8, Kind::Send, 100)]);
-        assert_eq!(a.completions(), [done(7, Kind::Receive, 100)]);
-        assert_eq!(a.bytes()[..100], b.bytes()[50..150]);
-    }
-}
-
-#[test]
-fn immediate_data_need_no_receive_where_that_is_agreed() {
-    let mut choices = Choices::seeded(5);
-    let free = Options {
-        immediate_without_receive: true,
-        receive_depth: 3,
-        ..Options::default()
-    };
-    let mut both = opened(Options::default(), free, BYTES);
-    let [a, b] = &mut both;
-    let pieces = b.pieces(0, 10);
-    post_receive(b, 1, pieces);
-    for value in 0..2 {
-        let solicited = false;
-        post(a, value, Work::Immediate { value, solicited });
-    }
-    let work = Work::Send {
-        pieces: a.pieces(40, 10),
-        invalidate: None,
-        solicited: false,
-    };
-    post(a, 9, work);
-    settle(&mut both, &mut choices);
-    let [a, b] = &mut both;
-    let immediate = |value| Completion {
-        immediate: Some(value),
-        ..done(0, Kind::Receive, 8)
-    };
-    let expected = [immediate(0), immediate(1), done(1, Kind::Receive, 10)];
-    assert_eq!(b.completions(), expected);
-    assert_eq!(b.bytes()[..10], a.bytes()[40..50]);
-    // Solicited ones still need a receive; and the number of others is bounded by that of receives.
-    for value in 0..4 {
-        let solicited = false;
-        post(a, value, Work::Immediate { value, solicited });
-    }
-    settle(&mut both, &mut choices);
-    let [a, b] = &mut both;
-    assert_eq!(b.completions(), [0, 1, 2].map(immediate));
-    assert!(matches!(b.pair.end(), Some(End::Sent(told)) if told.cause() == Some(Cause::NoBuffer)));
-    assert!(matches!(a.pair.end(), Some(End::Received(_))));
 }

@@ -6,8 +6,8 @@
 //! last argument `BYTES,ROUNDS` measures that length alone, for a profiler.
 
 use sidecore_rdma::{
-    Access, ConnectionId, Device, Event, Options, Pieces, Post, QueueId, Queues, Region, Remote,
-    Stag, Transport, Work,
+    Access, ConnectionId, Device, Event, Options, Pieces, Post, QueueId, Queues, ReadyBy, Region,
+    Remote, Setup, Stag, Transport, Work,
 };
 use std::io::Write;
 use std::net::SocketAddr;
@@ -204,7 +204,7 @@ fn main() -> Result<(), Failure> {
     let options = Options {
         crc: false,
         segment_bytes: usize::MAX,
-        peer_to_peer: true,
+        setup: Setup::PeerToPeer(ReadyBy::Message),
         ..Options::default()
     };
     let (socket, local) = match &arguments[..] {

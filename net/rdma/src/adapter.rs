@@ -2,6 +2,7 @@
 
 use crate::regions::{EVERYTHING, Regions};
 use crate::{Access, Piece, RdmaError, Remote, Stag};
+use sidecore_bare::width::ToU64;
 use sidecore_rdma_wire::{Domain, REGIONS_MAX, RegionId, Registration};
 
 /// Regions of an adapter.
@@ -59,6 +60,7 @@ impl Adapter {
     /// # Errors
     /// The system's, if it has no random numbers.
     pub fn new() -> Result<Self, RdmaError> {
+        // A peer that could foresee tags would reach regions that it was not given.
         let mut secret = [0; 16];
         let mut got = 0;
         while got < secret.len() {
@@ -80,7 +82,7 @@ impl Adapter {
     /// # Errors
     /// Too many regions.
     pub fn register(&mut self, bytes: Vec<u8>, access: Access) -> Result<Region, RdmaError> {
-        let count = bytes.len() as u64;
+        let count = bytes.len().to_u64();
         let id = self.memory.add(bytes);
         self.register_as(id, 0, count, access)
     }
@@ -104,7 +106,7 @@ impl Adapter {
     ) -> Result<Region, RdmaError> {
         // SAFETY: the caller's promise is the one that is asked for.
         let id = unsafe { self.memory.lend(address, bytes) };
-        self.register_as(id, address.addr() as u64, bytes as u64, access)
+        self.register_as(id, address.addr().to_u64(), bytes.to_u64(), access)
     }
 
     /// A steering tag for all memory of this process, by addresses, which no peer may use.
@@ -119,6 +121,7 @@ impl Adapter {
     pub unsafe fn register_everything(&mut self) -> Result<Stag, RdmaError> {
         // SAFETY: the caller's promise is the one that is asked for.
         unsafe { self.memory.lend_everything() };
+        // No remote right: the tag is worth nothing to a peer that guesses it.
         let access = Access::LOCAL_WRITE;
         let region = self.register_as(EVERYTHING, 0, ADDRESS_SPACE_BYTES, access)?;
         Ok(region.stag)
@@ -146,6 +149,7 @@ impl Adapter {
                 id,
             }),
             Err(full) => {
+                // Nothing may keep memory that no tag leads to.
                 self.memory.remove(id);
                 Err(full.into())
             }
@@ -154,6 +158,7 @@ impl Adapter {
 
     /// Deregisters a region; peers lose access to it. Returns the bytes, if they were a vector.
     pub fn deregister(&mut self, region: Region) -> Option<Vec<u8>> {
+        // The tag first: from then on no unit reaches the memory that its owner gets back.
         self.domain.deregister(region.stag);
         self.memory.remove(region.id)
     }

@@ -38,6 +38,7 @@ impl<S: Stream> Request<S> {
     ) -> Result<Self, RdmaError> {
         let pair = Pair::listen(PairId(adapter.next_pair()), options);
         let mut connection = Connection::over(pair, stream);
+        // An invalid request ends the pair, which `drive` reports.
         let is_there = |pair: &Pair| pair.state() == State::Requested;
         connection.drive(adapter, timeout, is_there)?;
         Ok(Self(connection))
@@ -67,6 +68,7 @@ impl<S: Stream> Request<S> {
         private_data: &[u8],
     ) -> Result<Connection<S>, RdmaError> {
         self.0.flow.pair.accept(private_data)?;
+        // The reply goes out now: the caller may not call for a while.
         self.0.progress(adapter)?;
         Ok(self.0)
     }
@@ -164,6 +166,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
+        // Those set aside by `finish_own` are older.
         self.completions
             .pop_front()
             .or_else(|| self.flow.pair.poll())
@@ -276,6 +279,7 @@ impl<S: Stream> Connection<S> {
 
     fn finish(&mut self, adapter: &mut Adapter, timeout: Duration) -> Result<(), RdmaError> {
         match self.drive(adapter, timeout, |_| false) {
+            // `drive` knows no other success than an end, which is an error to its other callers.
             Err(RdmaError::Ended(End::Orderly | End::Rejected)) => Ok(()),
             other => other,
         }
@@ -316,10 +320,12 @@ impl<S: Stream> Connection<S> {
             if now >= until {
                 return Err(RdmaError::Late(timeout));
             }
+            // Bytes that moved may have made room for others.
             if moved {
                 continue;
             }
             let waits = until - now;
+            // While messages are delayed the stream stays writable: only reading would wait.
             match self.flow.settles.filter(|&settles| settles > now) {
                 Some(settles) => self.stream.wait(false, waits.min(settles - now))?,
                 None => self.stream.wait(!self.flow.is_drained(), waits)?,

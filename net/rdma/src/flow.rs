@@ -88,6 +88,7 @@ impl Flow {
         adapter: &mut Adapter,
     ) -> io::Result<Moved> {
         let mut moved = Moved::default();
+        // Nothing is read while a message waits; what there is to send may go on.
         if self.pair.is_stalled() && !self.resume(adapter) {
             self.write(stream, adapter, &mut moved)?;
             return Ok(moved);
@@ -96,6 +97,7 @@ impl Flow {
             if self.has_ended || self.pair.is_stalled() {
                 break;
             }
+            // The stream's bytes are lent for this call only, so what the pair leaves is copied.
             let (pair, behind) = (&mut self.pair, &mut self.behind);
             let take = &mut |bytes: &[u8]| {
                 let taken = pair.receive(bytes, &mut adapter.domain, &mut adapter.memory);
@@ -111,6 +113,7 @@ impl Flow {
                 self.pair.receive_end();
                 break;
             }
+            // Responses go out while the next requests arrive.
             self.write(stream, adapter, &mut moved)?;
             // Less than requested: there is no more for now.
             if !S::LENDS && count < buffer.len() {
@@ -142,6 +145,7 @@ impl Flow {
         adapter: &mut Adapter,
         moved: &mut Moved,
     ) -> io::Result<()> {
+        // The delay begins with the peer's reply, not with the request.
         if self.settle > Duration::ZERO && self.pair.state() == State::Open {
             self.settles = Some(Instant::now() + std::mem::take(&mut self.settle));
         }
@@ -150,6 +154,7 @@ impl Flow {
         }
         moved.is_blocked = false;
         for round in 0..ROUNDS_MAX {
+            // Earlier units first: the stream took a part of them only.
             if self.is_drained() && !self.pair.wants_to_transmit() {
                 break;
             }
@@ -174,6 +179,7 @@ impl Flow {
             moved.has_more |= round + 1 == ROUNDS_MAX;
         }
         if self.is_drained() && self.pair.wants_shutdown() && !self.is_shut {
+            // Before the call: a stream that cannot be shut down is not asked again.
             self.is_shut = true;
             stream.shutdown()?;
         }
@@ -205,6 +211,7 @@ impl Flow {
         }
         let count = stream.write(&self.output[self.gone..])?;
         self.gone += count;
+        // Its memory is freed: with many connections few are blocked at a time.
         if self.is_drained() {
             self.gone = 0;
             self.output = Vec::new();
@@ -217,6 +224,7 @@ impl Flow {
 fn fill(pair: &mut Pair, target: &mut [u8], adapter: &mut Adapter) -> usize {
     let mut count = 0;
     while target.len() - count >= SEGMENT_BYTES_MIN {
+        // Whole units only: less room than the shortest limit holds none.
         let room = &mut target[count..];
         let unit = pair.transmit(room, &adapter.domain, &mut adapter.memory);
         if unit == 0 {

@@ -27,12 +27,12 @@ mod stream;
 pub use adapter::{Adapter, Region};
 pub use connection::{Connection, Request};
 pub use device::{
-    BACKLOG_MAX, CONNECTIONS_MAX, ConnectionId, Device, Event, ListenerId, QUEUE_DEPTH_MAX,
-    QUEUES_MAX, QueueId, Queued, Queues, Transport,
+    BACKLOG_MAX, ConnectionId, Device, Event, ListenerId, QUEUE_DEPTH_MAX, QUEUES_MAX, QueueId,
+    Queued, Queues, Transport,
 };
 pub use sidecore_rdma_wire::{
-    Access, Atomic, Completion, End, Kind, Options, Piece, Pieces, Post, Receive, Remote, Stag,
-    State, Status, Work,
+    Access, Atomic, Completion, End, Fault, Kind, Options, Piece, Pieces, Post, ReadyBy, Receive,
+    Remote, Setup, Stag, State, Status, Work,
 };
 pub use sidecore_rdma_wire::{
     DomainFull, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX, SharedId, StartFault,

@@ -9,6 +9,7 @@ use crate::{
     Access, Adapter, Connection, Kind, Piece, Pieces, RdmaError, Receive, Region, Remote, Request,
     Stag, Status, Stream,
 };
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::time::Duration;
 
 /// The longest text, in bytes, as in `rping -S`.
@@ -16,9 +17,9 @@ pub const TEXT_BYTES_MAX: u32 = 65_535;
 /// The shortest.
 pub const TEXT_BYTES_MIN: u32 = 16;
 
-const MESSAGE_BYTES: u32 = 16;
+const MESSAGE_BYTES: usize = 16;
 /// Receives posted at a time.
-const RECEIVES: u32 = 4;
+const RECEIVES: usize = 4;
 
 /// Progress of the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,22 +40,21 @@ struct Buffers {
 
 impl Buffers {
     fn new(adapter: &mut Adapter, text_bytes: u32) -> Result<Self, RdmaError> {
-        let text = || vec![0; text_bytes as usize];
-        let messages = (MESSAGE_BYTES * RECEIVES) as usize;
+        let text = || vec![0; text_bytes.to_usize()];
+        let messages = MESSAGE_BYTES * RECEIVES;
         Ok(Self {
-            sent: adapter.register(vec![0; MESSAGE_BYTES as usize], Access::NONE)?,
+            sent: adapter.register(vec![0; MESSAGE_BYTES], Access::NONE)?,
             received: adapter.register(vec![0; messages], Access::LOCAL_WRITE)?,
             text: adapter.register(text(), Access::LOCAL_WRITE | Access::REMOTE_READ)?,
             back: adapter.register(text(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
         })
     }
 
-    fn receive(&self, index: u32) -> Receive {
-        let piece = self
-            .received
-            .piece(u64::from(index * MESSAGE_BYTES), MESSAGE_BYTES);
+    fn receive(&self, index: usize) -> Receive {
+        let at = (index * MESSAGE_BYTES).to_u64();
+        let piece = self.received.piece(at, region_length(self.sent));
         Receive {
-            id: index.into(),
+            id: index.to_u64(),
             pieces: Pieces::from_iter([piece]),
         }
     }
@@ -99,9 +99,11 @@ pub(crate) fn ping_timed<S: Stream>(
     }
     let begun = connection.first_message();
     for round in 0..rounds {
-        let text = text_of(round, text_bytes as usize);
+        let text = text_of(round, text_bytes.to_usize());
         adapter.bytes_mut(buffers.text).copy_from_slice(&text);
+        // Otherwise an earlier round's text would stand for a missing write.
         adapter.bytes_mut(buffers.back).fill(0);
+        // The server reads the first and writes the second: one message each, one reply each.
         for region in [buffers.text, buffers.back] {
             advertise(&mut connection, adapter, &buffers, region, timeout)?;
             message(&mut connection, adapter, &buffers, timeout)?;
@@ -185,7 +187,8 @@ fn answer<S: Stream>(
             .iter()
             .position(|&byte| byte == 0)
             .map_or(text.len(), |end| end + 1);
-        let bytes = (end as u32).min(sink.1).min(source.1);
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        let bytes = end.min(sink.1).min(source.1);
         connection.put(adapter, buffers.text.piece(0, bytes), sink.0, timeout)?;
         connection.send(adapter, whole(buffers.sent), timeout)?;
         pinged.rounds += 1;
@@ -198,7 +201,12 @@ fn answer<S: Stream>(
 }
 
 fn whole(region: Region) -> Piece {
-    region.piece(0, region.bytes as u32)
+    region.piece(0, region_length(region))
+}
+
+/// Length of one of the exchange's regions, which are all shorter than 4 GiB.
+fn region_length(region: Region) -> u32 {
+    u32::try_from(region.bytes).unwrap_or(u32::MAX)
 }
 
 /// Announces a region to the peer.
@@ -213,7 +221,7 @@ fn advertise<S: Stream>(
     let message = adapter.bytes_mut(buffers.sent);
     message[..8].copy_from_slice(&offset.to_be_bytes());
     message[8..12].copy_from_slice(&stag.0.to_be_bytes());
-    message[12..].copy_from_slice(&(region.bytes as u32).to_be_bytes());
+    message[12..].copy_from_slice(&region_length(region).to_be_bytes());
     connection.send(adapter, whole(buffers.sent), timeout)
 }
 
@@ -223,28 +231,30 @@ fn message<S: Stream>(
     adapter: &mut Adapter,
     buffers: &Buffers,
     timeout: Duration,
-) -> Result<Option<[u8; MESSAGE_BYTES as usize]>, RdmaError> {
+) -> Result<Option<[u8; MESSAGE_BYTES]>, RdmaError> {
     let completion = match connection.wait(adapter, timeout) {
         Err(RdmaError::Ended(crate::End::Orderly)) => return Ok(None),
         other => other?,
     };
     match (completion.kind, completion.status) {
+        // The receives that were left when the client closed.
         (Kind::Receive, Status::Flushed) => {
             return match connection.pair().end() {
                 Some(crate::End::Orderly) | None => Ok(None),
                 Some(end) => Err(RdmaError::Ended(end.clone())),
             };
         }
-        (Kind::Receive, Status::Done) if completion.bytes == MESSAGE_BYTES => {}
+        (Kind::Receive, Status::Done) if completion.bytes.to_usize() == MESSAGE_BYTES => {}
         _ => return Err(RdmaError::Unexpected("has not 16 bytes")),
     }
-    let index = completion.id as usize;
-    let at = index * MESSAGE_BYTES as usize;
-    let bytes = &adapter.bytes(buffers.received)[at..at + MESSAGE_BYTES as usize];
-    let message = bytes
-        .try_into()
-        .map_err(|_| RdmaError::Unexpected("has not 16 bytes"))?;
-    connection.post_receive(adapter, buffers.receive(index as u32))?;
+    let index = completion.id.to_usize();
+    let (messages, _) = adapter.bytes(buffers.received).as_chunks::<MESSAGE_BYTES>();
+    let message = messages
+        .get(index)
+        .copied()
+        .ok_or(RdmaError::Unexpected("has not 16 bytes"))?;
+    // Copied before: the peer's next message may be placed there at once.
+    connection.post_receive(adapter, buffers.receive(index))?;
     Ok(Some(message))
 }
 
@@ -264,6 +274,7 @@ fn advertised<S: Stream>(
         offset: u64::from(word(0)) << 32 | u64::from(word(4)),
     };
     let bytes = word(12);
+    // What a peer advertises decides on the length of the read into our buffer.
     if bytes > TEXT_BYTES_MAX {
         return Err(RdmaError::Unexpected(
             "tells of a region of more than 65,535 bytes",
@@ -275,7 +286,7 @@ fn advertised<S: Stream>(
 /// Printable letters from a position that depends on the round, with a zero at the end.
 fn text_of(round: u64, bytes: usize) -> Vec<u8> {
     let first = format!("rdma-ping-{round}: ");
-    let letters = (0..).map(|index: u64| b'A' + ((round + index) % 26) as u8);
+    let letters = (b'A'..=b'Z').cycle().skip((round % 26).to_usize());
     let mut text: Vec<u8> = first.bytes().chain(letters).take(bytes - 1).collect();
     text.push(0);
     text

@@ -5,6 +5,7 @@
 //! accessed only between its registration and its deregistration.
 #![allow(unsafe_code)] // memory that the application registers by its address
 
+use sidecore_bare::width::ToU64;
 use sidecore_rdma_wire::{Gone, Memory, RegionId};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,7 @@ impl Regions {
             self.regions.len() - 1
         });
         self.regions[index] = Some(bytes);
-        RegionId(index as u64)
+        RegionId(index.to_u64())
     }
 
     /// Removes a region; the bytes, if it is a vector.
@@ -90,6 +91,7 @@ impl Regions {
     fn range(&mut self, region: RegionId, offset: u64, count: usize) -> Result<*mut u8, Gone> {
         let start = usize::try_from(offset).map_err(|_| Gone)?;
         let end = start.checked_add(count).ok_or(Gone)?;
+        // Offsets are addresses here: `Domain::check` has limited them to the address space.
         if region == EVERYTHING && self.has_everything {
             return Ok(ptr::with_exposed_provenance_mut(start));
         }

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Clients served at a time; more are closed at once.
-pub const CLIENTS_MAX: usize = 64;
+pub const CLIENTS_MAX: u16 = 64;
 /// Time limit from a client's connection to its first message.
 pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -30,13 +30,15 @@ pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(5);
 type Desk = Reception<IpAddr, TcpStream>;
 
 fn limits(exchange: &Exchange) -> AdmissionLimits {
+    let all = usize::from(CLIENTS_MAX);
     AdmissionLimits {
-        waiting_max: CLIENTS_MAX,
-        peer_waiting_max: CLIENTS_MAX / 2,
+        waiting_max: all,
+        // Half of the places are out of one address' reach.
+        peer_waiting_max: all / 2,
         preferred_waiting_max: 0,
         silence_max: INTRODUCTION_TIME_MAX.min(exchange.timeout),
-        served_max: CLIENTS_MAX,
-        peer_served_max: CLIENTS_MAX / 2,
+        served_max: all,
+        peer_served_max: all / 2,
     }
 }
 
@@ -75,6 +77,7 @@ pub fn serve_kernel(
         while awaits_client(listener, over)? {
             let (stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
+                // A client that is gone already, or no descriptor: neither ends the server.
                 Err(error) => {
                     desk.could_not_accept(error)?;
                     continue;
@@ -88,6 +91,7 @@ pub fn serve_kernel(
                 let last = EndsServing(over);
                 let outcome = serve_one(stream, exchange, desk, id);
                 desk.leave(id);
+                // Forgotten only if serving goes on: a panic of `report` ends it.
                 if report(peer, outcome) {
                     std::mem::forget(last);
                 }
@@ -131,6 +135,7 @@ fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
         match poll(&mut places, None) {
             Ok(_) => return Ok(places[0].revents().is_empty()),
             Err(Errno::INTR) => {}
+            // Without memory for a moment: serving goes on when there is some.
             Err(Errno::NOMEM) => thread::sleep(ACCEPT_PAUSE),
             Err(error) => return Err(error.into()),
         }
@@ -151,7 +156,7 @@ pub fn serve_stack(
     let client = Rc::new(RefCell::new(client));
     let listener = client
         .borrow_mut()
-        .listen(local, CLIENTS_MAX as u32)
+        .listen(local, CLIENTS_MAX.into())
         .map_err(failed)?;
     let mut waiting = Waiting::new(limits(exchange));
     loop {
@@ -218,6 +223,7 @@ impl Waiting {
     /// The oldest session that has sent something.
     fn next(&mut self, client: &Client) -> Option<(Socket, SocketAddr)> {
         let mut sessions = self.sessions.iter();
+        // A silent session waits for its time limit, and delays no other.
         let has_spoken = |session: Socket| client.readiness(session).readable;
         let (&id, _) = sessions.find(|(_, (session, _))| has_spoken(*session))?;
         self.admission.leave(id);

@@ -261,6 +261,7 @@ impl Stream for Session<'_> {
             self.client.release(received);
             return Ok(Some(count));
         }
+        // The end is reported after the last data, which may have arrived in the same round.
         let readiness = self.client.readiness(self.socket);
         Ok((readiness.ended || readiness.closed).then_some(0))
     }
@@ -273,6 +274,7 @@ impl Stream for Session<'_> {
             return Ok(Sent::NoRoom);
         };
         let count = fill(buffer.bytes_mut());
+        // Buffers are few, and shared by all sessions.
         if count == 0 {
             self.client.give_buffer_back(buffer);
         } else {

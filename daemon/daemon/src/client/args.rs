@@ -34,6 +34,7 @@ impl<'a> Args<'a> {
         if words.len() > WORDS {
             self.broken = Some(("words of a request", words.len(), WORDS));
         }
+        // What is too much is left out here and refused by the call, so that arguments chain.
         for (place, word) in self.words.iter_mut().zip(words) {
             *place = *word;
         }
@@ -54,6 +55,7 @@ impl<'a> Args<'a> {
             Some(place) => *place = Some((buffer, range)),
             None => self.note_count(),
         }
+        // Counted also where there is no place for it, so that the error tells how many were given.
         self.input_count += 1;
         self.note_count();
         self
@@ -74,6 +76,7 @@ impl<'a> Args<'a> {
             Some(place) => *place = Some((buffer, range)),
             None => self.note_count(),
         }
+        // As with inputs: the count is what was given.
         self.output_count += 1;
         self.note_count();
         self

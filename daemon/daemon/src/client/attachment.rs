@@ -16,6 +16,7 @@ use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Stretch {
     /// Its offset in the arena, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.0.offset() as u64
+        self.0.offset().to_u64()
     }
 
     /// Copies its first bytes out although the daemon may be writing to them: for the output of a
@@ -114,14 +115,14 @@ impl Attachment {
     /// The engine to use first: clients are spread over them.
     #[must_use]
     pub fn own_engine(&self) -> usize {
-        self.link.client as usize % self.link.engines
+        self.link.client.to_usize() % self.link.engines
     }
 
     /// Address of the arena in this process, and its bytes.
     #[must_use]
     pub fn arena(&self) -> (*mut u8, u64) {
         let arena = self.link.segment.arena();
-        (arena.as_ptr(), arena.len() as u64)
+        (arena.as_ptr(), arena.len().to_u64())
     }
 
     /// A stretch of `bytes` bytes. `None` where the arena has no room.
@@ -150,6 +151,7 @@ impl Attachment {
         if used > RANGES_MAX {
             return limit("inputs and outputs of a request", used, RANGES_MAX);
         }
+        // Before the slot is locked: another call may hold it, and still have to find out.
         if self.link.is_dead() {
             return Err(ClientError::Lost);
         }

@@ -9,6 +9,7 @@ use crate::served::{Memory, Reply, Request};
 use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX};
+use sidecore_bare::width::ToU64;
 use sidecore_sys::{SharedSlice, clock, cpu};
 use std::cell::Cell;
 use std::ops::Range;
@@ -112,6 +113,7 @@ impl Engine<'_> {
         let Some(link) = self.slot.link(self.engine, || client.link()) else {
             return Tried::NoEngine;
         };
+        // Looked up for each call: after a new attachment the number is another one.
         let Some(number) = link.number(kernel.index) else {
             return Tried::NoEngine;
         };
@@ -121,6 +123,7 @@ impl Engine<'_> {
             ..Packet::default()
         };
         let mut staged = None;
+        // Calls of words alone never touch the arena, whose lock others may hold.
         if args.has_memory() {
             match place_memory(link, args, &mut packet) {
                 Some(leases) => staged = Some(leases),
@@ -183,6 +186,7 @@ pub(super) fn ask(
     let begun = clock::cycles();
     let halvings = waits.halvings.get();
     if !pending.spin(spin_cycles >> halvings, engine, waits) {
+        // Only here: a quick answer pays for neither clock nor system call.
         slow(link);
         let mut watch = Watch::new(link);
         let mut progress = Progress::new(link, engine);
@@ -222,6 +226,7 @@ impl<'a> Pending<'a> {
         packet: &Packet,
     ) -> Option<Self> {
         let pair = link.segment.pair(engine)?;
+        // The request before the wake-up: an engine that wakes looks at once.
         pair.call.ring(sequence, packet);
         pair.sleep.engine.notify();
         Some(Self {
@@ -341,7 +346,7 @@ fn place_memory(link: &Link, args: &mut Args<'_>, packet: &mut Packet) -> Option
             return None;
         }
         let offset = buffer.offset_in(&link.segment)?;
-        *places.next()? = ((offset + range.start) as u64, range.len() as u64);
+        *places.next()? = ((offset + range.start).to_u64(), range.len().to_u64());
         packet.outputs += 1;
     }
     Some(staged)
@@ -353,13 +358,13 @@ pub(super) fn place_input(
     buffer: &Buffer,
     range: &Range<usize>,
 ) -> Option<(Option<Lease>, (u64, u64))> {
-    let bytes = range.len() as u64;
+    let bytes = range.len().to_u64();
     if let Some(offset) = buffer.offset_in(&link.segment) {
-        return Some((None, ((offset + range.start) as u64, bytes)));
+        return Some((None, ((offset + range.start).to_u64(), bytes)));
     }
     let mut lease = link.segment.lease(range.len()).ok()?;
     lease.bytes_mut()[..range.len()].copy_from_slice(&buffer.bytes()[range.clone()]);
-    let offset = lease.offset() as u64;
+    let offset = lease.offset().to_u64();
     Some((Some(lease), (offset, bytes)))
 }
 

@@ -15,6 +15,7 @@ use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
 use crate::shm::segment::{Lease, Segment};
 use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Answer, Introduction, Trust};
+use sidecore_bare::width::ToUsize;
 use sidecore_sys::{clock, local_socket};
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -111,6 +112,7 @@ impl Slot {
         };
         let both = self.left_behind.as_ref().zip(self.link.as_ref());
         let held_up = both.is_some_and(|(left, link)| waits(left, link));
+        // Its outputs are free from now on.
         if !held_up {
             self.left_behind = None;
         }
@@ -213,12 +215,13 @@ impl Link {
             .filter_map(|engine| self.activity.serving(engine))
             .filter(|&client| client != self.client)
             .collect();
+        // Engines first, clients behind: one client may have several engines.
         let engines = serving.len() as u32;
         serving.sort_unstable();
         serving.dedup();
         let ready = (0..CLIENTS_MAX as u32)
             .filter(|client| *client != self.client && !serving.contains(client))
-            .filter(|&client| self.activity.is_active(client as usize, heartbeat))
+            .filter(|&client| self.activity.is_active(client.to_usize(), heartbeat))
             .count() as u32;
         Others {
             engines,
@@ -276,6 +279,7 @@ impl Watch {
             self.beat_at = now;
         }
         let silent = now.duration_since(self.beat_at);
+        // A killed daemon hangs up at once; one that is stopped only falls silent.
         if link.is_hung_up() || silent > link.silence_max {
             link.give_up();
             return true;
@@ -328,7 +332,8 @@ impl Link {
         let Ok([segment, activity, bell]) = <[OwnedFd; 3]>::try_from(answer.descriptors) else {
             return Err(ClientError::Nonsense);
         };
-        let engines = attached.engines as usize;
+        let engines = attached.engines.to_usize();
+        // From here on each number of the answer is checked: it decides on what is mapped.
         if engines == 0 || engines > ENGINES_MAX {
             return Err(ClientError::Nonsense);
         }
@@ -389,6 +394,7 @@ fn numbers(attached: &Attached, registry: &Registry) -> Vec<Option<u32>> {
     ours.map(|ours| {
         let mut theirs = attached.kernels.iter();
         theirs
+            // Another version may have another meaning: such a kernel runs here.
             .find(|theirs| theirs.name == ours.name && theirs.version == ours.version)
             .filter(|theirs| ours.expected.is_none_or(|hash| hash == theirs.hash))
             .map(|theirs| theirs.number)

@@ -72,6 +72,7 @@ use link::{Link, Slot};
 use parking_lot::{Mutex, MutexGuard};
 use sidecore_attach::protocol::KIND_STATUS;
 use sidecore_attach::{Introduction, Trust};
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::{Equi, Policy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -271,6 +272,7 @@ impl Client {
     /// (then calls copy it). Its contents are unspecified.
     #[must_use]
     pub fn buffer(&self, len: usize) -> Buffer {
+        // A full arena is no error: calls with other memory cost a copy.
         let lease = self.link().and_then(|link| link.segment.lease(len).ok());
         lease.map_or_else(|| Buffer::own(len), |lease| Buffer::in_arena(lease, len))
     }
@@ -328,6 +330,7 @@ impl Client {
     /// then; never waits.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
         let link = self.current.lock().clone();
+        // Not under the lock: attaching takes the same one.
         match link {
             Some(link) if !link.is_dead() => Some(link),
             _ => self.attach_again(),
@@ -341,6 +344,7 @@ impl Client {
     fn claim(&self, wait: Wait) -> Option<(usize, MutexGuard<'_, Slot>)> {
         let engines = self.engines.load(Ordering::Relaxed);
         let preferred = self.preferred.load(Ordering::Relaxed);
+        // The engine of the last call has this thread's line in its cache.
         if let Some(mut slot) = self.slots[..engines]
             .get(preferred)
             .and_then(|slot| slot.try_lock())
@@ -369,7 +373,7 @@ impl Client {
             }
             // All are in use, or held up: threads that come here spread over them.
             let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
-            let engine = (turn as usize).checked_rem(engines)?;
+            let engine = turn.to_usize().checked_rem(engines)?;
             match wait {
                 Wait::UntilHeldUp => {
                     let mut slot = self.slots[engine].lock();
@@ -392,8 +396,9 @@ impl Client {
 
     /// Takes a new attachment into use.
     fn install(&self, link: Arc<Link>) {
+        // Clients begin at different engines.
         self.preferred
-            .store(link.client as usize % link.engines, Ordering::Relaxed);
+            .store(link.client.to_usize() % link.engines, Ordering::Relaxed);
         self.engines.store(link.engines, Ordering::Relaxed);
         *self.current.lock() = Some(link);
         self.counters.attached.fetch_add(1, Ordering::Relaxed);
@@ -406,6 +411,7 @@ impl Client {
     /// One step towards a new attachment, if it is time for one and no other thread is at it.
     #[cold]
     fn attach_again(&self) -> Option<Arc<Link>> {
+        // Another thread is at it: this one does its work itself meanwhile.
         let mut again = self.again.try_lock()?;
         let now = Instant::now();
         if now < again.next_look {
@@ -414,6 +420,7 @@ impl Client {
         let link = match again.asked.take() {
             None => match link::ask(&self.path, &self.options.trust, self.question()) {
                 Ok(asked) => {
+                    // The answer is looked for by later calls: none of them waits for it.
                     again.asked = Some(asked);
                     again.give_up_at = now + ATTACH_TIME_MAX;
                     again.next_look = now + LOOK_EVERY;
@@ -432,6 +439,7 @@ impl Client {
             },
         };
         let Some(link) = link else {
+            // Longer each time: a program without a daemon must not spend its time on this.
             again.next_look = now + again.pause;
             again.pause = (again.pause * 2).min(PAUSE_MAX);
             return None;

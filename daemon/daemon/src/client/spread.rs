@@ -22,6 +22,7 @@ use crate::served::{Memory, Pairwise, Reply, Request, SUM_BLOCK_VALUES};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
 use parking_lot::MutexGuard;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, TaskId};
 use sidecore_sys::{SharedSlice, clock};
 use std::ops::Range;
@@ -56,6 +57,7 @@ impl Piece {
     /// The next input: bytes of the loop's input buffer number `buffer`.
     #[must_use]
     pub fn input(mut self, buffer: usize, range: Range<usize>) -> Self {
+        // Counted though there is no place for it: `check` reports how many were given.
         if let Some(place) = self.inputs.get_mut(self.input_count) {
             *place = (buffer, range);
         }
@@ -140,6 +142,7 @@ impl Client {
                 limit: PIECES_MAX,
             });
         }
+        // All are checked before the first runs: a wrong one leaves no half-written output.
         let pieces: Vec<Piece> = (0..count).map(piece).collect();
         for piece in &pieces {
             piece.check(inputs, outputs)?;
@@ -193,6 +196,7 @@ impl Client {
             Piece::default().input(0, start..bytes.min(start + piece_bytes))
         })?;
         let mut sum = Pairwise::default();
+        // In the order of the pieces, so the sum's tree is the one of a single engine.
         for reply in &spread.replies {
             sum.push(f64::from_bits(reply.words[0]));
         }
@@ -214,6 +218,7 @@ impl Client {
             pieces,
             wait,
         } = loop_;
+        // A kernel that this daemon does not have: this thread has it.
         let Some(number) = link.number(kernel.index) else {
             return 0;
         };
@@ -235,11 +240,12 @@ impl Client {
         };
         let decision = self.policy.lock().arrive(self.now_ns(), &arrival);
         let width = match decision {
-            Decision::Engines(width) => width.get() as usize,
+            Decision::Engines(width) => width.get().to_usize(),
             // Only an engine can do it, so at least one does.
             _ if kernel.is_remote => 1,
             _ => return 0,
         };
+        // Perhaps fewer than the policy says: other threads use the rest.
         let mut lanes = self.lanes(link, width, wait);
         let taken = lanes.len();
         let begun_ns = self.now_ns();
@@ -247,6 +253,7 @@ impl Client {
             drive(link, &mut lanes, &packets, results, self.spin_cycles, wait);
             leave_behind(&mut lanes, outputs);
         }
+        // Other threads wait for the slots, and the policy is another lock.
         drop(lanes);
         let ended_ns = self.now_ns();
         let departure = Departure {
@@ -258,6 +265,7 @@ impl Client {
             elapsed_ns: ended_ns - begun_ns,
             work_ns: 0,
         };
+        // A loop that an end cut short says nothing about its kernel's time.
         if !link.is_dead() && taken > 0 {
             self.policy.lock().depart(ended_ns, &departure);
         }
@@ -274,6 +282,7 @@ impl Client {
             if lanes.len() == width {
                 break;
             }
+            // Never waited for here: with two slots held, two threads could wait for each other.
             if let Some(mut slot) = self.slots[engine].try_lock()
                 && !slot.is_held_up()
             {
@@ -321,6 +330,7 @@ impl Client {
             if result.is_some() {
                 continue;
             }
+            // Only the daemon has the kernel, so nothing else can do the piece.
             if kernel.is_remote && self.is_attached() {
                 return Err(self.late(kernel, None));
             }
@@ -349,7 +359,7 @@ impl Client {
         }
         self.counters
             .on_host
-            .fetch_add(done as u64, Ordering::Relaxed);
+            .fetch_add(done.to_u64(), Ordering::Relaxed);
         Ok(done)
     }
 
@@ -419,6 +429,7 @@ fn drive<'a>(
                 // An answer that makes no sense: the host does it.
                 if let Some(result) = pending.answer() {
                     lane.slot.calls += 1;
+                    // No new pieces behind a failure; those under way are waited for.
                     if result.is_err() {
                         next = packets.len();
                     }
@@ -439,6 +450,7 @@ fn drive<'a>(
             return;
         }
         if progress {
+            // Each answer shows that the daemon lives.
             progress_at = clock::cycles();
             watch = Watch::new(link);
         } else if clock::cycles().wrapping_sub(progress_at) < spin_cycles {
@@ -471,6 +483,7 @@ fn leave_behind(lanes: &mut [Lane<'_>], outputs: &mut [&mut Buffer]) {
     if lanes.iter().all(|lane| lane.pending.is_none()) {
         return;
     }
+    // The stretches that an engine may still write to stay taken until it has answered.
     let leases = outputs.iter_mut().filter_map(|buffer| buffer.move_home());
     let leases = Arc::new(leases.collect());
     for lane in lanes.iter_mut().filter(|lane| lane.pending.is_some()) {
@@ -512,7 +525,7 @@ fn packets(
         if !buffer.move_to(&link.segment) {
             return None;
         }
-        output_offsets.push(buffer.offset_in(&link.segment)? as u64);
+        output_offsets.push(buffer.offset_in(&link.segment)?.to_u64());
     }
     let packets = pieces.iter().map(|piece| {
         let mut packet = Packet {
@@ -529,7 +542,7 @@ fn packets(
             .iter()
             .map(|(index, range)| (output_offsets[*index], range));
         for (place, (offset, range)) in packet.ranges.iter_mut().zip(ins.chain(outs)) {
-            *place = (offset + range.start as u64, range.len() as u64);
+            *place = (offset + range.start.to_u64(), range.len().to_u64());
         }
         packet
     });

@@ -2,6 +2,7 @@
 
 use super::pairwise::{Pairwise, SUM_BLOCK_VALUES, block_sum};
 use super::{Cx, Memory, Reply, Request, Served, chunks};
+use sidecore_bare::width::ToU64;
 use sidecore_engine::KernelError;
 use sidecore_sys::clock;
 use xxhash_rust::xxh3;
@@ -40,6 +41,7 @@ impl Served for Echo {
         memory: &'c Memory<'c>,
     ) -> Result<Reply, KernelError> {
         let (input, output) = (memory.input(0)?, memory.output(0)?);
+        // Before anything is put: a refused request leaves its output as it was.
         let Some(output) = output.range(0..input.len()) else {
             let (has, needs) = (output.len(), input.len());
             return Err(KernelError::failed(format!(
@@ -55,7 +57,7 @@ impl Served for Echo {
         let mut reply = Reply {
             words: request.words,
         };
-        reply.words[0] = input.len() as u64;
+        reply.words[0] = input.len().to_u64();
         Ok(reply)
     }
 }
@@ -86,6 +88,8 @@ impl Served for SumF64 {
         let mut buffer = cx.store.alloc::<f64>(SUM_BLOCK_VALUES)?;
         for part in chunks(input, CHUNK_BYTES) {
             buffer = cx.mfc.get_large(buffer, part)?.wait();
+            // Whole blocks but for the last: so the order of the additions depends only on the
+            // length, and is the same on every engine and on the host.
             sum.push(block_sum(&buffer));
         }
         Ok(Reply::word(sum.finish().to_bits()))
@@ -110,6 +114,7 @@ impl Served for Xxh3 {
         let input = memory.input(0)?;
         let seed = request.words[0];
         let mut buffer = cx.store.alloc::<u8>(CHUNK_BYTES)?;
+        // One shot is faster for short inputs, and has the same hash.
         if input.len() <= CHUNK_BYTES {
             let bytes = cx.mfc.get_large(buffer, input)?.wait();
             return Ok(Reply::word(xxh3::xxh3_64_with_seed(&bytes, seed)));
@@ -141,11 +146,13 @@ impl Served for SpinUs {
     ) -> Result<Reply, KernelError> {
         let begun_ns = clock::now_ns();
         let spin_us = request.words[0];
+        // Else one client could hold an engine for ever, past all shares of its time.
         if spin_us > SPIN_US_MAX {
             return Err(KernelError::failed(format!(
                 "spin_us: {spin_us} us is more than {SPIN_US_MAX}"
             )));
         }
+        // By the clock, not by turns: engines differ in speed. Abandoned, it gives the engine back.
         while clock::now_ns() - begun_ns < spin_us * 1000 && !memory.is_abandoned() {
             std::hint::spin_loop();
         }

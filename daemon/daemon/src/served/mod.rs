@@ -190,6 +190,8 @@ impl<'m> Memory<'m> {
     pub(crate) fn add_input(&mut self, slice: SharedSlice<'m>) {
         debug_assert_eq!(self.outputs, 0, "inputs come first");
         if let Some(place) = self.slices.get_mut(self.inputs) {
+            // On every engine alike: a kernel that puts to an input fails here, and does not just
+            // harm the clients that share their inputs between jobs.
             *place = slice.read_only();
             self.inputs += 1;
         }
@@ -206,6 +208,7 @@ impl<'m> Memory<'m> {
 
 /// The stretches of `bytes` each that memory consists of; the last may be shorter.
 pub fn chunks(memory: SharedSlice<'_>, bytes: usize) -> impl Iterator<Item = SharedSlice<'_>> {
+    // At least one, so that a length of 0 does not divide by it.
     let bytes = bytes.max(1);
     (0..memory.len().div_ceil(bytes)).filter_map(move |index| {
         let start = index * bytes;
@@ -356,6 +359,7 @@ impl Registry {
     #[must_use]
     pub fn with_spin_us() -> Self {
         let mut registry = Self::builtin();
+        // Its name is not among the built-in ones, so nothing is to be refused.
         registry.entries.push(entry::<SpinUs>());
         registry
     }
@@ -394,6 +398,7 @@ impl Registry {
             version,
             hash,
         }));
+        // Both: no host version could stand in where the daemon's kernel is another.
         entry.expected = hash;
         entry.is_remote = true;
         self.with_entry(entry)
@@ -410,6 +415,7 @@ impl Registry {
         let unknown = || RegistryError::Unknown {
             name: name.to_owned(),
         };
+        // Silence would mean that a hash with a wrong name is expected of nothing.
         entry.ok_or_else(unknown)?.expected = Some(hash);
         Ok(self)
     }
@@ -481,10 +487,12 @@ fn with_host_core(
     CORE.with(|kept| {
         // A host version that calls another one finds the core in use, and gets one of its own.
         let Ok(mut kept) = kept.try_borrow_mut() else {
+            // Its own state is fresh, too: a host version keeps nothing that it relies on.
             return work(&mut host_core(store_bytes)?);
         };
         match &mut *kept {
             Some(core) if core.store().len() >= store_bytes => work(core),
+            // A larger one takes the place of a smaller one, whose states are only caches.
             other => work(other.insert(host_core(store_bytes)?)),
         }
     })
@@ -495,6 +503,7 @@ fn host_core(store_bytes: usize) -> Result<Core, KernelError> {
     Core::new(CoreOptions {
         store_bytes: options.store_bytes.max(store_bytes),
         region: RegionOptions {
+            // A store for one thread's calls, now and then: not worth locked or huge pages.
             huge: HugePages::None,
             lock: false,
             touch: false,

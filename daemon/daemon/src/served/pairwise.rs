@@ -6,6 +6,8 @@
 //! two of blocks) the partial sums are nodes of the same tree. So one engine or many give the same
 //! bits. Pure.
 
+use sidecore_bare::width::ToUsize;
+
 /// Values of a block: 16 KiB, one DMA.
 pub const SUM_BLOCK_VALUES: usize = 2048;
 
@@ -31,7 +33,7 @@ impl Pairwise {
     /// The next value.
     pub fn push(&mut self, value: f64) {
         let mut sum = value;
-        let full = self.count.trailing_ones() as usize;
+        let full = self.count.trailing_ones().to_usize();
         for pending in &self.pending[..full] {
             sum += pending;
         }

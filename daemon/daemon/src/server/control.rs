@@ -20,6 +20,7 @@ use crate::shm::session::{Names, Session};
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
 use sidecore_attach::{Door, Event, Segment, Usage};
+use sidecore_bare::width::ToU64;
 use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{clock, cpu};
 use std::collections::VecDeque;
@@ -100,6 +101,7 @@ impl Control {
         while !self.stop.is_raised() {
             let now = Instant::now();
             if now >= next_tick {
+                // From now, not from the tick that was due: what was missed is not made up for.
                 next_tick = now + tick;
                 self.sample_widths();
                 self.look_at_engines();
@@ -108,9 +110,11 @@ impl Control {
                     next_sample = now + SAMPLE_EVERY;
                 }
             }
+            // An engine whose thread has panicked: its clients would wait for ever.
             if let Some(engine) = self.crew.broken() {
                 return Err(DaemonError::Broken { engine });
             }
+            // From now: the work above may have taken a part of the tick.
             let timeout = next_tick.saturating_duration_since(Instant::now());
             self.door.wait(&[self.stop.descriptor()], timeout)?;
             self.look_at_door();
@@ -120,6 +124,7 @@ impl Control {
 
     /// Looks for engines whose client has disconnected and whose kernel does not return.
     fn look_at_engines(&mut self) {
+        // Once, not for every engine: the crew asks for each that serves someone.
         let attached: Vec<u32> = self.sessions().map(|session| session.client).collect();
         self.crew.look(|client| attached.contains(&client));
     }
@@ -163,12 +168,14 @@ impl Control {
                     Err(reason) => self.door.refuse(to, &reason),
                 },
                 Event::Parted(client) => {
+                    // Kernels that run for it see this between two pieces of work.
                     client.session.gone.store(true, Ordering::Relaxed);
                     self.activity.forget(client.session.client);
                     parted = true;
                 }
             }
         }
+        // Once for all that have gone: the list goes to every engine.
         if parted {
             self.tell_engines();
         }
@@ -178,12 +185,14 @@ impl Control {
     fn order(&mut self, from: ConnectionId, arena_bytes: u64) -> Result<(), String> {
         let arena_bytes_max = self.options.arena_bytes_max;
         let bytes = layout::segment_bytes(self.crew.len(), arena_bytes);
+        // A size whose layout overflows is refused in the same words.
         let Some(bytes) = bytes.filter(|_| arena_bytes <= arena_bytes_max) else {
             return Err(format!(
                 "an arena of {arena_bytes} bytes asked for, the daemon gives {arena_bytes_max} at \
                  most; ask for less"
             ));
         };
+        // By another thread: making some hundred MiB takes longer than a heartbeat.
         self.door.order(from, SEGMENT_NAME, bytes, arena_bytes);
         Ok(())
     }
@@ -201,6 +210,7 @@ impl Control {
         // A number that an engine still serves would be taken for the new client's.
         let served = (0..engines).filter_map(|engine| self.activity.serving(engine));
         let taken: Vec<u32> = attached.chain(served).collect();
+        // The smallest: numbers index tables in shared memory.
         let client = (0..).find(|client| !taken.contains(client)).unwrap_or(0);
         let names = Names {
             client,
@@ -215,13 +225,14 @@ impl Control {
             }
         };
         let session = Session::new(names, engines, arena_bytes, segment).with_bell(bell);
+        // Before anyone sees the session: the limit holds for its first request, too.
         let session = Arc::new(session.limited(self.load_of(&peer)));
         let terms = Attached {
             client,
             engines: engines as u32,
-            segment_bytes: session.bytes() as u64,
+            segment_bytes: session.bytes().to_u64(),
             arena_bytes,
-            activity_bytes: self.activity.bytes() as u64,
+            activity_bytes: self.activity.bytes().to_u64(),
             kernels: self.kernels(),
         };
         let client = Client {
@@ -230,6 +241,7 @@ impl Control {
         };
         let descriptors = [lent.as_fd(), self.activity.file(), lent_bell.as_fd()];
         let attached = self.door.attach(to, client, &terms.encode(), &descriptors);
+        // Else the client went away while its memory was made, and there is none to serve.
         if attached.is_ok() {
             self.attached_total += 1;
             self.tell_engines();
@@ -239,12 +251,15 @@ impl Control {
     /// The count of a user's requests in flight, where there is a limit.
     fn load_of(&self, peer: &Peer) -> Option<Arc<UserLoad>> {
         let max = self.options.user_requests_max;
+        // Limits keep users from each other; root and our own user could stop the daemon anyway.
         let is_preferred = peer.uid == 0 || peer.uid == local_socket::effective_uid();
         if max == 0 || is_preferred {
             return None;
         }
+        // It lives as long as the last of the user's connections; a new one starts at 0.
         let of_user = |session: &&Arc<Session>| session.peer.uid == peer.uid;
         let known = self.sessions().find(of_user);
+        // One count for all connections of a user.
         let known = known.and_then(|session| session.load.clone());
         Some(known.unwrap_or_else(|| Arc::new(UserLoad::new(max))))
     }
@@ -274,6 +289,7 @@ impl Control {
         for client in self.door.sessions_mut() {
             let number = client.session.client;
             let width = serving.iter().filter(|&&it| it == number).count();
+            // A moment without an engine says nothing about how wide a client's work is.
             if width > 0 {
                 client.widths[width - 1] += 1;
             }
@@ -312,11 +328,13 @@ impl Control {
     fn status(&self) -> Status {
         let none = Sample::default();
         let before = self.samples.front().unwrap_or(&none);
+        // At least 1: a status in the first instant has no window yet.
         let window_cycles = clock::cycles().wrapping_sub(before.at_cycles).max(1);
         let benches = self.crew.benches().enumerate();
         let engines: Vec<EngineStatus> = benches
             .map(|(engine, bench)| {
                 let busy = busy_cycles(bench);
+                // Without an earlier sample it has no share of the window.
                 let busy_before = before.engines.get(engine).copied().unwrap_or(busy);
                 self.engine_status(
                     engine,
@@ -378,6 +396,7 @@ impl Control {
 
     fn engine_status(&self, engine: usize, bench: &Bench, busy_percent: f64) -> EngineStatus {
         let client = self.activity.serving(engine);
+        // In this order: an orphaned engine still names the client that it serves.
         let state = if self.crew.is_orphaned(engine) {
             EngineState::Orphaned
         } else if client.is_some() {
@@ -398,7 +417,7 @@ impl Control {
             stalls: bench.stalls.load(Ordering::Relaxed),
             stall_us: clock::cycles_to_ns(bench.stall_cycles.load(Ordering::Relaxed)) / 1000,
             sleeps: bench.sleeps.load(Ordering::Relaxed),
-            left_behind: self.crew.left_behind(engine) as u64,
+            left_behind: self.crew.left_behind(engine).to_u64(),
         }
     }
 
@@ -420,6 +439,7 @@ impl Control {
 /// Cycles that an engine spent serving, the request that it serves now included.
 fn busy_cycles(bench: &Bench) -> u64 {
     let begun = bench.begun_cycles.load(Ordering::Relaxed);
+    // The two are not read at one moment, so the figure may be off by one request.
     let running = match begun {
         0 => 0,
         begun => clock::cycles().saturating_sub(begun),

@@ -24,6 +24,7 @@ use super::engine::{Bench, Server};
 use super::error::DaemonError;
 use super::roster::Roster;
 use crate::shm::activity::ActivityPage;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sys::cpu;
 use std::sync::Arc;
@@ -260,7 +261,7 @@ impl Crew {
             std::thread::sleep(END_LOOK);
         }
         let running = threads.into_iter().map(|(engine, bench, _)| {
-            let number = bench.kernel.load(Ordering::Relaxed) as usize;
+            let number = bench.kernel.load(Ordering::Relaxed).to_usize();
             Running {
                 engine,
                 kernel: entries.get(number).map(|entry| entry.name),

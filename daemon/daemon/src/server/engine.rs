@@ -24,6 +24,7 @@ use crate::shm::activity::ActivityPage;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
 use crate::shm::slot::{Answer, Packet};
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
@@ -507,7 +508,7 @@ fn serve(
     };
     let mut memory = Memory::new(&session.gone);
     let mut text = None;
-    let result = match registry.entry(packet.kernel as usize) {
+    let result = match registry.entry(packet.kernel.to_usize()) {
         None => Err(Status::UnknownKernel),
         Some(entry) => match session.lend(packet, &mut memory) {
             Ok(()) => (entry.engine)(core, &request, &memory).map_err(|error| {

@@ -34,7 +34,7 @@ mod control;
 mod crew;
 pub(crate) mod engine;
 mod error;
-mod heart;
+mod heartbeat;
 pub(crate) mod roster;
 mod status;
 mod turns;
@@ -55,7 +55,7 @@ use crate::shm::introduction::PROTOCOL;
 use crate::shm::layout::{self, ARENA_BYTES_DEFAULT};
 use control::{Control, SEGMENT_NAME};
 use crew::Crew;
-use heart::Heart;
+use heartbeat::Heartbeat;
 use roster::Roster;
 use sidecore_attach::{Door, DoorOptions, Quota, Trust};
 use sidecore_engine::CoreOptions;
@@ -249,8 +249,8 @@ impl Daemon {
         let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
         let roster = Arc::new(Roster::default());
         let stop = Arc::new(Stop::new()?);
-        let heart = Heart::start(Arc::clone(&activity));
-        let heart = heart.map_err(|source| DaemonError::Thread { source })?;
+        let heartbeat = Heartbeat::start(Arc::clone(&activity));
+        let heartbeat = heartbeat.map_err(|source| DaemonError::Thread { source })?;
         let shares_core = engines > cpus.len();
         let crew = Crew::start(&options, &activity, &roster, &cpu_of_engine, shares_core)?;
         let ending = Arc::clone(&roster);
@@ -259,7 +259,7 @@ impl Daemon {
             .name("sidecore-daemon".to_owned())
             .spawn(move || {
                 // It beats for as long as this thread lives.
-                let _heart = heart;
+                let _heartbeat = heartbeat;
                 // All clients wait for it, and it does little; without this it is slow on busy
                 // machines.
                 cpu::set_nice(-10).ok();

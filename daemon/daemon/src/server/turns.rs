@@ -90,6 +90,7 @@ impl Turns {
     ) -> Turn {
         let start = self.start(user, account);
         match best {
+            // Of equal starts the first one found stays: its turn moves it behind the other.
             Some(best) if best.start <= start => best,
             _ => Turn {
                 seat,
@@ -109,6 +110,7 @@ impl Turns {
     ) -> bool {
         let is_expected = |(user, other): (&User, &Account)| {
             let start = self.start(user, other);
+            // One user's clients share a clock; those of two compare by their users' accounts.
             let behind = if user.uid == turn.uid {
                 turn.start.1.saturating_sub(start.1)
             } else {
@@ -132,6 +134,7 @@ impl Turns {
     ) {
         let took = ended.saturating_sub(began);
         self.clock = self.clock.max(turn.start.0);
+        // From the start, not from what was used: time spent away is no credit.
         user.used = turn.start.0 + took;
         user.clock = user.clock.max(turn.start.1);
         account.used = turn.start.1 + took;

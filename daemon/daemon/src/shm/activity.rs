@@ -7,6 +7,7 @@
 //! Any thread.
 
 use super::layout::{self, activity};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::{SharedMap, Sharing, SysError, cpu};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ impl ActivityPage {
         // others believe that the daemon is dead.
         let map = SharedMap::create("sidecore-activity", bytes, Sharing::ReadOnly)?;
         let activity = Self { map, engines };
-        let shape = u64::from(layout::VERSION) | (engines as u64) << 32;
+        let shape = u64::from(layout::VERSION) | (engines.to_u64()) << 32;
         activity.store(activity::MAGIC, layout::MAGIC);
         activity.store(activity::SHAPE, shape);
         // Not 0, which stands for "never" where the heartbeat of a client's last service is noted.
@@ -67,7 +68,7 @@ impl ActivityPage {
         let word = (u64::from(client) + 1) | (u64::from(count) << 32);
         self.store(activity::serving(engine), word);
         let beat = self.load(activity::HEARTBEAT);
-        let active = activity::active(self.engines, client as usize);
+        let active = activity::active(self.engines, client.to_usize());
         // Looked at first: several engines may serve one client, and need not fight for the line.
         if self.load(active) != beat {
             self.store(active, beat);
@@ -87,7 +88,7 @@ impl ActivityPage {
 
     /// Resets the activity of a number that was given to a client before.
     pub(crate) fn forget(&self, client: u32) {
-        self.store(activity::active(self.engines, client as usize), 0);
+        self.store(activity::active(self.engines, client.to_usize()), 0);
     }
 
     #[inline]
@@ -132,7 +133,7 @@ impl ActivityView {
         engines: usize,
     ) -> Result<Option<Self>, SysError> {
         let map = SharedMap::open(file, bytes, Sharing::ReadOnly)?;
-        let shape = u64::from(layout::VERSION) | (engines as u64) << 32;
+        let shape = u64::from(layout::VERSION) | (engines.to_u64()) << 32;
         let fits = bytes >= activity::bytes(engines)
             && map.slice().load_u64(activity::MAGIC) == layout::MAGIC
             && map.slice().load_u64(activity::SHAPE) == shape;

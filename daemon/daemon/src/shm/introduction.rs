@@ -10,6 +10,7 @@ use sidecore_attach::Protocol;
 use sidecore_attach::protocol::{
     HEAD_BYTES, KIND_ATTACH, KIND_STATUS, QUESTION_BODY_BYTES, QUESTION_BYTES,
 };
+use sidecore_bare::width::ToUsize;
 
 /// The frame of the messages.
 pub const PROTOCOL: Protocol = Protocol {
@@ -59,6 +60,7 @@ impl Question {
                 arena_bytes: u64_at(body, 0)?,
             }),
             KIND_STATUS => Some(Self::Status),
+            // A question of a later version, or nonsense; the caller refuses both.
             _ => None,
         }
     }
@@ -108,11 +110,13 @@ impl Attached {
         for kernel in &self.kernels {
             let mut name = [0; NAME_BYTES_MAX];
             let used = kernel.name.len().min(NAME_BYTES_MAX);
+            // Cut, not refused: a registry takes no name that long.
             name[..used].copy_from_slice(&kernel.name.as_bytes()[..used]);
             bytes.extend(name);
             bytes.extend(kernel.number.to_le_bytes());
             bytes.extend(kernel.version.to_le_bytes());
         }
+        // In a table of their own: a client that compares no hash need not read on.
         for kernel in &self.kernels {
             bytes.extend(kernel.hash.bytes());
         }
@@ -122,8 +126,9 @@ impl Attached {
     /// `None` if the bytes are malformed.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let count = u32_at(bytes, 32)? as usize;
+        let count = u32_at(bytes, 32)?.to_usize();
         let tables = bytes.get(TERMS_BYTES..)?;
+        // The whole length, exactly: the count comes from the peer and sizes nothing by itself.
         if tables.len() != count.checked_mul(KERNEL_BYTES + HASH_BYTES)? {
             return None;
         }

@@ -36,6 +36,7 @@
 #![allow(unsafe_code)] // Says that these types may lie over shared memory.
 
 use super::slot::{TEXT_BYTES_MAX, WORDS};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sidecore_sync::{Changed, Shared, SleepWord};
 
@@ -97,7 +98,7 @@ impl Completion {
     /// The place of the job.
     #[inline]
     pub fn place(self) -> usize {
-        (self.0 & 0xffff) as usize
+        (self.0 & 0xffff).to_usize()
     }
 
     /// A [`Status`](crate::shm::layout) number.
@@ -137,7 +138,7 @@ impl JobHeads {
         let took =
             self.taken
                 .compare_exchange(taken, taken + 1, Ordering::Relaxed, Ordering::Relaxed);
-        took.is_ok().then_some(place as usize)
+        took.is_ok().then_some(place.to_usize())
     }
 
     /// Engine: tells the client that the job of `place` is done. [`JobSleep::tell`] follows.
@@ -263,7 +264,7 @@ impl JobSlot {
         let head = u64::from(packet.kernel as u16)
             | u64::from(packet.inputs) << 16
             | u64::from(packet.outputs) << 24
-            | (words as u64) << 32;
+            | (words.to_u64()) << 32;
         for (word, value) in self.words.iter().zip(packet.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
@@ -340,7 +341,7 @@ impl JobSlot {
         for (word, part) in self.rest.iter().zip(parts).take(end.div_ceil(8)) {
             word.store(u64::from_le_bytes(*part), Ordering::Relaxed);
         }
-        let head = end as u64 | (used as u64) << 32;
+        let head = end.to_u64() | (used.to_u64()) << 32;
         self.head.store(head, Ordering::Relaxed);
     }
 
@@ -379,7 +380,7 @@ fn counted(words: &[u64; WORDS]) -> usize {
 /// Index of a position in a ring.
 #[inline]
 fn index(position: u64) -> usize {
-    position as usize % JOBS_MAX
+    position.to_usize() % JOBS_MAX
 }
 
 /// Mark of an entry at a position; differs from those of the entries before it in the same place,
@@ -440,10 +441,10 @@ mod tests {
     fn a_ring_gives_each_entry_once_in_its_lap() {
         let (ring, heads) = (ring(), JobHeads::default());
         assert!(!heads.waits(&ring) && heads.take(&ring).is_none());
-        for position in 0..3 * JOBS_MAX as u64 {
-            ring.submit(position, (position % 7) as usize);
+        for position in 0..3 * JOBS_MAX.to_u64() {
+            ring.submit(position, (position % 7).to_usize());
             assert!(heads.waits(&ring));
-            assert_eq!(heads.take(&ring), Some((position % 7) as usize));
+            assert_eq!(heads.take(&ring), Some((position % 7).to_usize()));
             assert!(heads.take(&ring).is_none());
         }
         // Also where the mark comes round to the zeros of a new ring.

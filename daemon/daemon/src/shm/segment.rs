@@ -9,6 +9,7 @@
 
 use super::layout::{self, ARENA_ALIGN, Jobs, Pair};
 use parking_lot::Mutex;
+use sidecore_bare::width::ToUsize;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ impl Segment {
             map,
             engines,
             arena_offset: layout::arena_offset(engines),
-            arena_bytes: arena_bytes as usize,
-            free: Mutex::new(vec![(0, arena_bytes as usize)]),
+            arena_bytes: arena_bytes.to_usize(),
+            free: Mutex::new(vec![(0, arena_bytes.to_usize())]),
         })))
     }
 

@@ -12,6 +12,7 @@ use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
 use sidecore_attach::Segment;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket::{self, Peer};
 use std::os::fd::{AsFd, OwnedFd};
@@ -164,7 +165,7 @@ impl Session {
             // The list is copied once, as the slot was; it may be changing.
             let (offset, bytes) = packet.ranges[0];
             let list = self.stretch(offset, bytes).ok_or(Status::BadRange)?;
-            if bytes != (used * RANGE_BYTES) as u64 || offset % 8 != 0 {
+            if bytes != (used * RANGE_BYTES).to_u64() || offset % 8 != 0 {
                 return Err(Status::BadRange);
             }
             for (index, range) in ranges.iter_mut().enumerate() {
@@ -241,8 +242,8 @@ impl Session {
         if offset.checked_add(bytes)? > self.arena_bytes {
             return None;
         }
-        let start = self.arena_offset + offset as usize;
-        self.map.slice().range(start..start + bytes as usize)
+        let start = self.arena_offset + offset.to_usize();
+        self.map.slice().range(start..start + bytes.to_usize())
     }
 }
 

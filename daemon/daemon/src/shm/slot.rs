@@ -34,6 +34,7 @@
 //! answer. The other side's words are copied once; nothing in a packet is trusted.
 #![allow(unsafe_code)] // Says that these types may lie over shared memory.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sync::atomic::{AtomicU64, Ordering};
 use sidecore_sync::{Shared, SleepWord};
 
@@ -92,7 +93,7 @@ impl CallSlot {
             | u64::from(packet.kernel as u16) << 32
             | u64::from(packet.inputs & 15) << 48
             | u64::from(packet.outputs & 15) << 52
-            | (words as u64) << 56;
+            | (words.to_u64()) << 56;
         for (word, value) in self.words.iter().zip(packet.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
@@ -117,7 +118,7 @@ impl CallSlot {
             outputs: (bell.0 >> 52) as u8 & 15,
             ..Packet::default()
         };
-        let words = (bell.0 >> 56) as usize;
+        let words = (bell.0 >> 56).to_usize();
         for (value, word) in packet.words.iter_mut().zip(&self.words).take(words) {
             *value = word.load(Ordering::Relaxed);
         }
@@ -143,8 +144,8 @@ impl CallSlot {
         };
         let done = u64::from(sequence)
             | u64::from(answer.status as u16) << 32
-            | (words as u64) << 48
-            | (text_bytes as u64) << 56;
+            | (words.to_u64()) << 48
+            | (text_bytes.to_u64()) << 56;
         for (word, value) in self.words.iter().zip(answer.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
@@ -183,7 +184,7 @@ impl CallSlot {
 
     /// Client: text of a failure.
     pub fn text(&self) -> String {
-        let bytes = (self.done.load(Ordering::Relaxed) >> 56) as usize;
+        let bytes = (self.done.load(Ordering::Relaxed) >> 56).to_usize();
         let text: Vec<u8> = self
             .text
             .iter()

@@ -8,23 +8,24 @@
 use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::KernelError;
 
 /// The longest item that is compressed: some 2 ms at level 6.
-pub const ITEM_BYTES_MAX: usize = 128 << 10;
+pub(crate) const ITEM_BYTES_MAX: usize = 128 << 10;
 
 /// The highest level.
-pub const LEVEL_MAX: u64 = 9;
+pub(crate) const LEVEL_MAX: u64 = 9;
 
 /// Compresses: the kernel `deflate_compress`.
-pub type DeflateCompress = Coded<Deflater>;
+pub(crate) type DeflateCompress = Coded<Deflater>;
 
 /// Decompresses: the kernel `deflate_decompress`.
-pub type DeflateDecompress = Coded<Inflater>;
+pub(crate) type DeflateDecompress = Coded<Inflater>;
 
 /// An engine's compressors, each made at its first use.
 #[derive(Default)]
-pub struct Deflater([Option<Compressor>; LEVEL_MAX as usize + 1]);
+pub(crate) struct Deflater([Option<Compressor>; LEVELS]);
 
 impl std::fmt::Debug for Deflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,8 +54,10 @@ impl Work for Deflater {
             0 => LEVEL_USUAL,
             level => level.min(LEVEL_MAX),
         };
-        let compressor = self.0[level as usize].get_or_insert_with(|| {
-            Compressor::new(CompressionLvl::new(level as i32).unwrap_or_default())
+        // Made once for each level: its tables are some hundred KiB.
+        let compressor = self.0[level.to_usize()].get_or_insert_with(|| {
+            let level = i32::try_from(level).unwrap_or_default();
+            Compressor::new(CompressionLvl::new(level).unwrap_or_default())
         });
         let made = match settings.format {
             Format::Plain => compressor.deflate_compress(item, out),
@@ -62,13 +65,14 @@ impl Work for Deflater {
             Format::Gzip => compressor.gzip_compress(item, out),
             Format::Block => return Err(no_blocks().into()),
         };
+        // Compressing has no other failure.
         made.map_err(|_| Stop::Item(ItemStatus::NoRoom))
     }
 }
 
 /// An engine's decompressor.
 #[derive(Default)]
-pub struct Inflater(Decompressor);
+pub(crate) struct Inflater(Decompressor);
 
 impl std::fmt::Debug for Inflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -106,3 +110,5 @@ fn no_blocks() -> KernelError {
 }
 
 const LEVEL_USUAL: u64 = 6;
+/// Levels 0 to [`LEVEL_MAX`].
+const LEVELS: usize = 10;

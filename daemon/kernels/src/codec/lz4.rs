@@ -9,18 +9,19 @@ use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};
 use lz4_flex::block;
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use sidecore_bare::width::ToU64;
 use sidecore_engine::KernelError;
 use std::io::{ErrorKind, Read, Write};
 
 /// Compresses: the kernel `lz4_compress`.
-pub type Lz4Compress = Coded<Deflater>;
+pub(crate) type Lz4Compress = Coded<Deflater>;
 
 /// Decompresses: the kernel `lz4_decompress`.
-pub type Lz4Decompress = Coded<Inflater>;
+pub(crate) type Lz4Decompress = Coded<Inflater>;
 
 /// Makes frames and blocks; there is one level.
 #[derive(Debug, Default)]
-pub struct Deflater;
+pub(crate) struct Deflater;
 
 impl Codec for Deflater {
     const NAME: &'static str = "lz4_compress";
@@ -44,10 +45,11 @@ impl Work for Deflater {
             return made.map_err(|_| Stop::Item(ItemStatus::NoRoom));
         }
         let mut info = FrameInfo::new();
-        info.content_size = Some(item.len() as u64);
+        info.content_size = Some(item.len().to_u64());
         info.block_size = BlockSize::Max64KB;
         info.block_mode = BlockMode::Independent;
         info.content_checksum = true;
+        // The encoder moves `rest` along as it writes: the difference is what it made.
         let room = out.len();
         let mut rest = out;
         let mut encoder = FrameEncoder::with_frame_info(info, &mut rest);
@@ -65,7 +67,7 @@ impl Work for Deflater {
 
 /// Reads frames and blocks.
 #[derive(Debug, Default)]
-pub struct Inflater;
+pub(crate) struct Inflater;
 
 impl Codec for Inflater {
     const NAME: &'static str = "lz4_decompress";
@@ -100,6 +102,7 @@ impl Work for Inflater {
                 Ok(0) => break,
                 Ok(_) if is_full => return Err(Stop::Item(ItemStatus::NoRoom)),
                 Ok(bytes) => done += bytes,
+                // Part of the contract of `Read`, though a slice has no interrupts.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Err(damaged),
             }

@@ -10,20 +10,20 @@
 //! Must stay true: the output of an item never exceeds its room, whatever size it claims. An item
 //! has at most [`ITEM_BYTES_MAX`] bytes and fills as many, compressed ones a few more; a request's
 //! have [`crate::REQUEST_BYTES_MAX`] together. Codecs that work in blocks check between them
-//! whether to go on; DEFLATE compresses at most [`deflate::ITEM_BYTES_MAX`] in one go.
+//! whether to go on; DEFLATE compresses at most 128 KiB in one go.
 
-pub mod deflate;
+mod deflate;
 mod lz4;
 mod zstd;
 
-pub use lz4::{Lz4Compress, Lz4Decompress};
-pub use zstd::{LEVEL_MAX as ZSTD_LEVEL_MAX, ZstdCompress, ZstdDecompress};
-
-pub use deflate::{DeflateCompress, DeflateDecompress};
+pub(crate) use deflate::{DeflateCompress, DeflateDecompress};
+pub(crate) use lz4::{Lz4Compress, Lz4Decompress};
+pub(crate) use zstd::{ZstdCompress, ZstdDecompress};
 
 use crate::table::{
     self, ITEM_BYTES_MAX, ItemStatus, Stop, Table, count_bytes, go_on, item_result,
 };
+use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
 use sidecore_engine::KernelError;
 use sidecore_sys::SharedSlice;
@@ -53,13 +53,13 @@ impl Format {
 
 /// Arguments of a request that hold for all its items.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub(crate) format: Format,
     pub(crate) level: u64,
 }
 
 /// One direction of a codec.
-pub trait Codec: Default + Send + 'static {
+pub(crate) trait Codec: Default + Send + 'static {
     /// Name of the kernel.
     const NAME: &'static str;
     /// The longest item.
@@ -87,11 +87,11 @@ pub(crate) trait Work: Codec {
 
 /// The kernel of a codec.
 #[derive(Debug)]
-pub struct Coded<C>(PhantomData<C>);
+pub(crate) struct Coded<C>(PhantomData<C>);
 
 /// A codec's own state on an engine, and its copies of an item.
 #[derive(Debug, Default)]
-pub struct CodedState<C> {
+pub(crate) struct CodedState<C> {
     codec: C,
     item: Vec<u8>,
     out: Vec<u8>,
@@ -116,7 +116,7 @@ impl<C: Work> Served for Coded<C> {
         let state = &mut *cx.state;
         if count == 0 {
             return match state.item(settings, data, output, memory) {
-                Ok(bytes) => Ok(Reply::word(bytes as u64)),
+                Ok(bytes) => Ok(Reply::word(bytes.to_u64())),
                 Err(Stop::Request(error)) => Err(error),
                 Err(Stop::Item(status)) => Err(refused(C::NAME, status, data.len(), output.len())),
             };
@@ -127,11 +127,13 @@ impl<C: Work> Served for Coded<C> {
         table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
             let &[offset, bytes, to, room] = row;
             let item = table::part(data, offset, bytes);
+            // A wrong row costs its own item only.
             let (Some(item), Some(target)) = (item, table::part(output, to, room)) else {
                 failures += 1;
                 *result = item_result(0, ItemStatus::BadRow);
                 return Ok(());
             };
+            // Before the work, by what it may take: a request is bounded, not only each item.
             count_bytes(
                 C::NAME,
                 &mut total,
@@ -166,17 +168,21 @@ impl<C> CodedState<C> {
         C: Work,
     {
         go_on(memory)?;
+        // Some codecs cannot be interrupted within an item.
         if item.len() > C::ITEM_BYTES_MAX {
             return Err(Stop::Item(ItemStatus::BadRow));
         }
+        // The room that a row claims must not decide on the engine's memory.
         let room = target.len().min(ITEM_BYTES_MAX + EXPANSION_MAX);
         let scratch = C::scratch_bytes(item.len(), room);
         grow(&mut self.item, item.len());
         grow(&mut self.out, scratch);
         let copy = &mut self.item[..item.len()];
+        // Once: the client may change the item while the codec reads it.
         item.read_at(0, copy);
         let out = &mut self.out[..scratch];
         let bytes = self.codec.work(settings, copy, out, &|| go_on(memory))?;
+        // The scratch may be larger than the room.
         if bytes > room {
             return Err(Stop::Item(ItemStatus::NoRoom));
         }
@@ -197,6 +203,7 @@ fn refused(name: &str, status: ItemStatus, bytes: usize, room: usize) -> KernelE
 }
 
 fn grow(memory: &mut Vec<u8>, bytes: usize) {
+    // Never smaller again: items of an engine are of similar sizes, and zeroing costs.
     if memory.len() < bytes {
         memory.resize(bytes, 0);
     }

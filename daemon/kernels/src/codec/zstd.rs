@@ -6,22 +6,23 @@
 
 use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};
+use sidecore_bare::width::ToU64;
 use sidecore_engine::KernelError;
 use zstd_safe::zstd_sys::ZSTD_EndDirective as End;
 use zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective};
 
 /// The highest level: beyond it a block takes some milliseconds.
-pub const LEVEL_MAX: u64 = 9;
+pub(crate) const LEVEL_MAX: u64 = 9;
 
 /// Compresses: the kernel `zstd_compress`.
-pub type ZstdCompress = Coded<Deflater>;
+pub(crate) type ZstdCompress = Coded<Deflater>;
 
 /// Decompresses: the kernel `zstd_decompress`.
-pub type ZstdDecompress = Coded<Inflater>;
+pub(crate) type ZstdDecompress = Coded<Inflater>;
 
 /// An engine's compressor.
 #[derive(Default)]
-pub struct Deflater(Option<CCtx<'static>>);
+pub(crate) struct Deflater(Option<CCtx<'static>>);
 
 impl std::fmt::Debug for Deflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +45,7 @@ impl Work for Deflater {
         only_frames(settings)?;
         let level = match settings.level {
             0 => LEVEL_USUAL,
-            level => level.min(LEVEL_MAX) as i32,
+            level => i32::try_from(level.min(LEVEL_MAX)).unwrap_or(LEVEL_USUAL),
         };
         let context = self.0.get_or_insert_with(CCtx::create);
         // Also after a request that was given up in the middle.
@@ -52,11 +53,12 @@ impl Work for Deflater {
         reset
             .and_then(|_| context.set_parameter(CParameter::CompressionLevel(level)))
             .and_then(|_| context.set_parameter(CParameter::ChecksumFlag(true)))
-            .and_then(|_| context.set_pledged_src_size(Some(item.len() as u64)))
+            .and_then(|_| context.set_pledged_src_size(Some(item.len().to_u64())))
             .map_err(unexpected)?;
         let mut output = OutBuffer::around(out);
         let mut pieces = item.chunks(PIECE_BYTES).peekable();
         loop {
+            // An empty item is one empty piece: its frame has to be ended, too.
             let piece = pieces.next().unwrap_or_default();
             let is_last = pieces.peek().is_none();
             let directive = if is_last {
@@ -73,6 +75,7 @@ impl Work for Deflater {
                 if is_taken && (left == 0 || !is_last) {
                     break;
                 }
+                // No step in either direction: the output is full.
                 if (input.pos, output.pos()) == before {
                     return Err(Stop::Item(ItemStatus::NoRoom));
                 }
@@ -87,7 +90,7 @@ impl Work for Deflater {
 
 /// An engine's decompressor.
 #[derive(Default)]
-pub struct Inflater(Option<DCtx<'static>>);
+pub(crate) struct Inflater(Option<DCtx<'static>>);
 
 impl std::fmt::Debug for Inflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,8 +1,10 @@
 //! Header and trailer of the DEFLATE stream (RFC 1950, RFC 1952).
 
 use super::parameters::Parameters;
+use crate::forward;
 use crate::memory::{Bytes, NoMemory};
 use libz_rs_sys::gz_header;
+use sidecore_bare::width::ToUsize;
 use sidecore_deflate::CheckKind;
 use std::ffi::CStr;
 
@@ -32,19 +34,23 @@ pub(super) unsafe fn write(
                 | u8::from(fields.extra.is_some()) << 2
                 | u8::from(fields.name.is_some()) << 3
                 | u8::from(fields.comment.is_some()) << 4;
+            // RFC 1952, 2.3: magic number, method, flags, time, effort, system.
             out.extend(&[0x1f, 0x8b, 8, flags])?;
             out.extend(&fields.time.to_le_bytes())?;
             out.extend(&[parameters.gzip_effort(), fields.system])?;
             if let Some(extra) = fields.extra {
-                out.extend(&(extra.len() as u16).to_le_bytes())?;
+                // `Fields::of` cuts it off at 65,535 bytes, as zlib does.
+                let length = u16::try_from(extra.len()).unwrap_or(u16::MAX);
+                out.extend(&length.to_le_bytes())?;
                 out.extend(extra)?;
             }
             for text in [fields.name, fields.comment].into_iter().flatten() {
                 out.extend(text.to_bytes_with_nul())?;
             }
             if fields.has_check {
-                let check = CheckKind::Crc32.of(&out.as_slice()[start..]) as u16;
-                out.extend(&check.to_le_bytes())?;
+                // Its lower half (RFC 1952, 2.3.1).
+                let check = CheckKind::Crc32.of(&out.as_slice()[start..]);
+                out.extend(&check.to_le_bytes()[..2])?;
             }
             Ok(())
         }
@@ -58,6 +64,7 @@ pub(super) unsafe fn write(
 pub(super) unsafe fn bytes(parameters: &Parameters, given: Option<&gz_header>) -> usize {
     match parameters.wrapper {
         CheckKind::None => 0,
+        // With room for a dictionary's checksum, as zlib counts it.
         CheckKind::Adler32 => 2 + 4 + 4,
         CheckKind::Crc32 => {
             // SAFETY: the caller's promise.
@@ -82,7 +89,8 @@ pub(super) fn write_trailer(
         CheckKind::Adler32 => out.extend(&check.to_be_bytes()),
         CheckKind::Crc32 => {
             out.extend(&check.to_le_bytes())?;
-            out.extend(&(raw_bytes as u32).to_le_bytes())
+            // Modulo 2^32 (RFC 1952, 2.3.1).
+            out.extend(&raw_bytes.to_le_bytes()[..4])
         }
     }
 }
@@ -101,6 +109,7 @@ impl<'a> Fields<'a> {
     /// # Safety
     /// As [`write`].
     unsafe fn of(given: Option<&'a gz_header>) -> Self {
+        // Without a header of the program's: no time, so that equal input has equal output.
         let Some(given) = given else {
             return Self {
                 is_text: false,
@@ -116,7 +125,7 @@ impl<'a> Fields<'a> {
             // SAFETY: the caller's promise: null, or a text with its end.
             (!start.is_null()).then(|| unsafe { CStr::from_ptr(start.cast()) })
         };
-        let extra_bytes = (given.extra_len & 0xffff) as usize;
+        let extra_bytes = (given.extra_len & 0xffff).to_usize();
         let extra = (!given.extra.is_null()).then(|| {
             // SAFETY: the caller's promise.
             unsafe { std::slice::from_raw_parts(given.extra, extra_bytes) }
@@ -124,8 +133,8 @@ impl<'a> Fields<'a> {
         Self {
             is_text: given.text != 0,
             has_check: given.hcrc != 0,
-            time: given.time as u32,
-            system: given.os as u8,
+            time: forward::low_half(given.time),
+            system: given.os.to_le_bytes()[0],
             extra,
             name: text(given.name),
             comment: text(given.comment),

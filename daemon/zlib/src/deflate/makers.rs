@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use libc::c_int;
 use libz_rs_sys as base;
 use libz_rs_sys::*;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_deflate::{BLOCK_BYTES, CheckKind};
 use std::ptr;
 
@@ -45,7 +46,7 @@ impl State {
                         memory_level,
                         strategy,
                         forward::zlibVersion(),
-                        size_of::<z_stream>() as c_int,
+                        STREAM_BYTES,
                     );
                     // Where blocks were begun with, zlib would have its memory by now.
                     if code == Z_OK || self.status == Status::Init {
@@ -96,7 +97,11 @@ impl State {
         if !history.is_empty() {
             // SAFETY: a raw stream at its beginning.
             unsafe {
-                base::deflateSetDictionary(&mut self.base, history.as_ptr(), history.len() as u32)
+                base::deflateSetDictionary(
+                    &mut self.base,
+                    history.as_ptr(),
+                    io::available(history.len()),
+                )
             };
         }
         Ok(())
@@ -111,6 +116,7 @@ impl State {
         if !unsafe { self.gather(stream)? } {
             return Ok(Made::More);
         }
+        // New parameters begin with the next block.
         let Ask::Flush(flush) = ask else {
             self.emit(false)?;
             return Ok(Made::Flushed);
@@ -119,6 +125,7 @@ impl State {
             Z_NO_FLUSH if self.gathered.is_empty() => return Ok(Made::Nothing),
             Z_NO_FLUSH => return Ok(Made::More),
             Z_FINISH => {
+                // Before the output is out: a repeated finish must not make another last block.
                 self.emit(true)?;
                 self.status = Status::Finish;
                 // SAFETY: the caller's promise.
@@ -138,6 +145,8 @@ impl State {
                 self.emit_flushed()?;
                 return Ok(Made::Flushed);
             }
+            // Small flushes lose too much with blocks that have no history; the others end within a
+            // byte, which blocks do not.
             _ => self.switch_to_base()?,
         }
         // Blocks that were gathered for engines come first.
@@ -175,6 +184,7 @@ impl State {
                 let part = &input[..input.len().min(batch - self.gathered.len())];
                 self.gathered.extend(part)?;
                 self.take_in(stream, part);
+                // Nothing was made, so there is nothing to drain.
                 continue;
             }
             // SAFETY: the caller's promise.
@@ -189,13 +199,13 @@ impl State {
     /// Counts input as consumed.
     fn take_in(&mut self, stream: &mut z_stream, part: &[u8]) {
         self.count_in(stream, part);
-        self.unflushed_bytes += part.len() as u64;
+        self.unflushed_bytes += part.len().to_u64();
         io::consume(stream, part.len());
     }
 
     /// The checksum and the count of input that was taken.
     fn count_in(&mut self, stream: &mut z_stream, part: &[u8]) {
-        self.raw_bytes += part.len() as u64;
+        self.raw_bytes += part.len().to_u64();
         if self.parameters.wrapper != CheckKind::None {
             self.check = continue_check(self.parameters.wrapper, self.check, part);
             stream.adler = self.check.into();
@@ -217,6 +227,7 @@ impl State {
         if whole == 0 {
             return Ok(());
         }
+        // Nothing has to be split off, and copied.
         if whole == self.gathered.len() {
             return self.emit(false);
         }
@@ -246,6 +257,7 @@ impl State {
         let bytes = raw.unwrap_or(self.gathered.as_slice());
         let level = self.parameters.level as u8;
         let before = self.pending.len();
+        // Reserved before the work: behind it a failure would lose the blocks, or the history.
         if !is_last {
             let kept = match bytes.len() {
                 HISTORY_BYTES.. => 0,
@@ -258,6 +270,7 @@ impl State {
             self.pending.truncate(before);
             return Err(error.into());
         }
+        // Matches of a later block reach back 32 KiB (RFC 1951, 2).
         if !is_last {
             if bytes.len() >= HISTORY_BYTES {
                 self.history.clear();
@@ -287,6 +300,7 @@ impl State {
             return Ok(Made::More);
         }
         if self.unfed_bytes() > 0 {
+            // The program's flush comes behind all of its input, not behind what was gathered.
             let is_rest = stream.avail_in == 0;
             let code = self.feed_base(stream, if is_rest { flush } else { Z_NO_FLUSH });
             if self.unfed_bytes() > 0 {
@@ -305,6 +319,7 @@ impl State {
         }
         // SAFETY: the caller's promise.
         let input = unsafe { io::input(stream) };
+        // zlib leaves the program's message alone where a call succeeds.
         let message = stream.msg;
         let code = io::with_base(stream, &mut self.base, |base| {
             // SAFETY: the program's buffers.
@@ -312,7 +327,7 @@ impl State {
         });
         stream.msg = message;
         stream.data_type = self.base.data_type;
-        let taken = input.len() - stream.avail_in as usize;
+        let taken = input.len() - stream.avail_in.to_usize();
         self.count_in(stream, &input[..taken]);
         self.note_finish(code, flush);
         base_result(stream, code, flush)
@@ -340,6 +355,7 @@ impl State {
     /// As [`Self::deflate`].
     unsafe fn tell_base(&mut self, stream: &mut z_stream) -> bool {
         let (level, strategy) = (self.parameters.base_level(), self.parameters.strategy);
+        // A call of `deflateParams` flushes, so it is made only where something changes.
         if self.base_parameters == self.parameters {
             return true;
         }
@@ -361,12 +377,12 @@ impl State {
     /// Gives the base library the gathered input; its output is the program's.
     fn feed_base(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
         let rest = &self.gathered.as_slice()[self.fed..];
-        (self.base.next_in, self.base.avail_in) = (rest.as_ptr(), rest.len() as u32);
+        (self.base.next_in, self.base.avail_in) = (rest.as_ptr(), io::available(rest.len()));
         (self.base.next_out, self.base.avail_out) = (stream.next_out, stream.avail_out);
         // SAFETY: our input, the program's room.
         let code = unsafe { base::deflate(&mut self.base, flush) };
-        self.fed = self.gathered.len() - self.base.avail_in as usize;
-        io::produced(stream, (stream.avail_out - self.base.avail_out) as usize);
+        self.fed = self.gathered.len() - self.base.avail_in.to_usize();
+        io::produced(stream, (stream.avail_out - self.base.avail_out).to_usize());
         stream.data_type = self.base.data_type;
         code
     }
@@ -383,7 +399,7 @@ impl State {
         let (mut bytes, mut bits) = (0, 0);
         // SAFETY: the base library's own stream.
         unsafe { base::deflatePending(&mut self.base, &mut bytes, &mut bits) };
-        (bytes as usize, bits)
+        (ToUsize::to_usize(bytes), bits)
     }
 }
 
@@ -404,4 +420,6 @@ const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
 /// From this many bytes on, a sync flush ends a block without a history: the output grows by less
 /// than a hundredth then.
 const FLUSHED_MIN: u64 = 64 << 10;
+/// A stream's size, by which the base library knows its version.
+const STREAM_BYTES: c_int = size_of::<z_stream>() as c_int;
 const EMPTY_STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];

@@ -10,12 +10,14 @@ mod state;
 
 use crate::forward::is_compatible;
 use crate::guard;
+use crate::io;
 use crate::memory::Memory;
 use crate::settings::{Use, settings};
 use libc::{c_char, c_int, c_uchar, c_uint, c_ulong};
 use libz_rs_sys as base;
 use libz_rs_sys::*;
 use parameters::Parameters;
+use sidecore_bare::width::ToUsize;
 use state::{Maker, State, refuse};
 use std::ptr::NonNull;
 
@@ -117,6 +119,7 @@ pub unsafe extern "C" fn deflateInit2_(
             magic: MAGIC,
             state: State::new(stream, memory, parameters),
         };
+        // Before anything can fail: a refused stream must not look like an open one.
         open.state = std::ptr::null_mut();
         let Some(place) = memory.put(handle) else {
             return Z_MEM_ERROR;
@@ -227,6 +230,7 @@ pub unsafe extern "C" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_
                 Ok(copy) => copy,
                 Err(code) => return code,
             };
+            // The source's, as zlib does: both streams have the same allocator.
             let memory = state.memory;
             std::ptr::copy_nonoverlapping(source, open, 1);
             let handle = Handle {
@@ -295,7 +299,7 @@ pub unsafe extern "C" fn deflateSetDictionary(
             if dictionary.is_null() {
                 return Z_STREAM_ERROR;
             }
-            let dictionary = std::slice::from_raw_parts(dictionary, bytes as usize);
+            let dictionary = std::slice::from_raw_parts(dictionary, bytes.to_usize());
             state.set_dictionary(stream, dictionary)
         })
     }
@@ -323,7 +327,7 @@ pub unsafe extern "C" fn deflateGetDictionary(
                 std::ptr::copy_nonoverlapping(new.as_ptr(), dictionary.add(old.len()), new.len());
             }
             if let Some(bytes) = bytes.as_mut() {
-                *bytes = (old.len() + new.len()) as c_uint;
+                *bytes = io::available(old.len() + new.len());
             }
             Z_OK
         })
@@ -363,7 +367,8 @@ pub unsafe extern "C" fn deflatePending(
         with(stream, |_, state| {
             let (base_bytes, base_bits) = state.base_pending();
             if let Some(pending) = pending.as_mut() {
-                *pending = (base_bytes + state.pending_bytes()) as c_uint;
+                let bytes = base_bytes + state.pending_bytes();
+                *pending = c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
             }
             if let Some(bits) = bits.as_mut() {
                 *bits = base_bits;
@@ -386,6 +391,7 @@ pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_i
                 return base::deflateUsed(&mut state.base, bits);
             }
             if let Some(bits) = bits.as_mut() {
+                // Blocks end at a whole byte.
                 *bits = 8;
             }
             Z_OK
@@ -406,6 +412,7 @@ pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_i
             if !(0..=16).contains(&bits) || state.base_pending().0 > PRIMED_BYTES_MAX {
                 return Z_BUF_ERROR;
             }
+            // Blocks here begin at whole bytes; only the base library has bits in between.
             if let Err(code) = state.switch_to_base() {
                 return code;
             }
@@ -455,6 +462,7 @@ pub unsafe extern "C" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> 
         let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
         // SAFETY: the argument of `deflateSetHeader` is there until the header is written.
         let wrapped = unsafe { header::bytes(&state.parameters, state.given_header.as_ref()) };
+        // More than zlib counts: a bound may be called late, with input taken but not yet made.
         let waiting = state.pending_bytes() + state.base_pending().0 + state.unfed_bytes();
         bound
             .max(zlib_bound(raw_bytes))

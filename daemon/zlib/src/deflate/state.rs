@@ -165,6 +165,7 @@ impl State {
         self.history.clear();
         self.pending.clear();
         self.maker = Maker::Blocks;
+        // The base library's memory is some 270 KiB: streams of blocks do without it.
         if blocks && self.parameters.suit_blocks() {
             return Z_OK;
         }
@@ -188,6 +189,7 @@ impl State {
     pub(super) unsafe fn close_block(&mut self, stream: &mut z_stream) -> c_int {
         // SAFETY: the caller's promise.
         let code = unsafe { self.work(stream, Ask::Parameters) };
+        // Other codes say that there was nothing to do, which is what is wanted.
         match code {
             Z_STREAM_ERROR | Z_MEM_ERROR => code,
             _ if stream.avail_in > 0 || self.unfed_bytes() > 0 => Z_BUF_ERROR,
@@ -203,6 +205,8 @@ impl State {
     /// # Safety
     /// As [`Self::deflate`].
     unsafe fn work(&mut self, stream: &mut z_stream, ask: Ask) -> c_int {
+        // From here on in the order of zlib's `deflate`: which error comes first is part of its
+        // contract.
         let flush = ask.flush();
         let no_input = stream.avail_in == 0;
         if stream.next_out.is_null()
@@ -224,11 +228,13 @@ impl State {
             }
         } else if self.base_pending().0 == 0
             && no_input
+            // The same flush again, without input, would make an empty block for each call.
             && rank(flush) <= rank(last_flush)
             && flush != Z_FINISH
         {
             return refuse(stream, Z_BUF_ERROR);
         }
+        // Nothing may follow the last block.
         if self.is_made() && !no_input {
             return refuse(stream, Z_BUF_ERROR);
         }
@@ -239,6 +245,7 @@ impl State {
         };
         match result {
             Ok(code) => code,
+            // The program may free memory and repeat the call.
             Err(Z_MEM_ERROR) => {
                 self.last_flush = -1;
                 Z_MEM_ERROR
@@ -271,6 +278,7 @@ impl State {
                 &mut self.pending,
             )
         };
+        // A part of a header would be followed by another whole one.
         if written.is_err() {
             self.pending.truncate(before);
             written?;
@@ -325,12 +333,14 @@ impl State {
         if flush != Z_FINISH {
             return Ok(Z_OK);
         }
+        // A raw stream has no trailer; of others it was written by an earlier call.
         if self.is_closed {
             return Ok(Z_STREAM_END);
         }
         let wrapper = self.parameters.wrapper;
         let before = self.pending.len();
         let written = header::write_trailer(wrapper, self.check, self.raw_bytes, &mut self.pending);
+        // As with the header: all of it or nothing, since the call may be repeated.
         if written.is_err() {
             self.pending.truncate(before);
             written?;
@@ -352,6 +362,7 @@ impl State {
     pub(super) unsafe fn drain(&mut self, stream: &mut z_stream) {
         // SAFETY: the caller's promise.
         self.taken += unsafe { io::put(stream, &self.pending.as_slice()[self.taken..]) };
+        // Its memory is kept: the next output is of a similar size.
         if self.taken == self.pending.len() {
             self.pending.clear();
             self.taken = 0;
@@ -388,6 +399,7 @@ impl State {
             CheckKind::Adler32 => self.status != Status::Init,
             CheckKind::Crc32 => true,
         };
+        // Input that was taken already would be deflated with a dictionary that came later.
         if is_refused || self.unfed_bytes() > 0 {
             return Z_STREAM_ERROR;
         }
@@ -396,7 +408,7 @@ impl State {
         }
         // SAFETY: the base library's own stream, a slice.
         let code = unsafe {
-            let bytes = dictionary.len() as u32;
+            let bytes = io::available(dictionary.len());
             base::deflateSetDictionary(&mut self.base, dictionary.as_ptr(), bytes)
         };
         if code != Z_OK {
@@ -407,7 +419,7 @@ impl State {
         let counted = dictionary.len().min(window);
         stream.total_in = stream.total_in.wrapping_add(counted as _);
         if self.parameters.wrapper == CheckKind::Adler32 && !self.is_closed {
-            let before = stream.adler as u32;
+            let before = forward::low_half(stream.adler);
             let check = continue_check(CheckKind::Adler32, before, dictionary);
             stream.adler = check.into();
             if !dictionary.is_empty() || self.dictionary_check.is_some() {
@@ -479,15 +491,10 @@ pub(super) fn first_check(wrapper: CheckKind) -> u32 {
 }
 
 pub(super) fn continue_check(wrapper: CheckKind, check: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: a slice.
-    unsafe {
-        match wrapper {
-            CheckKind::None => 0,
-            CheckKind::Adler32 => {
-                forward::adler32_z(check.into(), bytes.as_ptr(), bytes.len()) as u32
-            }
-            CheckKind::Crc32 => forward::crc32_z(check.into(), bytes.as_ptr(), bytes.len()) as u32,
-        }
+    match wrapper {
+        CheckKind::None => 0,
+        CheckKind::Adler32 => forward::adler32_of(check, bytes),
+        CheckKind::Crc32 => forward::crc32_of(check, bytes),
     }
 }
 

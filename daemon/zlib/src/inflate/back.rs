@@ -6,12 +6,15 @@
 //! Must stay true: the program's window is only written to; data for later matches is kept in one
 //! of ours. Source: zlib 1.3, `infback.c`.
 
-use super::machine::{Leave, Machine, Mode, Run};
+use super::machine::{Leave, Machine, Mode};
+use super::run::Run;
 use crate::forward::is_compatible;
 use crate::guard;
+use crate::io::available;
 use crate::memory::{Bytes, Memory};
 use libc::{c_char, c_int, c_uchar, c_void};
 use libz_rs_sys::*;
+use sidecore_bare::width::ToUsize;
 use std::ptr::{self, NonNull};
 
 /// Target of the stream's `state`; the mark comes first in every kind.
@@ -62,7 +65,7 @@ pub unsafe extern "C" fn inflateBackInit_(
         let memory = Memory::of(open);
         memory.lend_to(open);
         let mut machine = Machine::new(memory);
-        machine.window_bits = window_bits as u32;
+        machine.window_bits = window_bits.cast_unsigned();
         machine.window.bytes = Bytes::never_short(memory);
         machine.window.distance_max = 1 << window_bits;
         let handle = Handle {
@@ -111,7 +114,7 @@ pub unsafe extern "C" fn inflateBack(
             next: stream.next_in,
             have: match stream.next_in.is_null() {
                 true => 0,
-                false => stream.avail_in as usize,
+                false => stream.avail_in.to_usize(),
             },
             put: window,
             left: size,
@@ -127,6 +130,7 @@ pub unsafe extern "C" fn inflateBack(
                 Err(Leave::Counted(Z_OK)) => {}
                 Err(Leave::Counted(code) | Leave::AtOnce(code)) => break code,
             }
+            // A step pauses for want of room or of input: the mode says of which.
             let is_full = match run.machine.mode {
                 Mode::Match | Mode::Literal => true,
                 Mode::Copy => run.have > 0,
@@ -135,19 +139,21 @@ pub unsafe extern "C" fn inflateBack(
             if is_full {
                 // SAFETY: all of it was written.
                 let whole = unsafe { std::slice::from_raw_parts(window, size) };
+                // Matches look into a copy: the window is written over from its beginning.
                 if !run.machine.window.put(whole, run.machine.window_bits) {
                     break Z_MEM_ERROR;
                 }
                 (run.put, run.left) = (window, size);
                 // SAFETY: the caller's promise.
-                if unsafe { output(output_with, window, size as u32) } != 0 {
+                if unsafe { output(output_with, window, available(size)) } != 0 {
                     break Z_BUF_ERROR;
                 }
             } else {
                 let mut next = run.next;
                 // SAFETY: the caller's promise.
-                run.have = unsafe { input(input_with, &mut next) } as usize;
+                run.have = unsafe { input(input_with, &mut next) }.to_usize();
                 run.next = next;
+                // NULL says that the input ended, and not the output (zlib's manual).
                 if run.have == 0 {
                     run.next = ptr::null();
                     break Z_BUF_ERROR;
@@ -155,9 +161,9 @@ pub unsafe extern "C" fn inflateBack(
             }
         };
         let (next, have, made) = (run.next, run.have, size - run.left);
-        (stream.next_in, stream.avail_in) = (next, have as u32);
+        (stream.next_in, stream.avail_in) = (next, available(have));
         // SAFETY: the caller's promise.
-        if made > 0 && unsafe { output(output_with, window, made as u32) } != 0 {
+        if made > 0 && unsafe { output(output_with, window, available(made)) } != 0 {
             return match code {
                 Z_STREAM_END => Z_BUF_ERROR,
                 code => code,

@@ -1,15 +1,19 @@
 //! The steps at a block's beginning: its kind, stored bytes, and the lengths of its codes
 //! (RFC 1951, 3.2.3 to 3.2.7).
 
-use super::machine::{Machine, Mode, PAUSE, Run, Step};
+use super::machine::{Machine, Mode, PAUSE, Step};
+use super::run::Run;
 use super::tables::{self, Kind};
+use crate::io::available;
 use libz_rs_sys::Z_TREES;
+use sidecore_bare::width::ToUsize;
 use std::ptr;
 
 impl Run<'_> {
     /// # Safety
     /// As [`Self::step`].
     pub(super) unsafe fn block(&mut self) -> Step {
+        // The trailer begins at a byte, whatever the last block's bits left (RFC 1950, 2.2).
         if self.machine.is_last {
             self.drop_to_byte();
             return self.go(Mode::Check);
@@ -20,6 +24,7 @@ impl Run<'_> {
         self.drop_bits(1);
         let kind = self.bits(2);
         self.drop_bits(2);
+        // RFC 1951, 3.2.3: stored, fixed codes, codes of its own; 3 is reserved.
         match kind {
             0 => self.go(Mode::Stored),
             1 => {
@@ -36,6 +41,7 @@ impl Run<'_> {
 
     fn behind_codes(&mut self) -> Step {
         self.machine.mode = Mode::SymbolFirst;
+        // Z_TREES stops behind each block's codes, so that a program can note the place.
         if self.flush == Z_TREES { PAUSE } else { Ok(()) }
     }
 
@@ -46,10 +52,11 @@ impl Run<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.need(32)? };
         let hold = self.machine.hold;
+        // The length and its complement: the only check that a stored block has.
         if hold & 0xffff != (hold >> 16) ^ 0xffff {
             return self.bad(c"invalid stored block lengths");
         }
-        self.machine.length = hold as u32 & 0xffff;
+        self.machine.length = self.bits(16);
         self.drop_all_bits();
         self.machine.mode = Mode::CopyFirst;
         if self.flush == Z_TREES { PAUSE } else { Ok(()) }
@@ -59,7 +66,8 @@ impl Run<'_> {
     /// As [`Self::step`].
     pub(super) unsafe fn copy(&mut self) -> Step {
         self.machine.mode = Mode::Copy;
-        let length = self.machine.length as usize;
+        let length = self.machine.length.to_usize();
+        // Before input and room are looked at: an empty block needs neither.
         if length == 0 {
             return self.go(Mode::Type);
         }
@@ -73,7 +81,7 @@ impl Run<'_> {
         self.have -= count;
         self.put = self.put.wrapping_add(count);
         self.left -= count;
-        self.machine.length -= count as u32;
+        self.machine.length -= available(count);
         Ok(())
     }
 
@@ -82,12 +90,13 @@ impl Run<'_> {
     pub(super) unsafe fn table(&mut self) -> Step {
         // SAFETY: the caller's promise.
         unsafe { self.need(14)? };
-        self.machine.literals = self.bits(5) as usize + 257;
+        self.machine.literals = self.bits(5).to_usize() + 257;
         self.drop_bits(5);
-        self.machine.distances = self.bits(5) as usize + 1;
+        self.machine.distances = self.bits(5).to_usize() + 1;
         self.drop_bits(5);
-        self.machine.lengths = self.bits(4) as usize + 4;
+        self.machine.lengths = self.bits(4).to_usize() + 4;
         self.drop_bits(4);
+        // The fields can say 288 and 32: these numbers have no meaning (RFC 1951, 3.2.7).
         if self.machine.literals > 286 || self.machine.distances > 30 {
             return self.bad(c"too many length or distance symbols");
         }
@@ -101,10 +110,11 @@ impl Run<'_> {
         while self.machine.have < self.machine.lengths {
             // SAFETY: the caller's promise.
             unsafe { self.need(3)? };
-            self.machine.lens[ORDER[self.machine.have]] = self.bits(3) as u16;
+            self.machine.lens[ORDER[self.machine.have]] = self.machine.hold as u16 & 7;
             self.machine.have += 1;
             self.drop_bits(3);
         }
+        // Lengths that the block leaves out; those of the block before are still there.
         for &place in &ORDER[self.machine.have..] {
             self.machine.lens[place] = 0;
         }
@@ -129,15 +139,17 @@ impl Run<'_> {
     pub(super) unsafe fn code_lengths(&mut self) -> Step {
         let wanted = self.machine.literals + self.machine.distances;
         while self.machine.have < wanted {
+            // As few bytes as the code needs: a call stops exactly where zlib's does.
             let here = loop {
                 let index = self.bits(self.machine.codes.literal_bits);
-                let here = self.machine.codes.literals[index as usize];
+                let here = self.machine.codes.literals[index.to_usize()];
                 if u32::from(here.bits) <= self.machine.bits {
                     break here;
                 }
                 // SAFETY: the caller's promise.
                 unsafe { self.pull()? };
             };
+            // 16 repeats the last length, 17 and 18 are runs of zeros (RFC 1951, 3.2.7).
             let (least, extra) = match here.val {
                 ..16 => {
                     self.drop_bits(here.bits.into());
@@ -151,6 +163,7 @@ impl Run<'_> {
             };
             // SAFETY: the caller's promise.
             unsafe { self.need(u32::from(here.bits) + extra)? };
+            // Dropped with all of it there: a call that ends before begins with the code again.
             self.drop_bits(here.bits.into());
             let have = self.machine.have;
             let repeated = match here.val {
@@ -158,7 +171,7 @@ impl Run<'_> {
                 16 => self.machine.lens[have - 1],
                 _ => 0,
             };
-            let count = least + self.bits(extra) as usize;
+            let count = least + self.bits(extra).to_usize();
             self.drop_bits(extra);
             if have + count > wanted {
                 return self.bad(c"invalid bit length repeat");
@@ -166,6 +179,7 @@ impl Run<'_> {
             self.machine.lens[have..have + count].fill(repeated);
             self.machine.have += count;
         }
+        // Without an end the block's symbols would go on into the next block's bits.
         if self.machine.lens[256] == 0 {
             return self.bad(c"invalid code -- missing end-of-block");
         }

@@ -1,7 +1,10 @@
 //! A block's symbols one by one, wherever input or room may end in the middle of one.
 
-use super::machine::{Machine, Mode, PAUSE, Run, Step};
+use super::machine::{Machine, Mode, PAUSE, Step};
+use super::run::Run;
 use super::tables::Code;
+use crate::io::available;
+use sidecore_bare::width::ToUsize;
 use std::ptr;
 
 /// The two codes of a block.
@@ -23,6 +26,7 @@ impl Run<'_> {
                 // that could be given back.
                 Mode::Symbol if self.have >= 6 && self.left >= 258 && self.machine.bits < 8 => {
                     self.fast();
+                    // What `inflateMark` reports: the fast loop has no symbol in hand.
                     if self.machine.mode == Mode::Type {
                         self.machine.back = -1;
                     }
@@ -55,9 +59,10 @@ impl Run<'_> {
                 Which::Distances => distances[index],
             }
         };
+        // Looked up with the bits that are there; an entry that is longer asks for one more byte.
         let mut here;
         loop {
-            here = entry(self.machine, self.bits(root) as usize);
+            here = entry(self.machine, self.bits(root).to_usize());
             if u32::from(here.bits) <= self.machine.bits {
                 break;
             }
@@ -65,10 +70,11 @@ impl Run<'_> {
             unsafe { self.pull()? };
         }
         if here.op != 0 && here.op & 0xf0 == 0 {
+            // The second level has the codes that are longer than the first one's index.
             let (first, bits) = (here, u32::from(here.bits));
             loop {
                 let index = self.bits(bits + u32::from(first.op)) >> bits;
-                here = entry(self.machine, usize::from(first.val) + index as usize);
+                here = entry(self.machine, usize::from(first.val) + index.to_usize());
                 if bits + u32::from(here.bits) <= self.machine.bits {
                     break;
                 }
@@ -98,6 +104,7 @@ impl Run<'_> {
             }
             op if op & 64 != 0 => self.bad(c"invalid literal/length code"),
             op => {
+                // The number of extra bits is in the entry itself (RFC 1951, 3.2.5).
                 self.machine.extra = u32::from(op) & 15;
                 self.go(Mode::LengthExtra)
             }
@@ -109,6 +116,7 @@ impl Run<'_> {
     unsafe fn length_extra(&mut self) -> Step {
         // SAFETY: the caller's promise.
         self.machine.length += unsafe { self.extra_bits()? };
+        // `inflateMark` reports how much of a match a call has copied.
         self.machine.was = self.machine.length;
         self.go(Mode::Distance)
     }
@@ -121,7 +129,7 @@ impl Run<'_> {
         unsafe { self.need(extra)? };
         let more = self.bits(extra);
         self.drop_bits(extra);
-        self.machine.back += extra as i32;
+        self.machine.back += extra.cast_signed();
         Ok(more)
     }
 
@@ -153,8 +161,9 @@ impl Run<'_> {
             return PAUSE;
         }
         let made = self.room - self.left;
-        let offset = self.machine.offset as usize;
-        let mut count = (self.machine.length as usize).min(self.left);
+        let offset = self.machine.offset.to_usize();
+        let mut count = self.machine.length.to_usize().min(self.left);
+        // Before this call's output: in the window, if it goes back as far.
         if offset > made {
             let back = offset - made;
             let window = &self.machine.window;
@@ -162,6 +171,7 @@ impl Run<'_> {
                 return self.bad(c"invalid distance too far back");
             }
             let (from, whole) = window.before_next(back);
+            // The window is a ring: the rest is copied in the next turn.
             count = count.min(whole);
             // SAFETY: the window has them, and there is room.
             unsafe {
@@ -180,7 +190,7 @@ impl Run<'_> {
         }
         self.put = self.put.wrapping_add(count);
         self.left -= count;
-        self.machine.length -= count as u32;
+        self.machine.length -= available(count);
         if self.machine.length == 0 {
             return self.go(Mode::Symbol);
         }
@@ -194,7 +204,7 @@ impl Run<'_> {
             return PAUSE;
         }
         // SAFETY: there is room.
-        unsafe { *self.put = self.machine.length as u8 };
+        unsafe { *self.put = self.machine.length.to_le_bytes()[0] };
         self.put = self.put.wrapping_add(1);
         self.left -= 1;
         self.go(Mode::Symbol)

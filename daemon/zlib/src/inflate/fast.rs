@@ -7,9 +7,11 @@
 //! Must stay true: on leaving, whole bytes that were not used are the program's again. Writes
 //! beyond a match lie inside the room. Any bytes may come in.
 
-use super::machine::{Mode, Run};
+use super::machine::Mode;
+use super::run::Run;
 use super::tables::Code;
 use super::window::Window;
+use sidecore_bare::width::ToUsize;
 use std::ffi::CStr;
 use std::ptr;
 
@@ -37,7 +39,7 @@ impl Held {
 
     #[inline(always)]
     fn peek(&self, count: u32) -> usize {
-        (self.hold & ((1 << count) - 1)) as usize
+        (self.hold & ((1 << count) - 1)).to_usize()
     }
 }
 
@@ -133,6 +135,7 @@ impl Run<'_> {
         let (literals, distances) = (literals.as_ptr(), distances.as_ptr());
         let codes = &self.machine.codes;
         let (literal_bits, distance_bits) = (codes.literal_bits, codes.distance_bits);
+        // In locals, so that they stay in registers: the machine is behind a reference.
         let (mut hold, mut bits) = (held.hold, held.bits);
 
         macro_rules! refill {
@@ -140,7 +143,7 @@ impl Run<'_> {
                 // SAFETY: the loop's condition, at most twice a turn. A byte that is there already
                 // is loaded again.
                 hold |= u64::from_le(unsafe { next.cast::<u64>().read_unaligned() }) << bits;
-                next = next.wrapping_add((63 - bits as usize) / 8);
+                next = next.wrapping_add((63 - bits.to_usize()) / 8);
                 bits |= 56;
             };
         }
@@ -160,7 +163,7 @@ impl Run<'_> {
         macro_rules! literal {
             ($here:expr) => {
                 // SAFETY: there is room, by the loop's condition.
-                unsafe { *put = $here.val as u8 };
+                unsafe { *put = $here.literal() };
                 put = put.wrapping_add(1);
                 drop_bits!($here.bits);
             };
@@ -169,7 +172,7 @@ impl Run<'_> {
         let (literal_mask, distance_mask) = (mask(literal_bits), mask(distance_bits));
         macro_rules! next_literal {
             () => {
-                entry!(literals, (hold & literal_mask) as usize)
+                entry!(literals, (hold & literal_mask).to_usize())
             };
         }
 
@@ -194,7 +197,7 @@ impl Run<'_> {
             }
             if here.op & 0xf0 == 0 {
                 drop_bits!(here.bits);
-                let index = usize::from(here.val) + (hold & mask(here.op.into())) as usize;
+                let index = usize::from(here.val) + (hold & mask(here.op.into())).to_usize();
                 here = entry!(literals, index);
                 if here.op == 0 {
                     literal!(here);
@@ -213,14 +216,14 @@ impl Run<'_> {
                 break;
             }
             let extra = u32::from(here.op) & 15;
-            let len = usize::from(here.val) + (hold & mask(extra)) as usize;
-            drop_bits!(extra as u8);
+            let len = usize::from(here.val) + (hold & mask(extra)).to_usize();
+            drop_bits!(extra);
 
             refill!();
-            here = entry!(distances, (hold & distance_mask) as usize);
+            here = entry!(distances, (hold & distance_mask).to_usize());
             if here.op & 0xf0 == 0 {
                 drop_bits!(here.bits);
-                let index = usize::from(here.val) + (hold & mask(here.op.into())) as usize;
+                let index = usize::from(here.val) + (hold & mask(here.op.into())).to_usize();
                 here = entry!(distances, index);
             }
             drop_bits!(here.bits);
@@ -229,16 +232,17 @@ impl Run<'_> {
                 break;
             }
             let extra = u32::from(here.op) & 15;
-            let distance = usize::from(here.val) + (hold & mask(extra)) as usize;
-            drop_bits!(extra as u8);
+            let distance = usize::from(here.val) + (hold & mask(extra)).to_usize();
+            drop_bits!(extra);
 
             // The next symbol's entry is on its way while the match is copied.
             refill!();
             here = next_literal!();
-            let made = put as usize - begin as usize;
+            let made = put.addr() - begin.addr();
             if distance <= made {
                 // SAFETY: within the output, with the room that the loop's condition leaves.
                 unsafe { copy_match(put, distance, len) };
+            // Rare: only the first 32 KiB of a call refer to what an earlier one made.
             } else if window.reaches(distance, made) {
                 // SAFETY: there is room.
                 unsafe { window.copy(distance - made, put, distance, len) };
@@ -249,12 +253,12 @@ impl Run<'_> {
             put = put.wrapping_add(len);
         }
         // Whole bytes are the input's again.
-        next = next.wrapping_sub((bits / 8) as usize);
+        next = next.wrapping_sub((bits / 8).to_usize());
         bits &= 7;
         held.hold = hold & mask(bits);
         held.bits = bits;
-        self.have = start_have - (next as usize - self.next as usize);
-        self.left = start_left - (put as usize - self.put as usize);
+        self.have = start_have - (next.addr() - self.next.addr());
+        self.left = start_left - (put.addr() - self.put.addr());
         (self.next, self.put) = (next, put);
         ended
     }
@@ -294,7 +298,7 @@ impl Run<'_> {
             held.drop(here.bits.into());
             if here.op == 0 {
                 // SAFETY: there is room.
-                unsafe { *put = here.val as u8 };
+                unsafe { *put = here.literal() };
                 put = put.wrapping_add(1);
                 left -= 1;
             } else if here.op & 16 != 0 {
@@ -318,6 +322,7 @@ impl Run<'_> {
                 let distance = usize::from(here.val) + held.peek(extra);
                 held.drop(extra);
                 let made = self.room - left;
+                // What is before this call's output lies in the window.
                 let back = distance.saturating_sub(made);
                 if back > 0 && !machine.window.reaches(distance, made) {
                     ended = Some(End::Bad(c"invalid distance too far back"));
@@ -341,8 +346,8 @@ impl Run<'_> {
         let whole = held.bits / 8;
         held.bits &= 7;
         held.hold &= (1 << held.bits) - 1;
-        self.next = next.wrapping_sub(whole as usize);
-        self.have = have + whole as usize;
+        self.next = next.wrapping_sub(whole.to_usize());
+        self.have = have + whole.to_usize();
         (self.put, self.left) = (put, left);
         ended
     }
@@ -378,6 +383,7 @@ impl Window {
             done += count;
             back -= count;
         }
+        // Byte by byte: an overlapping match repeats what it has just written.
         for index in done..len {
             // SAFETY: within the call's output.
             unsafe {
@@ -411,6 +417,7 @@ unsafe fn copy_match(put: *mut u8, distance: usize, len: usize) {
                 copy_16(from.add(16), to.add(16));
             }
         } else if distance == 1 {
+            // A run of one byte, as long as it is: nothing is written beyond it.
             ptr::write_bytes(to, *from, len);
         } else {
             // The first 8 bytes make a pattern that repeats at a multiple of the distance.

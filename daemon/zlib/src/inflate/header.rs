@@ -1,8 +1,12 @@
 //! The steps of a gzip header (RFC 1952, 2.3), and the fields that a program requested.
 
-use super::machine::{Mode, PAUSE, Run, Step, crc32};
+use super::machine::{Mode, PAUSE, Step};
+use super::run::Run;
+use crate::forward::crc32_of;
+use crate::io::available;
 use libc::c_int;
 use libz_rs_sys::{Z_DEFLATED, gz_header};
+use sidecore_bare::width::ToUsize;
 use std::ptr;
 
 impl Run<'_> {
@@ -16,6 +20,7 @@ impl Run<'_> {
                 Mode::Flags => self.flags(),
                 Mode::Time => {
                     self.need(32)?;
+                    // The checksum of the header covers each field as it stands in the stream.
                     if let Some(head) = self.given() {
                         head.time = self.machine.hold;
                     }
@@ -25,8 +30,8 @@ impl Run<'_> {
                 Mode::Os => {
                     self.need(16)?;
                     if let Some(head) = self.given() {
-                        head.xflags = (self.machine.hold & 0xff) as c_int;
-                        head.os = (self.machine.hold >> 8) as c_int;
+                        let [xflags, os, ..] = self.machine.hold.to_le_bytes();
+                        (head.xflags, head.os) = (xflags.into(), os.into());
                     }
                     self.continue_check(2);
                     self.go(Mode::ExtraLength)
@@ -67,7 +72,9 @@ impl Run<'_> {
     unsafe fn flags(&mut self) -> Step {
         // SAFETY: the caller's promise.
         unsafe { self.need(16)? };
-        self.machine.flags = self.machine.hold as c_int;
+        // 16 bits: the method, and the flags.
+        self.machine.flags = self.held_word().cast_signed();
+        // The order of zlib's checks, which decides on the message.
         if self.machine.flags & 0xff != Z_DEFLATED {
             return self.bad(c"unknown compression method");
         }
@@ -76,7 +83,7 @@ impl Run<'_> {
         }
         // SAFETY: the caller's promise.
         if let Some(head) = unsafe { self.given() } {
-            head.text = (self.machine.hold >> 8 & 1) as c_int;
+            head.text = self.machine.flags >> 8 & 1;
         }
         self.continue_check(2);
         self.go(Mode::Time)
@@ -88,7 +95,7 @@ impl Run<'_> {
         if self.machine.flags & EXTRA != 0 {
             // SAFETY: the caller's promise.
             unsafe { self.need(16)? };
-            self.machine.length = self.machine.hold as u32;
+            self.machine.length = self.held_word();
             // SAFETY: the caller's promise.
             if let Some(head) = unsafe { self.given() } {
                 head.extra_len = self.machine.length;
@@ -96,6 +103,7 @@ impl Run<'_> {
             self.continue_check(2);
         // SAFETY: the caller's promise.
         } else if let Some(head) = unsafe { self.given() } {
+            // NULL tells the program that the header has no such field.
             head.extra = ptr::null_mut();
         }
         self.go(Mode::Extra)
@@ -105,15 +113,15 @@ impl Run<'_> {
     /// As [`Self::gzip_header`].
     unsafe fn extra(&mut self) -> Step {
         if self.machine.flags & EXTRA != 0 {
-            let count = (self.machine.length as usize).min(self.have);
+            let count = self.machine.length.to_usize().min(self.have);
             if count > 0 {
                 // SAFETY: the caller's promise.
                 if let Some(head) = unsafe { self.given() }
                     && !head.extra.is_null()
                 {
                     // A header that is requested in the middle has no earlier bytes.
-                    let at = head.extra_len.wrapping_sub(self.machine.length) as usize;
-                    let room = (head.extra_max as usize).saturating_sub(at);
+                    let at = head.extra_len.wrapping_sub(self.machine.length).to_usize();
+                    let room = head.extra_max.to_usize().saturating_sub(at);
                     // SAFETY: there is that room, and input.
                     unsafe {
                         let target = head.extra.wrapping_add(at);
@@ -122,8 +130,9 @@ impl Run<'_> {
                 }
                 // SAFETY: the caller's promise.
                 unsafe { self.take(count) };
-                self.machine.length -= count as u32;
+                self.machine.length -= available(count);
             }
+            // The field goes on in the next call's input.
             if self.machine.length > 0 {
                 return PAUSE;
             }
@@ -147,19 +156,20 @@ impl Run<'_> {
             }
             // SAFETY: the caller's promise.
             let input = unsafe { std::slice::from_raw_parts(self.next, self.have) };
+            // The end is part of the text, and of the checksum.
             let end = input.iter().position(|&byte| byte == 0);
             let part = &input[..end.map_or(input.len(), |end| end + 1)];
             if let Some((text, room)) = place
                 && !text.is_null()
             {
                 let at = self.machine.length;
-                let count = part.len().min(room.saturating_sub(at) as usize);
+                let count = part.len().min(room.saturating_sub(at).to_usize());
                 // SAFETY: there is that room, and input.
                 unsafe {
-                    let target = text.wrapping_add(at as usize);
+                    let target = text.wrapping_add(at.to_usize());
                     ptr::copy_nonoverlapping(part.as_ptr(), target, count);
                 }
-                self.machine.length += count as u32;
+                self.machine.length += available(count);
             }
             // SAFETY: the caller's promise.
             unsafe { self.take(part.len()) };
@@ -186,8 +196,7 @@ impl Run<'_> {
         if self.is_checked() {
             // SAFETY: the caller's promise.
             let part = unsafe { std::slice::from_raw_parts(self.next, count) };
-            // SAFETY: a slice.
-            self.machine.check = unsafe { crc32(self.machine.check, part) };
+            self.machine.check = crc32_of(self.machine.check, part);
         }
         self.next = self.next.wrapping_add(count);
         self.have -= count;
@@ -199,6 +208,7 @@ impl Run<'_> {
         if self.machine.flags & HEADER_CHECKSUM != 0 {
             // SAFETY: the caller's promise.
             unsafe { self.need(16)? };
+            // Its lower 16 bits (RFC 1952, 2.3.1).
             let check = u64::from(self.machine.check & 0xffff);
             if self.machine.wrap & 4 != 0 && self.machine.hold != check {
                 return self.bad(c"header crc mismatch");
@@ -210,6 +220,7 @@ impl Run<'_> {
             head.hcrc = self.machine.flags >> 9 & 1;
             head.done = 1;
         }
+        // From here on the checksum is that of the inflated bytes.
         self.set_check(0);
         self.go(Mode::Type)
     }

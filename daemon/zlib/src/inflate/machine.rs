@@ -12,11 +12,11 @@
 
 use super::tables::{self, Code};
 use super::window::Window;
-use crate::forward;
+use crate::forward::adler32_of;
 use crate::memory::{Bytes, Memory};
-use libc::{c_char, c_int, c_long};
+use libc::{c_int, c_long};
 use libz_rs_sys::*;
-use std::ffi::CStr;
+use sidecore_bare::width::ToU64;
 use std::{mem, ptr};
 
 /// The place in a stream. The order is zlib's, and is relied on.
@@ -79,7 +79,7 @@ pub(super) struct Machine {
     pub(super) is_last: bool,
     /// Bit 0: zlib's wrapper is read, bit 1: gzip's, bit 2: checksums are compared.
     pub(super) wrap: c_int,
-    has_dictionary: bool,
+    pub(super) has_dictionary: bool,
     /// Of a gzip header; 0 for zlib's, -1 before any.
     pub(super) flags: c_int,
     pub(super) check: u32,
@@ -161,6 +161,7 @@ impl Machine {
         (stream.total_in, stream.total_out) = (0, 0);
         self.total = 0;
         stream.msg = ptr::null_mut();
+        // The first value of Adler-32 is 1, that of CRC-32 is 0.
         if self.wrap != 0 {
             stream.adler = (self.wrap & 1) as _;
         }
@@ -198,10 +199,12 @@ impl Machine {
         if size != 0 && !(8..=15).contains(&size) {
             return false;
         }
-        if self.window_bits != size as u32 {
+        // 0, or 8 to 15.
+        let size = size.cast_unsigned();
+        if self.window_bits != size {
             self.window.bytes.give_back();
         }
-        (self.wrap, self.window_bits) = (wrap, size as u32);
+        (self.wrap, self.window_bits) = (wrap, size);
         self.reset(stream);
         true
     }
@@ -219,16 +222,18 @@ impl Machine {
     pub(super) fn set_done(&mut self, is_gzip: bool, check: u32, written: usize) {
         self.mode = Mode::Done;
         self.is_last = true;
+        // As the steps would have left them, for calls that ask.
         if self.wrap != 0 {
             self.flags = c_int::from(is_gzip) * 8;
             self.check = check;
         }
-        self.total = written as u64;
+        self.total = written.to_u64();
     }
 
     /// `inflateMark`.
     pub(super) fn mark(&self) -> c_long {
         let part = match self.mode {
+            // Of a stored block the bytes to come, of a match those that were copied.
             Mode::Copy => self.length,
             Mode::Match => self.was - self.length,
             _ => 0,
@@ -243,7 +248,7 @@ impl Machine {
             Ok(0) => {}
             Ok(bits) if bits > 16 || self.bits + bits > 32 => return Z_STREAM_ERROR,
             Ok(bits) => {
-                let value = i64::from(value) as u64 & ((1 << bits) - 1);
+                let value = i64::from(value).cast_unsigned() & ((1 << bits) - 1);
                 self.hold += value << self.bits;
                 self.bits += bits;
             }
@@ -256,10 +261,11 @@ impl Machine {
         if self.wrap != 0 && self.mode != Mode::Dictionary {
             return Z_STREAM_ERROR;
         }
-        // SAFETY: a slice.
-        if self.mode == Mode::Dictionary && unsafe { adler32(1, dictionary) } != self.check {
+        // The header names the dictionary by its checksum (RFC 1950, 2.2).
+        if self.mode == Mode::Dictionary && adler32_of(1, dictionary) != self.check {
             return Z_DATA_ERROR;
         }
+        // The window is where matches that go back before the first byte look.
         if !self.window.put(dictionary, self.window_bits) {
             self.mode = Mode::NoMemory;
             return Z_MEM_ERROR;
@@ -284,7 +290,7 @@ impl Machine {
             self.bits -= self.bits & 7;
             self.have = 0;
             while self.bits >= 8 {
-                self.have = search(self.have, &[self.hold as u8]).0;
+                self.have = search(self.have, &self.hold.to_le_bytes()[..1]).0;
                 self.hold >>= 8;
                 self.bits -= 8;
             }
@@ -297,6 +303,8 @@ impl Machine {
         if self.have != 4 {
             return Z_DATA_ERROR;
         }
+        // Without a header the rest is read as a raw stream; with one its checksum cannot be right
+        // any more.
         if self.flags == -1 {
             self.wrap = 0;
         } else {
@@ -338,6 +346,7 @@ fn search(mut have: usize, bytes: &[u8]) -> (usize, usize) {
     let mut next = 0;
     while next < bytes.len() && have < 4 {
         let wanted = if have < 2 { 0 } else { 0xff };
+        // A zero instead of 0xff: the last zeros may begin the pattern anew.
         have = match bytes[next] {
             byte if byte == wanted => have + 1,
             0 => 4 - have,
@@ -346,344 +355,6 @@ fn search(mut have: usize, bytes: &[u8]) -> (usize, usize) {
         next += 1;
     }
     (have, next)
-}
-
-/// One call: the state, the stream, and where the call is in both buffers.
-pub(super) struct Run<'a> {
-    pub(super) machine: &'a mut Machine,
-    pub(super) stream: &'a mut z_stream,
-    pub(super) flush: c_int,
-    pub(super) next: *const u8,
-    pub(super) have: usize,
-    pub(super) put: *mut u8,
-    pub(super) left: usize,
-    /// The room from which this call's output is counted.
-    pub(super) room: usize,
-}
-
-/// `inflate`, whose stream and buffers were looked at.
-///
-/// # Safety
-/// The stream's buffers are as its fields say.
-pub(super) unsafe fn run(machine: &mut Machine, stream: &mut z_stream, flush: c_int) -> c_int {
-    if machine.mode == Mode::Type {
-        machine.mode = Mode::TypeDo;
-    }
-    let taken_from = stream.avail_in;
-    let room = stream.avail_out as usize;
-    let mut run = Run {
-        flush,
-        next: stream.next_in,
-        have: stream.avail_in as usize,
-        put: stream.next_out,
-        left: room,
-        room,
-        machine,
-        stream,
-    };
-    let leave = loop {
-        // SAFETY: the caller's promise.
-        if let Err(leave) = unsafe { run.step() } {
-            break leave;
-        }
-    };
-    run.restore();
-    let room = run.room;
-    let code = match leave {
-        Leave::AtOnce(code) => return code,
-        Leave::Counted(code) => code,
-    };
-    let made = room - stream.avail_out as usize;
-    // SAFETY: this call wrote these bytes.
-    let out = unsafe { written(stream, made) };
-    let keeps = machine.mode < Mode::Bad && (machine.mode < Mode::Check || flush != Z_FINISH);
-    if (machine.window.size != 0 || (made > 0 && keeps))
-        && !machine.window.put(out, machine.window_bits)
-    {
-        machine.mode = Mode::NoMemory;
-        return Z_MEM_ERROR;
-    }
-    let taken = taken_from.wrapping_sub(stream.avail_in);
-    stream.total_in = stream.total_in.wrapping_add(taken.into());
-    count_out(machine, stream, made);
-    stream.data_type = machine.bits as c_int
-        + if machine.is_last { 64 } else { 0 }
-        + match machine.mode {
-            Mode::Type => 128,
-            Mode::SymbolFirst | Mode::CopyFirst => 256,
-            _ => 0,
-        };
-    if ((taken == 0 && made == 0) || flush == Z_FINISH) && code == Z_OK {
-        return Z_BUF_ERROR;
-    }
-    code
-}
-
-/// The last `made` bytes before `next_out`.
-///
-/// # Safety
-/// They were written.
-unsafe fn written<'a>(stream: &z_stream, made: usize) -> &'a [u8] {
-    if made == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(stream.next_out.wrapping_sub(made), made) }
-}
-
-/// Counts the last `made` bytes before `next_out`, which this call wrote, and their checksum.
-fn count_out(machine: &mut Machine, stream: &mut z_stream, made: usize) {
-    stream.total_out = stream.total_out.wrapping_add(made as _);
-    machine.total = machine.total.wrapping_add(made as u64);
-    if machine.wrap & 4 != 0 && made > 0 {
-        // SAFETY: they were written.
-        let out = unsafe { written(stream, made) };
-        // SAFETY: a slice.
-        machine.check = unsafe {
-            match machine.flags {
-                0 => adler32(machine.check, out),
-                _ => crc32(machine.check, out),
-            }
-        };
-        stream.adler = machine.check.into();
-    }
-}
-
-impl Run<'_> {
-    /// # Safety
-    /// The stream's buffers are as its fields say.
-    pub(super) unsafe fn step(&mut self) -> Step {
-        // SAFETY: the caller's promise, for all of them.
-        unsafe {
-            match self.machine.mode {
-                Mode::Head => self.head(),
-                Mode::Flags
-                | Mode::Time
-                | Mode::Os
-                | Mode::ExtraLength
-                | Mode::Extra
-                | Mode::Name
-                | Mode::Comment
-                | Mode::HeaderCheck => self.gzip_header(),
-                Mode::DictionaryId => self.dictionary_id(),
-                Mode::Dictionary => self.dictionary(),
-                Mode::Type if matches!(self.flush, Z_BLOCK | Z_TREES) => PAUSE,
-                Mode::Type | Mode::TypeDo => self.block(),
-                Mode::Stored => self.stored(),
-                Mode::CopyFirst | Mode::Copy => self.copy(),
-                Mode::Table => self.table(),
-                Mode::LengthLengths => self.length_lengths(),
-                Mode::CodeLengths => self.code_lengths(),
-                Mode::SymbolFirst
-                | Mode::Symbol
-                | Mode::LengthExtra
-                | Mode::Distance
-                | Mode::DistanceExtra
-                | Mode::Match
-                | Mode::Literal => self.symbols(),
-                Mode::Check => self.check(),
-                Mode::Length => self.length(),
-                Mode::Done => Err(Leave::Counted(Z_STREAM_END)),
-                Mode::Bad => Err(Leave::Counted(Z_DATA_ERROR)),
-                Mode::NoMemory => Err(Leave::AtOnce(Z_MEM_ERROR)),
-                Mode::Sync => Err(Leave::AtOnce(Z_STREAM_ERROR)),
-            }
-        }
-    }
-
-    /// Gives the stream its buffers back as they are now.
-    pub(super) fn restore(&mut self) {
-        (self.stream.next_in, self.stream.avail_in) = (self.next, self.have as u32);
-        (self.stream.next_out, self.stream.avail_out) = (self.put, self.left as u32);
-    }
-
-    /// The stream is damaged here.
-    pub(super) fn bad(&mut self, message: &'static CStr) -> Step {
-        self.stream.msg = message.as_ptr() as *mut c_char;
-        self.machine.mode = Mode::Bad;
-        Ok(())
-    }
-
-    pub(super) fn go(&mut self, mode: Mode) -> Step {
-        self.machine.mode = mode;
-        Ok(())
-    }
-
-    /// One more byte in the bit buffer.
-    ///
-    /// # Safety
-    /// As [`Self::step`].
-    #[inline]
-    pub(super) unsafe fn pull(&mut self) -> Step {
-        if self.have == 0 {
-            return PAUSE;
-        }
-        // SAFETY: there is one.
-        let byte = unsafe { *self.next };
-        self.next = self.next.wrapping_add(1);
-        self.have -= 1;
-        self.machine.hold += u64::from(byte) << self.machine.bits;
-        self.machine.bits += 8;
-        Ok(())
-    }
-
-    /// At least `count` bits in the buffer.
-    ///
-    /// # Safety
-    /// As [`Self::step`].
-    #[inline]
-    pub(super) unsafe fn need(&mut self, count: u32) -> Step {
-        while self.machine.bits < count {
-            // SAFETY: the caller's promise.
-            unsafe { self.pull()? };
-        }
-        Ok(())
-    }
-
-    #[inline]
-    pub(super) fn bits(&self, count: u32) -> u32 {
-        self.machine.hold as u32 & ((1 << count) - 1)
-    }
-
-    #[inline]
-    pub(super) fn drop_bits(&mut self, count: u32) {
-        self.machine.hold >>= count;
-        self.machine.bits -= count;
-    }
-
-    #[inline]
-    pub(super) fn drop_all_bits(&mut self) {
-        (self.machine.hold, self.machine.bits) = (0, 0);
-    }
-
-    /// # Safety
-    /// As [`Self::step`].
-    unsafe fn head(&mut self) -> Step {
-        if self.machine.wrap == 0 {
-            return self.go(Mode::TypeDo);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.need(16)? };
-        let hold = self.machine.hold;
-        if self.machine.wrap & 2 != 0 && hold == 0x8b1f {
-            if self.machine.window_bits == 0 {
-                self.machine.window_bits = 15;
-            }
-            self.machine.check = 0;
-            self.check_header(2);
-            self.drop_all_bits();
-            return self.go(Mode::Flags);
-        }
-        // SAFETY: null, or the argument of `inflateGetHeader`.
-        if let Some(head) = unsafe { self.machine.head.as_mut() } {
-            head.done = -1;
-        }
-        let both = (u64::from(self.bits(8)) << 8).wrapping_add(hold >> 8);
-        if self.machine.wrap & 1 == 0 || both % 31 != 0 {
-            return self.bad(c"incorrect header check");
-        }
-        if self.bits(4) != Z_DEFLATED as u32 {
-            return self.bad(c"unknown compression method");
-        }
-        self.drop_bits(4);
-        let window_bits = self.bits(4) + 8;
-        if self.machine.window_bits == 0 {
-            self.machine.window_bits = window_bits;
-        }
-        if window_bits > 15 || window_bits > self.machine.window_bits {
-            return self.bad(c"invalid window size");
-        }
-        self.machine.flags = 0;
-        self.set_check(1);
-        let has_dictionary = self.machine.hold & 0x200 != 0;
-        self.drop_all_bits();
-        self.go(if has_dictionary {
-            Mode::DictionaryId
-        } else {
-            Mode::Type
-        })
-    }
-
-    pub(super) fn set_check(&mut self, check: u32) {
-        self.machine.check = check;
-        self.stream.adler = check.into();
-    }
-
-    /// # Safety
-    /// As [`Self::step`].
-    unsafe fn dictionary_id(&mut self) -> Step {
-        // SAFETY: the caller's promise.
-        unsafe { self.need(32)? };
-        self.set_check((self.machine.hold as u32).swap_bytes());
-        self.drop_all_bits();
-        self.go(Mode::Dictionary)
-    }
-
-    fn dictionary(&mut self) -> Step {
-        if !self.machine.has_dictionary {
-            return Err(Leave::AtOnce(Z_NEED_DICT));
-        }
-        self.set_check(1);
-        self.go(Mode::Type)
-    }
-
-    /// # Safety
-    /// As [`Self::step`].
-    unsafe fn check(&mut self) -> Step {
-        if self.machine.wrap != 0 {
-            // SAFETY: the caller's promise.
-            unsafe { self.need(32)? };
-            self.restore();
-            count_out(self.machine, self.stream, self.room - self.left);
-            self.room = self.left;
-            let hold = self.machine.hold;
-            let given = match self.machine.flags {
-                0 => u64::from((hold as u32).swap_bytes()),
-                _ => hold,
-            };
-            if self.machine.wrap & 4 != 0 && given != u64::from(self.machine.check) {
-                return self.bad(c"incorrect data check");
-            }
-            self.drop_all_bits();
-        }
-        self.go(Mode::Length)
-    }
-
-    /// # Safety
-    /// As [`Self::step`].
-    unsafe fn length(&mut self) -> Step {
-        if self.machine.wrap != 0 && self.machine.flags != 0 {
-            // SAFETY: the caller's promise.
-            unsafe { self.need(32)? };
-            let total = self.machine.total & 0xffff_ffff;
-            if self.machine.wrap & 4 != 0 && self.machine.hold != total {
-                return self.bad(c"incorrect length check");
-            }
-            self.drop_all_bits();
-        }
-        self.go(Mode::Done)
-    }
-
-    /// The header's checksum, continued with the first bytes of the bit buffer.
-    pub(super) fn check_header(&mut self, bytes: usize) {
-        let held = self.machine.hold.to_le_bytes();
-        // SAFETY: a slice.
-        self.machine.check = unsafe { crc32(self.machine.check, &held[..bytes]) };
-    }
-}
-
-/// # Safety
-/// None: a slice.
-unsafe fn adler32(check: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: a slice.
-    unsafe { forward::adler32_z(check.into(), bytes.as_ptr(), bytes.len()) as u32 }
-}
-
-/// # Safety
-/// None: a slice.
-pub(super) unsafe fn crc32(check: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: a slice.
-    unsafe { forward::crc32_z(check.into(), bytes.as_ptr(), bytes.len()) as u32 }
 }
 
 const _: () = assert!(mem::size_of::<Machine>() < 12 << 10, "as zlib's, about");

@@ -13,6 +13,7 @@ mod codes;
 mod fast;
 mod header;
 mod machine;
+mod run;
 mod tables;
 mod whole;
 mod window;
@@ -26,6 +27,7 @@ pub use back::{inflateBack, inflateBackEnd, inflateBackInit_};
 use libc::{c_char, c_int, c_long, c_uchar, c_uint, c_ulong};
 use libz_rs_sys::*;
 use machine::{Machine, Mode};
+use sidecore_bare::width::ToUsize;
 use std::ptr::{self, NonNull};
 pub(crate) use whole::{Kind, inflate_at_once};
 
@@ -45,13 +47,15 @@ impl Handle {
     /// The stream's buffers are as its fields say.
     unsafe fn inflate_whole(&mut self, stream: &mut z_stream, flush: c_int) -> Option<c_int> {
         let machine = &mut self.machine;
+        // A program that asks for blocks' ends wants to see each of them.
         if !machine.is_fresh() || matches!(flush, Z_BLOCK | Z_TREES) {
             return None;
         }
         // SAFETY: the caller's promise.
         let input = unsafe { io::input(stream) };
         let kind = Kind::of(machine.wrap, machine.window_bits, input)?;
-        let room = stream.avail_out as usize;
+        let room = stream.avail_out.to_usize();
+        // Where it does not fit, the attempt is lost work: the whole stream is inflated once more.
         let is_likely = flush == Z_FINISH || room >= input.len();
         if !is_likely || room == 0 || settings().used == Use::Off {
             return None;
@@ -68,6 +72,7 @@ impl Handle {
                 u32::from_be_bytes(trailer.copied().unwrap_or_default())
             }
         };
+        // 0 asks for the header's own, which the stepwise way would have read.
         if machine.window_bits == 0 {
             machine.window_bits = kind.window_bits(input);
         }
@@ -76,6 +81,7 @@ impl Handle {
         io::consume(stream, consumed);
         io::produced(stream, written);
         stream.adler = check.into();
+        // The last block's end, with no bits left: what zlib says there.
         stream.data_type = 64;
         Some(Z_STREAM_END)
     }
@@ -187,7 +193,7 @@ pub unsafe extern "C" fn inflate(stream: z_streamp, flush: c_int) -> c_int {
         unsafe {
             match handle.inflate_whole(stream, flush) {
                 Some(code) => code,
-                None => machine::run(&mut handle.machine, stream, flush),
+                None => run::run(&mut handle.machine, stream, flush),
             }
         }
     })
@@ -204,6 +210,7 @@ pub unsafe extern "C" fn inflateEnd(stream: z_streamp) -> c_int {
         let Some((stream, handle)) = (unsafe { open(stream) }) else {
             return Z_STREAM_ERROR;
         };
+        // A second end of it is refused for as long as the memory is not used again.
         handle.magic = 0;
         // Before the state, as allocators that work like a stack may expect.
         handle.machine.window.bytes.give_back();
@@ -289,6 +296,7 @@ pub unsafe extern "C" fn inflateCopy(target: z_streamp, source: z_streamp) -> c_
         }) else {
             return Z_MEM_ERROR;
         };
+        // The whole structure, so that the program's own fields go along as in zlib.
         *open = *source;
         open.state = place.as_ptr().cast();
         Z_OK
@@ -311,7 +319,7 @@ pub unsafe extern "C" fn inflateSetDictionary(
             let dictionary = if dictionary.is_null() || bytes == 0 {
                 &[]
             } else {
-                std::slice::from_raw_parts(dictionary, bytes as usize)
+                std::slice::from_raw_parts(dictionary, bytes.to_usize())
             };
             machine.set_dictionary(dictionary)
         })
@@ -337,7 +345,7 @@ pub unsafe extern "C" fn inflateGetDictionary(
                 ptr::copy_nonoverlapping(new.as_ptr(), dictionary.add(old.len()), new.len());
             }
             if let Some(bytes) = bytes.as_mut() {
-                *bytes = (old.len() + new.len()) as c_uint;
+                *bytes = io::available(old.len() + new.len());
             }
             Z_OK
         })
@@ -357,6 +365,7 @@ pub unsafe extern "C" fn inflateGetHeader(stream: z_streamp, header: gz_headerp)
                 return Z_STREAM_ERROR;
             }
             machine.head = header;
+            // Until the header was read; programs poll it between two calls.
             if let Some(header) = header.as_mut() {
                 header.done = 0;
             }

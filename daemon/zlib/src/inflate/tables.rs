@@ -5,6 +5,8 @@
 //! wider, which has no visible effect. Must stay true: whatever the lengths, each index that an
 //! entry leads to lies inside the table.
 
+use sidecore_bare::width::ToUsize;
+
 /// An entry of a table.
 ///
 /// `op`: 0 for a literal; 16 and the number of extra bits for a base; 32 and 64 for the block's
@@ -16,6 +18,14 @@ pub(super) struct Code {
     pub(super) bits: u8,
     pub(super) op: u8,
     pub(super) val: u16,
+}
+
+impl Code {
+    /// A literal's byte, which is all of its value.
+    #[inline(always)]
+    pub(super) fn literal(self) -> u8 {
+        self.val as u8
+    }
 }
 
 /// Codes whose lengths a block gives.
@@ -48,7 +58,7 @@ pub(super) fn build(
         return Ok(1);
     };
     let min = (1..=max).find(|&len| count[len] != 0).unwrap_or(max);
-    let root = (root as usize).clamp(min, max);
+    let root = root.to_usize().clamp(min, max);
 
     let mut left = 1_i32;
     for &codes in &count[1..] {
@@ -57,6 +67,7 @@ pub(super) fn build(
             return Err(Invalid);
         }
     }
+    // RFC 1951, 3.2.7: only a code of one symbol may leave a bit unused.
     if left > 0 && (kind == Kind::Lengths || max != 1) {
         return Err(Invalid);
     }
@@ -79,6 +90,7 @@ pub(super) fn build(
     let (mut low, mut used) = (usize::MAX, 1 << root);
     let mask = used - 1;
     loop {
+        // In the second level the first level's bits are dropped already.
         let here = Code {
             bits: (len - drop) as u8,
             ..entry(kind, work[sym])
@@ -123,6 +135,7 @@ pub(super) fn build(
                 left <<= 1;
             }
             used += 1 << curr;
+            // Sets of lengths that zlib accepts fit: the sizes are those of `enough.c`.
             if used > table.len() {
                 return Err(Invalid);
             }

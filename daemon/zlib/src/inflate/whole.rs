@@ -80,10 +80,12 @@ pub(crate) unsafe fn inflate_at_once(
             )
         };
         let done = code == library::libdeflate_result_LIBDEFLATE_SUCCESS;
+        // Whatever is wrong, the steps find it, with zlib's code at zlib's place.
         done.then_some((consumed, written)).ok_or(NotWhole)
     };
     let kept = INFLATER.try_with(|kept| {
         let mut kept = kept.try_borrow_mut().map_err(|_| NotWhole)?;
+        // Its tables are some 10 KiB: one for each thread that inflates, made at the first stream.
         if kept.is_none() {
             *kept = Inflater::new();
         }

@@ -16,6 +16,7 @@ pub(super) struct Window {
 impl Window {
     /// Appends output; false without memory for it.
     pub(super) fn put(&mut self, out: &[u8], bits: u32) -> bool {
+        // At the first output that a later call may refer to: most streams are inflated in one.
         if self.size == 0 {
             let size = 1 << bits;
             if self.bytes.set_len(size).is_err() {
@@ -24,6 +25,7 @@ impl Window {
             (self.size, self.have, self.next) = (size, 0, 0);
         }
         let ring = self.bytes.as_mut_slice();
+        // All of the old contents are out of reach.
         if out.len() >= self.size {
             ring[..self.size].copy_from_slice(&out[out.len() - self.size..]);
             (self.next, self.have) = (0, self.size);
@@ -47,6 +49,7 @@ impl Window {
 
     /// True where a match at this distance, with `made` bytes put out since, begins inside it.
     pub(super) fn reaches(&self, distance: usize, made: usize) -> bool {
+        // What was put out since lies between the window's end and the match.
         distance - made <= self.have && distance <= self.distance_max
     }
 

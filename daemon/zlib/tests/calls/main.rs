@@ -22,6 +22,7 @@
 mod api;
 #[path = "../common/mod.rs"]
 mod common;
+mod deflate_side;
 mod deflating;
 mod inflating;
 mod rest;

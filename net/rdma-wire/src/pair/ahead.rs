@@ -6,29 +6,149 @@
 //! here: when its turn comes, each segment is checked like any other, and only the copy is skipped.
 //!
 //! Must stay true: memory ends up as if everything had arrived in order; therefore a placement is
-//! forgotten, and repeated in order, once anything else is placed over it.
+//! forgotten, and repeated in order, once anything else is placed over it. All writes of a pair to
+//! memory go through [`Placements`].
 
-use super::{Outstanding, Pair};
-use crate::domain::{Access, Domain};
+use super::Pair;
+use super::sends::Outstanding;
+use crate::domain::{Access, Domain, PairId};
 use crate::framing::whole_unit;
-use crate::memory::{Memory, RegionId};
-use crate::wire::ddp::{Header, Opcode, Target};
+use crate::memory::{Gone, Memory, RegionId};
+use crate::wire::ddp::{AtomicRequest, Header, Opcode, Target};
+use sidecore_bare::width::ToU64;
+use std::collections::VecDeque;
 
 /// Remembered placements, at most.
-pub const AHEAD_MAX: usize = 64;
+const AHEAD_MAX: usize = 64;
+
+/// A unit's position in the stream and its CRC.
+pub(super) type Mark = (u64, u32);
+
+/// Placements in memory, those that were made early among them.
+#[derive(Debug, Default)]
+pub(super) struct Placements {
+    early: Vec<Placement>,
+}
 
 #[derive(Debug)]
-pub(super) struct Ahead {
-    /// The unit: its position in the stream and its CRC.
-    mark: (u64, u32),
+struct Placement {
+    mark: Mark,
     region: RegionId,
     offset: u64,
     bytes: u64,
 }
 
-impl Ahead {
+impl Placement {
     fn overlaps(&self, region: RegionId, offset: u64, bytes: u64) -> bool {
         self.region == region && self.offset < offset + bytes && offset < self.offset + self.bytes
+    }
+}
+
+impl Placements {
+    /// Writes to memory, unless exactly that was done early by the unit `mark`.
+    pub(super) fn write<M: Memory + ?Sized>(
+        &mut self,
+        (region, offset): (RegionId, u64),
+        bytes: &[u8],
+        mark: Option<Mark>,
+        memory: &mut M,
+    ) -> Result<(), Gone> {
+        let count = bytes.len().to_u64();
+        if let Some(mark) = mark
+            && self.was_placed(region, offset, count, mark)
+        {
+            return Ok(());
+        }
+        self.forget(region, offset, count);
+        memory.place(region, offset, bytes)
+    }
+
+    /// Executes an atomic at a checked place; returns the old word.
+    pub(super) fn change<M: Memory + ?Sized>(
+        &mut self,
+        (region, offset): (RegionId, u64),
+        request: &AtomicRequest,
+        memory: &mut M,
+    ) -> Result<u64, Gone> {
+        self.forget(region, offset, 8);
+        let mut change = |word| request.apply(word).unwrap_or(word);
+        memory.update(region, offset, &mut change)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.early.clear();
+    }
+
+    /// Places a segment's payload early, if it does not depend on the order.
+    fn place<M: Memory + ?Sized>(
+        &mut self,
+        pair: PairId,
+        segment: &[u8],
+        mark: Mark,
+        outstanding: &VecDeque<Outstanding>,
+        domain: &Domain,
+        memory: &mut M,
+    ) -> Option<()> {
+        let (header, payload) = Header::read(segment)?;
+        let Target::Tagged { stag, offset } = header.target else {
+            return None;
+        };
+        if !header.ddp_version || !header.rdmap_version || payload.is_empty() {
+            return None;
+        }
+        let bytes = payload.len().to_u64();
+        let rights = match Opcode::of(header.opcode)? {
+            Opcode::Write => Access::REMOTE_WRITE,
+            Opcode::ReadResponse => {
+                // Only into a pending read: otherwise a peer could write wherever this side may.
+                let end = offset.checked_add(bytes)?;
+                let mut reads = outstanding.iter();
+                reads.find(|one| {
+                    matches!(one, Outstanding::Read { into, .. } if into.stag == stag
+                        && into.offset <= offset
+                        && end <= into.offset + u64::from(into.bytes))
+                })?;
+                Access::LOCAL_WRITE
+            }
+            _ => return None,
+        };
+        // A fault is not reported here: the data before it may change what the tag gives access to.
+        let (region, offset) = domain.check(pair, stag, offset, bytes, rights).ok()?;
+        if self.early.iter().any(|early| early.mark == mark) {
+            return Some(()); // TCP has received it twice
+        }
+        self.forget(region, offset, bytes);
+        memory.place(region, offset, payload).ok()?;
+        self.early.push(Placement {
+            mark,
+            region,
+            offset,
+            bytes,
+        });
+        Some(())
+    }
+
+    /// True if exactly this placement was done early; its turn has come.
+    fn was_placed(&mut self, region: RegionId, offset: u64, bytes: u64, mark: Mark) -> bool {
+        if self.early.is_empty() {
+            return false;
+        }
+        // The CRC, too: a peer may have sent other data at this position the first time.
+        let was_placed = self.early.iter().any(|early| {
+            early.mark == mark
+                && (early.region, early.offset, early.bytes) == (region, offset, bytes)
+        });
+        // Remembered placements at earlier positions were never units.
+        self.early.retain(|early| early.mark.0 > mark.0);
+        was_placed
+    }
+
+    /// Forgets placements that are about to be overwritten.
+    fn forget(&mut self, region: RegionId, offset: u64, bytes: u64) {
+        if !self.early.is_empty() {
+            self.early
+                .retain(|early| !early.overlaps(region, offset, bytes));
+        }
     }
 }
 
@@ -50,94 +170,25 @@ impl Pair {
         memory: &mut M,
     ) -> usize {
         let mut placed = 0;
-        // Without a CRC nothing shows that a unit begins here.
+        // Without a CRC nothing shows that a unit begins here; with markers a unit's length would
+        // depend on its position.
         if !self.is_open() || !self.deframer.crc || self.deframer.markers {
             return 0;
         }
-        while position >= self.awaited()
-            && self.ahead.len() < AHEAD_MAX
+        let outstanding = &self.sends.outstanding;
+        let (id, awaited) = (self.id, self.deframer.awaited());
+        while position >= awaited
+            && self.placements.early.len() < AHEAD_MAX
             && let Some((segment, count, crc)) = whole_unit(bytes)
             && self
-                .place_one(segment, (position, crc), domain, memory)
+                .placements
+                .place(id, segment, (position, crc), outstanding, domain, memory)
                 .is_some()
         {
             placed += count;
-            position += count as u64;
+            position += count.to_u64();
             bytes = &bytes[count..];
         }
         placed
-    }
-
-    fn place_one<M: Memory + ?Sized>(
-        &mut self,
-        segment: &[u8],
-        mark: (u64, u32),
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Option<()> {
-        let (header, payload) = Header::read(segment)?;
-        let Target::Tagged { stag, offset } = header.target else {
-            return None;
-        };
-        if !header.ddp_version || !header.rdmap_version || payload.is_empty() {
-            return None;
-        }
-        let bytes = payload.len() as u64;
-        let rights = match Opcode::of(header.opcode)? {
-            Opcode::Write => Access::REMOTE_WRITE,
-            Opcode::ReadResponse => {
-                // Only into a pending read.
-                let end = offset.checked_add(bytes)?;
-                let mut reads = self.outstanding.iter();
-                reads.find(|one| {
-                    matches!(one, Outstanding::Read { into, .. } if into.stag == stag
-                        && into.offset <= offset
-                        && end <= into.offset + u64::from(into.bytes))
-                })?;
-                Access::LOCAL_WRITE
-            }
-            _ => return None,
-        };
-        let (region, offset) = domain.check(self.id, stag, offset, bytes, rights).ok()?;
-        if self.ahead.iter().any(|ahead| ahead.mark == mark) {
-            return Some(()); // it came twice
-        }
-        self.forget_ahead(region, offset, bytes);
-        memory.place(region, offset, payload).ok()?;
-        self.ahead.push(Ahead {
-            mark,
-            region,
-            offset,
-            bytes,
-        });
-        Some(())
-    }
-
-    /// True if exactly this placement was done early; its turn has come.
-    pub(super) fn was_placed(
-        &mut self,
-        region: RegionId,
-        offset: u64,
-        bytes: usize,
-        mark: (u64, u32),
-    ) -> bool {
-        if self.ahead.is_empty() {
-            return false;
-        }
-        let was_placed = self.ahead.iter().any(|ahead| {
-            ahead.mark == mark
-                && (ahead.region, ahead.offset, ahead.bytes) == (region, offset, bytes as u64)
-        });
-        // Remembered placements at earlier positions were never units.
-        self.ahead.retain(|ahead| ahead.mark.0 > mark.0);
-        was_placed
-    }
-
-    /// Forgets placements that are about to be overwritten.
-    pub(super) fn forget_ahead(&mut self, region: RegionId, offset: u64, bytes: u64) {
-        if !self.ahead.is_empty() {
-            self.ahead
-                .retain(|ahead| !ahead.overlaps(region, offset, bytes));
-        }
     }
 }

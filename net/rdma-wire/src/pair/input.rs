@@ -3,45 +3,44 @@
 //!
 //! Must stay true: nothing is placed before every check of its segment has passed.
 
-use super::{Answer, Outstanding, Pair, State, completion, request_cause, tagged_cause};
+use super::ahead::Mark;
+use super::completions::completion;
+use super::receives::Incoming;
+use super::responses::{Response, check_atomic, check_read};
+use super::sends::Outstanding;
+use super::{Pair, request_cause, tagged_cause};
 use crate::domain::{Access, Domain};
-use crate::memory::{Memory, RegionId};
-use crate::piece::{Piece, Receive, total};
+use crate::memory::Memory;
+use crate::piece::PIECES_MAX;
 use crate::refusal::Fault;
 use crate::wire::ddp::{
-    ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES, Opcode,
-    QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, QUEUES, READ_BYTES,
+    ATOMIC_BYTES, ATOMIC_RESPONSE_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES,
+    Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, READ_BYTES,
     ReadRequest, Target,
 };
 use crate::wire::terminate::{Cause, Terminate};
-use crate::wire::word64;
+use crate::wire::{segment_length, word64};
 use crate::work::{Completion, Kind, Status};
 use crate::{End, Stag};
-
-/// A message in progress, of several segments.
-#[derive(Debug)]
-pub(super) struct Incoming {
-    pub(super) receive: Receive,
-    /// True if the receive was posted.
-    pub(super) is_posted: bool,
-    opcode: Opcode,
-    /// Bytes received so far.
-    at: u32,
-    room: u32,
-}
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// An untagged segment after DDP's checks.
 struct Untagged<'a> {
     last: bool,
     opcode: Opcode,
     invalidate: Stag,
-    msn: u32,
     offset: u32,
     payload: &'a [u8],
 }
 
-/// A unit's position in the stream and its CRC.
-pub(super) type Mark = (u64, u32);
+/// A tagged segment after DDP's checks.
+struct Tagged<'a> {
+    last: bool,
+    stag: Stag,
+    offset: u64,
+    payload: &'a [u8],
+    mark: Mark,
+}
 
 impl Pair {
     /// Processes a segment; a fault ends the pair.
@@ -59,47 +58,11 @@ impl Pair {
         }
         if let Err(cause) = self.segment(segment, mark, domain, memory) {
             let is_read = Header::read(segment)
-                .is_some_and(|(header, _)| header.opcode == Opcode::ReadRequest as u8);
+                .is_some_and(|(header, _)| Opcode::of(header.opcode) == Some(Opcode::ReadRequest));
             self.fail(Terminate::blaming(cause, segment, is_read));
         }
-        // The peer has sent, so this side may send.
+        // The peer has sent, so this side may send (RFC 5044, section 7.1.2).
         self.may_send = true;
-    }
-
-    /// True if `segment` begins a message without a receive, and the message may wait.
-    pub(super) fn lacks_receive(&self, segment: &[u8], domain: &Domain) -> bool {
-        if !self.options.waits_for_receives || self.incoming.is_some() {
-            return false;
-        }
-        let is_there = match self.options.shared {
-            Some(shared) => {
-                self.received < self.options.receive_depth && domain.shared_receives(shared) > 0
-            }
-            None => !self.receives.is_empty(),
-        };
-        let is_message = |target| {
-            let Target::Untagged { queue, .. } = target else {
-                return false;
-            };
-            queue == QUEUE_SEND
-        };
-        Header::read(segment).is_some_and(|(header, _)| {
-            let is_there = match Opcode::of(header.opcode) {
-                Some(opcode) if self.needs_no_receive(opcode) => self.has_room_for_received(),
-                _ => is_there,
-            };
-            !is_there && is_message(header.target)
-        })
-    }
-
-    /// True for immediate data that completes without a receive.
-    fn needs_no_receive(&self, opcode: Opcode) -> bool {
-        self.options.immediate_without_receive && opcode == Opcode::Immediate
-    }
-
-    /// True while the number of unpolled completions is below its bound.
-    fn has_room_for_received(&self) -> bool {
-        self.received < self.options.receive_depth
     }
 
     fn segment<M: Memory + ?Sized>(
@@ -112,26 +75,14 @@ impl Pair {
         let (header, payload) = Header::read(segment).ok_or(Cause::Framing)?;
         match header.target {
             Target::Tagged { stag, offset } => {
-                if !header.ddp_version {
-                    return Err(Cause::TaggedVersion);
-                }
-                if !header.rdmap_version {
-                    return Err(Cause::RdmapVersion);
-                }
-                match Opcode::of(header.opcode) {
-                    Some(Opcode::Write) => {
-                        self.write_came(stag, offset, payload, mark, domain, memory)
-                    }
-                    Some(Opcode::ReadResponse) => {
-                        let place = Piece {
-                            stag,
-                            offset,
-                            bytes: payload.len() as u32,
-                        };
-                        self.read_answered(place, header.last, payload, mark, domain, memory)
-                    }
-                    _ => Err(Cause::UnexpectedOpcode),
-                }
+                let tagged = Tagged {
+                    last: header.last,
+                    stag,
+                    offset,
+                    payload,
+                    mark,
+                };
+                self.take_tagged(&header, tagged, domain, memory)
             }
             Target::Untagged {
                 invalidate,
@@ -139,12 +90,12 @@ impl Pair {
                 msn,
                 offset,
             } => {
+                // DDP's checks come before RDMAP's, so that the peer learns of the lowest layer at
+                // fault: version, queue, then RDMAP's version and opcode, then the number.
                 if !header.ddp_version {
                     return Err(Cause::UntaggedVersion);
                 }
-                if queue as usize >= QUEUES {
-                    return Err(Cause::InvalidQueue);
-                }
+                let expected = self.msn_in.of(queue).ok_or(Cause::InvalidQueue)?;
                 if !header.rdmap_version {
                     return Err(Cause::RdmapVersion);
                 }
@@ -152,128 +103,146 @@ impl Pair {
                 if opcode.queue() != Some(queue) {
                     return Err(Cause::UnexpectedOpcode);
                 }
-                if msn != self.msn_in[queue as usize] {
+                // TCP keeps the order, so another number than the next is a fault of the peer.
+                if msn != expected {
                     return Err(Cause::InvalidMsn);
                 }
                 let untagged = Untagged {
                     last: header.last,
                     opcode,
                     invalidate,
-                    msn,
                     offset,
                     payload,
                 };
-                match queue {
-                    QUEUE_SEND => self.message_came(&untagged, domain, memory),
-                    QUEUE_REQUEST => self.request_came(&untagged, domain, memory),
-                    QUEUE_TERMINATE => {
-                        let terminate =
-                            Terminate::read(payload).ok_or(Cause::OperationUnspecified)?;
-                        self.finish(End::Received(terminate));
-                        Ok(())
-                    }
-                    QUEUE_ATOMIC_RESPONSE => self.atomic_answered(&untagged),
-                    _ => Err(Cause::InvalidQueue),
-                }
+                self.take_untagged(queue, &untagged, domain, memory)
             }
+        }
+    }
+
+    fn take_tagged<M: Memory + ?Sized>(
+        &mut self,
+        header: &Header,
+        tagged: Tagged<'_>,
+        domain: &Domain,
+        memory: &mut M,
+    ) -> Result<(), Cause> {
+        if !header.ddp_version {
+            return Err(Cause::TaggedVersion);
+        }
+        if !header.rdmap_version {
+            return Err(Cause::RdmapVersion);
+        }
+        match Opcode::of(header.opcode) {
+            Some(Opcode::Write) => self.write_came(&tagged, domain, memory),
+            Some(Opcode::ReadResponse) => self.read_answered(&tagged, domain, memory),
+            _ => Err(Cause::UnexpectedOpcode),
+        }
+    }
+
+    fn take_untagged<M: Memory + ?Sized>(
+        &mut self,
+        queue: u32,
+        message: &Untagged<'_>,
+        domain: &mut Domain,
+        memory: &mut M,
+    ) -> Result<(), Cause> {
+        match queue {
+            QUEUE_SEND => self.message_came(message, domain, memory),
+            QUEUE_REQUEST => self.request_came(message, domain, memory),
+            QUEUE_TERMINATE => {
+                let terminate =
+                    Terminate::read(message.payload).ok_or(Cause::OperationUnspecified)?;
+                // No reply: a terminate message is the last one each way (RFC 5040, section 5.4).
+                self.finish(End::Received(terminate));
+                Ok(())
+            }
+            QUEUE_ATOMIC_RESPONSE => self.atomic_answered(message),
+            _ => Err(Cause::InvalidQueue),
         }
     }
 
     fn write_came<M: Memory + ?Sized>(
         &mut self,
-        stag: Stag,
-        offset: u64,
-        payload: &[u8],
-        mark: Mark,
+        write: &Tagged<'_>,
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
         // A message of no bytes accesses no memory, so nothing is checked.
-        if payload.is_empty() {
+        if write.payload.is_empty() {
             return Ok(());
         }
-        let bytes = payload.len() as u64;
+        let (bytes, rights) = (write.payload.len().to_u64(), Access::REMOTE_WRITE);
         let place = domain
-            .check(self.id, stag, offset, bytes, Access::REMOTE_WRITE)
+            .check(self.id, write.stag, write.offset, bytes, rights)
             .map_err(tagged_cause)?;
-        self.place(place, payload, Some(mark), memory)
+        let written = self
+            .placements
+            .write(place, write.payload, Some(write.mark), memory);
+        written.map_err(|_| Cause::DdpCatastrophic)
     }
 
     fn read_answered<M: Memory + ?Sized>(
         &mut self,
-        place: Piece,
-        last: bool,
-        payload: &[u8],
-        mark: Mark,
+        response: &Tagged<'_>,
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let (into, at) = match self.outstanding.front() {
-            Some(Outstanding::Ready) if payload.is_empty() && last => {
-                self.outstanding.pop_front();
+        let payload = response.payload;
+        // Requests are answered in their order, so this one belongs to the oldest.
+        let (into, at) = match self.sends.outstanding.front() {
+            Some(Outstanding::Ready) if payload.is_empty() && response.last => {
+                self.sends.outstanding.pop_front();
                 return Ok(());
             }
             Some(Outstanding::Read { into, at }) => (*into, *at),
             _ => return Err(Cause::UnexpectedOpcode),
         };
-        if place.stag != into.stag {
+        if response.stag != into.stag {
             return Err(Cause::TaggedStag);
         }
-        // `into` was checked when it was posted: the sum fits into 64 bits.
-        if place.offset != into.offset + u64::from(at) || place.bytes > into.bytes - at {
+        // `into` was checked when it was posted: the sum fits into 64 bits. Exactly the next bytes:
+        // TCP keeps the order, so a gap or an overlap is a fault of the responder.
+        let bytes = segment_length(payload);
+        if response.offset != into.offset + u64::from(at) || bytes > into.bytes - at {
             return Err(Cause::TaggedBounds);
         }
-        let now = at + place.bytes;
-        if last && now != into.bytes {
+        let now = at + bytes;
+        if response.last && now != into.bytes {
             return Err(Cause::TaggedBounds);
         }
         if !payload.is_empty() {
-            let bytes = place.bytes.into();
-            let target = domain
-                .check(
-                    self.id,
-                    place.stag,
-                    place.offset,
-                    bytes,
-                    Access::LOCAL_WRITE,
-                )
+            // Again, although it was checked at posting: the region may be deregistered by now.
+            let rights = Access::LOCAL_WRITE;
+            let place = domain
+                .check(self.id, into.stag, response.offset, bytes.into(), rights)
                 .map_err(tagged_cause)?;
-            self.place(target, payload, Some(mark), memory)?;
+            let written = self
+                .placements
+                .write(place, payload, Some(response.mark), memory);
+            written.map_err(|_| Cause::DdpCatastrophic)?;
         }
-        if last {
-            self.outstanding.pop_front();
-            self.answered(now, None);
-        } else if let Some(Outstanding::Read { at, .. }) = self.outstanding.front_mut() {
+        if response.last {
+            self.sends.outstanding.pop_front();
+            self.sends.answered(now, None, &mut self.completions);
+        } else if let Some(Outstanding::Read { at, .. }) = self.sends.outstanding.front_mut() {
             *at = now;
         }
         Ok(())
     }
 
     fn atomic_answered(&mut self, message: &Untagged<'_>) -> Result<(), Cause> {
-        let Some(&Outstanding::Atomic { identifier }) = self.outstanding.front() else {
+        let Some(&Outstanding::Atomic { identifier }) = self.sends.outstanding.front() else {
             return Err(Cause::UnexpectedOpcode);
         };
-        let response = single(message, 12, AtomicResponse::read)?;
+        let response = single(message, ATOMIC_RESPONSE_BYTES, AtomicResponse::read)?;
         if response.identifier != identifier {
             return Err(Cause::OperationUnspecified);
         }
-        self.msn_in[QUEUE_ATOMIC_RESPONSE as usize] = message.msn.wrapping_add(1);
-        self.outstanding.pop_front();
-        self.answered(8, Some(response.original));
+        self.msn_in.advance(QUEUE_ATOMIC_RESPONSE);
+        self.sends.outstanding.pop_front();
+        self.sends
+            .answered(8, Some(response.original), &mut self.completions);
         Ok(())
-    }
-
-    /// The oldest work that waits for its response is done.
-    fn answered(&mut self, bytes: u32, original: Option<u64>) {
-        if let Some(index) = self.oldest_gone() {
-            let post = &self.works[index].post;
-            let over = Completion {
-                bytes,
-                original,
-                ..completion(post.id, post.work.kind(), Status::Done)
-            };
-            self.work_is_over(index, over);
-        }
     }
 
     fn message_came<M: Memory + ?Sized>(
@@ -282,20 +251,22 @@ impl Pair {
         domain: &mut Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let bytes = message.payload.len() as u32;
+        let bytes = segment_length(message.payload);
         let is_immediate = matches!(
             message.opcode,
             Opcode::Immediate | Opcode::ImmediateSolicited
         );
-        let mut incoming = match self.incoming.take() {
+        let unread = self.completions.receives();
+        let mut incoming = match self.receives.incoming.take() {
             Some(incoming) => incoming,
-            None => self.begin_message(message.opcode, domain)?,
+            None => self.receives.begin(message.opcode, unread, domain)?,
         };
         let checked = if incoming.opcode != message.opcode {
             Err(Cause::UnexpectedOpcode)
         } else if message.offset != incoming.at {
             Err(Cause::InvalidOffset)
         } else if is_immediate {
+            // RFC 7306, section 6: the data is in the completion, the buffer stays as it was.
             single(message, IMMEDIATE_BYTES, |_| Some(()))
         } else if bytes > incoming.room - incoming.at {
             Err(Cause::TooLong)
@@ -305,20 +276,21 @@ impl Pair {
         // Put back, so that a fault flushes its buffer.
         incoming.at += if checked.is_ok() { bytes } else { 0 };
         let at = incoming.at;
-        self.incoming = Some(incoming);
+        self.receives.incoming = Some(incoming);
         checked?;
         if !message.last {
             return Ok(());
         }
+        // Only with the last segment: the message may be on its way into that very region.
         let invalidated = if message.opcode.invalidates() {
             self.invalidate(message.invalidate, domain)?;
             Some(message.invalidate)
         } else {
             None
         };
-        if let Some(incoming) = self.incoming.take() {
-            self.msn_in[QUEUE_SEND as usize] = message.msn.wrapping_add(1);
-            self.complete_receive(Completion {
+        if let Some(incoming) = self.receives.incoming.take() {
+            self.msn_in.advance(QUEUE_SEND);
+            self.completions.push(Completion {
                 bytes: at,
                 immediate: is_immediate.then(|| word64(message.payload, 0)).flatten(),
                 invalidated,
@@ -329,40 +301,6 @@ impl Pair {
         Ok(())
     }
 
-    fn begin_message(&mut self, opcode: Opcode, domain: &mut Domain) -> Result<Incoming, Cause> {
-        if self.needs_no_receive(opcode) {
-            if !self.has_room_for_received() {
-                return Err(Cause::NoBuffer);
-            }
-            return Ok(Incoming {
-                receive: Receive {
-                    id: 0,
-                    pieces: crate::piece::Pieces::new(),
-                },
-                is_posted: false,
-                opcode,
-                at: 0,
-                room: 0,
-            });
-        }
-        let receive = match self.options.shared {
-            // The number of unpolled completions is bounded for shared receives, too.
-            Some(_) if self.received >= self.options.receive_depth => None,
-            Some(shared) => domain.take_shared(shared),
-            None => self.receives.pop_front(),
-        };
-        let receive = receive.ok_or(Cause::NoBuffer)?;
-        // A shared receive was not checked for this pair yet.
-        let room = total(&receive.pieces).unwrap_or(0);
-        Ok(Incoming {
-            receive,
-            is_posted: true,
-            opcode,
-            at: 0,
-            room,
-        })
-    }
-
     /// Places a message's bytes from `incoming.at` on.
     fn scatter<M: Memory + ?Sized>(
         &mut self,
@@ -371,16 +309,17 @@ impl Pair {
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let mut places = arrayvec::ArrayVec::<_, { crate::piece::PIECES_MAX }>::new();
+        // All places are checked before the first byte is placed.
+        let mut places = arrayvec::ArrayVec::<_, PIECES_MAX>::new();
         let (mut skip, mut rest) = (incoming.at, payload);
         for piece in &incoming.receive.pieces {
             let from = skip.min(piece.bytes);
             skip -= from;
-            let (now, later) = rest.split_at(rest.len().min((piece.bytes - from) as usize));
+            let room = (piece.bytes - from).to_usize();
+            let (now, later) = rest.split_at(rest.len().min(room));
             rest = later;
             if !now.is_empty() {
-                let bytes = now.len() as u64;
-                let offset = piece.offset.wrapping_add(from.into());
+                let (offset, bytes) = (piece.offset.wrapping_add(from.into()), now.len().to_u64());
                 // Memory of ours is gone: not a fault of the peer.
                 let place = domain
                     .check(self.id, piece.stag, offset, bytes, Access::LOCAL_WRITE)
@@ -388,9 +327,11 @@ impl Pair {
                 places.push((place, now));
             }
         }
-        places
-            .into_iter()
-            .try_for_each(|(place, bytes)| self.place(place, bytes, None, memory))
+        for (place, bytes) in places {
+            let written = self.placements.write(place, bytes, None, memory);
+            written.map_err(|_| Cause::DdpCatastrophic)?;
+        }
+        Ok(())
     }
 
     fn invalidate(&mut self, stag: Stag, domain: &mut Domain) -> Result<(), Cause> {
@@ -408,113 +349,32 @@ impl Pair {
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        if self.answers.len() >= usize::from(self.options.ird) {
+        // The peer knows the depth since the start: a request beyond it is its fault.
+        if self.responses.is_full() {
             return Err(Cause::NoBuffer);
         }
-        let answer = if message.opcode == Opcode::ReadRequest {
+        let response = if message.opcode == Opcode::ReadRequest {
             let request = single(message, READ_BYTES, ReadRequest::read)?;
+            // Checked as a whole now, and part by part while it is sent.
             if request.count > 0 {
-                self.check_read(&request, 0, request.count, domain)?;
+                check_read(self.id, &request, 0, request.count, domain)?;
             }
-            Answer::Read { request, at: 0 }
+            Response::Read { request, at: 0 }
         } else {
             let request = single(message, ATOMIC_BYTES, AtomicRequest::read)?;
-            self.check_atomic(&request, domain)?;
+            let place = check_atomic(self.id, &request, domain)?;
             // Earlier reads must see the old word.
-            let reads = self
-                .answers
-                .iter()
-                .any(|one| matches!(one, Answer::Read { .. }));
-            let original = if reads {
+            let original = if self.responses.has_read() {
                 None
             } else {
-                Some(self.change(&request, domain, memory)?)
+                let changed = self.placements.change(place, &request, memory);
+                Some(changed.map_err(|_| Cause::LocalCatastrophic)?)
             };
-            Answer::Atomic { request, original }
+            Response::Atomic { request, original }
         };
-        self.msn_in[QUEUE_REQUEST as usize] = message.msn.wrapping_add(1);
-        self.answers.push_back(answer);
+        self.msn_in.advance(QUEUE_REQUEST);
+        self.responses.push(response);
         Ok(())
-    }
-
-    /// Location of a read response's `bytes` bytes from `at` on.
-    pub(super) fn check_read(
-        &self,
-        request: &ReadRequest,
-        at: u32,
-        bytes: u32,
-        domain: &Domain,
-    ) -> Result<(RegionId, u64), Cause> {
-        let offset = request
-            .source_offset
-            .checked_add(at.into())
-            .ok_or(Cause::RequestWrap)?;
-        domain
-            .check(
-                self.id,
-                request.source,
-                offset,
-                bytes.into(),
-                Access::REMOTE_READ,
-            )
-            .map_err(request_cause)
-    }
-
-    fn check_atomic(
-        &self,
-        request: &AtomicRequest,
-        domain: &Domain,
-    ) -> Result<(RegionId, u64), Cause> {
-        request.apply(0).ok_or(Cause::UnexpectedOpcode)?;
-        let place = domain
-            .check(
-                self.id,
-                request.stag,
-                request.offset,
-                8,
-                Access::REMOTE_ATOMIC,
-            )
-            .map_err(request_cause)?;
-        if !request.offset.is_multiple_of(8) || !place.1.is_multiple_of(8) {
-            return Err(Cause::StreamCatastrophic);
-        }
-        Ok(place)
-    }
-
-    /// Executes an atomic; returns the old word.
-    pub(super) fn change<M: Memory + ?Sized>(
-        &mut self,
-        request: &AtomicRequest,
-        domain: &Domain,
-        memory: &mut M,
-    ) -> Result<u64, Cause> {
-        let (region, offset) = self.check_atomic(request, domain)?;
-        self.forget_ahead(region, offset, 8);
-        let mut change = |word| request.apply(word).unwrap_or(word);
-        let changed = memory.update(region, offset, &mut change);
-        changed.map_err(|_| Cause::LocalCatastrophic)
-    }
-
-    /// Writes to memory, unless that was done early.
-    fn place<M: Memory + ?Sized>(
-        &mut self,
-        (region, offset): (RegionId, u64),
-        bytes: &[u8],
-        mark: Option<Mark>,
-        memory: &mut M,
-    ) -> Result<(), Cause> {
-        if let Some(mark) = mark
-            && self.was_placed(region, offset, bytes.len(), mark)
-        {
-            return Ok(());
-        }
-        self.forget_ahead(region, offset, bytes.len() as u64);
-        let placed = memory.place(region, offset, bytes);
-        placed.map_err(|_| Cause::DdpCatastrophic)
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.state == State::Open
     }
 }
 

@@ -2,96 +2,44 @@
 //!
 //! The crate's documentation has the invariants; the files next to this one:
 //!
+//! - `options`: the properties of a pair;
 //! - `start`: the start frames, and their consequences;
 //! - `input`: a received segment, its checks in the order of the layers, its placement;
-//! - `output`: the next unit to send;
-//! - `ahead`: segments received out of order, and placed early.
+//! - `ahead`: placements in memory, and those of segments received out of order;
+//! - `output`: the next unit to send, which `units` writes;
+//! - `sends`, `receives`, `responses`, `completions`: the queues, each with its bound.
 
 mod ahead;
+mod completions;
 mod input;
+mod options;
 mod output;
+mod receives;
+mod responses;
+mod sends;
 mod start;
+mod units;
 
-pub use ahead::AHEAD_MAX;
+pub use options::{
+    DEPTH_MAX, IRD_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
+};
 
 use crate::domain::{Access, Domain, PairId};
-use crate::framing::{Deframer, Framer, Step};
+use crate::framing::{Deframer, Step};
 use crate::memory::Memory;
 use crate::piece::{Piece, Receive, SharedId, total};
 use crate::refusal::{Fault, PostError};
-use crate::wire::ddp::{AtomicRequest, QUEUES, ReadRequest};
-use crate::wire::mpa::{Side, Start, StartError};
+use crate::wire::mpa::{Side, StartError};
 use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Completion, Kind, Post, Status};
-use ahead::Ahead;
-use input::{Incoming, Mark};
+use crate::work::{Completion, Kind, Post};
+use ahead::{Mark, Placements};
+use completions::Completions;
 use output::Current;
-use std::collections::VecDeque;
-
-/// Most entries of a send or receive queue.
-pub const DEPTH_MAX: usize = 1 << 14;
-/// Most outstanding reads and atomics, each way.
-pub const IRD_MAX: u16 = 256;
-/// The smallest limit of a unit's length, in bytes: a terminate message fits.
-pub const SEGMENT_BYTES_MIN: usize = 128;
-/// The largest one, in bytes.
-pub const SEGMENT_BYTES_MAX: usize = 66_560;
-
-/// Properties of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Requests CRCs; they are used if one side requests them.
-    pub crc: bool,
-    /// Requests markers in received data.
-    pub markers: bool,
-    /// The initiator offers revision 2 with the depths of reads, instead of revision 1.
-    pub enhanced: bool,
-    /// The initiator sends a message of no bytes first, so that the responder may send at once.
-    pub peer_to_peer: bool,
-    /// The initiator offers to do so by a unit of no bytes only (RFC 6581's flag B); a responder
-    /// accepts any offered way.
-    pub ready_by_empty: bool,
-    /// Unsolicited immediate data completes without a receive; each is 8 bytes, and at most as many
-    /// wait to be polled as there may be receives.
-    pub immediate_without_receive: bool,
-    /// Reads and atomics of the peer in progress at a time, at most [`IRD_MAX`].
-    pub ird: u16,
-    /// Reads and atomics that are outstanding at a time, at most [`IRD_MAX`].
-    pub ord: u16,
-    /// Entries of the send queue, at most [`DEPTH_MAX`].
-    pub send_depth: usize,
-    /// Entries of the receive queue, at most [`DEPTH_MAX`].
-    pub receive_depth: usize,
-    /// Receives come from this shared queue of the domain.
-    pub shared: Option<SharedId>,
-    /// A message without a receive waits, and the stream behind it, until one is posted; otherwise
-    /// it ends the pair. TCP's flow control then slows the sender (RFC 5041 leaves buffering to the
-    /// receiver).
-    pub waits_for_receives: bool,
-    /// Longest unit to send, in bytes: if it fits into a segment of TCP, each segment can be placed
-    /// alone. [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
-    pub segment_bytes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            crc: true,
-            markers: false,
-            enhanced: true,
-            peer_to_peer: false,
-            ready_by_empty: false,
-            immediate_without_receive: false,
-            ird: 16,
-            ord: 16,
-            send_depth: 128,
-            receive_depth: 128,
-            shared: None,
-            waits_for_receives: false,
-            segment_bytes: 1448,
-        }
-    }
-}
+use receives::ReceiveQueue;
+use responses::Responses;
+use sends::SendQueue;
+use start::Handshake;
+use units::{MessageNumbers, Units};
 
 /// Stages of a pair's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,14 +96,7 @@ pub struct Pair {
     options: Options,
     state: State,
     end: Option<End>,
-    side: Side,
-    /// Start frames: the received one, the one to send, and how much of it was sent.
-    start_in: Vec<u8>,
-    start_out: Vec<u8>,
-    start_gone: usize,
-    peer: Option<Start>,
-    deframer: Deframer,
-    framer: Framer,
+    handshake: Handshake,
     /// The responder sends nothing before the initiator has (RFC 5044, section 7.1.2).
     may_send: bool,
     /// The message by which the initiator reports "ready to receive".
@@ -163,31 +104,24 @@ pub struct Pair {
     /// The first unit may have no bytes: the initiator reports "ready to receive" by it.
     may_be_empty: bool,
 
-    receives: VecDeque<Receive>,
-    incoming: Option<Incoming>,
+    deframer: Deframer,
     /// A segment that waits for a receive; nothing after it is processed.
     stalled: Option<(Vec<u8>, Mark)>,
-    msn_in: [u32; QUEUES],
-    /// Reads and atomics of the peer in progress.
-    answers: VecDeque<Answer>,
+    msn_in: MessageNumbers,
+    receives: ReceiveQueue,
+    placements: Placements,
 
-    works: VecDeque<Slot>,
-    /// The first of them that was not sent completely.
-    next: usize,
-    outstanding: VecDeque<Outstanding>,
-    msn_out: [u32; QUEUES],
+    units: Units,
+    sends: SendQueue,
+    responses: Responses,
+    /// The message being sent.
     current: Option<Current>,
     /// Responses and work alternate; true if a response is next.
-    answer_first: bool,
-    ord: usize,
-    identifier: u32,
+    response_first: bool,
     farewell: Option<Terminate>,
     closing: bool,
 
-    completions: VecDeque<Completion>,
-    /// The number of them that are completions of receives.
-    received: usize,
-    ahead: Vec<Ahead>,
+    completions: Completions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,47 +129,6 @@ enum Ready {
     Empty,
     Write,
     Read,
-}
-
-#[derive(Debug)]
-struct Slot {
-    post: Post,
-    progress: Progress,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Progress {
-    /// Not sent completely.
-    Waiting,
-    /// Sent; a response is pending.
-    Gone,
-    Over(Completion),
-}
-
-#[derive(Debug)]
-enum Outstanding {
-    /// Message that reports "ready to receive".
-    Ready,
-    Read {
-        into: Piece,
-        at: u32,
-    },
-    Atomic {
-        identifier: u32,
-    },
-}
-
-#[derive(Debug)]
-enum Answer {
-    Read {
-        request: ReadRequest,
-        at: u32,
-    },
-    /// With the old word, once it is done.
-    Atomic {
-        request: AtomicRequest,
-        original: Option<u64>,
-    },
 }
 
 impl Pair {
@@ -255,47 +148,31 @@ impl Pair {
         Self::new(id, options, Side::Responder)
     }
 
-    fn new(id: PairId, mut options: Options, side: Side) -> Self {
-        options.ird = options.ird.min(IRD_MAX);
-        options.ord = options.ord.min(IRD_MAX);
-        options.send_depth = options.send_depth.clamp(1, DEPTH_MAX);
-        options.receive_depth = options.receive_depth.clamp(1, DEPTH_MAX);
-        options.segment_bytes = options
-            .segment_bytes
-            .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    fn new(id: PairId, options: Options, side: Side) -> Self {
+        let options = options.bounded();
         Self {
             id,
             options,
             state: State::Starting,
             end: None,
-            side,
-            start_in: Vec::new(),
-            start_out: Vec::new(),
-            start_gone: 0,
-            peer: None,
-            deframer: Deframer::new(false, false),
-            framer: Framer::new(false, false),
+            handshake: Handshake::new(side),
             may_send: side == Side::Initiator,
             ready: None,
             may_be_empty: false,
-            receives: VecDeque::with_capacity(options.receive_depth),
-            incoming: None,
+            // The start decides on CRCs and markers.
+            deframer: Deframer::new(false, false),
             stalled: None,
-            msn_in: [1; QUEUES],
-            answers: VecDeque::with_capacity(options.ird.into()),
-            works: VecDeque::with_capacity(options.send_depth),
-            next: 0,
-            outstanding: VecDeque::with_capacity(usize::from(options.ord) + 1),
-            msn_out: [1; QUEUES],
+            msn_in: MessageNumbers::first(),
+            receives: ReceiveQueue::new(&options),
+            placements: Placements::default(),
+            units: Units::new(),
+            sends: SendQueue::new(options.send_depth, options.ord),
+            responses: Responses::new(options.ird),
             current: None,
-            answer_first: false,
-            ord: options.ord.into(),
-            identifier: 0,
+            response_first: false,
             farewell: None,
             closing: false,
-            completions: VecDeque::with_capacity(options.send_depth + options.receive_depth),
-            received: 0,
-            ahead: Vec::new(),
+            completions: Completions::new(options.send_depth + options.receive_depth),
         }
     }
 
@@ -320,19 +197,19 @@ impl Pair {
     /// Private data of the peer's start frame.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
-        self.peer.as_ref().map_or(&[], |start| &start.private_data)
+        self.handshake.private_data()
     }
 
     /// True if units have CRCs.
     #[must_use]
     pub fn has_crc(&self) -> bool {
-        self.framer.crc
+        self.units.framer.crc
     }
 
     /// Reads and atomics that may be outstanding.
     #[must_use]
     pub fn ord(&self) -> usize {
-        self.ord
+        self.sends.ord.into()
     }
 
     /// Processes `bytes` of the stream; returns the number processed. All of them, unless a message
@@ -345,6 +222,7 @@ impl Pair {
         memory: &mut M,
     ) -> usize {
         let all = bytes.len();
+        // The held segment comes first: nothing behind it may overtake it.
         if let Some((segment, mark)) = self.stalled.take() {
             if self.lacks_receive(&segment, domain) {
                 self.stalled = Some((segment, mark));
@@ -363,6 +241,7 @@ impl Pair {
                 State::Open => match self.deframer.step(&mut bytes) {
                     Ok(Step::More) => return all,
                     Ok(Step::There(segment, position, crc)) => {
+                        // Copied only if it has to wait: the stream's buffer is not ours.
                         if self.lacks_receive(segment, domain) {
                             self.stalled = Some((segment.to_vec(), (position, crc)));
                             return all - bytes.len();
@@ -376,6 +255,7 @@ impl Pair {
                             return all - bytes.len();
                         }
                         self.take_segment(&segment, (position, crc), domain, memory);
+                        // Its memory serves the next unit that arrives in pieces.
                         self.deframer.give_back(segment);
                     }
                     Err(cause) => self.fail(Terminate::new(cause)),
@@ -396,6 +276,7 @@ impl Pair {
     pub fn receive_end(&mut self) {
         match self.state {
             State::Ended => {}
+            // RFC 5044, section 7.2: an end within a message is no orderly one.
             State::Open if self.is_between_messages() => {
                 self.finish(End::Orderly);
             }
@@ -404,7 +285,7 @@ impl Pair {
     }
 
     fn is_between_messages(&self) -> bool {
-        self.deframer.is_between() && self.incoming.is_none() && self.stalled.is_none()
+        self.deframer.is_between() && self.receives.incoming.is_none() && self.stalled.is_none()
     }
 
     /// The connection is lost.
@@ -423,7 +304,8 @@ impl Pair {
     pub fn wants_shutdown(&self) -> bool {
         match self.state {
             State::Ended => true,
-            State::Open => self.closing && self.works.is_empty() && self.answers.is_empty(),
+            // With responses pending the peer still waits for data of ours.
+            State::Open => self.closing && self.sends.len() == 0 && self.responses.is_empty(),
             _ => false,
         }
     }
@@ -436,8 +318,9 @@ impl Pair {
         if self.state != State::Open || self.closing {
             return Err(PostError::Ended);
         }
-        let collected = self.completions.len() - self.received;
-        if self.works.len() + collected >= self.options.send_depth {
+        // Unpolled completions count, too: otherwise an owner that never polls could post without a
+        // bound.
+        if self.sends.len() + self.completions.works() >= self.options.send_depth {
             return Err(PostError::Full(self.options.send_depth));
         }
         let rights = match post.work.kind() {
@@ -445,11 +328,11 @@ impl Pair {
             _ => Access::NONE,
         };
         self.check_pieces(post.work.pieces(), rights, domain)?;
-        if post.work.is_answered() && self.ord == 0 {
+        // It would wait in the queue for ever.
+        if post.work.is_answered() && self.sends.ord == 0 {
             return Err(PostError::NoReads);
         }
-        let progress = Progress::Waiting;
-        self.works.push_back(Slot { post, progress });
+        self.sends.push(post);
         Ok(())
     }
 
@@ -458,18 +341,15 @@ impl Pair {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     pub fn post_receive(&mut self, receive: Receive, domain: &Domain) -> Result<(), PostError> {
-        if let Some(shared) = self.options.shared {
+        if let Some(shared) = self.receives.shared() {
             return Err(PostError::Shared(shared));
         }
         if matches!(self.state, State::Ending | State::Ended) {
             return Err(PostError::Ended);
         }
-        let own = self.receives.len() + usize::from(self.incoming.is_some());
-        if own + self.received >= self.options.receive_depth {
-            return Err(PostError::Full(self.options.receive_depth));
-        }
+        self.receives.check_room(self.completions.receives())?;
         self.check_pieces(&receive.pieces, Access::LOCAL_WRITE, domain)?;
-        self.receives.push_back(receive);
+        self.receives.push(receive);
         Ok(())
     }
 
@@ -479,43 +359,34 @@ impl Pair {
     /// # Errors
     /// [`PostError::Full`]: it has receives; [`PostError::Ended`]: it is too late.
     pub fn share_receives(&mut self, shared: SharedId) -> Result<(), PostError> {
+        // Later a message may be half placed in a receive of the pair's own.
         if !matches!(self.state, State::Starting | State::Requested) {
             return Err(PostError::Ended);
         }
-        if !self.receives.is_empty() {
-            return Err(PostError::Full(0));
-        }
-        self.options.shared = Some(shared);
-        Ok(())
+        self.receives.share(shared)
     }
 
     /// Its shared receive queue.
     #[must_use]
     pub fn shared(&self) -> Option<SharedId> {
-        self.options.shared
+        self.receives.shared()
     }
 
     /// Cancels a receive that no message has begun to fill: the first one with that number; false
     /// if there is none. It has no completion.
     pub fn cancel_receive(&mut self, id: u64) -> bool {
-        let index = self.receives.iter().position(|receive| receive.id == id);
-        let receive = index.and_then(|index| self.receives.remove(index));
-        receive.is_some()
+        self.receives.cancel(id)
     }
 
     /// The next completion.
     pub fn poll(&mut self) -> Option<Completion> {
-        let completion = self.completions.pop_front()?;
-        if completion.kind == Kind::Receive {
-            self.received -= 1;
-        }
-        Some(completion)
+        self.completions.pop()
     }
 
     /// Kind of the next completion.
     #[must_use]
     pub fn next_kind(&self) -> Option<Kind> {
-        self.completions.front().map(|completion| completion.kind)
+        self.completions.next_kind()
     }
 
     /// Number of completions that can be polled.
@@ -531,6 +402,7 @@ impl Pair {
         domain: &Domain,
     ) -> Result<(), PostError> {
         total(pieces).ok_or(PostError::TooLong)?;
+        // A piece of no bytes accesses no memory, so its steering tag may be anything.
         for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
             domain.check(
                 self.id,
@@ -545,6 +417,7 @@ impl Pair {
 
     /// Ends with a fault that is reported to the peer.
     fn fail(&mut self, terminate: Terminate) {
+        // The first fault is the one that is reported.
         if matches!(self.state, State::Ending | State::Ended) {
             return;
         }
@@ -557,70 +430,31 @@ impl Pair {
     fn finish(&mut self, end: End) {
         self.flush();
         self.state = State::Ended;
+        // The peer reads no more: a terminate message would only wait in the stream.
         self.farewell = None;
+        // While it was ending, the reason was a fault of this side or a rejection.
         self.end.get_or_insert(end);
     }
 
     /// Flushes everything that was posted.
     fn flush(&mut self) {
-        for slot in std::mem::take(&mut self.works) {
-            let completion = match slot.progress {
-                Progress::Over(completion) => completion,
-                _ => completion(slot.post.id, slot.post.work.kind(), Status::Flushed),
-            };
-            self.completions.push_back(completion);
-        }
-        let incoming = self.incoming.take().filter(|incoming| incoming.is_posted);
-        let incoming = incoming.map(|incoming| incoming.receive);
-        let receives = std::mem::take(&mut self.receives);
-        for receive in incoming.into_iter().chain(receives) {
-            self.complete_receive(completion(receive.id, Kind::Receive, Status::Flushed));
-        }
-        self.next = 0;
+        // Both queues, so that their owner gets each buffer back, done or not.
+        self.sends.flush(&mut self.completions);
+        self.receives.flush(&mut self.completions);
         self.current = None;
-        self.answers.clear();
-        self.outstanding.clear();
-        self.ahead.clear();
+        self.responses.clear();
+        self.placements.clear();
         self.stalled = None;
     }
 
-    fn complete_receive(&mut self, completion: Completion) {
-        self.received += 1;
-        self.completions.push_back(completion);
+    /// True if `segment` begins a message that waits for a receive.
+    fn lacks_receive(&self, segment: &[u8], domain: &Domain) -> bool {
+        let unread = self.completions.receives();
+        self.receives.is_missing_for(segment, unread, domain)
     }
 
-    /// Marks work as done; everything done at the front is completed, in order.
-    fn work_is_over(&mut self, index: usize, completion: Completion) {
-        if let Some(slot) = self.works.get_mut(index) {
-            slot.progress = Progress::Over(completion);
-        }
-        while let Some(slot) = self.works.front()
-            && let Progress::Over(completion) = slot.progress
-        {
-            self.works.pop_front();
-            self.next = self.next.saturating_sub(1);
-            self.completions.push_back(completion);
-        }
-    }
-
-    /// The oldest work that waits for its response.
-    fn oldest_gone(&self) -> Option<usize> {
-        let mut slots = self.works.iter();
-        slots.position(|slot| matches!(slot.progress, Progress::Gone))
-    }
-}
-
-/// A completion of no bytes.
-fn completion(id: u64, kind: Kind, status: Status) -> Completion {
-    Completion {
-        id,
-        kind,
-        status,
-        bytes: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-        original: None,
+    fn is_open(&self) -> bool {
+        self.state == State::Open
     }
 }
 

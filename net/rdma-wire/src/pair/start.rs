@@ -1,25 +1,116 @@
 //! The start: a request, a reply, and the parameters that both sides derive from them (RFC 5044,
 //! section 7.1; RFC 6581, sections 8 to 10).
 
+use super::options::{ReadyBy, Setup};
 use super::{End, Pair, Ready, StartFault, State};
 use crate::framing::{Deframer, Framer};
-use crate::wire::mpa::{DEPTH_UNKNOWN, Enhanced, START_BYTES_MAX, Side, Start};
+use crate::wire::mpa::{
+    DEPTH_UNKNOWN, Enhanced, START_BYTES_MAX, Side, Start, StartError, private_bytes_max,
+};
 use crate::wire::terminate::{Cause, Terminate};
+
+/// The two start frames of a stream, as bytes and as values.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    side: Side,
+    /// Bytes of the peer's frame so far.
+    input: Vec<u8>,
+    /// This side's frame, of which `sent` bytes were sent.
+    output: Vec<u8>,
+    sent: usize,
+    peer: Option<Start>,
+}
+
+impl Handshake {
+    pub(super) fn new(side: Side) -> Self {
+        Self {
+            side,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            peer: None,
+        }
+    }
+
+    /// Private data of the peer's frame.
+    pub(super) fn private_data(&self) -> &[u8] {
+        self.peer.as_ref().map_or(&[], |start| &start.private_data)
+    }
+
+    /// True while bytes of this side's frame wait to be sent.
+    pub(super) fn has_output(&self) -> bool {
+        self.sent < self.output.len()
+    }
+
+    /// Writes the next bytes to send to the front of `target`; their number.
+    pub(super) fn write(&mut self, target: &mut [u8]) -> usize {
+        let rest = &self.output[self.sent..];
+        let count = rest.len().min(target.len());
+        target[..count].copy_from_slice(&rest[..count]);
+        self.sent += count;
+        count
+    }
+
+    /// Drops what was not sent.
+    fn cancel(&mut self) {
+        self.output = Vec::new();
+        self.sent = 0;
+    }
+
+    /// Prepares this side's frame.
+    fn prepare(&mut self, start: Start) -> Result<(), StartFault> {
+        let (bytes, max) = (
+            start.private_data.len(),
+            private_bytes_max(start.enhanced.is_some()),
+        );
+        if bytes > max {
+            return Err(StartFault::PrivateData(bytes, max));
+        }
+        self.output = start.bytes();
+        Ok(())
+    }
+
+    /// Takes bytes of the peer's frame from the front of `bytes`; the frame, once it is complete.
+    fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Start>, StartError> {
+        // The bound of what a peer can make this side keep before it is known.
+        let before = self.input.len();
+        let room = (START_BYTES_MAX - before).min(bytes.len());
+        self.input.extend_from_slice(&bytes[..room]);
+        let side = match self.side {
+            Side::Initiator => Side::Responder,
+            Side::Responder => Side::Initiator,
+        };
+        let Some((start, count)) = Start::read(&self.input, side)? else {
+            *bytes = &bytes[room..];
+            return Ok(None);
+        };
+        // Bytes after the frame belong to the stream.
+        *bytes = &bytes[count - before..];
+        self.input = Vec::new();
+        Ok(Some(start))
+    }
+}
 
 impl Pair {
     /// Prepares the initiator's frame.
     pub(super) fn request(&mut self, private_data: &[u8]) -> Result<(), StartFault> {
         let options = self.options;
-        let enhanced = options.enhanced.then_some(Enhanced {
-            peer_to_peer: options.peer_to_peer,
-            ready_by_empty: options.peer_to_peer && options.ready_by_empty,
-            ready_by_write: options.peer_to_peer && !options.ready_by_empty,
-            ready_by_read: options.peer_to_peer && !options.ready_by_empty && options.ord > 0,
+        let ready_by = match options.setup {
+            Setup::Basic => return self.send_start(false, 1, None, private_data),
+            Setup::Enhanced => None,
+            Setup::PeerToPeer(ready_by) => Some(ready_by),
+        };
+        let by_message = ready_by == Some(ReadyBy::Message);
+        let enhanced = Enhanced {
+            peer_to_peer: ready_by.is_some(),
+            ready_by_empty: ready_by == Some(ReadyBy::EmptyUnit),
+            ready_by_write: by_message,
+            // A read needs a place among the outstanding ones.
+            ready_by_read: by_message && options.ord > 0,
             ird: options.ird,
             ord: options.ord,
-        });
-        let revision = if enhanced.is_some() { 2 } else { 1 };
-        self.send_start(false, revision, enhanced, private_data)
+        };
+        self.send_start(false, 2, Some(enhanced), private_data)
     }
 
     /// Accepts the peer's request.
@@ -31,6 +122,7 @@ impl Pair {
         let (revision, markers, crc) = (request.revision, request.markers, request.crc);
         let asked = request.enhanced;
         let enhanced = asked.map(|asked| self.answer_enhanced(asked));
+        // The reply has the request's revision: the initiator may not know a later one.
         self.send_start(false, revision, enhanced, private_data)?;
         self.open(markers, crc);
         Ok(())
@@ -52,7 +144,8 @@ impl Pair {
     }
 
     fn requested(&self) -> Result<&Start, StartFault> {
-        let request = self.peer.as_ref().ok_or(StartFault::NotRequested)?;
+        let request = self.handshake.peer.as_ref();
+        let request = request.ok_or(StartFault::NotRequested)?;
         if self.state == State::Requested {
             Ok(request)
         } else {
@@ -63,8 +156,10 @@ impl Pair {
     /// The responder's part of the set-up: at most as many reads as the initiator serves, and the
     /// first common way to report "ready to receive".
     fn answer_enhanced(&mut self, asked: Enhanced) -> Enhanced {
-        self.ord = usize::from(depth(asked.ird).min(self.options.ord));
+        self.sends.ord = depth(asked.ird).min(self.options.ord);
         let (by_write, by_read) = (asked.ready_by_write, asked.ready_by_read);
+        // Exactly one way may be chosen (RFC 6581, section 9.2). A write costs least: it needs no
+        // response, and every peer has it.
         let by_empty = asked.ready_by_empty && !by_write && !by_read;
         self.may_be_empty = asked.peer_to_peer && by_empty;
         Enhanced {
@@ -73,7 +168,7 @@ impl Pair {
             ready_by_write: asked.peer_to_peer && by_write,
             ready_by_read: asked.peer_to_peer && by_read && !by_write,
             ird: self.options.ird,
-            ord: self.ord as u16,
+            ord: self.sends.ord,
         }
     }
 
@@ -84,60 +179,45 @@ impl Pair {
         enhanced: Option<Enhanced>,
         private_data: &[u8],
     ) -> Result<(), StartFault> {
-        let start = Start {
-            side: self.side,
+        let request = self.handshake.peer.as_ref();
+        self.handshake.prepare(Start {
+            side: self.handshake.side,
             markers: self.options.markers,
-            crc: self.options.crc || self.peer.as_ref().is_some_and(|request| request.crc),
+            // CRCs are used if either side wants them: the reply confirms those of the request.
+            crc: self.options.crc || request.is_some_and(|request| request.crc),
             reject,
             revision,
             enhanced,
             private_data: private_data.to_vec(),
-        };
-        let max = start.private_bytes_max();
-        if private_data.len() > max {
-            return Err(StartFault::PrivateData(private_data.len(), max));
-        }
-        self.start_out = start.bytes();
-        Ok(())
+        })
     }
 
     /// Processes bytes of the peer's start frame.
     pub(super) fn receive_start(&mut self, bytes: &mut &[u8]) {
-        let before = self.start_in.len();
-        let room = (START_BYTES_MAX - before).min(bytes.len());
-        self.start_in.extend_from_slice(&bytes[..room]);
-        let side = match self.side {
-            Side::Initiator => Side::Responder,
-            Side::Responder => Side::Initiator,
-        };
-        match Start::read(&self.start_in, side) {
-            Ok(None) => *bytes = &bytes[room..],
-            Ok(Some((start, count))) => {
-                // Bytes after the frame belong to the stream.
-                *bytes = &bytes[count - before..];
-                self.start_in = Vec::new();
-                match self.side {
-                    Side::Initiator => self.replied(start),
-                    Side::Responder => {
-                        self.peer = Some(start);
-                        self.state = State::Requested;
-                    }
+        match self.handshake.read(bytes) {
+            Ok(None) => {}
+            Ok(Some(start)) => match self.handshake.side {
+                Side::Initiator => self.replied(start),
+                Side::Responder => {
+                    self.handshake.peer = Some(start);
+                    self.state = State::Requested;
                 }
-            }
+            },
             Err(error) => self.fail_start(error.into()),
         }
     }
 
     fn replied(&mut self, reply: Start) {
         if reply.reject {
-            self.peer = Some(reply);
+            self.handshake.peer = Some(reply);
             self.finish(End::Rejected);
             return;
         }
         let (markers, crc, enhanced) = (reply.markers, reply.crc, reply.enhanced);
-        self.peer = Some(reply);
+        self.handshake.peer = Some(reply);
+        // Before the checks below: from here on a fault is reported by a terminate message.
         self.open(markers, crc);
-        let Some(enhanced) = enhanced.filter(|_| self.options.enhanced) else {
+        let Some(enhanced) = enhanced.filter(|_| self.options.setup != Setup::Basic) else {
             return;
         };
         // RFC 6581, section 9.1: the responder's reads must fit, ours are reduced.
@@ -146,13 +226,16 @@ impl Pair {
             self.fail(Terminate::new(Cause::InsufficientReads));
             return;
         }
-        self.ord = self.ord.min(depth(enhanced.ird).into());
-        if self.options.peer_to_peer && enhanced.peer_to_peer {
-            self.ready = if enhanced.ready_by_empty && self.options.ready_by_empty {
+        self.sends.ord = self.sends.ord.min(depth(enhanced.ird));
+        if let Setup::PeerToPeer(ready_by) = self.options.setup
+            && enhanced.peer_to_peer
+        {
+            // Only a way that was offered: the responder may set no other flag.
+            self.ready = if enhanced.ready_by_empty && ready_by == ReadyBy::EmptyUnit {
                 Some(Ready::Empty)
             } else if enhanced.ready_by_write {
                 Some(Ready::Write)
-            } else if enhanced.ready_by_read && self.ord > 0 {
+            } else if enhanced.ready_by_read && self.sends.ord > 0 {
                 Some(Ready::Read)
             } else {
                 self.fail(Terminate::new(Cause::NoReadyToReceive));
@@ -165,7 +248,8 @@ impl Pair {
     /// requests them.
     fn open(&mut self, markers: bool, crc: bool) {
         let crc = crc || self.options.crc;
-        self.framer = Framer::new(crc, markers);
+        // Each side decides on the markers that it receives (RFC 5044, section 7.1.1).
+        self.units.framer = Framer::new(crc, markers);
         self.deframer = Deframer::new(crc, self.options.markers);
         self.state = State::Open;
     }
@@ -173,8 +257,7 @@ impl Pair {
     /// Before messages are exchanged a fault cannot be reported: the connection is closed (RFC
     /// 5044, section 7.1.3).
     pub(super) fn fail_start(&mut self, fault: StartFault) {
-        self.start_out = Vec::new();
-        self.start_gone = 0;
+        self.handshake.cancel();
         self.finish(End::Start(fault));
     }
 }

@@ -22,3 +22,8 @@ pub(crate) fn word32(bytes: &[u8], at: usize) -> Option<u32> {
 pub(crate) fn word64(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_be_bytes)
 }
+
+/// Length of a segment or of a part of one, whose own field has 16 bits (RFC 5044, section 4.1).
+pub(crate) fn segment_length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}

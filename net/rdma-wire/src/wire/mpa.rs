@@ -52,6 +52,7 @@ pub struct Enhanced {
 
 impl Enhanced {
     fn read(bytes: &[u8]) -> Option<Self> {
+        // RFC 6581, section 9.1: A and B above the IRD, C and D above the ORD.
         let (first, second) = (word16(bytes, 0)?, word16(bytes, 2)?);
         Some(Self {
             peer_to_peer: first & FLAG_HIGH != 0,
@@ -127,6 +128,7 @@ impl Start {
             Side::Initiator => KEY_REQUEST,
             Side::Responder => KEY_REPLY,
         };
+        // As far as it is there: another protocol's first bytes are not waited for.
         let count = bytes.len().min(key.len());
         if bytes[..count] != key[..count] {
             return Err(StartError::Key);
@@ -147,6 +149,7 @@ impl Start {
         if reject && side == Side::Initiator {
             return Err(StartError::Reject);
         }
+        // Revision 1 has the bit reserved (RFC 5044, section 7.1.1): it is ignored there.
         let is_enhanced = revision >= 2 && flags & ENHANCED != 0;
         if is_enhanced && bytes_count < ENHANCED_BYTES {
             return Err(StartError::TooShort(length));
@@ -189,7 +192,9 @@ impl Start {
         data.push(self.revision);
         let private = &self.private_data[..self.private_data.len().min(self.private_bytes_max())];
         let extra = self.enhanced.map_or(0, |_| ENHANCED_BYTES);
-        data.extend_from_slice(&((private.len() + extra) as u16).to_be_bytes());
+        // At most 512.
+        let length = u16::try_from(private.len() + extra).unwrap_or(u16::MAX);
+        data.extend_from_slice(&length.to_be_bytes());
         if let Some(enhanced) = self.enhanced {
             data.extend_from_slice(&enhanced.bytes());
         }
@@ -200,6 +205,15 @@ impl Start {
     /// Room for the application's private data.
     #[must_use]
     pub fn private_bytes_max(&self) -> usize {
-        PRIVATE_BYTES_MAX - self.enhanced.map_or(0, |_| ENHANCED_BYTES)
+        private_bytes_max(self.enhanced.is_some())
+    }
+}
+
+/// Room for the application's private data in a frame with or without the enhanced set-up.
+pub(crate) fn private_bytes_max(is_enhanced: bool) -> usize {
+    if is_enhanced {
+        PRIVATE_BYTES_MAX - ENHANCED_BYTES
+    } else {
+        PRIVATE_BYTES_MAX
     }
 }

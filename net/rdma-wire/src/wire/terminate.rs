@@ -161,11 +161,12 @@ impl Terminate {
     #[must_use]
     pub fn blaming(cause: Cause, segment: &[u8], is_read: bool) -> Self {
         let mut terminate = Self::new(cause);
+        // Without a header there is nothing to blame: the fault alone is reported.
         let Some((_, payload)) = Header::read(segment) else {
             return terminate;
         };
         let (header, _) = segment.split_at(segment.len() - payload.len());
-        terminate.segment_bytes = Some(segment.len().min(usize::from(u16::MAX)) as u16);
+        terminate.segment_bytes = Some(u16::try_from(segment.len()).unwrap_or(u16::MAX));
         terminate.ddp = header.to_vec();
         if is_read && let Some(request) = payload.get(..READ_BYTES) {
             terminate.rdmap = request.to_vec();
@@ -190,11 +191,13 @@ impl Terminate {
             rdmap: Vec::new(),
         };
         let mut at = CONTROL_BYTES;
+        // The length comes with the header, even if only the header's bit is set.
         if control[2] & (HAS_LENGTH | HAS_DDP) != 0 {
             terminate.segment_bytes = word16(bytes, at);
             at += 2;
         }
         if control[2] & HAS_DDP != 0 {
+            // The blamed header says itself how long it is: its first bit is DDP's tagged flag.
             let is_tagged = bytes.get(at).is_some_and(|first| first & 0x80 != 0);
             let count = if is_tagged {
                 TAGGED_BYTES

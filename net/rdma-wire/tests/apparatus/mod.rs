@@ -4,8 +4,8 @@
 
 use sidecore_random::choices::Choices;
 use sidecore_rdma_wire::{
-    Access, Buffers, Completion, Domain, Options, Pair, PairId, Piece, Pieces, RegionId,
-    Registration, Stag,
+    Access, Buffers, Completion, Domain, Kind, Options, Pair, PairId, Piece, Pieces, Post, Receive,
+    RegionId, Registration, Stag, Status, Work,
 };
 
 /// One end: a pair, its domain, its memory.
@@ -143,4 +143,38 @@ pub(crate) fn opened(initiator: Options, responder: Options, bytes: usize) -> [S
         .expect("a request");
     settle(&mut ends, &mut choices);
     ends
+}
+
+/// Posts work that there is room for.
+pub(crate) fn post(side: &mut Side, id: u64, work: Work) {
+    let post = Post {
+        id,
+        work,
+        fence: false,
+    };
+    side.pair
+        .post(post, &side.domain)
+        .expect("room in the queue");
+}
+
+/// Posts a receive that there is room for.
+pub(crate) fn post_receive(side: &mut Side, id: u64, pieces: Pieces) {
+    let receive = Receive { id, pieces };
+    side.pair
+        .post_receive(receive, &side.domain)
+        .expect("room in the queue");
+}
+
+/// The completion of work that succeeded.
+pub(crate) fn done(id: u64, kind: Kind, bytes: u32) -> Completion {
+    Completion {
+        id,
+        kind,
+        status: Status::Done,
+        bytes,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+        original: None,
+    }
 }

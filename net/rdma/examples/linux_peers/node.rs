@@ -5,7 +5,7 @@
 
 use sidecore_rdma::{
     Completion, ConnectionId, Device, Event, Kind, Options, Piece, Pieces, Post, QueueId, Queues,
-    Receive, Region, Remote, State, Status, Transport, Work,
+    ReadyBy, Receive, Region, Remote, Setup, State, Status, Transport, Work,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ impl Node {
             ord: READS,
             waits_for_receives: true,
             // In some exchanges the server sends first.
-            peer_to_peer: true,
+            setup: Setup::PeerToPeer(ReadyBy::Message),
             ..Options::default()
         }
     }

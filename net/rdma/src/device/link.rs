@@ -19,7 +19,8 @@ pub(super) struct Link {
     /// The listener that it arrived at, until it is accepted.
     pub(super) listener: Option<u32>,
     pub(super) queues: Option<Queues>,
-    pub(super) told: Told,
+    /// The last event of its life that was reported.
+    pub(super) reported: Reported,
     /// Time when its owner closed it.
     pub(super) released: Option<Instant>,
     /// True if it is in the device's list of busy connections.
@@ -29,18 +30,20 @@ pub(super) struct Link {
     pub(super) interest: EventFlags,
 }
 
-/// Events that were reported.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
-    pub(super) requested: bool,
-    pub(super) established: bool,
-    pub(super) ended: bool,
+/// Events of a connection, in the order of its life; any of them may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reported {
+    Nothing,
+    Requested,
+    Established,
+    Ended,
 }
 
 impl Link {
     /// Events of a kernel socket that it waits for; none once it is over.
     pub(super) fn wanted(&self, is_blocked: bool) -> EventFlags {
         let mut wanted = EventFlags::empty();
+        // While a message waits for a receive, the stream is not read: TCP slows the peer.
         if !self.flow.has_ended && !self.flow.pair.is_stalled() {
             wanted |= EventFlags::IN;
         }
@@ -51,13 +54,18 @@ impl Link {
         wanted
     }
 
+    /// True once its owner has learnt of its end.
+    pub(super) fn has_reported_end(&self) -> bool {
+        self.reported == Reported::Ended
+    }
+
     pub(super) fn new(pair: Pair, wire: Wire, listener: Option<u32>) -> Self {
         Self {
             flow: Flow::new(pair),
             wire,
             listener,
             queues: None,
-            told: Told::default(),
+            reported: Reported::Nothing,
             released: None,
             is_busy: false,
             is_blocked: false,
@@ -111,6 +119,7 @@ fn opening() -> Moved {
 
 /// False while the socket is being opened.
 fn is_open(stream: &TcpStream) -> io::Result<bool> {
+    // A failed connect is reported here alone: the socket is writable, too.
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }

@@ -3,8 +3,8 @@
 //! Must stay true: an event is reported once; a completion stays in its pair until its queue has
 //! room.
 
-use super::link::Link;
-use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued, link_in};
+use super::link::{Link, Reported};
+use super::{ACCEPTS_MAX, CONNECTIONS_MAX, Device, Event, LINGER, ListenerId, Queued};
 use crate::flow::Moved;
 use crate::{End, Kind, State};
 use sidecore_rdma_wire::{Pair, PairId};
@@ -14,7 +14,7 @@ use std::time::Instant;
 impl Device {
     /// Makes progress on a connection, and reports the results.
     pub(super) fn advance(&mut self, index: u32) {
-        let Some(link) = link_in(&mut self.links, index) else {
+        let Some(link) = self.links.at(index) else {
             return;
         };
         let moved = link.progress(&mut self.net, &mut self.buffer, &mut self.adapter);
@@ -23,7 +23,7 @@ impl Device {
 
     /// Records the result of progress.
     pub(super) fn settle(&mut self, index: u32, moved: io::Result<Moved>) {
-        let Some(link) = link_in(&mut self.links, index) else {
+        let Some(link) = self.links.at(index) else {
             return;
         };
         let moved = moved.unwrap_or_else(|_| {
@@ -33,6 +33,7 @@ impl Device {
             Moved::default()
         });
         let wanted = link.wanted(moved.is_blocked);
+        // A system call only on a change: interest seldom differs between two rounds.
         if link.interest != wanted {
             link.interest = wanted;
             let is_over = link.flow.has_ended;
@@ -42,27 +43,28 @@ impl Device {
             link.is_blocked = true;
             self.blocked.push_back(index);
         }
+        // Its stream may have no further event although data is left.
         if moved.has_more {
             self.make_busy(index);
         }
+        // Most devices have no shared queue, and skip the look at the pair.
         if !self.shared.is_empty() {
             self.await_shared(index);
         }
-        self.tell(index);
+        self.report(index);
         self.collect(index);
     }
 
-    /// Reports events of a connection.
-    pub(super) fn tell(&mut self, index: u32) {
-        let connection = self.id_at(index);
-        let Some(link) = self.link_at(index) else {
+    /// Reports the next event of a connection's life, if it has come.
+    fn report(&mut self, index: u32) {
+        let connection = self.links.id_at(index);
+        let Some(link) = self.links.at(index) else {
             return;
         };
         let state = link.flow.pair.state();
-        let is_heard = link.released.is_none();
         let listener = link.listener;
-        if state == State::Requested && !link.told.requested {
-            link.told.requested = true;
+        if state == State::Requested && link.reported < Reported::Requested {
+            link.reported = Reported::Requested;
             if let Some(listener) = listener {
                 let private_data = link.flow.pair.private_data().to_vec();
                 self.events.push_back(Event::Requested {
@@ -73,14 +75,15 @@ impl Device {
             }
             return;
         }
-        if state == State::Open && !link.told.established {
-            link.told.established = true;
+        if state == State::Open && link.reported < Reported::Established {
+            link.reported = Reported::Established;
             // The accepting side has got the peer's data with its request.
             let private_data = match listener {
                 Some(_) => Vec::new(),
                 None => link.flow.pair.private_data().to_vec(),
             };
             link.listener = None;
+            // It no longer counts against the backlog.
             if let Some(listener) = listener {
                 self.forget_pending(listener, index);
             }
@@ -91,20 +94,28 @@ impl Device {
             return;
         }
         // The last data is being sent while it ends.
-        if state != State::Ended || !(link.flow.is_drained() || link.flow.has_ended) {
-            return;
+        if state == State::Ended && (link.flow.is_drained() || link.flow.has_ended) {
+            self.report_end(index);
         }
-        if !is_heard {
+    }
+
+    /// Reports the end of a connection, or frees it if its owner has released it.
+    fn report_end(&mut self, index: u32) {
+        let connection = self.links.id_at(index);
+        let Some(link) = self.links.at(index) else {
+            return;
+        };
+        if link.released.is_some() {
             if link.flow.is_over() {
                 self.end_released(index);
             }
             return;
         }
-        if link.told.ended {
+        if link.has_reported_end() {
             return;
         }
-        link.told.ended = true;
-        if listener.is_some() && !link.told.requested {
+        let reported = std::mem::replace(&mut link.reported, Reported::Ended);
+        if link.listener.is_some() && reported < Reported::Requested {
             // It never sent a request, so its owner does not know it.
             self.free_link(index);
             return;
@@ -123,8 +134,8 @@ impl Device {
 
     /// Moves completions of a connection to its queues, as far as these have room.
     pub(super) fn collect(&mut self, index: u32) {
-        let connection = self.id_at(index);
-        let Some(link) = link_in(&mut self.links, index) else {
+        let connection = self.links.id_at(index);
+        let Some(link) = self.links.at(index) else {
             return;
         };
         let Some(queues) = link.queues else {
@@ -135,19 +146,17 @@ impl Device {
                 Kind::Receive => queues.receive,
                 _ => queues.send,
             };
-            let target = self.queues.get_mut(queue.0 as usize);
-            match target.and_then(Option::as_mut) {
-                Some(target) if target.entries.len() >= target.depth => {
-                    if !target.waiting.contains(&index) {
-                        target.waiting.push_back(index);
-                    }
+            match self.queues.get_mut(queue) {
+                Some(target) if target.is_full() => {
+                    // Its later completions wait with it: they keep their order.
+                    target.wait(index);
                     return;
                 }
                 target => {
                     let (Some(completion), Some(target)) = (link.flow.pair.poll(), target) else {
                         continue; // the queue was dropped
                     };
-                    target.entries.push_back(Queued {
+                    target.push(Queued {
                         connection,
                         completion,
                     });
@@ -166,14 +175,16 @@ impl Device {
         if self.lingering.is_empty() {
             return;
         }
+        // A copy: each that is freed removes itself from the list.
         let now = Instant::now();
         for index in self.lingering.clone() {
-            let Some(link) = self.link_at(index) else {
+            let Some(link) = self.links.at(index) else {
                 continue;
             };
             let is_late = link
                 .released
                 .is_some_and(|released| now.saturating_duration_since(released) >= LINGER);
+            // A peer that does not end its stream must not occupy a place for ever.
             if is_late {
                 link.flow.pair.lose();
             }
@@ -186,7 +197,7 @@ impl Device {
     /// Accepts new connections of a listener.
     pub(super) fn take_connections(&mut self, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(Some(listening)) = self.listeners.get_mut(listener as usize) else {
+            let Some(listening) = self.listeners.get_mut(listener) else {
                 return;
             };
             let (options, is_full) = (
@@ -199,49 +210,52 @@ impl Device {
                 self.net.rest(listener, true);
                 return;
             }
-            let Ok(index) = self.reserve() else {
+            // Reserved first: an accepted stream that finds no place would have to be closed.
+            let Some(index) = self.links.reserve(CONNECTIONS_MAX) else {
                 self.net.rest(listener, true);
                 return;
             };
             match self.net.accept(listener, index) {
                 Some(wire) => {
+                    // The newcomer may have a request; the oldest silent one had its time.
                     if let Some(silent) = silent.filter(|_| is_full) {
                         self.free_link(silent);
                     }
                     let pair = Pair::listen(PairId(self.adapter.next_pair()), options);
-                    self.put(index, Link::new(pair, wire, Some(listener)));
-                    if let Some(Some(listening)) = self.listeners.get_mut(listener as usize) {
+                    self.links.put(index, Link::new(pair, wire, Some(listener)));
+                    if let Some(listening) = self.listeners.get_mut(listener) {
                         listening.pending.push_back(index);
                     }
+                    // Its request may be there already: the stack reports an arrival once.
                     self.make_busy(index);
                 }
                 None => {
-                    self.free.push(index);
+                    self.links.release(index);
                     return;
                 }
             }
         }
+        // Others get their turn before the next ones are accepted.
         self.net.has_more(listener);
     }
 
     /// The oldest connection of a listener without a request: it is evicted first.
     pub(super) fn oldest_silent(&self, listener: u32) -> Option<u32> {
-        let listening = self.listeners.get(listener as usize)?.as_ref()?;
+        let listening = self.listeners.get(listener)?;
         let silent = |index: &&u32| {
-            let place = self.links.get(**index as usize);
-            let link = place.and_then(|place| place.link.as_ref());
-            link.is_some_and(|link| !link.told.requested)
+            let link = self.links.peek(**index);
+            link.is_some_and(|link| link.reported < Reported::Requested)
         };
         listening.pending.iter().find(silent).copied()
     }
 
     /// The engine is gone.
     pub(super) fn lose_all(&mut self) {
-        for index in 0..self.links.len() as u32 {
-            if let Some(link) = self.link_at(index) {
+        for index in self.links.indices() {
+            if let Some(link) = self.links.at(index) {
                 link.flow.pair.lose();
                 link.flow.has_ended = true;
-                self.tell(index);
+                self.report(index);
                 self.collect(index);
             }
         }

@@ -3,7 +3,7 @@
 //! Must stay true: a connection that waits for a receive of a shared queue makes progress once
 //! there is one: [`Device::progress`] serves it, and [`Device::arm`] returns false until then.
 
-use super::{ConnectionId, Device, live_in};
+use super::{ConnectionId, Device};
 use crate::{RdmaError, Receive};
 use sidecore_rdma_wire::SharedId;
 use std::collections::VecDeque;
@@ -47,7 +47,12 @@ impl Device {
         connection: ConnectionId,
         shared: SharedId,
     ) -> Result<(), RdmaError> {
-        Ok(self.link(connection)?.flow.pair.share_receives(shared)?)
+        Ok(self
+            .links
+            .owned(connection)?
+            .flow
+            .pair
+            .share_receives(shared)?)
     }
 
     /// Posts a buffer for a message to any connection of a shared queue; the completion is reported
@@ -73,9 +78,7 @@ impl Device {
 
     /// Records a connection whose message waits for a shared receive.
     pub(super) fn await_shared(&mut self, index: u32) {
-        let connection = self.id_at(index);
-        let link = live_in(&mut self.links, connection);
-        let pair = link.map(|link| &link.flow.pair);
+        let pair = self.links.peek(index).map(|link| &link.flow.pair);
         let Some(id) = pair
             .filter(|pair| pair.is_stalled())
             .and_then(|pair| pair.shared())
@@ -96,6 +99,7 @@ impl Device {
             let Some(shared) = self.shared.get(at) else {
                 return;
             };
+            // No more than there are: the others would only find the queue empty again.
             let receives = self.adapter.domain.shared_receives(shared.id);
             for _ in 0..receives.min(shared.waiting.len()) {
                 let shared = self.shared.get_mut(at);

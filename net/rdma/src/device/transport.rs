@@ -71,6 +71,28 @@ pub(super) enum Ready {
     Listener(u32),
 }
 
+/// As the data of an event of epoll.
+impl From<Ready> for EventData {
+    fn from(ready: Ready) -> Self {
+        Self::new_u64(match ready {
+            Ready::Link(index) => index.into(),
+            Ready::Listener(index) => IS_LISTENER | u64::from(index),
+        })
+    }
+}
+
+impl From<u64> for Ready {
+    fn from(data: u64) -> Self {
+        // The lower half is the number.
+        let index = data as u32;
+        if data & IS_LISTENER == 0 {
+            Self::Link(index)
+        } else {
+            Self::Listener(index)
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Net {
     Kernel {
@@ -109,6 +131,7 @@ impl Net {
             }
             Transport::Attached(client) => client,
         };
+        // One descriptor for its owner to wait for, as with the kernel's sockets.
         for descriptor in client.descriptors().into_iter().flatten() {
             let events = EventFlags::IN | EventFlags::RDHUP;
             epoll::add(&epoll, descriptor, EventData::new_u64(0), events)
@@ -141,15 +164,16 @@ impl Net {
         &mut self,
         index: u32,
         local: SocketAddr,
-        backlog: usize,
+        backlog: u16,
     ) -> Result<(), RdmaError> {
         match self {
             Self::Kernel { epoll, listeners } => {
                 let socket = kernel_socket(local)?;
+                // A server that starts again must not wait for its old connections' TIME-WAIT.
                 sockopt::set_socket_reuseaddr(&socket, true).map_err(io::Error::from)?;
                 rustix::net::bind(&socket, &local).map_err(io::Error::from)?;
-                rustix::net::listen(&socket, backlog as i32).map_err(io::Error::from)?;
-                let data = EventData::new_u64(IS_LISTENER | u64::from(index));
+                rustix::net::listen(&socket, backlog.into()).map_err(io::Error::from)?;
+                let data = Ready::Listener(index).into();
                 epoll::add(epoll, &socket, data, EventFlags::IN).map_err(io::Error::from)?;
                 listeners.insert(index, TcpListener::from(socket));
             }
@@ -159,7 +183,7 @@ impl Net {
                 listeners,
                 ..
             } => {
-                let socket = listen_on_stack(client, local, backlog as u32)?;
+                let socket = listen_on_stack(client, local, backlog.into())?;
                 links.insert(socket, Ready::Listener(index));
                 listeners.insert(index, socket);
             }
@@ -199,7 +223,9 @@ impl Net {
         match self {
             Self::Kernel { epoll, listeners } => {
                 if let Some(listener) = listeners.get(&index) {
-                    let data = EventData::new_u64(IS_LISTENER | u64::from(index));
+                    // Level-triggered events of connections that are not accepted would keep a
+                    // waiting thread awake.
+                    let data = Ready::Listener(index).into();
                     let events = if rests {
                         EventFlags::empty()
                     } else {
@@ -226,8 +252,9 @@ impl Net {
             Self::Kernel { epoll, listeners } => {
                 let (stream, _) = listeners.get(&listener)?.accept().ok()?;
                 stream.set_nonblocking(true).ok()?;
+                // Small messages must not wait for acknowledgments of earlier ones.
                 stream.set_nodelay(true).ok()?;
-                let data = EventData::new_u64(index.into());
+                let data = Ready::Link(index).into();
                 epoll::add(epoll, &stream, data, EventFlags::IN).ok()?;
                 Some(Wire::Kernel(stream, false))
             }
@@ -260,11 +287,12 @@ impl Net {
                     sockopt::set_socket_reuseaddr(&socket, true).map_err(io::Error::from)?;
                     rustix::net::bind(&socket, &local).map_err(io::Error::from)?;
                 }
+                // Non-blocking: the outcome is an event, a socket that becomes writable.
                 match rustix::net::connect(&socket, &peer) {
                     Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
                     Err(error) => return Err(io::Error::from(error).into()),
                 }
-                let data = EventData::new_u64(index.into());
+                let data = Ready::Link(index).into();
                 let events = EventFlags::IN | EventFlags::OUT;
                 epoll::add(epoll, &socket, data, events).map_err(io::Error::from)?;
                 Ok(Wire::Kernel(TcpStream::from(socket), true))
@@ -317,7 +345,9 @@ impl Net {
         match self {
             Self::Kernel { .. } => None,
             Self::Stack { client, links, .. } => {
-                let share = CHUNKS / (links.len() as u32 + 1);
+                // Listeners are among them, and one is kept for the connection to come.
+                let sessions = u32::try_from(links.len() + 1).unwrap_or(u32::MAX);
+                let share = CHUNKS / sessions;
                 Some(Session {
                     client,
                     socket,
@@ -332,7 +362,7 @@ impl Net {
         let (Self::Kernel { epoll, .. }, Wire::Kernel(stream, _)) = (self, wire) else {
             return;
         };
-        let data = EventData::new_u64(index.into());
+        let data = Ready::Link(index).into();
         // A connection that has ended would be reported as hung up for ever.
         if wanted.is_empty() && over {
             epoll::delete(&*epoll, stream).ok();
@@ -355,14 +385,11 @@ impl Net {
                     Err(rustix::io::Errno::INTR) => 0,
                     Err(error) => return Err(io::Error::from(error).into()),
                 };
-                ready.extend(events[..count].iter().map(|event| {
-                    let number = event.data.u64();
-                    if number & IS_LISTENER == 0 {
-                        Ready::Link(number as u32)
-                    } else {
-                        Ready::Listener(number as u32)
-                    }
-                }));
+                ready.extend(
+                    events[..count]
+                        .iter()
+                        .map(|event| Ready::from(event.data.u64())),
+                );
             }
             Self::Stack {
                 client,
@@ -371,6 +398,7 @@ impl Net {
                 again,
                 ..
             } => {
+                // Otherwise the engine would send wake-ups to a thread that polls.
                 if std::mem::take(is_armed) {
                     client.cancel_sleep();
                     if client.is_lost() {
@@ -397,6 +425,7 @@ impl Net {
     /// True if none can make progress, and the descriptor will report the next one.
     pub(super) fn arm(&mut self) -> Result<bool, RdmaError> {
         match self {
+            // epoll is level-triggered: nothing that is ready now is missed.
             Self::Kernel { .. } => Ok(true),
             Self::Stack {
                 client, is_armed, ..
@@ -440,6 +469,7 @@ fn listen_on_stack(
     if local.port() != 0 {
         return Ok(client.listen(local, backlog).map_err(failed)?);
     }
+    // The low bits differ most between processes that start one after the other.
     let first = std::process::id() as u16;
     let mut outcome = Err(RdmaError::TooMany("tries of a port", PORTS_MAX.into()));
     for step in 0..PORTS_MAX {

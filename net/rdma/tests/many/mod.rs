@@ -4,7 +4,7 @@
 
 use sidecore_rdma::{
     Access, ConnectionId, Device, Event, Kind, Options, Pieces, Post, QueueId, Queued, Queues,
-    Receive, Region, Remote, Stag, Status, Transport, Work,
+    ReadyBy, Receive, Region, Remote, Setup, Stag, Status, Transport, Work,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -187,7 +187,7 @@ pub fn run(
 ) -> Result<Report, Failure> {
     let options = Options {
         crc: false,
-        peer_to_peer: true,
+        setup: Setup::PeerToPeer(ReadyBy::Message),
         ..Options::default()
     };
     let mut server = Side::new(transport(), count)?;

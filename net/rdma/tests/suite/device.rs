@@ -3,204 +3,14 @@
 //! network namespace of their own.
 #![allow(unsafe_code)] // memory that is registered by its address
 
-use crate::common;
+use crate::two::{LONG, Side, everywhere, send, work, write};
 
-use common::beside_a_stack;
 use sidecore_rdma::{
-    Access, Atomic, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post,
-    QueueId, Queued, Queues, Receive, Region, Remote, Stag, Status, Transport, Work,
+    Access, Atomic, End, Event, Kind, Options, Pieces, Queues, ReadyBy, Receive, Remote, Setup,
+    Stag, Status, Transport, Work,
 };
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Longer than any step here takes.
-const LONG: Duration = Duration::from_secs(60);
-
-struct Side {
-    device: Device,
-    queue: QueueId,
-    events: Vec<Event>,
-    queued: Vec<Queued>,
-}
-
-struct Two {
-    server: Side,
-    client: Side,
-    listener: ListenerId,
-    address: SocketAddr,
-}
-
-impl Side {
-    fn open(transport: Transport) -> Self {
-        let mut device = Device::open(transport).expect("a device");
-        let queue = device.create_queue(256).expect("a queue");
-        Self {
-            device,
-            queue,
-            events: Vec::new(),
-            queued: Vec::new(),
-        }
-    }
-
-    fn queues(&self) -> Queues {
-        Queues {
-            send: self.queue,
-            receive: self.queue,
-        }
-    }
-
-    fn turn(&mut self) {
-        self.device.progress().expect("the engine is there");
-        while let Some(event) = self.device.next_event() {
-            self.events.push(event);
-        }
-        let mut taken = [None; 16];
-        let count = self.device.poll(self.queue, &mut taken).expect("a queue");
-        self.queued.extend(taken[..count].iter().flatten());
-    }
-
-    fn register(&mut self, bytes: Vec<u8>) -> Region {
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_ATOMIC;
-        let region = self.device.adapter_mut().register(bytes, access);
-        region.expect("a region")
-    }
-}
-
-impl Two {
-    fn over(transport: impl Fn() -> Transport, local: SocketAddr, options: Options) -> Self {
-        let (mut server, client) = (Side::open(transport()), Side::open(transport()));
-        let listener = server.device.listen(local, 4, options).expect("an address");
-        let address = server
-            .device
-            .listener_address(listener)
-            .expect("it listens");
-        Self {
-            server,
-            client,
-            listener,
-            address,
-        }
-    }
-
-    fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let begun = Instant::now();
-        loop {
-            self.server.turn();
-            self.client.turn();
-            if let Some(it) = found(self) {
-                return it;
-            }
-            assert!(begun.elapsed() < LONG, "it does not happen");
-        }
-    }
-
-    fn requested(&mut self) -> (ConnectionId, Vec<u8>) {
-        let listener = self.listener;
-        self.until(|two| match two.server.events.pop()? {
-            Event::Requested {
-                connection,
-                private_data,
-                listener: its,
-            } if its == listener => Some((connection, private_data)),
-            other => panic!("{other:?}"),
-        })
-    }
-
-    /// A connection, by the identifiers of both sides.
-    fn connected(&mut self, options: Options) -> (ConnectionId, ConnectionId) {
-        self.connected_with(options, |_, _| {})
-    }
-
-    /// The same; `prepare` gets the server's device before it accepts.
-    fn connected_with(
-        &mut self,
-        options: Options,
-        prepare: impl FnOnce(&mut Device, ConnectionId),
-    ) -> (ConnectionId, ConnectionId) {
-        let queues = self.client.queues();
-        let asked = self
-            .client
-            .device
-            .connect(self.address, options, queues, b"ask");
-        let ours = asked.expect("it is being opened");
-        let (theirs, private) = self.requested();
-        assert_eq!(private, b"ask");
-        prepare(&mut self.server.device, theirs);
-        let queues = self.server.queues();
-        let accepted = self.server.device.accept(theirs, queues, &[7; 40]);
-        accepted.expect("it was asked for");
-        let told = self.until(|two| two.server.events.pop());
-        assert!(matches!(told, Event::Established { .. }));
-        let private = self.until(|two| match two.client.events.pop()? {
-            Event::Established { private_data, .. } => Some(private_data),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(private, [7; 40]);
-        (ours, theirs)
-    }
-
-    fn done(&mut self, id: u64, kind: Kind) -> Queued {
-        let queued = self.until(|two| two.client.queued.pop());
-        let outcome = (
-            queued.completion.id,
-            queued.completion.kind,
-            queued.completion.status,
-        );
-        assert_eq!(outcome, (id, kind, Status::Done));
-        queued
-    }
-
-    fn end(&mut self, of_server: bool) -> End {
-        self.until(|two| {
-            let side = if of_server {
-                &mut two.server
-            } else {
-                &mut two.client
-            };
-            match side.events.pop()? {
-                Event::Ended { end, .. } => Some(end),
-                other => panic!("{other:?}"),
-            }
-        })
-    }
-}
-
-/// Runs a test over the kernel's sockets and over the stack.
-fn everywhere(options: Options, test: impl Fn(&mut Two) + Send + 'static) {
-    let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    test(&mut Two::over(|| Transport::Kernel, local, options));
-    beside_a_stack(move |socket, local| {
-        let transport = || Transport::Stack(socket.to_owned());
-        test(&mut Two::over(transport, local, options));
-    });
-}
-
-fn work(id: u64, work: Work) -> Post {
-    Post {
-        id,
-        work,
-        fence: false,
-    }
-}
-
-fn send(region: Region, bytes: u32, invalidate: Option<Stag>) -> Work {
-    Work::Send {
-        pieces: Pieces::from_iter([region.piece(0, bytes)]),
-        invalidate,
-        solicited: false,
-    }
-}
-
-fn write(region: Region, bytes: u32, remote: Remote) -> Work {
-    Work::Write {
-        pieces: Pieces::from_iter([region.piece(0, bytes)]),
-        remote,
-    }
-}
 
 #[test]
 fn bytes_go_every_way_there_is() {
@@ -462,7 +272,7 @@ fn first_messages_are_held_back_where_that_is_asked_for() {
         two.client.device.hold_first(held);
         let begun = Instant::now();
         let options = Options {
-            peer_to_peer: true,
+            setup: Setup::PeerToPeer(ReadyBy::Message),
             ..Options::default()
         };
         let (ours, theirs) = two.connected(options);

@@ -2,8 +2,8 @@
 
 use sidecore_rdma::server::{Exchange, serve_kernel};
 use sidecore_rdma::{
-    Access, Adapter, Atomic, Connection, End, Kind, Options, Pieces, Post, RdmaError, Receive,
-    Remote, Request, Stag, Status, Work, ping,
+    Access, Adapter, Atomic, Connection, End, Kind, Options, Pieces, Post, RdmaError, ReadyBy,
+    Receive, Remote, Request, Setup, Stag, Status, Work, ping,
 };
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -46,8 +46,11 @@ fn rping_s_exchange_goes_both_ways_round() {
     for (index, crc) in [(0, true), (1, false), (2, true)] {
         let options = Options {
             crc,
-            enhanced: index > 0,
-            peer_to_peer: index == 2,
+            setup: [
+                Setup::Basic,
+                Setup::Enhanced,
+                Setup::PeerToPeer(ReadyBy::Message),
+            ][index],
             ..Options::default()
         };
         let (pinged, served) = pair(

@@ -13,8 +13,8 @@ mod common;
 use common::{Impairment, MS, S, World, offloading, plain, v4};
 use sidecore_net_stack::SessionId;
 use sidecore_rdma_wire::{
-    Access, Buffers, Domain, Kind, Options, Pair, PairId, Piece, Pieces, Post, Receive, RegionId,
-    Registration, Remote, Stag, State, Status, Work,
+    Access, Buffers, Domain, Kind, Options, Pair, PairId, Piece, Pieces, Post, ReadyBy, Receive,
+    RegionId, Registration, Remote, Setup, Stag, State, Status, Work,
 };
 
 /// Bytes each way, by default.
@@ -77,7 +77,7 @@ impl End {
         let options = Options {
             crc,
             segment_bytes: UNIT_BYTES,
-            peer_to_peer: true,
+            setup: Setup::PeerToPeer(ReadyBy::Message),
             ..Options::default()
         };
         let id = PairId(side as u32);

@@ -22,3 +22,4 @@ mod rcopy;
 mod rsocket;
 mod silent;
 mod stack;
+mod two;

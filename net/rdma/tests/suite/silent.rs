@@ -55,5 +55,5 @@ fn silent_connections_lock_nobody_out() {
         served.join().expect("no panic").expect("served");
         drop((mute, half));
     });
-    assert!(unintroduced.load(Ordering::Relaxed) >= 2 * CLIENTS_MAX);
+    assert!(unintroduced.load(Ordering::Relaxed) >= usize::from(2 * CLIENTS_MAX));
 }

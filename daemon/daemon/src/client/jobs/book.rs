@@ -6,16 +6,15 @@
 //! place without a job at the daemon is ignored. After an attachment's end nothing of it is read
 //! any more.
 
-use super::super::call::place_input;
 use super::super::error::ClientError;
 use super::super::link::{Link, Watch};
 use super::descriptor::Descriptor;
 use super::job::{Job, Outcome};
+use super::packet::packet;
 use crate::served::Reply;
 use crate::shm::layout::Status;
-use crate::shm::ring::{Completion, JOB_RANGES_MAX, JOBS_MAX, JobPacket, SLOT_RANGES_MAX};
+use crate::shm::ring::{Completion, JOBS_MAX};
 use crate::shm::segment::Lease;
-use crate::shm::session::RANGE_BYTES;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ use std::task::Waker;
 /// A job's name in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
-    place: u16,
+    place: usize,
     generation: u32,
 }
 
@@ -81,7 +80,7 @@ pub(super) struct Book {
     pub(super) link: Option<Arc<Link>>,
     watch: Option<Watch>,
     places: Vec<Place>,
-    free: Vec<u16>,
+    free: Vec<usize>,
     /// Positions in the rings of the attachment.
     submitted: u64,
     completed: u64,
@@ -139,6 +138,7 @@ impl Book {
             self.driven = false;
             self.give_up();
         }
+        // Answers first: they count also where the attachment has ended since.
         self.collect();
         if self.link.as_ref().is_some_and(|link| link.is_dead()) {
             self.give_up();
@@ -183,23 +183,25 @@ impl Book {
             let open = self.open();
             return Err(Box::new((ClientError::Full { open }, job)));
         };
+        // Only now: a refused job must not change the attachment.
         self.adopt(link);
-        let generation = self.places[usize::from(place)].generation;
+        let generation = self.places[place].generation;
         let key = Key { place, generation };
-        self.places[usize::from(place)].owner = owner;
+        self.places[place].owner = owner;
         self.posted += usize::from(owner == Owner::Poll);
         self.dispatch(key, job);
         Ok(key)
     }
 
-    fn free_place(&mut self) -> Option<u16> {
+    fn free_place(&mut self) -> Option<usize> {
+        // The place used last: its slot in shared memory is in the cache.
         if let Some(place) = self.free.pop() {
             return Some(place);
         }
         if self.places.len() == JOBS_MAX {
             return None;
         }
-        let place = self.places.len() as u16;
+        let place = self.places.len();
         self.places.push(Place {
             generation: 0,
             owner: Owner::Nobody,
@@ -216,6 +218,7 @@ impl Book {
         if self.link.is_none()
             && let Some(link) = link.filter(is_ours)
         {
+            // A new attachment has new rings, whose positions begin at 0.
             self.watch = Some(Watch::new(&link));
             (self.submitted, self.completed) = (0, 0);
             if let Some(descriptor) = &self.descriptor {
@@ -227,11 +230,12 @@ impl Book {
 
     /// Submits a job to the daemon, or leaves it to this process.
     fn dispatch(&mut self, key: Key, mut job: Job) {
-        let place = usize::from(key.place);
+        let place = key.place;
         let submitted = self.link.clone().and_then(|link| {
             let jobs = link.segment.jobs()?;
             let slot = jobs.slot(place)?;
             let (packet, staged) = packet(&link, &mut job)?;
+            // The slot before its number in the ring: an engine reads it as soon as it sees that.
             slot.ask(&packet);
             jobs.submitted.submit(self.submitted, place);
             Some(staged)
@@ -252,11 +256,12 @@ impl Book {
 
     /// Leaves a job to this process.
     fn leave_here(&mut self, key: Key, job: Job) {
-        let place = &mut self.places[usize::from(key.place)];
+        let place = &mut self.places[key.place];
         place.state = State::Local(job);
         if place.owner == Owner::Poll {
             self.local.push_back(key);
         }
+        // A thread that waits may do it.
         self.progress = true;
     }
 
@@ -280,6 +285,7 @@ impl Book {
 
     fn complete(&mut self, link: &Link, completion: Completion) {
         let index = completion.place();
+        // Anything may stand in shared memory: an answer without a question is dropped.
         let Some(place) = self.places.get_mut(index).filter(|place| place.held) else {
             return;
         };
@@ -292,7 +298,7 @@ impl Book {
                 self.finish(index, job, result);
             }
             // Its outcome was taken while its number was still in the ring.
-            State::Free => self.free.push(index as u16),
+            State::Free => self.free.push(index),
             state => place.state = state,
         }
     }
@@ -302,10 +308,11 @@ impl Book {
         self.progress = true;
         let place = &mut self.places[index];
         let key = Key {
-            place: index as u16,
+            place: index,
             generation: place.generation,
         };
         place.state = State::Done(job.end(result));
+        // Not woken here: a waker runs foreign code, which may want the book.
         if let Some(waker) = place.waker.take() {
             self.wakers -= 1;
             self.woken.push(waker);
@@ -333,7 +340,7 @@ impl Book {
                 continue;
             }
             let key = Key {
-                place: index as u16,
+                place: index,
                 generation: place.generation,
             };
             match std::mem::replace(&mut place.state, State::Free) {
@@ -349,7 +356,7 @@ impl Book {
                         self.leave_here(key, job);
                     }
                 }
-                State::Free => self.free.push(index as u16),
+                State::Free => self.free.push(index),
                 state => place.state = state,
             }
         }
@@ -364,9 +371,10 @@ impl Book {
         match std::mem::replace(&mut place.state, State::Free) {
             State::Flying { job, staged, .. } => {
                 let jobs = link.as_ref().and_then(|link| link.segment.jobs());
-                let slot = jobs.and_then(|jobs| jobs.slot(usize::from(key.place)));
+                let slot = jobs.and_then(|jobs| jobs.slot(key.place));
+                // Its number stays in the ring, and its place is held until an engine has seen it.
                 if slot.is_some_and(|slot| slot.take_back()) {
-                    self.finish(usize::from(key.place), job, Err(ClientError::Cancelled));
+                    self.finish(key.place, job, Err(ClientError::Cancelled));
                     return true;
                 }
                 place.state = State::Flying {
@@ -378,7 +386,7 @@ impl Book {
             }
             State::Local(job) => {
                 self.local.retain(|local| *local != key);
-                self.finish(usize::from(key.place), job, Err(ClientError::Cancelled));
+                self.finish(key.place, job, Err(ClientError::Cancelled));
                 true
             }
             state => {
@@ -417,6 +425,7 @@ impl Book {
         let State::Done(outcome) = std::mem::replace(&mut place.state, State::Free) else {
             return None;
         };
+        // Keys of this job name nothing from now on.
         place.generation = place.generation.wrapping_add(1);
         let owner = std::mem::replace(&mut place.owner, Owner::Nobody);
         if !place.held {
@@ -458,6 +467,7 @@ impl Book {
 
     /// A job with a waker that this process has to do.
     pub(super) fn next_awaited(&self) -> Option<Key> {
+        // The search goes over all places, and most programs have no futures.
         if self.wakers == 0 {
             return None;
         }
@@ -465,7 +475,7 @@ impl Book {
             |place: &&Place| place.waker.is_some() && matches!(place.state, State::Local(_));
         let index = self.places.iter().position(|place| is_due(&place))?;
         Some(Key {
-            place: index as u16,
+            place: index,
             generation: self.places[index].generation,
         })
     }
@@ -488,9 +498,10 @@ impl Book {
 
     /// Enters the result of a job that this process did.
     pub(super) fn end(&mut self, key: Key, job: Job, result: Result<Reply, ClientError>) {
+        // The work was done, whether or not its owner still wants it.
         self.counters.on_host += 1;
         if self.place(key).is_some() {
-            self.finish(usize::from(key.place), job, result);
+            self.finish(key.place, job, result);
         }
     }
 
@@ -520,7 +531,7 @@ impl Book {
 
     fn place(&mut self, key: Key) -> Option<&mut Place> {
         self.places
-            .get_mut(usize::from(key.place))
+            .get_mut(key.place)
             .filter(|place| place.generation == key.generation)
     }
 }
@@ -539,70 +550,4 @@ fn result(link: &Link, completion: Completion) -> Result<Reply, ClientError> {
         // Our numbers and ranges were checked: this daemon breaks the protocol.
         Some(Status::UnknownKernel | Status::BadRange) | None => Err(ClientError::Nonsense),
     }
-}
-
-/// The packet of a job, and the leases that hold copies of inputs outside the arena. Outputs move
-/// to the arena for good. `None` where the daemon has no such kernel, or the arena no room.
-fn packet(link: &Link, job: &mut Job) -> Option<(JobPacket, Vec<Lease>)> {
-    let words = job.request().words;
-    let mut ranges = [(0, 0); JOB_RANGES_MAX];
-    if let Some(places) = &job.places {
-        let used = places.ranges.len();
-        ranges.get_mut(..used)?.copy_from_slice(&places.ranges);
-        let packet = JobPacket {
-            kernel: places.number,
-            words,
-            inputs: places.inputs as u8,
-            outputs: (used - places.inputs) as u8,
-            ..JobPacket::default()
-        };
-        return with_ranges(link, packet, &ranges, Vec::new());
-    }
-    let packet = JobPacket {
-        kernel: link.number(job.kernel.index)?,
-        words,
-        inputs: job.inputs.len() as u8,
-        outputs: job.output_count() as u8,
-        ..JobPacket::default()
-    };
-    let mut staged = Vec::new();
-    let mut places = ranges.iter_mut();
-    for (buffer, range) in &job.inputs {
-        let (copy, place) = place_input(link, buffer, range)?;
-        staged.extend(copy);
-        *places.next()? = place;
-    }
-    for (buffer, parts) in &mut job.outputs {
-        if !buffer.move_to(&link.segment) {
-            return None;
-        }
-        let offset = buffer.offset_in(&link.segment)?;
-        for part in parts {
-            *places.next()? = ((offset + part.start) as u64, part.len() as u64);
-        }
-    }
-    with_ranges(link, packet, &ranges, staged)
-}
-
-/// Puts the ranges into the packet, or into a list in the arena where they are too many.
-fn with_ranges(
-    link: &Link,
-    mut packet: JobPacket,
-    ranges: &[(u64, u64); JOB_RANGES_MAX],
-    mut staged: Vec<Lease>,
-) -> Option<(JobPacket, Vec<Lease>)> {
-    let used = packet.used();
-    if used <= SLOT_RANGES_MAX {
-        packet.ranges.copy_from_slice(&ranges[..SLOT_RANGES_MAX]);
-        return Some((packet, staged));
-    }
-    let mut list = link.segment.lease(used * RANGE_BYTES).ok()?;
-    let entries = list.bytes_mut().as_chunks_mut::<RANGE_BYTES>().0;
-    for (entry, (offset, bytes)) in entries.iter_mut().zip(ranges) {
-        entry[..8].copy_from_slice(&offset.to_le_bytes());
-        entry[8..].copy_from_slice(&bytes.to_le_bytes());
-    }
-    packet.ranges[0] = (list.offset() as u64, (used * RANGE_BYTES) as u64);
-    staged.push(list);
-    Some((packet, staged))
 }

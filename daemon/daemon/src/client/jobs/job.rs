@@ -55,6 +55,7 @@ impl Job {
         outputs: &[(u64, u64)],
     ) -> Self {
         let mut job = Self::new(KernelId {
+            // No number in any registry: `run` cannot find a host version of it by chance.
             index: usize::MAX,
             is_remote: true,
         })
@@ -101,6 +102,7 @@ impl Job {
         let buffer = buffer.into();
         self.check(&range, buffer.len());
         self.inputs.push((buffer, range));
+        // Noted here and reported when it is submitted, so that the methods chain.
         self.check_count();
         self
     }
@@ -123,6 +125,7 @@ impl Job {
         for (index, part) in parts.iter().enumerate() {
             self.check(part, buffer.len());
             let overlaps = |other: &Range<usize>| part.start < other.end && other.start < part.end;
+            // Each against those before it: they are few, so sorting them would not be faster.
             if parts[..index].iter().any(overlaps) {
                 self.broken = Some(("overlapping outputs of one job", index + 1, 0));
             }
@@ -161,6 +164,7 @@ impl Job {
         registry: &Registry,
         cancelled: &AtomicBool,
     ) -> Result<Reply, ClientError> {
+        // Its memory is the lost daemon's arena, which the owner of the job must not read.
         if self.places.is_some() {
             return Err(ClientError::Lost);
         }

@@ -15,6 +15,7 @@ mod book;
 mod descriptor;
 mod driver;
 mod job;
+mod packet;
 mod ticket;
 
 pub use job::{JOB_SEGMENTS_MAX, Job, Outcome, Refused};
@@ -178,6 +179,7 @@ impl Queue {
         let mut book = self.book.lock();
         book.settle();
         let result = work(&mut book);
+        // Behind the lock: what is woken may open the book at once.
         let woken = std::mem::take(&mut book.woken);
         let progress = std::mem::take(&mut book.progress);
         drop(book);
@@ -219,6 +221,7 @@ impl Queue {
             let entered = book.enter(job, owner, link);
             (entered, book.link.clone(), book.at_daemon())
         });
+        // A system call at most, and not under the lock.
         if let Some(link) = link {
             wake_engine(&link, open);
         }
@@ -230,6 +233,7 @@ impl Queue {
             return Some(outcome);
         }
         self.look_now_and_then();
+        // Armed before the last look: what comes in between makes it readable.
         if let Some(descriptor) = self.descriptor.get() {
             descriptor.arm();
         }
@@ -246,6 +250,7 @@ impl Queue {
             match key {
                 Some(key) => self.run(key),
                 None => {
+                    // Futures with a descriptor have no thread of their own that would do it.
                     if self.descriptor.get().is_some() {
                         self.run_awaited();
                     }
@@ -262,6 +267,7 @@ impl Queue {
             if let Some(outcome) = self.next() {
                 return Some(outcome);
             }
+            // Without an open job nothing would ever come.
             if self.with(|book| book.posted) == 0 || self.is_over(deadline) {
                 return None;
             }
@@ -281,6 +287,7 @@ impl Queue {
             if outcome.is_some() {
                 return outcome;
             }
+            // Left to this process, so this thread does it, whatever the deadline.
             if local {
                 self.run(key);
             } else if self.is_over(deadline) {
@@ -298,6 +305,7 @@ impl Queue {
         let Some((mut job, cancelled)) = self.with(|book| book.begin(key)) else {
             return;
         };
+        // Without the lock: a kernel may take long, and others submit and poll meanwhile.
         let result = job.run(&self.registry, &cancelled);
         self.with(|book| book.end(key, job, result));
     }
@@ -316,6 +324,7 @@ impl Queue {
     /// A moment, or until something has come.
     fn glance(&self) {
         for _ in 0..GLANCES {
+            // The lock only for the look: others submit and poll between two of them.
             if self.book.lock().has_news() {
                 return;
             }
@@ -367,9 +376,11 @@ impl Queue {
         if let Some(descriptor) = self.descriptor.get() {
             return Ok(descriptor);
         }
+        // Two threads may both make one; the second one's is dropped before anyone has seen it.
         let made = Arc::new(Descriptor::new()?);
         let descriptor = self.descriptor.get_or_init(|| made);
         self.with(|book| {
+            // Under the lock of the book: a job that ends from here on makes it readable.
             if book.descriptor.is_none() {
                 descriptor.follow(book.link.as_ref());
                 book.descriptor = Some(Arc::clone(descriptor));

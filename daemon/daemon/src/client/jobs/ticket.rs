@@ -64,8 +64,10 @@ impl Ticket {
         let Some(key) = self.key else {
             return true;
         };
+        // A program that only asks would else never learn that the daemon has ended.
         self.queue.look_now_and_then();
         if self.queue.with(|book| book.is_local(key)) {
+            // Not under the lock of the book: other threads wait for their jobs meanwhile.
             self.queue.run(key);
         }
         self.queue.with(|book| book.is_done(key))
@@ -105,6 +107,7 @@ impl Ticket {
 
     fn take_until(&mut self, deadline: Option<Instant>) -> Option<Outcome> {
         let outcome = self.queue.wait_for(self.key(), deadline);
+        // So that dropping the ticket cancels nothing.
         if outcome.is_some() {
             self.key = None;
         }
@@ -128,6 +131,7 @@ impl Future for Ticket {
         let key = self.key();
         let (outcome, is_driven) = self.queue.with(|book| {
             let outcome = book.take(key);
+            // Under the same lock: a job that ends in between would wake no task.
             if outcome.is_none() {
                 book.set_waker(key, context.waker());
             }
@@ -139,6 +143,7 @@ impl Future for Ticket {
                 Poll::Ready(outcome)
             }
             None => {
+                // Neither a driver nor a thread with the descriptor looks at the completions.
                 if !is_driven {
                     driver::start(&self.queue);
                 }

@@ -10,6 +10,7 @@ use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
 use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
 use crate::shm::session::Session;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sys::{SharedSlice, clock};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,7 +104,7 @@ fn answer(
 ) -> Status {
     let packet = slot.packet();
     kernel.store(packet.kernel, Ordering::Relaxed);
-    let Some(entry) = registry.entry(packet.kernel as usize) else {
+    let Some(entry) = registry.entry(packet.kernel.to_usize()) else {
         slot.answer(&Reply::default().words, "");
         return Status::UnknownKernel;
     };

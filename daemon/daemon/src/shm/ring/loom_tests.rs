@@ -5,6 +5,7 @@
 use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
+use sidecore_bare::width::ToUsize;
 
 fn zeros<const N: usize>() -> [AtomicU64; N] {
     std::array::from_fn(|_| AtomicU64::new(0))
@@ -111,7 +112,7 @@ fn jobs_change_hands_with_both_sides_asleep() {
             })
         };
         for round in 0..2 {
-            let place = 1 - round as usize;
+            let place = 1 - round.to_usize();
             area.submit(round, place, 10 * round, 1);
             let completion = area.collect(round);
             assert_eq!((completion.place(), completion.status()), (place, 0));

@@ -15,12 +15,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Thread that advances the heartbeat until it is dropped.
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Heart {
+impl Heartbeat {
     /// Starts to beat.
     pub(crate) fn start(activity: Arc<ActivityPage>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -46,7 +46,7 @@ impl Heart {
     }
 }
 
-impl Drop for Heart {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
