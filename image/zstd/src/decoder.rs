@@ -5,11 +5,13 @@
 //! used by one at a time.
 
 use crate::Error;
+use crate::bits::low_half;
 use crate::execute::{FIRST_OFFSETS, Literals, Output};
 use crate::frame::{self, Block, BlockKind, Header, Start};
 use crate::huffman::Tree;
 use crate::literals::{self, Room, Section};
 use crate::sequences::{self, Chain, LIST_MAX, Lanes, Lists};
+use sidecore_bare::width::ToU64;
 use xxhash_rust::xxh64::xxh64;
 
 /// A target this near is reached by one block; see [`Decoder::advance`].
@@ -255,14 +257,14 @@ impl Decoder {
         let contents = &out[start..progress.written];
         if header
             .content_bytes
-            .is_some_and(|bytes| bytes != contents.len() as u64)
+            .is_some_and(|bytes| bytes != contents.len().to_u64())
         {
             return Err(Error::ContentSize);
         }
         if header.has_checksum {
             let rest = &input[progress.read..];
             let said = rest.first_chunk::<4>().ok_or(Error::Truncated)?;
-            if self.checks_contents && xxh64(contents, 0) as u32 != u32::from_le_bytes(*said) {
+            if self.checks_contents && low_half(xxh64(contents, 0)) != u32::from_le_bytes(*said) {
                 return Err(Error::Checksum);
             }
             progress.read += said.len();

@@ -6,6 +6,7 @@
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use crate::Error;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Maximum length of a block's contents, and of its body, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 128 << 10;
@@ -103,7 +104,7 @@ fn header(bytes: &[u8]) -> Result<Header, Error> {
     Ok(Header {
         bytes: 4 + bytes.len() - rest.len(),
         content_bytes,
-        block_bytes_max: window.min(BLOCK_BYTES_MAX as u64) as usize,
+        block_bytes_max: window.min(BLOCK_BYTES_MAX.to_u64()).to_usize(),
         has_checksum: descriptor & 4 != 0,
     })
 }
@@ -134,7 +135,7 @@ impl BlockHeader {
     /// [`Error::Reserved`], [`Error::Block`].
     pub fn read(bytes: [u8; BLOCK_HEADER_BYTES], bytes_max: usize) -> Result<Self, Error> {
         let head = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
-        let size = (head >> 3) as usize;
+        let size = (head >> 3).to_usize();
         let kind = (head >> 1) & 3;
         if kind == RESERVED {
             return Err(Error::Reserved);

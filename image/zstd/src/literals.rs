@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::frame::BLOCK_BYTES_MAX;
 use crate::huffman::Tree;
+use sidecore_bare::width::ToUsize;
 
 /// Bytes after the literals that may be read, with any values.
 pub(crate) const MARGIN: usize = 32;
@@ -46,7 +47,7 @@ pub(crate) fn section(block: &[u8], count_max: usize) -> Result<Section<'_>, Err
             3 => (3, 4),
             _ => (1, 3),
         };
-        let count = (number(block, header)? >> shift) as usize;
+        let count = (number(block, header)? >> shift).to_usize();
         let is_run = first & 3 == 1;
         let bytes = header + if is_run { 1 } else { count };
         if count > count_max || bytes > block.len() {
@@ -66,8 +67,8 @@ pub(crate) fn section(block: &[u8], count_max: usize) -> Result<Section<'_>, Err
         _ => (5, 18),
     };
     let sizes = number(block, header)? >> 4;
-    let count = (sizes & ((1 << width) - 1)) as usize;
-    let coded_bytes = (sizes >> width) as usize;
+    let count = (sizes & ((1 << width) - 1)).to_usize();
+    let coded_bytes = (sizes >> width).to_usize();
     let coded = block
         .get(header..)
         .and_then(|rest| rest.get(..coded_bytes))

@@ -16,8 +16,9 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
+use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, low_half, word_at};
 use crate::fse::{self, Shares};
+use sidecore_bare::width::ToUsize;
 use std::sync::LazyLock;
 
 /// Maximum number of sequences in a list: more than a block of 128 KiB usually has.
@@ -124,7 +125,7 @@ impl Lanes {
         self.current = Some(current);
         chain.bits = Backward::new(rest).ok_or(Error::Sequences)?;
         for kind in [LITERAL, OFFSET, MATCH] {
-            chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]) as usize;
+            chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]).to_usize();
         }
         if chain.bits.is_overrun() {
             return Err(Error::Sequences);
@@ -208,7 +209,7 @@ pub(crate) fn sums(sequences: &[Sequence]) -> (usize, usize) {
             *sum = sum.wrapping_add(*word);
         }
     }
-    (sums[0] as usize, sums[1] as usize)
+    (sums[0].to_usize(), sums[1].to_usize())
 }
 
 /// Sequences of two blocks, up to [`LIST_MAX`] of each.
@@ -287,21 +288,22 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequ
     let entry = |kind: usize| tables.entries[kind][chain.states[kind] % STATES];
     let entries: [Entry; KINDS] = [entry(LITERAL), entry(OFFSET), entry(MATCH)];
     let mut value = |kind: usize| {
-        let more = chain.bits.take(entries[kind] as u32 & 63);
+        let more = chain.bits.take(low_half(entries[kind]) & 63);
         (entries[kind] >> 32) + more
     };
     let (offset, matched, literals) = (value(OFFSET), value(MATCH), value(LITERAL));
     if !is_last {
         for kind in [LITERAL, MATCH, OFFSET] {
-            let more = chain.bits.take((entries[kind] >> 8) as u32 & 63);
-            chain.states[kind] = usize::from((entries[kind] >> 16) as u16) + more as usize;
+            let more = chain.bits.take(low_half(entries[kind] >> 8) & 63);
+            chain.states[kind] = next(entries[kind]) + more.to_usize();
         }
     }
     if chain.bits.is_overrun() {
         return Err(Error::Sequences);
     }
     chain.left -= 1;
-    Ok([literals as u32, matched as u32, offset as u32, 0])
+    // No value has more than 32 bits: that of an offset is below 2^31 and has 31 added.
+    Ok([low_half(literals), low_half(matched), low_half(offset), 0])
 }
 
 /// Decodes sequences of N blocks in parallel while all of them have whole words to read and one
@@ -354,7 +356,7 @@ impl Cut for Bmi2 {
     #[inline(always)]
     fn low(word: u64, count: u64) -> u64 {
         // SAFETY: only `turns_bmi2` uses this, whose caller made sure of BMI2.
-        unsafe { std::arch::x86_64::_bzhi_u64(word, count as u32) }
+        unsafe { std::arch::x86_64::_bzhi_u64(word, low_half(count)) }
     }
 }
 
@@ -394,7 +396,7 @@ unsafe fn turns<const N: usize, C: Cut>(
         if lowest < WHOLE_WORD {
             break;
         }
-        let turns = ((lowest - WHOLE_WORD) / WORD_BITS as isize + 1) as usize;
+        let turns = ((lowest - WHOLE_WORD) / WORD_BITS as isize + 1).cast_unsigned();
         for _ in 0..turns.min(count - done) {
             let mut found = [[0 as Entry; KINDS]; N];
             let mut widths = [0_u64; N];
@@ -415,7 +417,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // SAFETY: at[k] is at least 56 by the count of turns, and its byte is in the
                 // stream: it only goes down.
                 let word = unsafe { word_at(bases[k], at[k] >> 3) } << (!at[k] & 7);
-                at[k] -= widths[k] as isize;
+                at[k] -= widths[k].to_usize().cast_signed();
                 // The sequence's bits at the low end. With no bits at all every field is empty.
                 let mut bits = word >> (widths[k].wrapping_neg() & 63);
                 let mut take = |count: u64| {
@@ -424,16 +426,17 @@ unsafe fn turns<const N: usize, C: Cut>(
                     value
                 };
                 let [literal, offset, matched] = found[k];
-                states[k][OFFSET] = next(offset) + take(offset >> 8) as usize;
-                states[k][MATCH] = next(matched) + take(matched >> 8) as usize;
-                states[k][LITERAL] = next(literal) + take(literal >> 8) as usize;
+                states[k][OFFSET] = next(offset) + take(offset >> 8).to_usize();
+                states[k][MATCH] = next(matched) + take(matched >> 8).to_usize();
+                states[k][LITERAL] = next(literal) + take(literal >> 8).to_usize();
                 let literals = (literal >> 32) + take(literal);
                 let length = (matched >> 32) + take(matched);
                 let value = (offset >> 32) + take(offset);
                 // SAFETY: fewer than `count` stand before it, the caller's promise; what is there
                 // is a sequence, and its last field stays as it is.
                 let place = unsafe { &mut *places.add(k * LIST_MAX) };
-                (place[0], place[1], place[2]) = (literals as u32, length as u32, value as u32);
+                (place[0], place[1], place[2]) =
+                    (low_half(literals), low_half(length), low_half(value));
             }
             // SAFETY: as above; at most one past the lane's end.
             places = unsafe { places.add(1) };
@@ -449,8 +452,8 @@ unsafe fn turns<const N: usize, C: Cut>(
 }
 
 #[inline(always)]
-const fn next(entry: Entry) -> usize {
-    (entry >> 16) as u16 as usize
+fn next(entry: Entry) -> usize {
+    (entry >> 16).to_usize() & 0xFFFF
 }
 
 /// Room for any kind's symbols, a power of two.
