@@ -12,6 +12,7 @@ use crate::contents;
 use crate::inode::Kind;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::cmp::Ordering;
 
 /// One name in a directory.
@@ -80,7 +81,9 @@ fn read_block<'b>(
     buffer: &'b mut Vec<u8>,
 ) -> Result<Block<'b>, Error> {
     let offset = number << sb.block_bits;
-    let len = (directory.size_bytes - offset).min(sb.block_bytes()) as usize;
+    let len = (directory.size_bytes - offset)
+        .min(sb.block_bytes())
+        .to_usize();
     buffer.resize(len, 0);
     contents::read(bytes, sb, directory, offset, buffer)?;
     Block::new(buffer, directory.nid)
@@ -139,12 +142,12 @@ pub(crate) fn list(
 ) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut number = from >> INDEX_BITS;
-    let mut first = (from & ((1 << INDEX_BITS) - 1)) as usize;
+    let mut first = (from & ((1 << INDEX_BITS) - 1)).to_usize();
     while number < directory.size_bytes.div_ceil(sb.block_bytes()) {
         let block = read_block(bytes, sb, directory, number, &mut buffer)?;
         for index in first..block.entries {
             let (nid, kind) = block.target(index);
-            let next = (number << INDEX_BITS) + index as u64 + 1;
+            let next = (number << INDEX_BITS) + index.to_u64() + 1;
             let name = block.name(index)?;
             let entry = Entry {
                 name,

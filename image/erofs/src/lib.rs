@@ -38,6 +38,7 @@ pub use error::{Corrupt, Error, Unsupported};
 pub use inode::{Inode, Kind};
 pub use xattr::Attribute;
 
+use sidecore_bare::width::ToUsize;
 use superblock::Superblock;
 use xattr::Prefix;
 
@@ -137,7 +138,7 @@ impl<B: Bytes> Erofs<B> {
         if inode.kind != Kind::Link {
             return Err(Error::corrupt(inode.nid, Corrupt::Link));
         }
-        let mut target = vec![0; inode.size_bytes as usize];
+        let mut target = vec![0; inode.size_bytes.to_usize()];
         contents::read(&self.bytes, &self.superblock, inode, 0, &mut target)?;
         match target.is_empty() || target.contains(&0) {
             true => Err(Error::corrupt(inode.nid, Corrupt::Link)),

@@ -5,6 +5,7 @@
 
 use crate::bytes::{Bytes, Unreadable, le16, le32, le64};
 use crate::{Error, Unsupported};
+use sidecore_bare::width::ToU64;
 
 /// Fields of the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(crate) struct Superblock {
 
 impl Superblock {
     pub(crate) fn read(bytes: &dyn Bytes) -> Result<Self, Error> {
-        if bytes.size_bytes() < SUPERBLOCK_AT + SUPERBLOCK_BYTES as u64 {
+        if bytes.size_bytes() < SUPERBLOCK_AT + SUPERBLOCK_BYTES.to_u64() {
             return Err(Error::NotErofs);
         }
         let mut raw = [0; SUPERBLOCK_BYTES];
