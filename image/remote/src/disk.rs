@@ -18,6 +18,7 @@
 use crate::origin::Identity;
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, OFlags};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, FrameCheck};
 use sidecore_sys::folder::{Folder, FolderError};
 use std::ffi::{OsStr, OsString};
@@ -107,7 +108,7 @@ impl Disk {
         let (part, name) = self.place(frame);
         let part = self.folder.beneath(Path::new(&part)).ok()?;
         let mut file = part.read_file(Path::new(&name)).ok()?;
-        let bytes = frame.stored_bytes as usize;
+        let bytes = frame.stored_bytes.to_usize();
         let mut buffer = vec![0; bytes + CHECK_BYTES];
         let whole = file.read_exact(&mut buffer).is_ok();
         let check = xxh3_64(buffer.get(..bytes)?).to_le_bytes();
@@ -132,7 +133,7 @@ impl Disk {
         }
         let written = self
             .written
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            .fetch_add(bytes.len().to_u64(), Ordering::Relaxed);
         if written >= self.limit_bytes / SLACK {
             self.count();
         }

@@ -3,7 +3,7 @@
 //! Top-down, the way a read travels:
 //!
 //! - [`Location`]: the URLs that commands take in place of a file's name.
-//! - [`RemoteImage`]: an opened image; a [`Far`] source for `sidecore-block`.
+//! - [`RemoteImage`]: an opened image; a [`RemoteSource`] for `sidecore-block`.
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
 //! - `disk`: disk cache of frames, shared by processes.
@@ -38,8 +38,9 @@ use fetch::Fetcher;
 use link::Link;
 use origin::{Ask, Origin, Reply};
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, Index, ReadAt};
-use sidecore_block::image::{Far, Stored};
+use sidecore_block::image::{RemoteSource, Stored};
 use sidecore_block::trust::digits_of;
 use sidecore_random::Random;
 use std::io;
@@ -215,10 +216,12 @@ impl RemoteImage {
         let mut buffer = vec![0; 1 << 20];
         let mut at = 0;
         while at < self.tables.size_bytes() {
-            let take = (self.tables.size_bytes() - at).min(buffer.len() as u64) as usize;
+            let take = (self.tables.size_bytes() - at)
+                .min(buffer.len().to_u64())
+                .to_usize();
             self.read_exact_at(&mut buffer[..take], at)?;
             hash.update(&buffer[..take]);
-            at += take as u64;
+            at += take.to_u64();
         }
         let found = digits_of(hash.finish().as_ref());
         Ok(Some(found == expected))
@@ -255,12 +258,18 @@ impl RemoteImage {
 
     /// Prefetches all `frames` of `index`, in order, as soon as one of them that is not cached is
     /// read: the reader of one will read the others, each a round trip later.
-    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+    pub fn fetch_together(&self, index: &Index, frames: &[u64]) {
         let frames = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
             .map(|frame| index.frame(frame))
             .filter(|frame| !self.tables.covers(frame));
         *self.together.lock() = frames.collect();
+    }
+
+    /// The former name of [`Self::fetch_together`].
+    #[deprecated(note = "it is called fetch_together")]
+    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+        self.fetch_together(index, frames);
     }
 
     /// Frames to fetch together with one of `wanted`; returned once.
@@ -297,8 +306,8 @@ impl ReadAt for RemoteImage {
     }
 }
 
-impl Far for RemoteImage {
-    fn bring(
+impl RemoteSource for RemoteImage {
+    fn fetch(
         &self,
         wanted: &[Frame],
         ahead: &mut dyn Iterator<Item = Frame>,
@@ -320,9 +329,9 @@ impl Far for RemoteImage {
         }
         let together = self.together_with(&missing).into_iter();
         let mut ahead = together.chain(ahead.filter(|frame| !self.tables.covers(frame)));
-        let mut brought = self.fetcher.bring(&missing, &mut ahead)?.into_iter();
+        let mut fetched = self.fetcher.fetch(&missing, &mut ahead)?.into_iter();
         let stored = ends.into_iter();
-        let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| brought.next()));
+        let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| fetched.next()));
         let stored: Option<Vec<Stored>> = stored.collect();
         stored.ok_or_else(|| io::Error::other("a frame did not come"))
     }

@@ -9,6 +9,7 @@
 //! limit.
 
 use parking_lot::Mutex;
+use sidecore_bare::width::ToUsize;
 use sidecore_block::device::TraceSink;
 use sidecore_block::format::Index;
 use std::collections::{HashMap, HashSet};
@@ -87,7 +88,7 @@ impl State {
         let offset = |frame: u64| match &self.offsets {
             None => (frame * self.frame_bytes).min(self.raw_bytes),
             Some(offsets) => offsets
-                .get(frame as usize)
+                .get(frame.to_usize())
                 .copied()
                 .unwrap_or(self.raw_bytes),
         };

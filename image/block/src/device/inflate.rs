@@ -16,10 +16,11 @@
 //! one the whole frame has to be decompressed and checked first.
 
 use super::Device;
-use super::stages::Stage;
+use super::stages::{Stage, nanos};
 use crate::codec::{CodecError, CodecId, Inflater, make_inflater};
 use crate::format::{Frame, FrameCheck, ReadAt};
 use crate::source::ReadError;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::{Core, Ctx, Kernel, KernelError};
 use sidecore_sys::{FileMap, prefetch};
 use std::num::NonZeroU64;
@@ -161,7 +162,7 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
         Out::Here(out) => out,
         Out::Spare => {
             // Grows at an engine's first use of it only: most never meet a full cache.
-            spare.resize(device.index.frame_bytes() as usize, 0);
+            spare.resize(device.index.frame_bytes().to_usize(), 0);
             &mut spare
         }
     };
@@ -207,7 +208,7 @@ impl Work<'_> {
     fn attempt(&mut self, state: &mut InflateState, source: Source) -> Result<usize, ReadError> {
         let (device, index) = (self.device, self.index);
         let frame = device.index.frame(index);
-        let raw_bytes = frame.raw_bytes as usize;
+        let raw_bytes = frame.raw_bytes.to_usize();
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
         // Nothing to check and nothing to decompress: a copy through `stored` would be wasted.
         if plain && frame.check == FrameCheck::None && source == Source::File {
@@ -217,8 +218,8 @@ impl Work<'_> {
         let mut opened = std::mem::take(&mut state.opened);
         let stored = match self.stored {
             // The index is checked to be this image's; the remote source's bytes are not.
-            Some(stored) if stored.len() != frame.stored_bytes as usize => {
-                Err(damaged(index, "another number of bytes was brought"))
+            Some(stored) if stored.len() != frame.stored_bytes.to_usize() => {
+                Err(damaged(index, "another number of bytes was fetched"))
             }
             Some(stored) => Ok(stored),
             None => device.get(&frame, source, &mut buffer),
@@ -301,10 +302,10 @@ impl Work<'_> {
 
     /// Copies a frame that is not compressed and has no check from the file to its destination.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
-        let out = &mut self.out[..frame.raw_bytes as usize];
+        let out = &mut self.out[..frame.raw_bytes.to_usize()];
         match self.stored {
             Some(stored) if stored.len() == out.len() => out.copy_from_slice(stored),
-            Some(_) => return Err(damaged(self.index, "another number of bytes was brought")),
+            Some(_) => return Err(damaged(self.index, "another number of bytes was fetched")),
             None => self.device.read_image(out, frame.offset)?,
         }
         let stages = self.device.stages();
@@ -323,9 +324,9 @@ impl Device {
         source: Source,
         buffer: &'s mut Vec<u8>,
     ) -> Result<&'s [u8], ReadError> {
-        let bytes = frame.stored_bytes as usize;
+        let bytes = frame.stored_bytes.to_usize();
         if let Some(map) = self.map.as_ref().filter(|_| source == Source::Map) {
-            let start = frame.offset as usize;
+            let start = frame.offset.to_usize();
             let stored = map.bytes(start..start + bytes);
             let stored = stored.ok_or_else(|| ReadError::Io {
                 reason: format!("bytes {start} and {bytes} more lie past the image's end"),
@@ -337,7 +338,7 @@ impl Device {
         if buffer.len() < bytes {
             // Resized to the longest frame at once, so that an image's frame sizes cannot make it
             // grow frame by frame.
-            buffer.resize(self.index.stored_bytes_max() as usize, 0);
+            buffer.resize(self.index.stored_bytes_max().to_usize(), 0);
         }
         let stored = &mut buffer[..bytes];
         self.read_image(stored, frame.offset)?;
@@ -374,5 +375,5 @@ fn damaged(frame: u64, reason: &str) -> ReadError {
 }
 
 fn nanos_between(from: Instant, to: Instant) -> u64 {
-    to.saturating_duration_since(from).as_nanos() as u64
+    nanos(to.saturating_duration_since(from))
 }

@@ -10,6 +10,7 @@
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
+use sidecore_bare::width::ToU64;
 use std::ops::Range;
 
 /// Streams that are tracked at once; the least recently used one makes room.
@@ -187,7 +188,7 @@ impl ReadAhead {
             .filter(|it| it.start != stream.start && it.is_busy(self.clock))
             .map(|it| it.start);
         // All of them share one bandwidth-delay product.
-        let part = own / (others.clone().count() as u64 + 1);
+        let part = own / (others.clone().count().to_u64() + 1);
         // Frames that another stream has read lately need not be fetched again.
         let begun = others.filter(|&start| start >= stream.next).min();
         begun.map_or(part, |start| part.min(start - stream.next))

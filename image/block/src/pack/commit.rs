@@ -19,6 +19,7 @@ use crate::format::{FRAME_BYTES_RANGE, Format, FormatError, Frame, FrameCheck, F
 use crate::image::Image;
 use crate::overlay::{Changed, Overlay};
 use crate::source::BlockSource;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ pub fn commit(
     let work = Work::of(options.engines, options.limits);
     // A job holds a frame's contents and its compressed bytes, old or new.
     let job_bytes = u64::from(frame_bytes) + u64::from(index.stored_bytes_max().max(frame_bytes));
-    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes)?;
+    let jobs = work.jobs(index.memory_bytes().to_u64(), job_bytes)?;
     let mut writer = format.writer(&Layout {
         frame_bytes,
         raw_bytes: Some(raw_bytes),
@@ -125,7 +126,7 @@ pub fn commit(
     let mut done_bytes = 0;
     workers::run_frames(
         &super::engines(options.engines)?,
-        frame_bytes as usize,
+        frame_bytes.to_usize(),
         jobs,
         Job::default,
         || {
@@ -176,7 +177,7 @@ pub fn commit(
                 job.copied = Some((frame, index.is_zero(job.number)));
                 return Ok(true);
             }
-            job.raw.resize(job.raw_bytes as usize, 0);
+            job.raw.resize(job.raw_bytes.to_usize(), 0);
             let read = overlay.read_into(start, &mut job.raw);
             read.map_err(|error| unreadable(error.to_string()))?;
             Ok(true)

@@ -27,6 +27,7 @@ use crate::format::tree::Signer;
 use crate::format::write::{Ending, ImageWriter, Layout, Packed, is_zero};
 use crate::format::{Format, FormatError};
 use cut::Cutter;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
 use std::io::{self, Write};
@@ -211,14 +212,15 @@ pub fn pack_guarded(
     let frame_bytes = match options.cdc {
         true => cut::bytes_max(options.frame_bytes),
         false => options.frame_bytes,
-    } as usize;
+    }
+    .to_usize();
     let pads = writer.pads_last_frame();
     // Leaves and encrypted frames depend on their numbers.
     let every_hole_is_alike = !is_sealed && key.is_none();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     let work = Work::of(options.engines, options.limits);
     // A frame's contents and its compressed bytes.
-    let job_bytes = 2 * frame_bytes as u64;
+    let job_bytes = 2 * frame_bytes.to_u64();
     workers::run_frames(
         &engines(options.engines)?,
         frame_bytes,
@@ -247,7 +249,7 @@ pub fn pack_guarded(
                 }
             };
             let (Filled::Bytes(filled) | Filled::Zeros(filled)) = found;
-            job.source_bytes = filled as u64;
+            job.source_bytes = filled.to_u64();
             job.hole = found == Filled::Zeros(frame_bytes);
             job.repeats = 1;
             // In a thin image a run of holes is one entry; otherwise equal frames are compressed
@@ -274,8 +276,8 @@ pub fn pack_guarded(
         deflate,
         |job| {
             if is_thin && job.hole {
-                writer.push_holes(job.repeats, job.raw.len() as u64 * job.repeats)?;
-                raw_bytes += job.raw.len() as u64 * job.repeats;
+                writer.push_holes(job.repeats, job.raw.len().to_u64() * job.repeats)?;
+                raw_bytes += job.raw.len().to_u64() * job.repeats;
                 zero_frames += job.repeats;
                 source_done += job.source_bytes;
                 progress(source_done);
@@ -284,12 +286,12 @@ pub fn pack_guarded(
             for _ in 0..job.repeats {
                 // An uncompressed frame of zeros becomes a hole of the file.
                 match job.packed.zero && codec == CodecId::Store {
-                    true => sink.skip_zeros(job.stored.len() as u64)?,
+                    true => sink.skip_zeros(job.stored.len().to_u64())?,
                     false => sink.write(&job.stored)?,
                 }
                 writer.push(&job.packed)?;
             }
-            raw_bytes += job.raw.len() as u64 * job.repeats;
+            raw_bytes += job.raw.len().to_u64() * job.repeats;
             zero_frames += job.repeats * u64::from(job.packed.zero);
             source_done += job.source_bytes;
             progress(source_done);
@@ -477,7 +479,7 @@ impl Sink {
         if self.pending.len() + bytes.len() > PENDING_BYTES_MAX {
             self.flush()?;
         }
-        self.offset += bytes.len() as u64;
+        self.offset += bytes.len().to_u64();
         if bytes.len() < PENDING_BYTES_MAX {
             self.pending.extend_from_slice(bytes);
             return Ok(());
@@ -487,7 +489,7 @@ impl Sink {
 
     /// Writes the last `bytes` before [`Self::offset`].
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let start = self.offset - bytes.len() as u64;
+        let start = self.offset - bytes.len().to_u64();
         match &mut self.kind {
             SinkKind::File(output) => output.file().write_all_at(bytes, start),
             SinkKind::Stdout(stdout) => stdout.write_all(bytes),
@@ -504,11 +506,11 @@ impl Sink {
             }
             _ => {
                 // The target may hold other bytes, so zeros are written.
-                let zeros = vec![0; bytes.min(PENDING_BYTES_MAX as u64) as usize];
+                let zeros = vec![0; bytes.min(PENDING_BYTES_MAX.to_u64()).to_usize()];
                 let mut left = bytes;
                 while left > 0 {
-                    let take = left.min(zeros.len() as u64);
-                    self.write(&zeros[..take as usize])?;
+                    let take = left.min(zeros.len().to_u64());
+                    self.write(&zeros[..take.to_usize()])?;
                     left -= take;
                 }
                 Ok(())

@@ -19,6 +19,7 @@ use reply::Promise;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, RANGE};
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -192,7 +193,7 @@ impl Origin {
         };
         let Promise { range, identity } =
             reply::promise(response.headers(), ask, known, layer_bytes)?;
-        let len = (range.end - range.start) as usize;
+        let len = (range.end - range.start).to_usize();
         let until = sent + self.silence_max + least_pace(len);
         let bytes = reply::body(response, len, until, on_bytes)?;
         Ok(Reply {

@@ -13,6 +13,7 @@ use reqwest::Url;
 use reqwest::header::{
     CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LOCATION,
 };
+use sidecore_bare::width::ToU64;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::time::Instant;
@@ -154,7 +155,7 @@ pub fn body(
             Ok(0) => return Err(failed(done, &"it is too short")),
             Ok(read) => {
                 done += read;
-                on_bytes(read as u64);
+                on_bytes(read.to_u64());
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(done, &error)),

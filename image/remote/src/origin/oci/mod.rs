@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
+use sidecore_bare::width::ToU64;
 use std::io::Read;
 
 /// A layer.
@@ -165,7 +166,7 @@ fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
     let mut text = Vec::new();
     let read = response.take(bytes_max + 1).read_to_end(&mut text);
     read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
-    match text.len() as u64 <= bytes_max {
+    match text.len().to_u64() <= bytes_max {
         true => Ok(text),
         false => Err(Fault::Final(format!(
             "a registry's document has more than {} KiB",
