@@ -103,6 +103,7 @@ fn place_of(
     let block = match entry.len() {
         4 => le32(entry, 0),
         _ => {
+            // An index names a device, too: 0 is the image itself.
             if le16(entry, 2) != 0 {
                 return Err(Error::corrupt(inode.nid, Corrupt::Device));
             }
@@ -134,6 +135,7 @@ pub(crate) fn read(
     let mut found = Vec::new();
     extents(bytes, sb, inode, offset, dst.len().to_u64(), &mut found)?;
     let mut rest = dst;
+    // The extents are in order and end where the file does: a shorter file leaves a rest.
     for extent in found {
         let (part, others) = rest.split_at_mut(extent.len.to_usize());
         match extent.at {

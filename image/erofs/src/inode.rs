@@ -189,6 +189,7 @@ impl Inode {
     }
 
     fn check_size(&self, image_bytes: u64) -> Result<(), Error> {
+        // Chunks may be holes or share their places: such a file may be longer than the image.
         let may_have_holes = matches!(self.layout, Layout::Chunks { .. });
         let limit = match self.kind {
             Kind::Link => LINK_BYTES_MAX,
@@ -260,6 +261,7 @@ fn layout(
             if inode.size_bytes == 0 {
                 return Ok(Layout::Plain { at });
             }
+            // A size of whole blocks has a tail, too: the last block.
             let tail_from = (inode.size_bytes - 1) / block_bytes * block_bytes;
             let tail_bytes = inode.size_bytes - tail_from;
             // The tail lies in the inode's own block.

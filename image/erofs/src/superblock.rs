@@ -37,17 +37,20 @@ impl Superblock {
         if le32(&raw, 0) != MAGIC {
             return Err(Error::NotErofs);
         }
+        // The incompatible features. Compatible ones, in another word, change nothing that is read.
         let features = le32(&raw, 80);
         if features & !FEATURES_READ != 0 {
             return Err(Unsupported::Features(features).into());
         }
         let block_bits = raw[12];
+        // Names' places in a directory block have 16 bits, so no block is longer than 64 KiB.
         if !(BLOCK_BITS_MIN..=BLOCK_BITS_MAX).contains(&block_bits) {
             return Err(Unsupported::BlockBits(block_bits).into());
         }
         if raw[90] != 0 {
             return Err(Unsupported::DirectoryBits(raw[90]).into());
         }
+        // Without the feature both of its fields may hold anything.
         let has_prefixes = features & FEATURE_XATTR_PREFIXES != 0;
         Ok(Self {
             block_bits,

@@ -65,11 +65,13 @@ pub(crate) fn each(
     let corrupt = || Error::corrupt(inode.nid, Corrupt::Attributes);
     let mut body = vec![0; inode.xattrs_bytes.to_usize()];
     fill(bytes, inode.xattrs_at, &mut body, inode.nid)?;
+    // The head has the count of shared attributes, whose numbers follow it.
     let mut at = XATTR_HEAD_BYTES.to_usize();
     let shared_end = at + 4 * usize::from(body[4]);
     let shared = body.get(at..shared_end).ok_or_else(corrupt)?;
     for number in shared.chunks_exact(4) {
         let place = sb.xattr_at + u64::from(le32(number, 0)) * 4;
+        // The table is anywhere in the image; each read of it is checked on its own.
         let head = array::<{ ENTRY_BYTES }>(bytes, place, inode.nid)?;
         let mut name = vec![0; head[0].into()];
         let name_at = place + ENTRY_BYTES.to_u64();
@@ -105,6 +107,7 @@ pub(crate) fn each(
                 return Ok(());
             }
         }
+        // The last entry may lack its padding: then this is past the end.
         at = end.next_multiple_of(4);
     }
     Ok(())
@@ -120,6 +123,7 @@ fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
             (prefix.base, &prefix.infix)
         }
     };
+    // Number 5 is Lustre's, for which the kernel has no handler either.
     let base: &[u8] = match base {
         1 => b"user.",
         2 => b"system.posix_acl_access",

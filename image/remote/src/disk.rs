@@ -73,6 +73,7 @@ impl Disk {
                 return Ok(None);
             }
         };
+        // Frames without checksums must not be found again after the image has changed.
         let validator = identity.validator.as_deref().unwrap_or_default();
         let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
         let disk = Self {
@@ -158,6 +159,7 @@ impl Disk {
     fn write(&self, frame: &Frame, bytes: &[u8]) -> io::Result<()> {
         let (part, name) = self.place(frame);
         let part = self.folder.beneath(Path::new(&part))?;
+        // Renamed only when it is whole: readers of other processes see all of it or nothing.
         let (temporary, mut file) = self.temporaries.temporary(0o600)?;
         let written = file
             .write_all(bytes)
@@ -217,6 +219,7 @@ impl Disk {
         if total <= self.limit_bytes {
             return;
         }
+        // By time first: the least recently used go. Below the limit, so that counts are rare.
         files.sort_unstable();
         let goal = self.limit_bytes - self.limit_bytes / SLACK;
         for (_, bytes, part, name) in files {

@@ -127,35 +127,9 @@ impl RemoteImage {
         .map_err(failed)?;
         let origin = Arc::new(origin);
         let begun = Instant::now();
+        // Before the ends, so that all three requests are in flight at once.
         let beyond = ask_beyond(&origin, options.beyond_bytes);
-        let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
-        let (head, tail) = std::thread::scope(|scope| {
-            let ask_head = || get(Ask::Head(HEAD_BYTES), 1);
-            let head = std::thread::Builder::new().spawn_scoped(scope, ask_head);
-            let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
-            let panicked = |_| Err(Fault::Final("a request panicked".into()));
-            match head {
-                Ok(head) => (head.join().unwrap_or_else(panicked), tail),
-                // No thread could be started: one request after the other.
-                Err(_) => (ask_head(), tail),
-            }
-        });
-        let head = head.map_err(failed)?;
-        let tail = match tail {
-            Ok(tail) => tail,
-            // Some stores do not support ranges that count from the end, or fail if the image is
-            // shorter. The size is known now, so the retries use it.
-            Err(_) => {
-                let size = head.identity.size_bytes;
-                let ask = Ask::Range(size.saturating_sub(TAIL_BYTES)..size);
-                get(ask, 2).map_err(failed)?
-            }
-        };
-        if head.identity != tail.identity && origin.sha256().is_none() {
-            return Err(failed(Fault::Final(
-                "it changed while it was opened".into(),
-            )));
-        }
+        let (head, tail) = ends(&origin, &retry).map_err(failed)?;
         if let Some(beyond) = &beyond {
             beyond.expect(head.identity.clone(), origin.sha256().is_some());
         }
@@ -243,6 +217,7 @@ impl RemoteImage {
                 let Some(image) = Weak::upgrade(&image) else {
                     return;
                 };
+                // This thread's own reference is the last one once the image was dropped.
                 let more = || Arc::strong_count(&image) > 1;
                 image.fetcher.prefetch(part, &more);
             }
@@ -280,6 +255,7 @@ impl RemoteImage {
         let mut together = self.together.lock();
         let is_wanted = |frame: &Frame| wanted.iter().any(|it| it.offset == frame.offset);
         match together.iter().any(is_wanted) {
+            // Once: afterwards the frames are here, or readers fetch them as they need them.
             true => std::mem::take(&mut together),
             false => Vec::new(),
         }
@@ -339,6 +315,37 @@ impl RemoteSource for RemoteImage {
     fn window_bytes(&self) -> u64 {
         self.fetcher.window_bytes()
     }
+}
+
+/// Requests the first and the last bytes of an image, both at once.
+fn ends(origin: &Origin, retry: &Retry) -> Result<(Reply, Reply), Fault> {
+    let get = |ask: Ask, seed| patiently(retry, seed, || origin.get(&ask, None, &mut |_| ()));
+    let (head, tail) = std::thread::scope(|scope| {
+        let ask_head = || get(Ask::Head(HEAD_BYTES), 1);
+        let head = std::thread::Builder::new().spawn_scoped(scope, ask_head);
+        let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
+        let panicked = |_| Err(Fault::Final("a request panicked".into()));
+        match head {
+            Ok(head) => (head.join().unwrap_or_else(panicked), tail),
+            // No thread could be started: one request after the other.
+            Err(_) => (ask_head(), tail),
+        }
+    });
+    let head = head?;
+    let tail = match tail {
+        Ok(tail) => tail,
+        // Some stores do not support ranges that count from the end, or fail if the image is
+        // shorter. The size is known now, so the retries use it.
+        Err(_) => {
+            let size = head.identity.size_bytes;
+            get(Ask::Range(size.saturating_sub(TAIL_BYTES)..size), 2)?
+        }
+    };
+    // A validator alone may differ where the digest is known: caches on the way may change it.
+    if head.identity != tail.identity && origin.sha256().is_none() {
+        return Err(Fault::Final("it changed while it was opened".into()));
+    }
+    Ok((head, tail))
 }
 
 /// Requests the bytes after the head, on a thread of its own, once.

@@ -52,6 +52,7 @@ impl Link {
     /// Bytes to keep in flight, at most `most`.
     pub(crate) fn window_bytes(&self, most: u64) -> u64 {
         let round_trip = self.round_trip().unwrap_or_default().as_micros();
+        // Any rate and any round trip may be measured: 64 bits would not hold every product.
         let product = u128::from(self.bytes_per_s()) * round_trip / 1_000_000;
         let window = u64::try_from(2 * product).unwrap_or(u64::MAX);
         window.max(WINDOW_BYTES_MIN).min(most)

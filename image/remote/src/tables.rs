@@ -59,6 +59,7 @@ impl Beyond {
     /// Sets the image that was opened; with `by_digest`, the validator is ignored.
     pub(crate) fn expect(&self, identity: Identity, by_digest: bool) {
         let mut state = self.state.lock();
+        // The reply may come before or after the image's head: each side judges what it finds.
         *state = match std::mem::replace(&mut *state, State::Gone) {
             State::Unjudged(reply) => self.judge(reply, &identity, by_digest),
             State::Asked => State::Expected(identity, by_digest),
@@ -101,6 +102,7 @@ impl Beyond {
     /// hardly be faster.
     fn piece(&self, wait_max: Duration) -> Option<(u64, Stored)> {
         let mut state = self.state.lock();
+        // One wait, although it may wake too early: the caller then fetches the frame itself.
         if matches!(*state, State::Asked | State::Expected(..)) && !wait_max.is_zero() {
             self.came.wait_for(&mut state, wait_max);
         }
@@ -152,6 +154,7 @@ impl Tables {
     /// if they are in flight. A frame that is damaged there is fetched again like any other.
     pub(crate) fn of_ends(&self, frame: &Frame) -> Option<Found> {
         let of = |piece: &(u64, Stored), is_end| {
+            // Damage must not stick: these bytes are never requested again.
             let bytes = part(piece, frame.offset).get(..frame.stored_bytes.to_usize())?;
             is_sound(frame, bytes).then(|| Found {
                 stored: bytes.into(),
@@ -191,6 +194,7 @@ impl Tables {
             let at = offset + done.to_u64();
             let copied = self.copy(&mut buf[done..], at);
             done += copied;
+            // The bytes that are fetched begin at `at`, so the next copy gets some.
             if copied == 0 {
                 self.fetch(fetcher, at, (buf.len() - done).to_u64())?;
             }
@@ -236,6 +240,7 @@ impl Tables {
             .collect();
         let stored = fetcher.fetch(&pieces, &mut std::iter::empty())?;
         let mut recent = self.recent.lock();
+        // Replaces the last ones: a parser goes forward, and the memory for tables is bounded.
         recent.pieces = pieces.iter().map(|it| it.offset).zip(stored).collect();
         recent.end = at + bytes;
         recent.ahead_bytes = bytes;

@@ -29,6 +29,7 @@ pub(crate) struct Backward<'a> {
 impl<'a> Backward<'a> {
     /// Starts below the end mark, the highest bit that is set in the last byte.
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
+        // A last byte of zero has no mark: no encoder writes it.
         let last = *bytes.last()?;
         let mark = last.checked_ilog2()?;
         let at = (bytes.len() - 1) * 8 + mark.to_usize();
@@ -49,6 +50,7 @@ impl<'a> Backward<'a> {
                 Some(bytes) => u64::from_le_bytes(*bytes),
                 None => 0,
             },
+            // Near the stream's start, bytes before it read as zeros.
             None => {
                 let mut bytes = [0; 8];
                 bytes[7 - top..].copy_from_slice(&self.bytes[..=top]);

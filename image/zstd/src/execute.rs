@@ -195,9 +195,11 @@ impl Output<'_> {
             }
         };
         let offset = offset.to_usize();
+        // The literals come first, so the match may begin among them.
         let end = literals.taken + count;
         self.put(&literals.bytes[literals.taken..end])?;
         literals.taken = end;
+        // Zero comes of a repeated offset of 1 minus 1, which only a damaged block asks for.
         if offset == 0 || offset > self.written - self.start {
             return Err(Error::Offset);
         }
@@ -205,6 +207,7 @@ impl Output<'_> {
         if offset >= matched {
             self.bytes.copy_within(from..from + matched, self.written);
         } else {
+            // A match that overlaps its own output repeats what it has just written.
             for index in 0..matched {
                 self.bytes[self.written + index] = self.bytes[from + index];
             }

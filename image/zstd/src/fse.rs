@@ -49,27 +49,12 @@ pub(crate) fn read_shares(
         if shares.symbols >= symbols_max {
             return Err(Error::Table);
         }
-        // A value from 0 to `left` takes `width` bits, or one less if it is among the small ones.
-        let width = left.ilog2() + 1;
-        let threshold = 1_i32 << (width - 1);
-        let small = 2 * threshold - 1 - left;
-        let value = bits.peek(width).cast_signed();
-        let value = if value & (threshold - 1) < small {
-            bits.skip(width - 1);
-            value & (threshold - 1)
-        } else {
-            bits.skip(width);
-            if value >= threshold {
-                value - small
-            } else {
-                value
-            }
-        };
-        let share = value - 1;
+        let share = read_value(&mut bits, left) - 1;
         left -= share.abs();
         shares.of[shares.symbols] = i16::try_from(share).map_err(|_| Error::Table)?;
         shares.symbols += 1;
         if share == 0 {
+            // Section 4.1.1: the number of further zeros follows in steps of up to three.
             loop {
                 let more = bits.peek(2).to_usize();
                 bits.skip(2);
@@ -83,10 +68,31 @@ pub(crate) fn read_shares(
             }
         }
     }
+    // The last share took more states than there are.
     if left != 1 {
         return Err(Error::Table);
     }
     Ok((shares, bits.bytes_taken()?))
+}
+
+/// Reads a value from 0 to `left`: it takes as many bits as `left` has, or one less if it is among
+/// the small ones, which the unused codes of the full width stand for.
+fn read_value(bits: &mut Forward<'_>, left: i32) -> i32 {
+    let width = left.ilog2() + 1;
+    let threshold = 1_i32 << (width - 1);
+    let small = 2 * threshold - 1 - left;
+    let value = bits.peek(width).cast_signed();
+    if value & (threshold - 1) < small {
+        bits.skip(width - 1);
+        return value & (threshold - 1);
+    }
+    bits.skip(width);
+    // The codes above the threshold moved down by the number of small ones.
+    if value >= threshold {
+        value - small
+    } else {
+        value
+    }
 }
 
 /// Calls `put(state, symbol, bits, base)` for every state of the table: decoding in that state

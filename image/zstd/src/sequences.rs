@@ -83,47 +83,22 @@ impl Lanes {
             };
         }
         let (&modes, after) = rest.split_first().ok_or(Error::Sequences)?;
+        // Section 3.1.1.3.2.1: the two lowest bits must be zero.
         if modes & 3 != 0 {
             return Err(Error::Reserved);
         }
         rest = after;
         let mut current = self.current.unwrap_or([lane; KINDS]);
+        // The descriptions follow in this order, each behind the end of the one before.
         for kind in [LITERAL, OFFSET, MATCH] {
-            let taken = match (modes >> (6 - 2 * kind)) & 3 {
-                0 => {
-                    self.tables[lane].copy(kind, &PREDEFINED);
-                    0
-                }
-                1 => {
-                    let &symbol = rest.first().ok_or(Error::Table)?;
-                    self.tables[lane].set_run(kind, symbol)?;
-                    1
-                }
-                2 => {
-                    let (shares, taken) = fse::read_shares(rest, SYMBOLS[kind], LOG_MAX[kind])?;
-                    self.tables[lane].set(kind, &shares);
-                    taken
-                }
-                _ => {
-                    if self.current.is_none() {
-                        return Err(Error::Table);
-                    }
-                    if current[kind] != lane {
-                        let [first, second] = &mut *self.tables;
-                        let (to, from) = match lane {
-                            0 => (first, &*second),
-                            _ => (second, &*first),
-                        };
-                        to.copy(kind, from);
-                    }
-                    0
-                }
-            };
+            let mode = (modes >> (6 - 2 * kind)) & 3;
+            let taken = self.table(kind, mode, rest, lane, current[kind])?;
             current[kind] = lane;
             rest = &rest[taken..];
         }
         self.current = Some(current);
         chain.bits = Backward::new(rest).ok_or(Error::Sequences)?;
+        // The first states are read in this order; they are updated in another one.
         for kind in [LITERAL, OFFSET, MATCH] {
             chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]).to_usize();
         }
@@ -131,6 +106,51 @@ impl Lanes {
             return Err(Error::Sequences);
         }
         Ok(chain)
+    }
+}
+
+impl Lanes {
+    /// Sets a lane's table of one kind by its mode and its description at the start of `rest`;
+    /// returns the bytes of that. The table to repeat is in lane `latest`.
+    fn table(
+        &mut self,
+        kind: usize,
+        mode: u8,
+        rest: &[u8],
+        lane: usize,
+        latest: usize,
+    ) -> Result<usize, Error> {
+        match mode {
+            0 => {
+                self.tables[lane].copy(kind, &PREDEFINED);
+                Ok(0)
+            }
+            1 => {
+                let &symbol = rest.first().ok_or(Error::Table)?;
+                self.tables[lane].set_run(kind, symbol)?;
+                Ok(1)
+            }
+            2 => {
+                let (shares, taken) = fse::read_shares(rest, SYMBOLS[kind], LOG_MAX[kind])?;
+                self.tables[lane].set(kind, &shares);
+                Ok(taken)
+            }
+            _ => {
+                // There is nothing to repeat before the frame's first block with sequences.
+                if self.current.is_none() {
+                    return Err(Error::Table);
+                }
+                if latest != lane {
+                    let [first, second] = &mut *self.tables;
+                    let (to, from) = match lane {
+                        0 => (first, &*second),
+                        _ => (second, &*first),
+                    };
+                    to.copy(kind, from);
+                }
+                Ok(0)
+            }
+        }
     }
 }
 
@@ -165,6 +185,7 @@ impl Tables {
 
 /// Reads the number of sequences; returns the rest of the section, too.
 fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
+    // The first byte tells how many there are; 255 adds to a value that two bytes hold.
     Ok(match *section {
         [first @ 0..=127, ref rest @ ..] => (usize::from(first), rest),
         [255, low, high, ref rest @ ..] => {
@@ -291,6 +312,8 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequ
         let more = chain.bits.take(low_half(entries[kind]) & 63);
         (entries[kind] >> 32) + more
     };
+    // Section 3.1.1.3.2.1.2: the bits of the offset come first. With a stream that is read
+    // backwards, the order of these calls is the format.
     let (offset, matched, literals) = (value(OFFSET), value(MATCH), value(LITERAL));
     if !is_last {
         for kind in [LITERAL, MATCH, OFFSET] {
@@ -410,6 +433,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // At most 31 + 16 + 16 and 9 + 8 + 9: neither sum overflows.
                 widths[k] = (sum & 0xFF) + ((sum >> 8) & 0xFF);
             }
+            // Rare: a far offset with long lengths. The careful step takes its fields one by one.
             if widths.iter().any(|&width| width > u64::from(WORD_BITS)) {
                 break 'all;
             }

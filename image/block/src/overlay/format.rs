@@ -378,18 +378,11 @@ impl Superblock {
         {
             return None;
         }
-        let text = |at: usize, len_at: usize| {
-            let len = usize::from(u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]));
-            let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
-            let text = std::str::from_utf8(text).ok()?;
-            // Names reach paths and messages: no overlong ones, and no NUL byte.
-            (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
-        };
         let parent = match bytes[58] {
             0 => Parent::Base,
             1 => Parent::Overlay {
                 id: bytes[144..160].try_into().ok()?,
-                path: text(PARENT_AT, 160)?,
+                path: name_at(bytes, PARENT_AT, 160)?,
             },
             _ => return None,
         };
@@ -420,7 +413,7 @@ impl Superblock {
             snapshot: (snapshot.bytes > 0).then_some(snapshot),
             parent,
             base: bytes[112..144].try_into().ok()?,
-            base_name: text(BASE_NAME_AT, 162)?,
+            base_name: name_at(bytes, BASE_NAME_AT, 162)?,
             lock,
         };
         // Bounds that keep later arithmetic from overflowing, and memory bounded.
@@ -444,6 +437,15 @@ impl Superblock {
             _ => false,
         }
     }
+}
+
+/// The name at `at`, whose length is at `len_at`; `None` where it is not valid.
+fn name_at(bytes: &[u8], at: usize, len_at: usize) -> Option<String> {
+    let len = usize::from(u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]));
+    let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
+    let text = std::str::from_utf8(text).ok()?;
+    // Names reach paths and messages: no overlong ones, and no NUL byte.
+    (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
 }
 
 /// A name, cut at a character if it is too long.

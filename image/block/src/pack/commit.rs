@@ -61,16 +61,12 @@ pub fn commit(
     guard: Guard,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
-    let Guard { seal, lock } = guard;
     // Without a lock given, an encrypted image stays readable with its old keys.
-    let lock = match lock {
+    let lock = match guard.lock {
         Some(lock) => Some(lock),
         None => successor(index)?,
     };
-    let keys = Keys {
-        old: index.key().cloned(),
-        new: lock.as_ref().map(|lock| Arc::clone(lock.key())),
-    };
+    let guard = Guard { lock, ..guard };
     // Frames can be copied only into the same format with the same frame size.
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
@@ -94,27 +90,15 @@ pub fn commit(
         uneven: false,
         thin: is_thin,
     })?;
-    if let Some(lock) = lock
-        && !writer.lock(lock)
-    {
-        return Err(PackError::Format(FormatError::CannotWrite {
-            format: format.name(),
-            what: "an encrypted image".to_owned(),
-            reason: "the format has no place for a lock",
-            next: "leave out --recipient and --new-passphrase-file",
-        }));
-    }
-    let is_sealed = seal.is_some();
-    if let Some(signer) = seal
-        && !writer.seal(signer)
-    {
-        return Err(PackError::Format(FormatError::CannotWrite {
-            format: format.name(),
-            what: "a hash tree".to_owned(),
-            reason: "the format has no place for one",
-            next: "leave out --tree and --sign",
-        }));
-    }
+    let is_sealed = guard.seal.is_some();
+    let next = [
+        "leave out --recipient and --new-passphrase-file",
+        "leave out --tree and --sign",
+    ];
+    let keys = Keys {
+        old: index.key().cloned(),
+        new: guard.apply(&mut *writer, format, next)?,
+    };
     // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));

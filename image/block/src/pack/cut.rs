@@ -8,8 +8,9 @@
 //! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication
 //! Based Storage Systems", IEEE TPDS 31(9), 2020.
 
+use super::PackError;
 use super::source::{Filled, Source};
-use super::{PackError, is_zero};
+use crate::format::write::is_zero;
 use fastcdc::v2020::FastCDC;
 use sidecore_bare::width::ToUsize;
 

@@ -186,34 +186,7 @@ fn write_qcow2(
     }
     let level1_at = sink.offset;
     write_words(sink, &level1)?;
-    let used = sink.offset / CLUSTER_BYTES.to_u64();
-    // The reference counts also count their own blocks and the table of those.
-    let (mut blocks, mut tables) = (0, 0);
-    loop {
-        let total = used + blocks + tables;
-        let wanted = total.div_ceil(COUNTS_IN_BLOCK);
-        let wanted_tables = wanted.div_ceil(TABLE_ENTRIES.to_u64());
-        if (wanted, wanted_tables) == (blocks, tables) {
-            break;
-        }
-        (blocks, tables) = (wanted, wanted_tables);
-    }
-    let total = used + blocks + tables;
-    let blocks_at = sink.offset;
-    for block in 0..blocks {
-        let counted = (total - block * COUNTS_IN_BLOCK)
-            .min(COUNTS_IN_BLOCK)
-            .to_usize();
-        let mut counts = vec![0_u8; CLUSTER_BYTES];
-        for count in counts.chunks_exact_mut(2).take(counted) {
-            count.copy_from_slice(&1_u16.to_be_bytes());
-        }
-        sink.write(&counts)?;
-    }
-    let table_at = sink.offset;
-    let entries = (0..blocks).map(|block| blocks_at + block * CLUSTER_BYTES.to_u64());
-    write_words(sink, &entries.collect::<Vec<_>>())?;
-
+    let (table_at, tables) = write_counts(sink)?;
     let mut header = Vec::with_capacity(HEADER_BYTES.to_usize());
     header.extend_from_slice(b"QFI\xfb");
     header.extend_from_slice(&3_u32.to_be_bytes());
@@ -231,6 +204,37 @@ fn write_qcow2(
     header.extend_from_slice(&4_u32.to_be_bytes()); // Counts of 16 bits.
     header.extend_from_slice(&HEADER_BYTES.to_be_bytes());
     Ok(header)
+}
+
+/// Writes the reference counts of all clusters, which are used once each, and the table of the
+/// counts' clusters; returns where that is, and how many clusters it takes.
+fn write_counts(sink: &mut Sink) -> Result<(u64, u64), PackError> {
+    let used = sink.offset / CLUSTER_BYTES.to_u64();
+    // The reference counts also count their own blocks and the table of those.
+    let (mut blocks, mut tables) = (0, 0);
+    loop {
+        let total = used + blocks + tables;
+        let wanted = total.div_ceil(COUNTS_IN_BLOCK);
+        let wanted_tables = wanted.div_ceil(TABLE_ENTRIES.to_u64());
+        if (wanted, wanted_tables) == (blocks, tables) {
+            break;
+        }
+        (blocks, tables) = (wanted, wanted_tables);
+    }
+    let total = used + blocks + tables;
+    let blocks_at = sink.offset;
+    for block in 0..blocks {
+        let counted = (total - block * COUNTS_IN_BLOCK).min(COUNTS_IN_BLOCK);
+        let mut counts = vec![0_u8; CLUSTER_BYTES];
+        for count in counts.chunks_exact_mut(2).take(counted.to_usize()) {
+            count.copy_from_slice(&1_u16.to_be_bytes());
+        }
+        sink.write(&counts)?;
+    }
+    let table_at = sink.offset;
+    let entries = (0..blocks).map(|block| blocks_at + block * CLUSTER_BYTES.to_u64());
+    write_words(sink, &entries.collect::<Vec<_>>())?;
+    Ok((table_at, tables))
 }
 
 /// Writes words, padded with zeros to a whole cluster.

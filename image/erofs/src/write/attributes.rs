@@ -37,6 +37,7 @@ pub(super) fn encode<'a>(
     if attributes.is_empty() {
         return Ok(Box::default());
     }
+    // Sources list them in any order; equal trees must give equal bytes.
     attributes.sort_unstable();
     // A name filter (not used) and a count of shared attributes.
     let mut out = vec![0; XATTR_HEAD_BYTES.to_usize()];
@@ -52,6 +53,7 @@ pub(super) fn encode<'a>(
         out.extend(value_bytes.to_le_bytes());
         out.extend(rest);
         out.extend(value);
+        // Entries begin at multiples of 4.
         out.resize(out.len().next_multiple_of(4), 0);
         if out.len() > BODY_BYTES_MAX {
             return Err(Fault::Attributes(out.len()));

@@ -68,6 +68,7 @@ impl Layout {
             };
             let runs = &self.contents[id.to_usize()];
             let chunks: u64 = runs.iter().map(|run| run.chunks).sum();
+            // Without an array, a file can only be one run.
             let has_room = room_of_chunks(size_bytes, may_be_hole) > 0
                 || runs.iter().all(|run| run.block.is_some());
             if chunks != size_bytes.div_ceil(CHUNK_BYTES) || !has_room {
@@ -217,6 +218,7 @@ impl Sealed {
         // The root lies next to the superblock, so its number fits in 16 bits.
         let root = (layout.places[0].at / SLOT_BYTES) as u16;
         let raw = &mut first[SUPERBLOCK_AT.to_usize()..];
+        // The checksum's own field counts as zeros.
         raw[..SUPERBLOCK_BYTES].fill(0);
         let mut put = |at: usize, bytes: &[u8]| raw[at..][..bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC.to_le_bytes());

@@ -79,6 +79,7 @@ impl Layout {
             contents: vec![Vec::new(); tree.len()],
             tree,
         };
+        // The root follows the superblock: its number has only 16 bits there.
         let mut room = Room {
             at: SUPERBLOCK_AT + SUPERBLOCK_BYTES.to_u64(),
             end: BLOCK_BYTES,
@@ -108,6 +109,7 @@ impl Layout {
                 self.put_entries(id, room)?;
             }
             let before = waiting.len();
+            // Reversed, since the last one pushed is the next one visited.
             waiting.extend(self.directories_in(id));
             waiting[before..].reverse();
         }
@@ -119,6 +121,7 @@ impl Layout {
         else {
             return Ok(());
         };
+        // The order of the names is that of the inodes, so that a listing reads them in order.
         entries.sort_unstable();
         for child in entries.iter().map(|(_, child)| *child).collect::<Vec<_>>() {
             // A hard link has its place already.
@@ -199,6 +202,7 @@ impl Layout {
         match inode.body {
             Body::Nothing | Body::Device(_) => place.at = room.whole(head),
             Body::File { may_be_hole, .. } => {
+                // Room for all chunks now: their places are known only after the contents.
                 let chunks = room_of_chunks(size_bytes, may_be_hole);
                 let bytes = chunks.checked_mul(4).and_then(|it| it.checked_add(head));
                 place.at = room.whole(
@@ -208,6 +212,7 @@ impl Layout {
                 );
             }
             Body::Link(_) | Body::Directory { .. } => {
+                // What does not fill a block follows the inode, if both fit one block.
                 let tail = size_bytes % BLOCK_BYTES;
                 let tail_at = (tail > 0)
                     .then(|| room.in_one_block(head + tail, tail))
@@ -286,6 +291,7 @@ impl Place {
 /// Number of chunks for which a file's inode reserves places.
 pub(super) fn room_of_chunks(size_bytes: u64, may_be_hole: bool) -> u64 {
     match size_bytes.div_ceil(CHUNK_BYTES) {
+        // One chunk that has bytes is one run, which the inode alone records.
         1 if !may_be_hole => 0,
         chunks => chunks,
     }
@@ -299,6 +305,8 @@ fn most_frequent_time(tree: &Tree) -> (i64, u32) {
             .entry((inode.meta.mtime_s, inode.meta.mtime_ns))
             .or_default() += 1;
     }
+    // A hash map has no order: among equal counts the time decides, so that equal trees give equal
+    // bytes.
     let most = counts
         .into_iter()
         .max_by_key(|(time, count)| (*count, std::cmp::Reverse(*time)));

@@ -20,6 +20,7 @@ pub(super) fn in_order<'t>(
     let mut names: Vec<Name<'t>> = Vec::with_capacity(entries.len() + 2);
     names.extend([(&b"."[..], own), (&b".."[..], parent)]);
     names.extend(entries.iter().map(|(name, id)| (&name[..], *id)));
+    // `.` and `..` among the others: the kernel looks all names up in the same way.
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(Fault::Twice(String::from_utf8_lossy(pair[0].0).into())),

@@ -110,6 +110,7 @@ impl Tree {
     ) -> Result<Id, Unfit> {
         let id = Id::try_from(self.inodes.len()).unwrap_or(Id::MAX);
         let unfit = |what| Unfit { id, what };
+        // The largest number stands for a tree that is full.
         if id == Id::MAX {
             return Err(unfit(Fault::Full));
         }
@@ -122,6 +123,7 @@ impl Tree {
                 mtime_ns: meta.mtime_ns.min(999_999_999),
                 ..meta
             },
+            // A directory has its own `.` and a name; others count their names.
             links: if kind == Kind::Directory { 2 } else { 0 },
             body,
             attributes,
@@ -154,6 +156,7 @@ impl Tree {
                 return Err(unfit(Fault::DirectoryLinked));
             }
             *parent = Some(directory);
+            // Its `..` is a link to the parent.
             self.add_link(directory)?;
         } else {
             self.add_link(id)?;

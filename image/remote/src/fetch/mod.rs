@@ -124,6 +124,7 @@ impl Fetcher {
 
     /// Bytes to keep in flight ahead of a reader.
     pub(crate) fn window_bytes(&self) -> u64 {
+        // Less than the memory: frames ahead must not evict one another before they are read.
         let most = self.shared.memory_bytes / 4 * 3;
         self.shared.link.lock().window_bytes(most)
     }
@@ -187,6 +188,7 @@ impl Fetcher {
 
     /// Prefetches frames that no reader waits for yet, as far as memory allows.
     fn expect(&self, state: &mut State, ahead: &mut dyn Iterator<Item = Frame>) {
+        // An eighth stays free for frames that readers ask for meanwhile.
         let limit = self.shared.memory_bytes / 8 * 7;
         let mut frames = Vec::new();
         for frame in ahead {

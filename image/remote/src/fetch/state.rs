@@ -168,10 +168,12 @@ impl State {
         let Some(entry) = self.frames.get_mut(&key) else {
             return Err("the frame was forgotten while it was waited for".into());
         };
+        // Taken off first, whatever follows: an entry with waiters is never evicted.
         entry.waiters -= 1;
         match &entry.place {
             Place::Here(stored) => {
                 let stored = Arc::clone(stored);
+                // A prefetch that comes to this frame later skips it, although it may be evicted.
                 if let Some(passed) = &mut self.passed {
                     passed.insert(key);
                 }
@@ -206,6 +208,7 @@ impl State {
         if let Some(request) = self.expected.iter().position(has_it)
             && let Some(request) = self.expected.remove(request)
         {
+            // The whole request: its other frames come with the same bytes.
             for frame in &request {
                 if let Some(entry) = self.frames.get_mut(&key(frame)) {
                     entry.place = Place::Queued { urgent: true };

@@ -18,6 +18,7 @@ impl Shared {
     pub(super) fn call_worker(self: &Arc<Self>, state: &mut State) {
         let queued = state.urgent.len() + state.expected.len();
         self.asked.notify_one();
+        // Woken workers still count as idle until they hold the lock, so queued ones are compared.
         if state.idle >= queued || state.workers >= WORKERS_MAX {
             return;
         }
@@ -48,6 +49,7 @@ impl Shared {
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
+            // Readers that wait go before prefetches, at each request anew.
             let next = state
                 .urgent
                 .pop_front()
@@ -126,6 +128,7 @@ impl Shared {
     fn fetch(&self, request: &[Frame]) -> Result<(Reply, bool), Fault> {
         let (start, end) = plan::span(request);
         let ask = Ask::Range(start..end);
+        // Each request and process draws other pauses: retries must not come all at once.
         let seed = self.counters.seed.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed ^ u64::from(std::process::id()) << 32);
         let mut attempt = 0;
