@@ -36,11 +36,10 @@ pub use contents::Extent;
 pub use directory::Entry;
 pub use error::{Corrupt, Error, Unsupported};
 pub use inode::{Inode, Kind};
-pub use xattr::Attribute;
 
 use sidecore_bare::width::ToUsize;
 use superblock::Superblock;
-use xattr::Prefix;
+use xattr::{Attribute, Prefix};
 
 /// An erofs image, open for reading. Callable from any thread.
 #[derive(Debug)]

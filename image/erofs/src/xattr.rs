@@ -42,11 +42,11 @@ pub(crate) fn prefixes(bytes: &dyn Bytes, sb: &Superblock) -> Result<Box<[Prefix
 
 /// One attribute: its name, and the place of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     /// The name, with its prefix.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Length of the value in bytes.
-    pub value_bytes: u16,
+    pub(crate) value_bytes: u16,
     pub(crate) value_at: u64,
 }
 

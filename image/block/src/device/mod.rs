@@ -60,7 +60,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The class under which the scheduler measures the cost of decompressing frames.
-pub const INFLATE_CLASS: ClassId = ClassId(1);
+pub(crate) const INFLATE_CLASS: ClassId = ClassId(1);
 
 /// The most that [`Device::read_with`] serves in one piece.
 const READ_WITH_BYTES_MAX: usize = 1 << 20;

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const GRAIN_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 10;
 
 /// Default unit of copy-on-write in bytes.
-pub const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
+pub(super) const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
 
 /// A random name of an overlay.
 pub(super) type Id = [u8; 16];

@@ -39,8 +39,9 @@ pub mod tools;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Changed, LAYERS_MAX, Overlay};
-pub use format::{GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE};
+use chain::LAYERS_MAX;
+pub use chain::{Changed, Overlay};
+pub use format::GRAIN_BYTES_RANGE;
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The most layers above an image.
-pub const LAYERS_MAX: usize = 64;
+pub(super) const LAYERS_MAX: usize = 64;
 
 /// An image with layers above it.
 pub struct Overlay {
