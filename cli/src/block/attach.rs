@@ -48,7 +48,7 @@ impl Args {
             let options = self.fuse.options(&self.open, &self.overlay)?;
             let served = attach::serve(
                 source,
-                Path::new(&super::far::name(&self.open.image)),
+                Path::new(&super::image::name(&self.open.image)),
                 options,
                 |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
             );
@@ -64,7 +64,7 @@ impl Args {
         let device = ready.place.display().to_string();
         output::note!(
             "attached {} as {device} ({})",
-            super::far::name(&self.open.image),
+            super::image::name(&self.open.image),
             ready.way
         );
         if self.json {

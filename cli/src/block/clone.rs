@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,
     #[command(flatten)]
-    far: super::far::FarArgs,
+    access: super::image::AccessArgs,
     /// The clone: a file that is not there yet
     #[arg(value_name = "NEW")]
     new: PathBuf,
@@ -60,7 +60,7 @@ impl Args {
                     &self.new,
                     &identity,
                     grain,
-                    &super::far::name(&self.overlay),
+                    &super::image::name(&self.overlay),
                 )?;
                 CloneKind::New
             }
@@ -83,7 +83,7 @@ impl Args {
 
 impl Args {
     fn identity(&self, image: &Path) -> Result<Identity> {
-        let open = |bytes| self.far.open_whole(image, bytes);
+        let open = |bytes| self.access.open_whole(image, bytes);
         let opened = self.memory.open(open)?;
         let identity = Identity::of(&opened.index, &opened.image);
         identity.context("cannot read the image")

@@ -1,6 +1,6 @@
 //! Arguments and helpers shared by the commands that read and write whole images.
 
-use super::far::{FarArgs, Opened, make_absolute};
+use super::image::{AccessArgs, Opened, make_absolute};
 use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -141,7 +141,7 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
-    far: FarArgs,
+    access: AccessArgs,
     /// Record which parts of the image are read, in the order of their first use
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -154,14 +154,14 @@ impl OpenArgs {
     /// Makes relative paths absolute, for a server that changes its directory. The image's path
     /// stays: the image is opened before that and never again.
     pub(crate) fn make_absolute(&mut self) -> Result<()> {
-        self.far.make_absolute()?;
+        self.access.make_absolute()?;
         let files = [&mut self.trace, &mut self.prefetch];
         files.into_iter().flatten().try_for_each(make_absolute)
     }
 
     /// True where keys that open an encrypted image are named.
     pub(crate) fn has_secrets(&self) -> bool {
-        self.far.has_secrets()
+        self.access.has_secrets()
     }
 }
 
@@ -177,13 +177,13 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
         image,
         index,
         remote,
-    } = args.far.open(&args.image, args.raw, memory / 2)?;
+    } = args.access.open(&args.image, args.raw, memory / 2)?;
     let memory_bytes = match remote {
         Some(_) => memory - memory / 2,
         None => memory,
     };
     if let (Some(remote), None) = (&remote, &args.prefetch) {
-        remote.bring_together(&index, &frames_of_metadata(&image, &index));
+        remote.fetch_together(&index, &frames_of_metadata(&image, &index));
     }
     if let Some(path) = &args.prefetch {
         let failed = || format!("cannot prefetch by {}", path.display());
@@ -208,7 +208,7 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
         ..DeviceConfig::default()
     };
     let device = Device::open_indexed(image, index, Arc::new(pool), config)
-        .with_context(|| format!("cannot open {}", super::far::name(&args.image)))?;
+        .with_context(|| format!("cannot open {}", super::image::name(&args.image)))?;
     if let Some(trace) = trace {
         device.trace_into(Arc::new(trace));
     }

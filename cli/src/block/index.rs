@@ -1,6 +1,6 @@
 //! `sidecore block index`.
 
-use super::far;
+use super::image;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
@@ -39,18 +39,18 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         anyhow::ensure!(
-            self.output.is_some() || !far::is_far(&self.file),
+            self.output.is_some() || !image::is_remote(&self.file),
             "name the index to write with --output; what is to lie beside the URL is put there \
              afterwards"
         );
-        let image = far::open_bytes(&self.file)?;
+        let image = image::open_bytes(&self.file)?;
         let size_bytes = image.size_bytes().context("cannot read the file")?;
         let bar = output::byte_progress(size_bytes);
         bar.set_message("indexing");
         let engines = self.engines.count();
         // A URL may hold a secret.
-        let name = match far::is_far(&self.file) {
-            true => PathBuf::from(far::name(&self.file)),
+        let name = match image::is_remote(&self.file) {
+            true => PathBuf::from(image::name(&self.file)),
             false => self.file.clone(),
         };
         let indexed = index_file(

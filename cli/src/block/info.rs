@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    far: super::far::FarArgs,
+    access: super::image::AccessArgs,
     #[command(flatten)]
     memory: super::common::MemoryArgs,
     /// Report in JSON on standard output
@@ -30,7 +30,7 @@ impl Args {
         if tools::is_overlay_file(&self.image)? {
             return show_overlay(&tools::describe(&self.image)?, self.json);
         }
-        let open = |bytes| self.far.open_to_look(&self.image, bytes);
+        let open = |bytes| self.access.open_to_look(&self.image, bytes);
         let index = self.memory.open(open)?.index;
         let info = Info::of(&index);
         if self.json {

@@ -9,7 +9,7 @@ mod common;
 mod detach;
 mod diff;
 mod export;
-mod far;
+mod image;
 mod index;
 mod info;
 mod mount;

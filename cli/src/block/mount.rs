@@ -79,7 +79,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(mut self) -> Result<Outcome> {
         let image = self.open.image.clone();
-        let name = super::far::name(&image);
+        let name = super::image::name(&image);
         let dir = self.dir;
         if !self.fuse.foreground && !self.fuse.background_child {
             let ready = background::start("mount")?;
@@ -143,7 +143,7 @@ impl FuseArgs {
             mode: OWNER_MODE,
             ..FuseOptions::default()
         };
-        if super::far::is_far(&open.image) {
+        if super::image::is_remote(&open.image) {
             // Most of them wait for the network.
             options.threads = FAR_THREADS;
         } else if rustix::process::geteuid().is_root() {

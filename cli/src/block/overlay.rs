@@ -5,7 +5,7 @@
 //! that cannot be opened.
 
 use super::common::{OpenArgs, open_device};
-use super::far::make_absolute;
+use super::image::make_absolute;
 use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
@@ -62,7 +62,7 @@ impl OverlayArgs {
                 Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
                 None => tools::grain_bytes_for(identity.size_bytes),
             };
-            tools::create(path, &identity, grain, &super::far::name(&args.image))?;
+            tools::create(path, &identity, grain, &super::image::name(&args.image))?;
         }
         let opened = open_soon(path, &device, &identity);
         if opened.is_err() && is_new {

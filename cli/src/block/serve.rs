@@ -99,7 +99,7 @@ impl Args {
 }
 
 fn describe(image: &Path, writable: bool) -> String {
-    let name = super::far::name(image);
+    let name = super::image::name(image);
     let last = name.rsplit('/').next().unwrap_or(&name);
     match writable {
         true => format!("{last}, written to an overlay"),

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    far: super::far::FarArgs,
+    access: super::image::AccessArgs,
     /// File to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -48,7 +48,7 @@ impl Args {
         );
         let began = Instant::now();
         let memory = self.whole.memory();
-        let opened = memory.open(|bytes| self.far.open_whole(&self.image, bytes))?;
+        let opened = memory.open(|bytes| self.access.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "unpacking");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let engines = self.engines.count();

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    far: super::far::FarArgs,
+    access: super::image::AccessArgs,
     #[command(flatten)]
     engines: super::common::Engines,
     #[command(flatten)]
@@ -34,7 +34,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         let memory = self.whole.memory();
-        let opened = memory.open(|bytes| self.far.open_whole(&self.image, bytes))?;
+        let opened = memory.open(|bytes| self.access.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "verifying");
         let engines = self.engines.count();
         let (image, index) = (&opened.image, &opened.index);
@@ -84,7 +84,7 @@ impl Args {
         }
         output::line(&format!(
             "{}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
-            super::far::name(&self.image),
+            super::image::name(&self.image),
             verified.bad_frames_total,
             verified.frames,
             bytes(verified.raw_bytes),

@@ -20,13 +20,13 @@ pub type Stored = Arc<[u8]>;
 
 /// A source whose bytes come over a network. Its [`ReadAt`] serves the image's tables and single
 /// frames that were not fetched ahead of time.
-pub trait Far: ReadAt + Send {
+pub trait RemoteSource: ReadAt + Send {
     /// Fetches the compressed bytes of `wanted`, which are in the image's order, and blocks until
     /// all are there. Prefetches those of `ahead`, after the wanted ones, without waiting.
     ///
     /// # Errors
     /// The reason why one of `wanted` cannot be fetched, after the source's retries.
-    fn bring(
+    fn fetch(
         &self,
         wanted: &[Frame],
         ahead: &mut dyn Iterator<Item = Frame>,
@@ -37,13 +37,17 @@ pub trait Far: ReadAt + Send {
     fn window_bytes(&self) -> u64;
 }
 
+/// The former name of [`RemoteSource`].
+#[deprecated(note = "it is called RemoteSource")]
+pub use self::RemoteSource as Far;
+
 /// An image, opened.
 #[derive(Clone)]
 pub enum Image {
     /// A file or a block device of this machine.
     File(Arc<File>),
     /// An image that is read over a network.
-    Far(Arc<dyn Far>),
+    Remote(Arc<dyn RemoteSource>),
 }
 
 impl Image {
@@ -63,16 +67,16 @@ impl Image {
     pub fn file(&self) -> Option<&File> {
         match self {
             Self::File(file) => Some(file),
-            Self::Far(_) => None,
+            Self::Remote(_) => None,
         }
     }
 
     /// The source, if the image is remote.
     #[must_use]
-    pub fn far(&self) -> Option<&dyn Far> {
+    pub fn remote(&self) -> Option<&dyn RemoteSource> {
         match self {
             Self::File(_) => None,
-            Self::Far(far) => Some(&**far),
+            Self::Remote(source) => Some(&**source),
         }
     }
 }
@@ -87,7 +91,7 @@ impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => f.debug_tuple("File").field(file).finish(),
-            Self::Far(_) => f.write_str("Far"),
+            Self::Remote(_) => f.write_str("Remote"),
         }
     }
 }
@@ -96,21 +100,21 @@ impl ReadAt for Image {
     fn size_bytes(&self) -> io::Result<u64> {
         match self {
             Self::File(file) => file.size_bytes(),
-            Self::Far(far) => far.size_bytes(),
+            Self::Remote(source) => source.size_bytes(),
         }
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => ReadAt::read_exact_at(&**file, buf, offset),
-            Self::Far(far) => far.read_exact_at(buf, offset),
+            Self::Remote(source) => source.read_exact_at(buf, offset),
         }
     }
 
     fn will_read(&self, range: Range<u64>) {
         match self {
             Self::File(file) => file.will_read(range),
-            Self::Far(far) => far.will_read(range),
+            Self::Remote(source) => source.will_read(range),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Callable from any thread.
 
 use crate::{Corrupt, Error};
+use sidecore_bare::width::ToU64;
 
 /// Random access to the bytes of an image.
 pub trait Bytes: Send + Sync {
@@ -23,7 +24,7 @@ pub struct Unreadable;
 
 impl Bytes for &[u8] {
     fn size_bytes(&self) -> u64 {
-        self.len() as u64
+        self.len().to_u64()
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), Unreadable> {
@@ -47,7 +48,7 @@ pub(crate) fn array<const N: usize>(
 
 /// Fills `dst` with metadata of inode `nid`; a place outside of the image makes the inode corrupt.
 pub(crate) fn fill(bytes: &dyn Bytes, offset: u64, dst: &mut [u8], nid: u64) -> Result<(), Error> {
-    let end = offset.checked_add(dst.len() as u64);
+    let end = offset.checked_add(dst.len().to_u64());
     if end.is_none_or(|end| end > bytes.size_bytes()) {
         return Err(Error::corrupt(nid, Corrupt::Outside));
     }

@@ -7,6 +7,7 @@ use crate::bytes::{Bytes, fill, le16, le32};
 use crate::inode::Layout;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A contiguous part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,7 @@ pub(crate) fn extents(
     }
     let mut add = |at: Option<u64>, len: u64| {
         let image_bytes = bytes.size_bytes();
+        // Nothing behind this check looks at places again.
         let inside = at.is_none_or(|at| at.checked_add(len).is_some_and(|end| end <= image_bytes));
         if !inside {
             return Err(Error::corrupt(inode.nid, Corrupt::Outside));
@@ -66,17 +68,19 @@ pub(crate) fn extents(
             bits,
         } => {
             let entry_bytes = usize::from(entry_bytes);
+            // A part of the array at a time: it may be longer than the memory.
             let mut entries = [0; ENTRIES_BYTES];
             let last = (end - 1) >> bits;
             let mut chunk = offset >> bits;
             while chunk <= last {
-                let count = (last - chunk + 1).min((ENTRIES_BYTES / entry_bytes) as u64) as usize;
-                let entries = &mut entries[..count * entry_bytes];
-                let place = chunk.checked_mul(entry_bytes as u64);
+                let count = (last - chunk + 1).min((ENTRIES_BYTES / entry_bytes).to_u64());
+                let entries = &mut entries[..count.to_usize() * entry_bytes];
+                let place = chunk.checked_mul(entry_bytes.to_u64());
                 let place = place.and_then(|place| place.checked_add(entries_at));
                 let place = place.ok_or(Error::corrupt(inode.nid, Corrupt::Outside))?;
                 fill(bytes, place, entries, inode.nid)?;
                 for entry in entries.chunks_exact(entry_bytes) {
+                    // No overflow: chunks begin below the end of the file, which is below 2^63.
                     let (from, to) = (chunk << bits, (chunk + 1) << bits);
                     let within = offset.saturating_sub(from);
                     let len = to.min(end) - from - within;
@@ -99,6 +103,7 @@ fn place_of(
     let block = match entry.len() {
         4 => le32(entry, 0),
         _ => {
+            // An index names a device, too: 0 is the image itself.
             if le16(entry, 2) != 0 {
                 return Err(Error::corrupt(inode.nid, Corrupt::Device));
             }
@@ -128,10 +133,11 @@ pub(crate) fn read(
     dst: &mut [u8],
 ) -> Result<(), Error> {
     let mut found = Vec::new();
-    extents(bytes, sb, inode, offset, dst.len() as u64, &mut found)?;
+    extents(bytes, sb, inode, offset, dst.len().to_u64(), &mut found)?;
     let mut rest = dst;
+    // The extents are in order and end where the file does: a shorter file leaves a rest.
     for extent in found {
-        let (part, others) = rest.split_at_mut(extent.len as usize);
+        let (part, others) = rest.split_at_mut(extent.len.to_usize());
         match extent.at {
             Some(at) => fill(bytes, at, part, inode.nid)?,
             None => part.fill(0),

@@ -12,6 +12,7 @@ use crate::contents;
 use crate::inode::Kind;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::cmp::Ordering;
 
 /// One name in a directory.
@@ -36,6 +37,7 @@ struct Block<'b> {
 
 impl<'b> Block<'b> {
     fn new(bytes: &'b [u8], nid: u64) -> Result<Self, Error> {
+        // The first name begins behind the last entry, so its place tells how many entries there are.
         let block = (bytes.len() >= ENTRY_BYTES).then(|| usize::from(le16(bytes, 8)));
         let names_at = block.filter(|&at| at >= ENTRY_BYTES && at <= bytes.len());
         let names_at = names_at.ok_or(Error::corrupt(nid, Corrupt::Directory))?;
@@ -55,10 +57,12 @@ impl<'b> Block<'b> {
             false => place(index + 1),
         };
         let corrupt = Error::corrupt(self.nid, Corrupt::Directory);
+        // Places that do not ascend give an empty or a missing range here.
         let mut name = self.bytes.get(start..end).ok_or(corrupt)?;
         if is_last && let Some(end) = name.iter().position(|&byte| byte == 0) {
             name = &name[..end];
         }
+        // A name with a slash would lead out of its directory, for programs that join paths.
         let sound = (1..=NAME_BYTES_MAX).contains(&name.len())
             && start >= self.entries * ENTRY_BYTES
             && !name.iter().any(|&byte| byte == 0 || byte == b'/');
@@ -80,7 +84,9 @@ fn read_block<'b>(
     buffer: &'b mut Vec<u8>,
 ) -> Result<Block<'b>, Error> {
     let offset = number << sb.block_bits;
-    let len = (directory.size_bytes - offset).min(sb.block_bytes()) as usize;
+    let len = (directory.size_bytes - offset)
+        .min(sb.block_bytes())
+        .to_usize();
     buffer.resize(len, 0);
     contents::read(bytes, sb, directory, offset, buffer)?;
     Block::new(buffer, directory.nid)
@@ -103,6 +109,7 @@ pub(crate) fn look_up(
             Ordering::Equal => return Ok(Some(block.target(0).0)),
             Ordering::Greater => high = middle,
             Ordering::Less => {
+                // It may be in this block, or in a later one; this block's last name decides.
                 if let Some(index) = find(&block, name)? {
                     return Ok(Some(block.target(index).0));
                 }
@@ -117,6 +124,7 @@ pub(crate) fn look_up(
 }
 
 fn find(block: &Block<'_>, name: &[u8]) -> Result<Option<usize>, Error> {
+    // Names out of order, in a damaged image, may hide a name; the search ends all the same.
     let (mut low, mut high) = (0, block.entries);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -139,12 +147,13 @@ pub(crate) fn list(
 ) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut number = from >> INDEX_BITS;
-    let mut first = (from & ((1 << INDEX_BITS) - 1)) as usize;
+    let mut first = (from & ((1 << INDEX_BITS) - 1)).to_usize();
     while number < directory.size_bytes.div_ceil(sb.block_bytes()) {
         let block = read_block(bytes, sb, directory, number, &mut buffer)?;
         for index in first..block.entries {
             let (nid, kind) = block.target(index);
-            let next = (number << INDEX_BITS) + index as u64 + 1;
+            // Block and entry are all that a listing needs to continue in a later call.
+            let next = (number << INDEX_BITS) + index.to_u64() + 1;
             let name = block.name(index)?;
             let entry = Entry {
                 name,

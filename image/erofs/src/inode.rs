@@ -7,6 +7,7 @@
 use crate::bytes::{Bytes, fill, le16, le32, le64};
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,46 +130,22 @@ pub(crate) enum Layout {
     Chunks {
         entries_at: u64,
         entry_bytes: u8,
-        bits: u8,
+        bits: u16,
     },
 }
 
 impl Inode {
     pub(crate) fn read(bytes: &dyn Bytes, sb: &Superblock, nid: u64) -> Result<Self, Error> {
-        let corrupt = |what| Error::corrupt(nid, what);
-        let outside = || corrupt(Corrupt::Outside);
-        let at = (nid.checked_mul(SLOT_BYTES)).and_then(|at| at.checked_add(sb.meta_at));
-        let at = at
-            .filter(|&at| at < bytes.size_bytes())
-            .ok_or_else(outside)?;
-        // An inode of either size may be the last thing in the image, so the read is cut off at its
-        // end.
-        let len = (bytes.size_bytes() - at).min(EXTENDED_BYTES as u64) as usize;
-        if len < COMPACT_BYTES {
-            return Err(outside());
-        }
-        let mut raw = [0; EXTENDED_BYTES];
-        fill(bytes, at, &mut raw[..len], nid)?;
-        let format = le16(&raw, 0);
-        let extended = format & 1 == 1;
-        if format & !0xF != 0 {
-            return Err(corrupt(Corrupt::Format));
-        }
-        let own_bytes = if extended {
-            EXTENDED_BYTES
-        } else {
-            COMPACT_BYTES
-        };
-        if len < own_bytes {
-            return Err(outside());
-        }
+        let (at, raw, format) = read_raw(bytes, sb, nid)?;
         let mode = le16(&raw, 4);
-        let kind = Kind::of_mode(mode).ok_or_else(|| corrupt(Corrupt::Mode))?;
+        let kind = Kind::of_mode(mode).ok_or(Error::corrupt(nid, Corrupt::Mode))?;
         let xattrs_bytes = match le16(&raw, 2) {
             0 => 0,
+            // The first word of the count stands for the whole head.
             count => XATTR_HEAD_BYTES + 4 * (u32::from(count) - 1),
         };
-        let xattrs_at = at + own_bytes as u64;
+        let is_extended = format & EXTENDED != 0;
+        let xattrs_at = at + own_bytes(is_extended).to_u64();
         let behind = xattrs_at + u64::from(xattrs_bytes);
         let union = le32(&raw, 16);
         let mut inode = Self {
@@ -179,6 +156,7 @@ impl Inode {
             uid: le16(&raw, 24).into(),
             gid: le16(&raw, 26).into(),
             size_bytes: le32(&raw, 8).into(),
+            // Compact inodes have no time of their own.
             mtime_s: sb.build_time_s,
             mtime_ns: sb.build_time_ns,
             rdev: 0,
@@ -186,7 +164,7 @@ impl Inode {
             xattrs_at,
             xattrs_bytes,
         };
-        if extended {
+        if is_extended {
             inode.links = le32(&raw, 44);
             inode.uid = le32(&raw, 24);
             inode.gid = le32(&raw, 28);
@@ -211,10 +189,11 @@ impl Inode {
     }
 
     fn check_size(&self, image_bytes: u64) -> Result<(), Error> {
+        // Chunks may be holes or share their places: such a file may be longer than the image.
         let may_have_holes = matches!(self.layout, Layout::Chunks { .. });
         let limit = match self.kind {
             Kind::Link => LINK_BYTES_MAX,
-            Kind::File if may_have_holes => i64::MAX as u64,
+            Kind::File if may_have_holes => i64::MAX.cast_unsigned(),
             Kind::File => image_bytes,
             // All chunks may have the same place, so a few bytes could claim a huge directory. The
             // limit bounds the cost of a listing.
@@ -224,6 +203,43 @@ impl Inode {
             return Err(Error::corrupt(self.nid, Corrupt::Size));
         }
         Ok(())
+    }
+}
+
+/// Place, bytes and format word of an inode that lies inside the image as a whole.
+fn read_raw(
+    bytes: &dyn Bytes,
+    sb: &Superblock,
+    nid: u64,
+) -> Result<(u64, [u8; EXTENDED_BYTES], u16), Error> {
+    let outside = || Error::corrupt(nid, Corrupt::Outside);
+    let at = (nid.checked_mul(SLOT_BYTES)).and_then(|at| at.checked_add(sb.meta_at));
+    let at = at
+        .filter(|&at| at < bytes.size_bytes())
+        .ok_or_else(outside)?;
+    // An inode of either size may be the last thing in the image, so the read is cut off at its
+    // end.
+    let len = (bytes.size_bytes() - at).to_usize().min(EXTENDED_BYTES);
+    if len < COMPACT_BYTES {
+        return Err(outside());
+    }
+    let mut raw = [0; EXTENDED_BYTES];
+    fill(bytes, at, &mut raw[..len], nid)?;
+    let format = le16(&raw, 0);
+    // A bit that is unknown here may mean that the rest has another layout.
+    if format & !FORMAT_BITS != 0 {
+        return Err(Error::corrupt(nid, Corrupt::Format));
+    }
+    match len < own_bytes(format & EXTENDED != 0) {
+        true => Err(outside()),
+        false => Ok((at, raw, format)),
+    }
+}
+
+fn own_bytes(is_extended: bool) -> usize {
+    match is_extended {
+        true => EXTENDED_BYTES,
+        false => COMPACT_BYTES,
     }
 }
 
@@ -245,6 +261,7 @@ fn layout(
             if inode.size_bytes == 0 {
                 return Ok(Layout::Plain { at });
             }
+            // A size of whole blocks has a tail, too: the last block.
             let tail_from = (inode.size_bytes - 1) / block_bytes * block_bytes;
             let tail_bytes = inode.size_bytes - tail_from;
             // The tail lies in the inode's own block.
@@ -258,16 +275,18 @@ fn layout(
             })
         }
         CHUNK_BASED => {
-            let format = union as u16;
-            let bits = u32::from(sb.block_bits) + u32::from(format & CHUNK_BITS);
+            // The union's other half is reserved: the kernel does not look at it either.
+            let [low, high, ..] = union.to_le_bytes();
+            let format = u16::from_le_bytes([low, high]);
+            let bits = u16::from(sb.block_bits) + (format & CHUNK_BITS);
             if format & !(CHUNK_BITS | CHUNK_INDEXES) != 0 || bits > CHUNK_BITS_MAX {
                 return Err(corrupt(Corrupt::Format));
             }
-            let entry_bytes = if format & CHUNK_INDEXES != 0 { 8 } else { 4 };
+            let entry_bytes: u8 = if format & CHUNK_INDEXES != 0 { 8 } else { 4 };
             Ok(Layout::Chunks {
-                entries_at: behind.next_multiple_of(entry_bytes),
-                entry_bytes: entry_bytes as u8,
-                bits: bits as u8,
+                entries_at: behind.next_multiple_of(entry_bytes.into()),
+                entry_bytes,
+                bits,
             })
         }
         COMPRESSED_FULL | COMPRESSED_COMPACT => Err(corrupt(Corrupt::Compressed)),
@@ -285,6 +304,9 @@ pub(crate) const XATTR_HEAD_BYTES: u32 = 12;
 pub(crate) const SLOT_BYTES: u64 = 32;
 pub(crate) const COMPACT_BYTES: usize = 32;
 pub(crate) const EXTENDED_BYTES: usize = 64;
+/// Bits of the format word that are read: [`EXTENDED`], and the layout above it.
+const FORMAT_BITS: u16 = 0xF;
+const EXTENDED: u16 = 1;
 pub(crate) const FLAT_PLAIN: u16 = 0;
 const COMPRESSED_FULL: u16 = 1;
 pub(crate) const FLAT_INLINE: u16 = 2;
@@ -293,4 +315,4 @@ pub(crate) const CHUNK_BASED: u16 = 4;
 const CHUNK_BITS: u16 = 0x1F;
 const CHUNK_INDEXES: u16 = 0x20;
 /// No chunk is longer than the largest offset; a larger shift would overflow.
-const CHUNK_BITS_MAX: u32 = 47;
+const CHUNK_BITS_MAX: u16 = 47;

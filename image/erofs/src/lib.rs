@@ -36,10 +36,10 @@ pub use contents::Extent;
 pub use directory::Entry;
 pub use error::{Corrupt, Error, Unsupported};
 pub use inode::{Inode, Kind};
-pub use xattr::Attribute;
 
+use sidecore_bare::width::ToUsize;
 use superblock::Superblock;
-use xattr::Prefix;
+use xattr::{Attribute, Prefix};
 
 /// An erofs image, open for reading. Callable from any thread.
 #[derive(Debug)]
@@ -137,8 +137,10 @@ impl<B: Bytes> Erofs<B> {
         if inode.kind != Kind::Link {
             return Err(Error::corrupt(inode.nid, Corrupt::Link));
         }
-        let mut target = vec![0; inode.size_bytes as usize];
+        // At most 4,095 bytes: a longer link is no `Inode`.
+        let mut target = vec![0; inode.size_bytes.to_usize()];
         contents::read(&self.bytes, &self.superblock, inode, 0, &mut target)?;
+        // Programs get the target as a C string: a zero byte would cut it.
         match target.is_empty() || target.contains(&0) {
             true => Err(Error::corrupt(inode.nid, Corrupt::Link)),
             false => Ok(target),
@@ -170,6 +172,7 @@ impl<B: Bytes> Erofs<B> {
         self.each_attribute(inode, &mut |attribute| {
             names.extend(attribute.name);
             names.push(0);
+            // Its own and the shared attributes may have more names than `listxattr(2)` returns.
             match names.len() > NAMES_BYTES_MAX {
                 true => Err(Error::TooLong(inode.nid)),
                 false => Ok(true),
@@ -193,6 +196,7 @@ impl<B: Bytes> Erofs<B> {
         let Some(attribute) = found else {
             return Ok(None);
         };
+        // Read only now: values of the attributes before it are not needed.
         let mut value = vec![0; attribute.value_bytes.into()];
         bytes::fill(&self.bytes, attribute.value_at, &mut value, inode.nid)?;
         Ok(Some(value))

@@ -5,6 +5,7 @@
 
 use crate::bytes::{Bytes, Unreadable, le16, le32, le64};
 use crate::{Error, Unsupported};
+use sidecore_bare::width::ToU64;
 
 /// Fields of the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(crate) struct Superblock {
 
 impl Superblock {
     pub(crate) fn read(bytes: &dyn Bytes) -> Result<Self, Error> {
-        if bytes.size_bytes() < SUPERBLOCK_AT + SUPERBLOCK_BYTES as u64 {
+        if bytes.size_bytes() < SUPERBLOCK_AT + SUPERBLOCK_BYTES.to_u64() {
             return Err(Error::NotErofs);
         }
         let mut raw = [0; SUPERBLOCK_BYTES];
@@ -36,17 +37,20 @@ impl Superblock {
         if le32(&raw, 0) != MAGIC {
             return Err(Error::NotErofs);
         }
+        // The incompatible features. Compatible ones, in another word, change nothing that is read.
         let features = le32(&raw, 80);
         if features & !FEATURES_READ != 0 {
             return Err(Unsupported::Features(features).into());
         }
         let block_bits = raw[12];
+        // Names' places in a directory block have 16 bits, so no block is longer than 64 KiB.
         if !(BLOCK_BITS_MIN..=BLOCK_BITS_MAX).contains(&block_bits) {
             return Err(Unsupported::BlockBits(block_bits).into());
         }
         if raw[90] != 0 {
             return Err(Unsupported::DirectoryBits(raw[90]).into());
         }
+        // Without the feature both of its fields may hold anything.
         let has_prefixes = features & FEATURE_XATTR_PREFIXES != 0;
         Ok(Self {
             block_bits,

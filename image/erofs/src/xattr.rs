@@ -9,6 +9,7 @@ use crate::bytes::{Bytes, array, fill, le16, le32};
 use crate::inode::XATTR_HEAD_BYTES;
 use crate::superblock::Superblock;
 use crate::{Corrupt, Error, Inode};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A prefix of names that the image defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,18 +35,18 @@ pub(crate) fn prefixes(bytes: &dyn Bytes, sb: &Superblock) -> Result<Box<[Prefix
             base: raw[0],
             infix: raw[1..].into(),
         });
-        at += 2 + len as u64;
+        at += 2 + len.to_u64();
     }
     Ok(found.into())
 }
 
 /// One attribute: its name, and the place of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     /// The name, with its prefix.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Length of the value in bytes.
-    pub value_bytes: u16,
+    pub(crate) value_bytes: u16,
     pub(crate) value_at: u64,
 }
 
@@ -62,16 +63,18 @@ pub(crate) fn each(
         return Ok(());
     }
     let corrupt = || Error::corrupt(inode.nid, Corrupt::Attributes);
-    let mut body = vec![0; inode.xattrs_bytes as usize];
+    let mut body = vec![0; inode.xattrs_bytes.to_usize()];
     fill(bytes, inode.xattrs_at, &mut body, inode.nid)?;
-    let mut at = XATTR_HEAD_BYTES as usize;
+    // The head has the count of shared attributes, whose numbers follow it.
+    let mut at = XATTR_HEAD_BYTES.to_usize();
     let shared_end = at + 4 * usize::from(body[4]);
     let shared = body.get(at..shared_end).ok_or_else(corrupt)?;
     for number in shared.chunks_exact(4) {
         let place = sb.xattr_at + u64::from(le32(number, 0)) * 4;
+        // The table is anywhere in the image; each read of it is checked on its own.
         let head = array::<{ ENTRY_BYTES }>(bytes, place, inode.nid)?;
         let mut name = vec![0; head[0].into()];
-        let name_at = place + ENTRY_BYTES as u64;
+        let name_at = place + ENTRY_BYTES.to_u64();
         fill(bytes, name_at, &mut name, inode.nid)?;
         if let Some(name) = full_name(prefixes, head[1], &name) {
             let attribute = Attribute {
@@ -98,12 +101,13 @@ pub(crate) fn each(
             let attribute = Attribute {
                 name,
                 value_bytes,
-                value_at: inode.xattrs_at + value_at as u64,
+                value_at: inode.xattrs_at + value_at.to_u64(),
             };
             if !visit(attribute)? {
                 return Ok(());
             }
         }
+        // The last entry may lack its padding: then this is past the end.
         at = end.next_multiple_of(4);
     }
     Ok(())
@@ -119,6 +123,7 @@ fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
             (prefix.base, &prefix.infix)
         }
     };
+    // Number 5 is Lustre's, for which the kernel has no handler either.
     let base: &[u8] = match base {
         1 => b"user.",
         2 => b"system.posix_acl_access",

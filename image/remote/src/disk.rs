@@ -18,6 +18,7 @@
 use crate::origin::Identity;
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, OFlags};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, FrameCheck};
 use sidecore_sys::folder::{Folder, FolderError};
 use std::ffi::{OsStr, OsString};
@@ -72,6 +73,7 @@ impl Disk {
                 return Ok(None);
             }
         };
+        // Frames without checksums must not be found again after the image has changed.
         let validator = identity.validator.as_deref().unwrap_or_default();
         let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
         let disk = Self {
@@ -107,7 +109,7 @@ impl Disk {
         let (part, name) = self.place(frame);
         let part = self.folder.beneath(Path::new(&part)).ok()?;
         let mut file = part.read_file(Path::new(&name)).ok()?;
-        let bytes = frame.stored_bytes as usize;
+        let bytes = frame.stored_bytes.to_usize();
         let mut buffer = vec![0; bytes + CHECK_BYTES];
         let whole = file.read_exact(&mut buffer).is_ok();
         let check = xxh3_64(buffer.get(..bytes)?).to_le_bytes();
@@ -132,7 +134,7 @@ impl Disk {
         }
         let written = self
             .written
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            .fetch_add(bytes.len().to_u64(), Ordering::Relaxed);
         if written >= self.limit_bytes / SLACK {
             self.count();
         }
@@ -157,6 +159,7 @@ impl Disk {
     fn write(&self, frame: &Frame, bytes: &[u8]) -> io::Result<()> {
         let (part, name) = self.place(frame);
         let part = self.folder.beneath(Path::new(&part))?;
+        // Renamed only when it is whole: readers of other processes see all of it or nothing.
         let (temporary, mut file) = self.temporaries.temporary(0o600)?;
         let written = file
             .write_all(bytes)
@@ -216,6 +219,7 @@ impl Disk {
         if total <= self.limit_bytes {
             return;
         }
+        // By time first: the least recently used go. Below the limit, so that counts are rare.
         files.sort_unstable();
         let goal = self.limit_bytes - self.limit_bytes / SLACK;
         for (_, bytes, part, name) in files {

@@ -21,6 +21,7 @@ impl Fault {
     pub(crate) fn of_status(status: u16, doing: &str) -> Self {
         let text = |hint: &str| format!("the server answered {status} to {doing}{hint}");
         match status {
+            // The server could not or would not yet: a later attempt may find it ready.
             408 | 425 | 429 | 500..=599 => Self::Passing(text("")),
             401 | 403 => Self::Final(text(": no right to it, or credentials are missing")),
             404 | 410 => Self::Final(text(": there is no such image")),
@@ -61,6 +62,7 @@ impl From<reqwest::Error> for Fault {
                 "; where an authority of your own signed it, name its certificate in SSL_CERT_FILE",
             );
         }
+        // An error of the builder is one of the URL, which no attempt changes.
         match is_mistrusted || error.is_builder() {
             true => Self::Final(text),
             false => Self::Passing(text),

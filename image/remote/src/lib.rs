@@ -3,7 +3,7 @@
 //! Top-down, the way a read travels:
 //!
 //! - [`Location`]: the URLs that commands take in place of a file's name.
-//! - [`RemoteImage`]: an opened image; a [`Far`] source for `sidecore-block`.
+//! - [`RemoteImage`]: an opened image; a [`RemoteSource`] for `sidecore-block`.
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
 //! - `disk`: disk cache of frames, shared by processes.
@@ -38,8 +38,9 @@ use fetch::Fetcher;
 use link::Link;
 use origin::{Ask, Origin, Reply};
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, Index, ReadAt};
-use sidecore_block::image::{Far, Stored};
+use sidecore_block::image::{RemoteSource, Stored};
 use sidecore_block::trust::digits_of;
 use sidecore_random::Random;
 use std::io;
@@ -126,35 +127,9 @@ impl RemoteImage {
         .map_err(failed)?;
         let origin = Arc::new(origin);
         let begun = Instant::now();
+        // Before the ends, so that all three requests are in flight at once.
         let beyond = ask_beyond(&origin, options.beyond_bytes);
-        let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
-        let (head, tail) = std::thread::scope(|scope| {
-            let ask_head = || get(Ask::Head(HEAD_BYTES), 1);
-            let head = std::thread::Builder::new().spawn_scoped(scope, ask_head);
-            let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
-            let panicked = |_| Err(Fault::Final("a request panicked".into()));
-            match head {
-                Ok(head) => (head.join().unwrap_or_else(panicked), tail),
-                // No thread could be started: one request after the other.
-                Err(_) => (ask_head(), tail),
-            }
-        });
-        let head = head.map_err(failed)?;
-        let tail = match tail {
-            Ok(tail) => tail,
-            // Some stores do not support ranges that count from the end, or fail if the image is
-            // shorter. The size is known now, so the retries use it.
-            Err(_) => {
-                let size = head.identity.size_bytes;
-                let ask = Ask::Range(size.saturating_sub(TAIL_BYTES)..size);
-                get(ask, 2).map_err(failed)?
-            }
-        };
-        if head.identity != tail.identity && origin.sha256().is_none() {
-            return Err(failed(Fault::Final(
-                "it changed while it was opened".into(),
-            )));
-        }
+        let (head, tail) = ends(&origin, &retry).map_err(failed)?;
         if let Some(beyond) = &beyond {
             beyond.expect(head.identity.clone(), origin.sha256().is_some());
         }
@@ -215,10 +190,12 @@ impl RemoteImage {
         let mut buffer = vec![0; 1 << 20];
         let mut at = 0;
         while at < self.tables.size_bytes() {
-            let take = (self.tables.size_bytes() - at).min(buffer.len() as u64) as usize;
+            let take = (self.tables.size_bytes() - at)
+                .min(buffer.len().to_u64())
+                .to_usize();
             self.read_exact_at(&mut buffer[..take], at)?;
             hash.update(&buffer[..take]);
-            at += take as u64;
+            at += take.to_u64();
         }
         let found = digits_of(hash.finish().as_ref());
         Ok(Some(found == expected))
@@ -240,6 +217,7 @@ impl RemoteImage {
                 let Some(image) = Weak::upgrade(&image) else {
                     return;
                 };
+                // This thread's own reference is the last one once the image was dropped.
                 let more = || Arc::strong_count(&image) > 1;
                 image.fetcher.prefetch(part, &more);
             }
@@ -255,12 +233,18 @@ impl RemoteImage {
 
     /// Prefetches all `frames` of `index`, in order, as soon as one of them that is not cached is
     /// read: the reader of one will read the others, each a round trip later.
-    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+    pub fn fetch_together(&self, index: &Index, frames: &[u64]) {
         let frames = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
             .map(|frame| index.frame(frame))
             .filter(|frame| !self.tables.covers(frame));
         *self.together.lock() = frames.collect();
+    }
+
+    /// The former name of [`Self::fetch_together`].
+    #[deprecated(note = "it is called fetch_together")]
+    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+        self.fetch_together(index, frames);
     }
 
     /// Frames to fetch together with one of `wanted`; returned once.
@@ -271,6 +255,7 @@ impl RemoteImage {
         let mut together = self.together.lock();
         let is_wanted = |frame: &Frame| wanted.iter().any(|it| it.offset == frame.offset);
         match together.iter().any(is_wanted) {
+            // Once: afterwards the frames are here, or readers fetch them as they need them.
             true => std::mem::take(&mut together),
             false => Vec::new(),
         }
@@ -297,8 +282,8 @@ impl ReadAt for RemoteImage {
     }
 }
 
-impl Far for RemoteImage {
-    fn bring(
+impl RemoteSource for RemoteImage {
+    fn fetch(
         &self,
         wanted: &[Frame],
         ahead: &mut dyn Iterator<Item = Frame>,
@@ -320,9 +305,9 @@ impl Far for RemoteImage {
         }
         let together = self.together_with(&missing).into_iter();
         let mut ahead = together.chain(ahead.filter(|frame| !self.tables.covers(frame)));
-        let mut brought = self.fetcher.bring(&missing, &mut ahead)?.into_iter();
+        let mut fetched = self.fetcher.fetch(&missing, &mut ahead)?.into_iter();
         let stored = ends.into_iter();
-        let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| brought.next()));
+        let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| fetched.next()));
         let stored: Option<Vec<Stored>> = stored.collect();
         stored.ok_or_else(|| io::Error::other("a frame did not come"))
     }
@@ -330,6 +315,37 @@ impl Far for RemoteImage {
     fn window_bytes(&self) -> u64 {
         self.fetcher.window_bytes()
     }
+}
+
+/// Requests the first and the last bytes of an image, both at once.
+fn ends(origin: &Origin, retry: &Retry) -> Result<(Reply, Reply), Fault> {
+    let get = |ask: Ask, seed| patiently(retry, seed, || origin.get(&ask, None, &mut |_| ()));
+    let (head, tail) = std::thread::scope(|scope| {
+        let ask_head = || get(Ask::Head(HEAD_BYTES), 1);
+        let head = std::thread::Builder::new().spawn_scoped(scope, ask_head);
+        let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
+        let panicked = |_| Err(Fault::Final("a request panicked".into()));
+        match head {
+            Ok(head) => (head.join().unwrap_or_else(panicked), tail),
+            // No thread could be started: one request after the other.
+            Err(_) => (ask_head(), tail),
+        }
+    });
+    let head = head?;
+    let tail = match tail {
+        Ok(tail) => tail,
+        // Some stores do not support ranges that count from the end, or fail if the image is
+        // shorter. The size is known now, so the retries use it.
+        Err(_) => {
+            let size = head.identity.size_bytes;
+            get(Ask::Range(size.saturating_sub(TAIL_BYTES)..size), 2)?
+        }
+    };
+    // A validator alone may differ where the digest is known: caches on the way may change it.
+    if head.identity != tail.identity && origin.sha256().is_none() {
+        return Err(Fault::Final("it changed while it was opened".into()));
+    }
+    Ok((head, tail))
 }
 
 /// Requests the bytes after the head, on a thread of its own, once.

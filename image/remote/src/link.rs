@@ -9,6 +9,7 @@
 //! one product of requests is queued in addition to the one in flight. "Recent" means the last
 //! [`SLICES`] slices of time, as in BBR.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::time::Duration;
 
 /// Estimator of a link.
@@ -45,12 +46,13 @@ impl Link {
     /// The highest recent rate, in bytes per second.
     pub(crate) fn bytes_per_s(&self) -> u64 {
         let most = self.bytes.iter().max().copied().unwrap_or(0);
-        most.saturating_mul(1000) / SLICE.as_millis() as u64
+        most.saturating_mul(SLICES_PER_S)
     }
 
     /// Bytes to keep in flight, at most `most`.
     pub(crate) fn window_bytes(&self, most: u64) -> u64 {
         let round_trip = self.round_trip().unwrap_or_default().as_micros();
+        // Any rate and any round trip may be measured: 64 bits would not hold every product.
         let product = u128::from(self.bytes_per_s()) * round_trip / 1_000_000;
         let window = u64::try_from(2 * product).unwrap_or(u64::MAX);
         window.max(WINDOW_BYTES_MIN).min(most)
@@ -59,20 +61,20 @@ impl Link {
     /// Advances to the slice that contains `now`, dropping the slices that it replaces; returns its
     /// slot.
     fn turn_to(&mut self, now: Duration) -> usize {
-        let slice = (now.as_millis() / SLICE.as_millis()) as u64;
+        let slice = now.as_secs() * SLICES_PER_S + u64::from(now.subsec_millis()) / SLICE_MS;
         // Times of several threads may be slightly out of order.
         for passed in (self.slice + 1..=slice).take(SLICES) {
-            let slot = (passed % SLICES as u64) as usize;
+            let slot = slot_of(passed);
             // After a pause the old values are still the best estimate. A slice is dropped only
             // when another takes its place, and a full turn keeps the last one.
             self.round_trips[slot] = None;
             self.bytes[slot] = 0;
         }
-        if slice > self.slice + SLICES as u64 {
+        if slice > self.slice + SLICES.to_u64() {
             self.restart(slice);
         }
         self.slice = self.slice.max(slice);
-        (self.slice % SLICES as u64) as usize
+        slot_of(self.slice)
     }
 
     /// Everything is older than the whole history: start over.
@@ -84,10 +86,16 @@ impl Link {
     }
 }
 
+/// The place of a slice in the history.
+fn slot_of(slice: u64) -> usize {
+    slice.to_usize() % SLICES
+}
+
 /// Number of slices in the history.
 const SLICES: usize = 32;
 /// Length of a slice. Shorter slices would mistake a burst out of a buffer for the link's rate.
-const SLICE: Duration = Duration::from_millis(200);
+const SLICE_MS: u64 = 200;
+const SLICES_PER_S: u64 = 1000 / SLICE_MS;
 /// Window before any measurement.
 pub(crate) const WINDOW_BYTES_MIN: u64 = 16 << 20;
 

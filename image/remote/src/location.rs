@@ -44,12 +44,14 @@ impl Location {
     /// [`LocationError`]: the scheme is known, and the rest is not valid for it.
     pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
         let (scheme, rest) = text.split_once("://")?;
+        // Messages and logs show the URL: without what may be a password or a signature.
         let refuse = |reason, form| {
             let url = format!("{scheme}://{}", without_user(without_query(rest)));
             Some(Err(LocationError { url, reason, form }))
         };
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => {
+                // A password in a URL ends up in lists of processes and in logs.
                 let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
                 if host.is_empty() || host.contains('@') {
                     let reason = "a host is missing, or has a name and a password before it";
@@ -70,6 +72,7 @@ impl Location {
                 let Some((registry, path)) = rest.split_once('/') else {
                     return refuse("a repository is missing", OCI_FORM);
                 };
+                // A digest has a colon of its own, so its mark is looked for first.
                 let (repository, reference) = match path.split_once('@') {
                     Some((repository, digest)) => (repository, digest),
                     None => path.rsplit_once(':').unwrap_or((path, "latest")),
@@ -79,6 +82,7 @@ impl Location {
                     Some(hex) => hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()),
                     None => !reference.is_empty() && reference.bytes().all(is_tag_byte),
                 };
+                // The parts become a URL's path: no byte may end it or lead elsewhere.
                 let place_byte = |b: u8| is_tag_byte(b) || b":[]".contains(&b);
                 let placed = !registry.is_empty() && registry.bytes().all(place_byte);
                 let path_byte = |b: u8| is_tag_byte(b) || b == b'/';
@@ -104,6 +108,7 @@ impl Location {
     pub fn sidecar(&self) -> Option<Self> {
         match self {
             Self::Http(url) => {
+                // The name is in the path; a query may be needed for both objects.
                 let path_end = without_query(url).len();
                 let (path, query) = url.split_at(path_end);
                 Some(Self::Http(format!("{path}.sidx{query}")))

@@ -39,6 +39,7 @@ impl Retry {
         if attempt + 1 >= self.attempts {
             return None;
         }
+        // The shift is bounded; `pause_max` cuts the product long before that.
         let factor = 1_u32 << attempt.min(16);
         let bound = self.pause_first.saturating_mul(factor).min(self.pause_max);
         Some(bound.mul_f64(0.5 + random.unit() / 2.0))

@@ -10,6 +10,7 @@ use crate::disk::is_sound;
 use crate::fetch::Fetcher;
 use crate::origin::{Identity, Reply};
 use parking_lot::{Condvar, Mutex};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::codec::CodecId;
 use sidecore_block::format::{Frame, FrameCheck};
 use sidecore_block::image::Stored;
@@ -58,6 +59,7 @@ impl Beyond {
     /// Sets the image that was opened; with `by_digest`, the validator is ignored.
     pub(crate) fn expect(&self, identity: Identity, by_digest: bool) {
         let mut state = self.state.lock();
+        // The reply may come before or after the image's head: each side judges what it finds.
         *state = match std::mem::replace(&mut *state, State::Gone) {
             State::Unjudged(reply) => self.judge(reply, &identity, by_digest),
             State::Asked => State::Expected(identity, by_digest),
@@ -100,6 +102,7 @@ impl Beyond {
     /// hardly be faster.
     fn piece(&self, wait_max: Duration) -> Option<(u64, Stored)> {
         let mut state = self.state.lock();
+        // One wait, although it may wake too early: the caller then fetches the frame itself.
         if matches!(*state, State::Asked | State::Expected(..)) && !wait_max.is_zero() {
             self.came.wait_for(&mut state, wait_max);
         }
@@ -151,7 +154,8 @@ impl Tables {
     /// if they are in flight. A frame that is damaged there is fetched again like any other.
     pub(crate) fn of_ends(&self, frame: &Frame) -> Option<Found> {
         let of = |piece: &(u64, Stored), is_end| {
-            let bytes = part(piece, frame.offset).get(..frame.stored_bytes as usize)?;
+            // Damage must not stick: these bytes are never requested again.
+            let bytes = part(piece, frame.offset).get(..frame.stored_bytes.to_usize())?;
             is_sound(frame, bytes).then(|| Found {
                 stored: bytes.into(),
                 is_end,
@@ -169,7 +173,7 @@ impl Tables {
     pub(crate) fn covers(&self, frame: &Frame) -> bool {
         let end = frame.offset + u64::from(frame.stored_bytes);
         let has = |(start, bytes): &(u64, Stored)| {
-            *start <= frame.offset && end <= start + bytes.len() as u64
+            *start <= frame.offset && end <= start + bytes.len().to_u64()
         };
         self.ends.iter().any(has) || self.beyond.as_ref().is_some_and(|it| it.covers(frame))
     }
@@ -181,17 +185,18 @@ impl Tables {
 
     /// Fills `buf` from `offset`.
     pub(crate) fn read(&self, fetcher: &Fetcher, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64);
+        let end = offset.checked_add(buf.len().to_u64());
         if end.is_none_or(|end| end > self.size_bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut done = 0;
         while done < buf.len() {
-            let at = offset + done as u64;
+            let at = offset + done.to_u64();
             let copied = self.copy(&mut buf[done..], at);
             done += copied;
+            // The bytes that are fetched begin at `at`, so the next copy gets some.
             if copied == 0 {
-                self.fetch(fetcher, at, (buf.len() - done) as u64)?;
+                self.fetch(fetcher, at, (buf.len() - done).to_u64())?;
             }
         }
         Ok(())
@@ -230,11 +235,12 @@ impl Tables {
         };
         let bytes = ahead.min(self.size_bytes - at);
         let pieces: Vec<Frame> = (at..at + bytes)
-            .step_by(PIECE_BYTES as usize)
-            .map(|start| piece(start, PIECE_BYTES.min(at + bytes - start)))
+            .step_by(PIECE_BYTES.to_usize())
+            .map(|start| piece(start, at + bytes - start))
             .collect();
-        let stored = fetcher.bring(&pieces, &mut std::iter::empty())?;
+        let stored = fetcher.fetch(&pieces, &mut std::iter::empty())?;
         let mut recent = self.recent.lock();
+        // Replaces the last ones: a parser goes forward, and the memory for tables is bounded.
         recent.pieces = pieces.iter().map(|it| it.offset).zip(stored).collect();
         recent.end = at + bytes;
         recent.ahead_bytes = bytes;
@@ -242,11 +248,11 @@ impl Tables {
     }
 }
 
-/// A part of a table, as if it were a frame.
-fn piece(offset: u64, bytes: u64) -> Frame {
+/// A part of a table, as if it were a frame: at most `rest_bytes`.
+fn piece(offset: u64, rest_bytes: u64) -> Frame {
     Frame {
         offset,
-        stored_bytes: bytes as u32,
+        stored_bytes: u32::try_from(rest_bytes).map_or(PIECE_BYTES, |it| it.min(PIECE_BYTES)),
         raw_bytes: 0,
         raw_offset: 0,
         number: 0,
@@ -267,6 +273,6 @@ fn part((start, bytes): &(u64, Stored), at: u64) -> &[u8] {
 
 /// Time after which the bytes after the head are no longer waited for.
 const BEYOND_WAIT_MAX: Duration = Duration::from_secs(2);
-const PIECE_BYTES: u64 = 512 << 10;
+const PIECE_BYTES: u32 = 512 << 10;
 const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;

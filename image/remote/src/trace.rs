@@ -9,6 +9,7 @@
 //! limit.
 
 use parking_lot::Mutex;
+use sidecore_bare::width::ToUsize;
 use sidecore_block::device::TraceSink;
 use sidecore_block::format::Index;
 use std::collections::{HashMap, HashSet};
@@ -67,6 +68,7 @@ impl TraceSink for TraceWriter {
         let mut state = self.state.lock();
         let mut run: Option<Range<u64>> = None;
         for frame in frames {
+            // A word for 64 frames, made when one of them is read: images have millions.
             let (word, bit) = (frame / 64, 1 << (frame % 64));
             let word = state.seen.entry(word).or_default();
             if *word & bit != 0 {
@@ -87,10 +89,11 @@ impl State {
         let offset = |frame: u64| match &self.offsets {
             None => (frame * self.frame_bytes).min(self.raw_bytes),
             Some(offsets) => offsets
-                .get(frame as usize)
+                .get(frame.to_usize())
                 .copied()
                 .unwrap_or(self.raw_bytes),
         };
+        // Bytes and not frames: they mean the same in an image that was packed otherwise.
         let (start, end) = (offset(run.start), offset(run.end));
         let line = format!("{start} {}\n", end - start);
         if let Err(error) = self.file.write_all(line.as_bytes())
@@ -130,6 +133,7 @@ pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
                 number + 3
             )));
         };
+        // Any numbers may be there: a trace is not trusted more than other files.
         let end = offset.saturating_add(bytes).min(index.raw_bytes());
         if offset >= end {
             continue;

@@ -281,7 +281,7 @@ fn a_size_beyond_all_bounds_takes_no_memory() {
         }),
     );
     let remote = server.open(options()).unwrap();
-    let image = sidecore_block::image::Image::Far(remote as _);
+    let image = sidecore_block::image::Image::Remote(remote as _);
     // It matches no format, and so counts as one without tables.
     let index = image.index(false).unwrap();
     assert_eq!(

@@ -49,7 +49,7 @@ fn a_walk_over_an_image_makes_few_requests_and_fetches_nothing_twice() {
     for walk in 0..2 {
         let (requests, sent) = (server.requests(), server.sent_bytes());
         let remote = open(&server.url(), options());
-        let image = Image::Far(Arc::clone(&remote) as _);
+        let image = Image::Remote(Arc::clone(&remote) as _);
         let index = image.index(false).unwrap();
         if walk == 0 {
             let verified = verify_image(&image, &index, 2, &mut |_| ()).unwrap();
@@ -280,7 +280,7 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
         let device = device(&remote);
         if are_together {
             let frames: Vec<u64> = (0..40).collect();
-            remote.bring_together(device.index(), &frames);
+            remote.fetch_together(device.index(), &frames);
         }
         let read = |frame: u64| {
             let mut found = [0; 512];

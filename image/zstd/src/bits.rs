@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
+use sidecore_bare::width::ToUsize;
 
 /// Minimum number of bits in a word of [`Backward::word`], while the stream has them.
 pub(crate) const WORD_BITS: u32 = 57;
@@ -28,10 +29,14 @@ pub(crate) struct Backward<'a> {
 impl<'a> Backward<'a> {
     /// Starts below the end mark, the highest bit that is set in the last byte.
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
+        // A last byte of zero has no mark: no encoder writes it.
         let last = *bytes.last()?;
         let mark = last.checked_ilog2()?;
-        let at = (bytes.len() - 1) as isize * 8 + mark as isize - 1;
-        Some(Self { bytes, at })
+        let at = (bytes.len() - 1) * 8 + mark.to_usize();
+        Some(Self {
+            bytes,
+            at: at.cast_signed() - 1,
+        })
     }
 
     /// The next bits, the first of them on top, padded with zeros at the end of the stream.
@@ -39,12 +44,13 @@ impl<'a> Backward<'a> {
         if self.at < 0 {
             return 0;
         }
-        let (top, shift) = ((self.at >> 3) as usize, !self.at & 7);
+        let (top, shift) = ((self.at >> 3).cast_unsigned(), !self.at & 7);
         let word = match top.checked_sub(7) {
             Some(first) => match self.bytes[first..].first_chunk::<8>() {
                 Some(bytes) => u64::from_le_bytes(*bytes),
                 None => 0,
             },
+            // Near the stream's start, bytes before it read as zeros.
             None => {
                 let mut bytes = [0; 8];
                 bytes[7 - top..].copy_from_slice(&self.bytes[..=top]);
@@ -58,9 +64,15 @@ impl<'a> Backward<'a> {
     /// them.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
         debug_assert!(count <= WORD_BITS);
+        // In two steps: with no bits at all, the shift by 64 would be none.
         let value = (self.word() >> 1) >> (63 - count);
-        self.at -= count as isize;
+        self.skip(count);
         value
+    }
+
+    /// Takes `count` bits that were read from [`Self::word`].
+    pub(crate) fn skip(&mut self, count: u32) {
+        self.at -= count.to_usize().cast_signed();
     }
 
     /// True when exactly all bits have been taken.
@@ -82,6 +94,12 @@ impl<'a> Backward<'a> {
 pub(crate) unsafe fn word_at(base: *const u8, at: isize) -> u64 {
     // SAFETY: the caller's promise; no alignment is asked for.
     u64::from_le(unsafe { base.wrapping_offset(at).cast::<u64>().read_unaligned() })
+}
+
+/// The low half of a word.
+#[inline(always)]
+pub(crate) const fn low_half(word: u64) -> u32 {
+    word as u32
 }
 
 /// Bits of a table description, read forwards; zeros after the end.
@@ -110,8 +128,8 @@ impl<'a> Forward<'a> {
         (word >> (self.at % 8)) & ((1 << count) - 1)
     }
 
-    pub(crate) const fn skip(&mut self, count: u32) {
-        self.at += count as usize;
+    pub(crate) fn skip(&mut self, count: u32) {
+        self.at += count.to_usize();
     }
 
     /// Number of bytes of which at least a bit was taken.

@@ -5,11 +5,13 @@
 //! used by one at a time.
 
 use crate::Error;
+use crate::bits::low_half;
 use crate::execute::{FIRST_OFFSETS, Literals, Output};
 use crate::frame::{self, Block, BlockKind, Header, Start};
 use crate::huffman::Tree;
 use crate::literals::{self, Room, Section};
 use crate::sequences::{self, Chain, LIST_MAX, Lanes, Lists};
+use sidecore_bare::width::ToU64;
 use xxhash_rust::xxh64::xxh64;
 
 /// A target this near is reached by one block; see [`Decoder::advance`].
@@ -118,6 +120,7 @@ impl Decoder {
             return Err(Error::Full);
         }
         loop {
+            // Not for a target of all contents: a checksum or skippable frames may follow them.
             if progress.written >= target && progress.written < out.len() {
                 return Ok(());
             }
@@ -137,12 +140,15 @@ impl Decoder {
             }
             match frame::start(rest)? {
                 Start::Skippable(bytes) => {
+                    // The length is any 32-bit number, so it is compared with what is there.
                     let bytes = usize::try_from(bytes).ok();
                     let bytes = bytes.filter(|&bytes| bytes <= rest.len());
                     progress.read += bytes.ok_or(Error::Truncated)?;
                 }
                 Start::Frame(header) => {
                     progress.read += header.bytes;
+                    // Frames are independent: no block may repeat a table or an offset of another
+                    // frame, or decoding would depend on where a reader began.
                     self.lanes.clear();
                     self.tree.clear();
                     self.recent = FIRST_OFFSETS;
@@ -170,6 +176,7 @@ impl Decoder {
             // Another output than before.
             return Err(Error::Offset);
         }
+        // A second block would delay a reader that waits for the first.
         let is_urgent =
             target < out.len() && target.saturating_sub(progress.written) <= ONE_BLOCK_BYTES;
         let mut output = Output {
@@ -184,11 +191,15 @@ impl Decoder {
             BlockKind::Run(byte, count) => output.fill(byte, count)?,
             BlockKind::Compressed(body) => {
                 let parts = Parts::read(&mut self.lanes, 0, body, block_max)?;
+                // Two sets of sequences decode in nearly the time of one. A block of more than
+                // a list holds is decoded alone, piece by piece.
                 let second = (!first.is_last && !is_urgent && parts.chain.left <= LIST_MAX)
                     .then(|| compressed(input, first.end, block_max))
                     .flatten();
                 let second = match second {
                     Some((block, body)) => {
+                        // If it is left for later after all, it is read again to the same tables:
+                        // those that it repeats are in its lane by then.
                         let parts = Parts::read(&mut self.lanes, 1, body, block_max)?;
                         Some((block, parts)).filter(|(_, parts)| parts.chain.left <= LIST_MAX)
                     }
@@ -253,16 +264,19 @@ impl Decoder {
             return Ok(());
         };
         let contents = &out[start..progress.written];
+        // A frame whose blocks end early is damaged, although each of them may be sound.
         if header
             .content_bytes
-            .is_some_and(|bytes| bytes != contents.len() as u64)
+            .is_some_and(|bytes| bytes != contents.len().to_u64())
         {
             return Err(Error::ContentSize);
         }
         if header.has_checksum {
             let rest = &input[progress.read..];
+            // Section 3.1.1: the low half of XXH64 with seed 0. Its bytes are consumed even where
+            // they are not compared.
             let said = rest.first_chunk::<4>().ok_or(Error::Truncated)?;
-            if self.checks_contents && xxh64(contents, 0) as u32 != u32::from_le_bytes(*said) {
+            if self.checks_contents && low_half(xxh64(contents, 0)) != u32::from_le_bytes(*said) {
                 return Err(Error::Checksum);
             }
             progress.read += said.len();
@@ -320,6 +334,7 @@ fn close(
     if !chain.is_done() {
         return Err(Error::Sequences);
     }
+    // What no sequence took ends the block; it counts towards the block's limit, too.
     let rest = &literals.bytes[literals.taken..literals.count];
     if rest.len() > room {
         return Err(Error::Block);

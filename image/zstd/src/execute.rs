@@ -15,6 +15,7 @@
 use crate::Error;
 use crate::literals;
 use crate::sequences::{self, Sequence};
+use sidecore_bare::width::ToUsize;
 use std::hint::{black_box, select_unpredictable};
 
 /// Bytes after a sequence's end that its copies may overwrite.
@@ -149,14 +150,14 @@ impl Output<'_> {
         let mut hot = unsafe {
             Hot {
                 base: bytes.add(self.start),
-                at: (self.written - self.start) as isize,
+                at: (self.written - self.start).cast_signed(),
                 from: source.add(literals.taken),
                 recent: *recent,
             }
         };
         // SAFETY: as this function's.
         unsafe { hot.turns(sequences)? };
-        self.written = self.start + hot.at as usize;
+        self.written = self.start + hot.at.cast_unsigned();
         // SAFETY: the pointer has only been moved within the literals.
         literals.taken = unsafe { hot.from.offset_from_unsigned(source) };
         *recent = hot.recent;
@@ -171,7 +172,7 @@ impl Output<'_> {
         recent: &mut [u32; 3],
     ) -> Result<(), Error> {
         let [count, matched, value, _] = sequence;
-        let (count, matched) = (count as usize, matched as usize);
+        let (count, matched) = (count.to_usize(), matched.to_usize());
         let offset = match (value.wrapping_sub(1)) + u32::from(count == 0) {
             _ if value > 3 => {
                 let offset = value - 3;
@@ -192,10 +193,13 @@ impl Output<'_> {
                 *recent = [offset, recent[0], recent[1]];
                 offset
             }
-        } as usize;
+        };
+        let offset = offset.to_usize();
+        // The literals come first, so the match may begin among them.
         let end = literals.taken + count;
         self.put(&literals.bytes[literals.taken..end])?;
         literals.taken = end;
+        // Zero comes of a repeated offset of 1 minus 1, which only a damaged block asks for.
         if offset == 0 || offset > self.written - self.start {
             return Err(Error::Offset);
         }
@@ -203,6 +207,7 @@ impl Output<'_> {
         if offset >= matched {
             self.bytes.copy_within(from..from + matched, self.written);
         } else {
+            // A match that overlaps its own output repeats what it has just written.
             for index in 0..matched {
                 self.bytes[self.written + index] = self.bytes[from + index];
             }
@@ -220,7 +225,7 @@ fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
         if behind >= OUTPUT_MARGIN {
             break;
         }
-        behind += (sequence[0] + sequence[1]) as usize;
+        behind += (sequence[0] + sequence[1]).to_usize();
         count += 1;
     }
     count
@@ -247,8 +252,8 @@ impl Hot {
         let [mut first, mut second, mut third] = self.recent;
         for sequence in sequences {
             let &[count, matched, value, _] = sequence;
-            let (count, matched) = (count as usize, matched as usize);
-            let match_at = at + count as isize;
+            let (count, matched) = (count.to_usize(), matched.to_usize());
+            let match_at = at + count.cast_signed();
             // SAFETY: the literals are there with their margin, and so is the output's room.
             unsafe { copy_exact::<SHORT_LITERALS>(from, base.offset(at)) };
             // Section 3.1.1.5: without literals, the values 1 to 3 mean the next offset in order.
@@ -277,24 +282,25 @@ impl Hot {
             }
             // SAFETY: the block takes no more literals than there are.
             from = unsafe { from.add(count) };
-            let match_from = match_at - offset as isize;
+            let offset = offset.to_usize();
+            let match_from = match_at - offset.cast_signed();
             if match_from < 0 {
                 return Err(Error::Offset);
             }
             // SAFETY: the match begins in the frame, and its room is there with its margin.
             unsafe {
                 let (match_from, match_to) = (base.offset(match_from), base.offset(match_at));
-                if offset as usize >= WIDTH {
+                if offset >= WIDTH {
                     copy(match_from, match_to);
                     copy(match_from.add(WIDTH), match_to.add(WIDTH));
                     if matched > SHORT_MATCH {
                         copy_behind::<WIDTH>(match_from, match_to, SHORT_MATCH, matched);
                     }
                 } else {
-                    repeat(match_to, offset as usize, matched);
+                    repeat(match_to, offset, matched);
                 }
             }
-            at = match_at + matched as isize;
+            at = match_at + matched.cast_signed();
         }
         (self.at, self.from) = (at, from);
         self.recent = [first, second, third];

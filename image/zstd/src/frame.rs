@@ -6,6 +6,7 @@
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use crate::Error;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Maximum length of a block's contents, and of its body, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 128 << 10;
@@ -71,6 +72,7 @@ pub fn start(bytes: &[u8]) -> Result<Start, Error> {
 /// Reads the fields after the magic.
 fn header(bytes: &[u8]) -> Result<Header, Error> {
     let (&descriptor, mut rest) = bytes.split_first().ok_or(Error::Truncated)?;
+    // Section 3.1.1.1.1.4: a set bit is a feature that changes how the rest is read.
     if descriptor & 0x08 != 0 {
         return Err(Error::Reserved);
     }
@@ -83,6 +85,7 @@ fn header(bytes: &[u8]) -> Result<Header, Error> {
         if log > WINDOW_LOG_MAX {
             return Err(Error::Window);
         }
+        // Section 3.1.1.1.2: a power of two and a number of eighths of it.
         window = (1_u64 << log) + ((1_u64 << log) / 8) * u64::from(byte & 7);
     }
     let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
@@ -90,20 +93,23 @@ fn header(bytes: &[u8]) -> Result<Header, Error> {
     let content_bytes = match descriptor >> 6 {
         0 if is_single_segment => Some(number(&mut rest, 1)?),
         0 => None,
+        // Sizes below 256 have one byte; those of two bytes begin behind them.
         1 => Some(number(&mut rest, 2)? + 256),
         2 => Some(number(&mut rest, 4)?),
         _ => Some(number(&mut rest, 8)?),
     };
+    // Without the dictionary the frame would decode to other bytes, or fail at some match.
     if dictionary != 0 {
         return Err(Error::Dictionary);
     }
+    // There is no window then: matches may reach back over all of the contents.
     if let (true, Some(content)) = (is_single_segment, content_bytes) {
         window = content;
     }
     Ok(Header {
         bytes: 4 + bytes.len() - rest.len(),
         content_bytes,
-        block_bytes_max: window.min(BLOCK_BYTES_MAX as u64) as usize,
+        block_bytes_max: window.min(BLOCK_BYTES_MAX.to_u64()).to_usize(),
         has_checksum: descriptor & 4 != 0,
     })
 }
@@ -134,11 +140,12 @@ impl BlockHeader {
     /// [`Error::Reserved`], [`Error::Block`].
     pub fn read(bytes: [u8; BLOCK_HEADER_BYTES], bytes_max: usize) -> Result<Self, Error> {
         let head = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
-        let size = (head >> 3) as usize;
+        let size = (head >> 3).to_usize();
         let kind = (head >> 1) & 3;
         if kind == RESERVED {
             return Err(Error::Reserved);
         }
+        // Block_Maximum_Size bounds contents and stored bytes alike, so each kind's size.
         if size > bytes_max {
             return Err(Error::Block);
         }

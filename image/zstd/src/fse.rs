@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::bits::Forward;
+use sidecore_bare::width::ToUsize;
 
 /// Maximum number of symbols, of any alphabet.
 pub(crate) const SYMBOLS_MAX: usize = 256;
@@ -48,29 +49,14 @@ pub(crate) fn read_shares(
         if shares.symbols >= symbols_max {
             return Err(Error::Table);
         }
-        // A value from 0 to `left` takes `width` bits, or one less if it is among the small ones.
-        let width = left.ilog2() + 1;
-        let threshold = 1_i32 << (width - 1);
-        let small = 2 * threshold - 1 - left;
-        let value = bits.peek(width) as i32;
-        let value = if value & (threshold - 1) < small {
-            bits.skip(width - 1);
-            value & (threshold - 1)
-        } else {
-            bits.skip(width);
-            if value >= threshold {
-                value - small
-            } else {
-                value
-            }
-        };
-        let share = value - 1;
+        let share = read_value(&mut bits, left) - 1;
         left -= share.abs();
-        shares.of[shares.symbols] = share as i16;
+        shares.of[shares.symbols] = i16::try_from(share).map_err(|_| Error::Table)?;
         shares.symbols += 1;
         if share == 0 {
+            // Section 4.1.1: the number of further zeros follows in steps of up to three.
             loop {
-                let more = bits.peek(2) as usize;
+                let more = bits.peek(2).to_usize();
                 bits.skip(2);
                 shares.symbols += more;
                 if shares.symbols > symbols_max {
@@ -82,10 +68,31 @@ pub(crate) fn read_shares(
             }
         }
     }
+    // The last share took more states than there are.
     if left != 1 {
         return Err(Error::Table);
     }
     Ok((shares, bits.bytes_taken()?))
+}
+
+/// Reads a value from 0 to `left`: it takes as many bits as `left` has, or one less if it is among
+/// the small ones, which the unused codes of the full width stand for.
+fn read_value(bits: &mut Forward<'_>, left: i32) -> i32 {
+    let width = left.ilog2() + 1;
+    let threshold = 1_i32 << (width - 1);
+    let small = 2 * threshold - 1 - left;
+    let value = bits.peek(width).cast_signed();
+    if value & (threshold - 1) < small {
+        bits.skip(width - 1);
+        return value & (threshold - 1);
+    }
+    bits.skip(width);
+    // The codes above the threshold moved down by the number of small ones.
+    if value >= threshold {
+        value - small
+    } else {
+        value
+    }
 }
 
 /// Calls `put(state, symbol, bits, base)` for every state of the table: decoding in that state
@@ -100,21 +107,24 @@ pub(crate) fn spread(shares: &Shares, mut put: impl FnMut(usize, u8, u32, u32)) 
     let mut next = [0_u16; SYMBOLS_MAX];
     let mut symbols = [0_u8; STATES_MAX];
     let (mut filled, mut high) = (0, size);
-    for (symbol, &share) in shares.of[..shares.symbols].iter().enumerate() {
+    for (symbol, &share) in (0..=u8::MAX).zip(&shares.of[..shares.symbols]) {
+        // Symbols of less than one state are at the table's end, each with a whole state.
         if share == -1 {
             high -= 1;
-            symbols[high] = symbol as u8;
-            next[symbol] = 1;
+            symbols[high] = symbol;
+            next[usize::from(symbol)] = 1;
             continue;
         }
-        next[symbol] = share as u16;
-        let end = filled + share as usize;
+        let share = share.cast_unsigned();
+        next[usize::from(symbol)] = share;
+        let end = filled + usize::from(share);
         while filled < end {
-            row[filled..filled + ROW_WIDTH].fill(symbol as u8);
+            row[filled..filled + ROW_WIDTH].fill(symbol);
             filled += ROW_WIDTH;
         }
         filled = end;
     }
+    // The RFC's step is odd, so it comes to every state once before it returns to the first.
     let step = (size >> 1) + (size >> 3) + 3;
     let mut place = 0;
     if high == size {
@@ -137,6 +147,11 @@ pub(crate) fn spread(shares: &Shares, mut put: impl FnMut(usize, u8, u32, u32)) 
         *count += 1;
         // At least 1, since the symbol has a share.
         let bits = shares.log - (own | 1).ilog2();
-        put(state, symbol, bits, (own << bits).wrapping_sub(size as u32));
+        put(
+            state,
+            symbol,
+            bits,
+            (own << bits).wrapping_sub(1 << shares.log),
+        );
     }
 }

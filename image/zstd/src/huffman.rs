@@ -16,14 +16,15 @@
 use crate::Error;
 use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
 use crate::fse;
+use sidecore_bare::width::ToUsize;
 
 /// The longest code that libzstd accepts; RFC 8878 allows 11.
-const LOG_MAX: u32 = 12;
+const LOG_MAX: u8 = 12;
 /// The longest code length at which five codes fit in a word.
-const LOG_FAST: u32 = 11;
+const LOG_FAST: u8 = 11;
 /// Symbols of each stream in a turn.
 const TURN_SYMBOLS: usize = 5;
-const TURN_BITS: isize = (TURN_SYMBOLS as u32 * LOG_FAST) as isize;
+const TURN_BITS: isize = TURN_SYMBOLS.cast_signed() * LOG_FAST as isize;
 /// Maximum number of explicit weights; the last one follows from them.
 const WEIGHTS_MAX: usize = 255;
 const WEIGHT_LOG_MAX: u32 = 6;
@@ -46,7 +47,7 @@ pub(crate) struct Tree {
     /// Code length in the low byte, symbol in the high one.
     entries: Box<[u16; 1 << LOG_MAX]>,
     /// 0 while there is no tree.
-    log: u32,
+    log: u8,
 }
 
 impl Tree {
@@ -70,7 +71,7 @@ impl Tree {
         self.log = 0;
         let mut weights: Weights = [0; WEIGHTS_MAX + 1];
         let (count, taken) = read_weights(bytes, &mut weights)?;
-        if weights.iter().any(|&weight| u32::from(weight) > LOG_MAX) {
+        if weights.iter().any(|&weight| weight > LOG_MAX) {
             return Err(Error::Tree);
         }
         let quarter = (count + 1).div_ceil(QUARTERS);
@@ -83,15 +84,16 @@ impl Tree {
             .map(|weight| number(&ranks, weight) << (weight - 1))
             .sum();
         let log = total.checked_ilog2().ok_or(Error::Tree)? + 1;
+        // The last weight is not stored: it fills the codes up to the next power of two.
         let rest = (1 << log) - total;
-        if log > LOG_MAX || !rest.is_power_of_two() {
+        if log > u32::from(LOG_MAX) || !rest.is_power_of_two() {
             return Err(Error::Tree);
         }
-        let last = rest.ilog2() + 1;
-        weights[count] = last as u8;
+        let (log, last) = (narrow(log)?, narrow(rest.ilog2() + 1)?);
+        weights[count] = last;
         // It was counted above as a symbol without a code.
         ranks[count / quarter][0] -= 1;
-        ranks[count / quarter][last as usize] += 1;
+        ranks[count / quarter][usize::from(last)] += 1;
         let longest = number(&ranks, 1);
         if longest < 2 || longest % 2 != 0 {
             return Err(Error::Tree);
@@ -102,7 +104,7 @@ impl Tree {
     }
 
     /// Codes ascend with the weight, and with the symbol among equal weights.
-    fn fill(&mut self, weights: &Weights, quarter: usize, ranks: &Ranks, log: u32) {
+    fn fill(&mut self, weights: &Weights, quarter: usize, ranks: &Ranks, log: u8) {
         // Sorted by weight, so that the symbols of one weight are one loop with one width.
         let mut starts = [0_u16; WEIGHTS + 1];
         let mut places = *ranks;
@@ -117,14 +119,15 @@ impl Tree {
         let mut sorted = [0_u8; WEIGHTS_MAX + 1];
         for_quarters(quarter, weights, |own, symbol, weight| {
             let place = &mut places[own][weight];
-            sorted[usize::from(*place) % (WEIGHTS_MAX + 1)] = symbol as u8;
+            sorted[usize::from(*place) % (WEIGHTS_MAX + 1)] = symbol;
             *place += 1;
         });
         let mut rest = &mut self.entries[..1 << log];
-        for weight in 1..=log as usize {
+        for (weight, bits) in (1..).zip((1..=log).rev()) {
             let symbols = &sorted[usize::from(starts[weight])..usize::from(starts[weight + 1])];
-            let bits = log as u16 + 1 - weight as u16;
-            let entries = symbols.iter().map(|&symbol| u16::from(symbol) << 8 | bits);
+            let entries = symbols
+                .iter()
+                .map(|&symbol| u16::from_le_bytes([bits, symbol]));
             let (own, after) = rest.split_at_mut(symbols.len() << (weight - 1));
             rest = after;
             match weight {
@@ -192,10 +195,11 @@ impl Tree {
         for symbols in out.chunks_mut(per_word) {
             let mut word = stream.word();
             for symbol in symbols {
-                let entry = self.entries[(word >> shift) as usize & ((1 << LOG_MAX) - 1)];
-                *symbol = (entry >> 8) as u8;
-                word <<= entry & 63;
-                stream.at -= (entry & 63) as isize;
+                let entry = self.entries[(word >> shift).to_usize() & ((1 << LOG_MAX) - 1)];
+                let [bits, decoded] = entry.to_le_bytes();
+                *symbol = decoded;
+                word <<= bits & 63;
+                stream.at -= isize::from(bits & 63);
             }
             if stream.is_overrun() {
                 return Err(Error::Literals);
@@ -231,11 +235,13 @@ impl Tree {
 /// Calls `each(quarter, symbol, weight)` for `quarter` symbols of each quarter, one of every
 /// quarter in turn: updates in one quarter do not wait for those in another.
 #[inline(always)]
-fn for_quarters(quarter: usize, weights: &Weights, mut each: impl FnMut(usize, usize, usize)) {
+fn for_quarters(quarter: usize, weights: &Weights, mut each: impl FnMut(usize, u8, usize)) {
     for index in 0..quarter {
         for own in 0..QUARTERS {
-            let symbol = (own * quarter + index) % (WEIGHTS_MAX + 1);
-            each(own, symbol, usize::from(weights[symbol]) % WEIGHTS);
+            // At most 255: taking the low byte spares the check of the bounds.
+            let [symbol, ..] = (own * quarter + index).to_le_bytes();
+            let weight = usize::from(weights[usize::from(symbol)]);
+            each(own, symbol, weight % WEIGHTS);
         }
     }
 }
@@ -254,7 +260,7 @@ fn put<const N: usize>(places: &mut [u16], entries: impl Iterator<Item = u16>) {
 #[target_feature(enable = "bmi1,bmi2")]
 unsafe fn turns_bmi2(
     entries: &[u16; 1 << LOG_MAX],
-    log: u32,
+    log: u8,
     streams: &mut [Backward<'_>; 4],
     out: &mut [u8],
     segment: usize,
@@ -270,7 +276,7 @@ unsafe fn turns_bmi2(
 #[inline(always)]
 unsafe fn turns(
     entries: &[u16; 1 << LOG_MAX],
-    log: u32,
+    log: u8,
     streams: &mut [Backward<'_>; 4],
     out: &mut [u8],
     segment: usize,
@@ -286,7 +292,7 @@ unsafe fn turns(
         if lowest < WHOLE_WORD {
             break;
         }
-        let turns = ((lowest - WHOLE_WORD) / TURN_BITS + 1) as usize;
+        let turns = ((lowest - WHOLE_WORD) / TURN_BITS + 1).cast_unsigned();
         let turns = turns.min((shortest - done) / TURN_SYMBOLS);
         if turns == 0 {
             break;
@@ -302,18 +308,21 @@ unsafe fn turns(
             }
             for j in 0..TURN_SYMBOLS {
                 for k in 0..4 {
-                    let index = (words[k] >> shift) as usize;
+                    let index = (words[k] >> shift).to_usize();
                     // SAFETY: `log` bits are left, and the table has 2^log entries. The segment has
                     // `done` + 5 symbols, by the count of turns.
                     let entry = unsafe { *entries.get_unchecked(index) };
                     // SAFETY: as above.
-                    unsafe { *out.add(k * segment + done + j) = (entry >> 8) as u8 };
+                    unsafe { *out.add(k * segment + done + j) = entry.to_le_bytes()[1] };
+                    // The symbol above the length does not have to be masked out: the mask of the
+                    // shift leaves the length alone.
                     words[k] <<= entry & 63;
                     used[k] += u32::from(entry);
                 }
             }
             for k in 0..4 {
-                at[k] -= (used[k] & 0xFF) as isize;
+                // The sum of the symbols lies above the low byte.
+                at[k] -= isize::from(used[k].to_le_bytes()[0]);
             }
             done += TURN_SYMBOLS;
         }
@@ -322,6 +331,10 @@ unsafe fn turns(
         stream.at = at;
     }
     done
+}
+
+fn narrow(number: u32) -> Result<u8, Error> {
+    u8::try_from(number).map_err(|_| Error::Tree)
 }
 
 /// Reads the explicit weights, all but the last; returns their number, and the bytes that the
@@ -346,18 +359,15 @@ fn read_weights(bytes: &[u8], weights: &mut Weights) -> Result<(usize, usize), E
 /// symbol.
 fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Error> {
     let (shares, taken) = fse::read_shares(packed, fse::SYMBOLS_MAX, WEIGHT_LOG_MAX)?;
-    // Symbol, bits and base, from the low end.
-    let mut states = [0_u32; WEIGHT_STATES];
+    // Symbol, bits and base.
+    let mut states = [(0_u8, 0_u32, 0_u64); WEIGHT_STATES];
     fse::spread(&shares, |state, symbol, bits, base| {
-        states[state % WEIGHT_STATES] = u32::from(symbol) | bits << 8 | base << 16;
+        states[state % WEIGHT_STATES] = (symbol, bits, base.into());
     });
-    let look_up = |state: u32| {
-        let entry = states[state as usize % WEIGHT_STATES];
-        (entry as u8, entry >> 8 & 0xFF, entry >> 16)
-    };
+    let look_up = |state: u64| states[state.to_usize() % WEIGHT_STATES];
     let mut stream = Backward::new(&packed[taken..]).ok_or(Error::Tree)?;
-    let mut own = stream.take(shares.log) as u32;
-    let mut other = stream.take(shares.log) as u32;
+    let mut own = stream.take(shares.log);
+    let mut other = stream.take(shares.log);
     if stream.is_overrun() {
         return Err(Error::Tree);
     }
@@ -372,9 +382,9 @@ fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Er
         for place in places {
             let (symbol, bits, base) = look_up(own);
             *place = symbol;
-            own = base + ((word >> 1) >> (63 - bits)) as u32;
+            own = base + ((word >> 1) >> (63 - bits));
             word <<= bits;
-            stream.at -= bits as isize;
+            stream.skip(bits);
             std::mem::swap(&mut own, &mut other);
         }
         count += WEIGHTS_A_WORD;
@@ -384,7 +394,7 @@ fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Er
         let (symbol, bits, base) = look_up(own);
         weights[count] = symbol;
         count += 1;
-        own = base + stream.take(bits) as u32;
+        own = base + stream.take(bits);
         if stream.is_overrun() {
             weights[count] = look_up(other).0;
             return Ok(count + 1);

@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::frame::BLOCK_BYTES_MAX;
 use crate::huffman::Tree;
+use sidecore_bare::width::ToUsize;
 
 /// Bytes after the literals that may be read, with any values.
 pub(crate) const MARGIN: usize = 32;
@@ -41,12 +42,14 @@ pub(crate) fn section(block: &[u8], count_max: usize) -> Result<Section<'_>, Err
     let &first = block.first().ok_or(Error::Literals)?;
     let format = (first >> 2) & 3;
     if first & 3 < 2 {
+        // Section 3.1.1.3.1.1: sizes of 5 bits have two formats, as the upper bit is the size's.
         let (header, shift) = match format {
             1 => (2, 4),
             3 => (3, 4),
             _ => (1, 3),
         };
-        let count = (number(block, header)? >> shift) as usize;
+        let count = (number(block, header)? >> shift).to_usize();
+        // A run stores one byte for all; it is there even for a run of none.
         let is_run = first & 3 == 1;
         let bytes = header + if is_run { 1 } else { count };
         if count > count_max || bytes > block.len() {
@@ -60,19 +63,21 @@ pub(crate) fn section(block: &[u8], count_max: usize) -> Result<Section<'_>, Err
         };
         return Ok(Section { kind, count, bytes });
     }
+    // Both sizes have one width. Only the first format means a single stream.
     let (header, width) = match format {
         0 | 1 => (3, 10),
         2 => (4, 14),
         _ => (5, 18),
     };
     let sizes = number(block, header)? >> 4;
-    let count = (sizes & ((1 << width) - 1)) as usize;
-    let coded_bytes = (sizes >> width) as usize;
+    let count = (sizes & ((1 << width) - 1)).to_usize();
+    let coded_bytes = (sizes >> width).to_usize();
     let coded = block
         .get(header..)
         .and_then(|rest| rest.get(..coded_bytes))
         .ok_or(Error::Literals)?;
     let is_four = format != 0;
+    // As libzstd: the first three of four segments would not fit fewer literals.
     if count > count_max || (is_four && count < FOUR_STREAMS_MIN) {
         return Err(Error::Literals);
     }
@@ -114,6 +119,7 @@ impl<'a> Section<'a> {
     {
         let whole = self.count + MARGIN;
         match self.kind {
+            // In place, if the rest of the block is long enough to be the margin: usually it is.
             Kind::Raw(rest) if rest.len() >= whole => return Ok(rest),
             Kind::Raw(rest) => room.0[..self.count].copy_from_slice(&rest[..self.count]),
             Kind::Run(byte) => room.0[..whole].fill(byte),
@@ -126,6 +132,7 @@ impl<'a> Section<'a> {
                     let taken = tree.read(coded)?;
                     coded = &coded[taken..];
                 } else if !tree.is_there() {
+                    // A treeless block relies on the tree of an earlier block of its frame.
                     return Err(Error::Tree);
                 }
                 let out = &mut room.0[..self.count];

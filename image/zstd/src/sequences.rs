@@ -16,8 +16,9 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
+use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, low_half, word_at};
 use crate::fse::{self, Shares};
+use sidecore_bare::width::ToUsize;
 use std::sync::LazyLock;
 
 /// Maximum number of sequences in a list: more than a block of 128 KiB usually has.
@@ -82,54 +83,74 @@ impl Lanes {
             };
         }
         let (&modes, after) = rest.split_first().ok_or(Error::Sequences)?;
+        // Section 3.1.1.3.2.1: the two lowest bits must be zero.
         if modes & 3 != 0 {
             return Err(Error::Reserved);
         }
         rest = after;
         let mut current = self.current.unwrap_or([lane; KINDS]);
+        // The descriptions follow in this order, each behind the end of the one before.
         for kind in [LITERAL, OFFSET, MATCH] {
-            let taken = match (modes >> (6 - 2 * kind)) & 3 {
-                0 => {
-                    self.tables[lane].copy(kind, &PREDEFINED);
-                    0
-                }
-                1 => {
-                    let &symbol = rest.first().ok_or(Error::Table)?;
-                    self.tables[lane].set_run(kind, symbol)?;
-                    1
-                }
-                2 => {
-                    let (shares, taken) = fse::read_shares(rest, SYMBOLS[kind], LOG_MAX[kind])?;
-                    self.tables[lane].set(kind, &shares);
-                    taken
-                }
-                _ => {
-                    if self.current.is_none() {
-                        return Err(Error::Table);
-                    }
-                    if current[kind] != lane {
-                        let [first, second] = &mut *self.tables;
-                        let (to, from) = match lane {
-                            0 => (first, &*second),
-                            _ => (second, &*first),
-                        };
-                        to.copy(kind, from);
-                    }
-                    0
-                }
-            };
+            let mode = (modes >> (6 - 2 * kind)) & 3;
+            let taken = self.table(kind, mode, rest, lane, current[kind])?;
             current[kind] = lane;
             rest = &rest[taken..];
         }
         self.current = Some(current);
         chain.bits = Backward::new(rest).ok_or(Error::Sequences)?;
+        // The first states are read in this order; they are updated in another one.
         for kind in [LITERAL, OFFSET, MATCH] {
-            chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]) as usize;
+            chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]).to_usize();
         }
         if chain.bits.is_overrun() {
             return Err(Error::Sequences);
         }
         Ok(chain)
+    }
+}
+
+impl Lanes {
+    /// Sets a lane's table of one kind by its mode and its description at the start of `rest`;
+    /// returns the bytes of that. The table to repeat is in lane `latest`.
+    fn table(
+        &mut self,
+        kind: usize,
+        mode: u8,
+        rest: &[u8],
+        lane: usize,
+        latest: usize,
+    ) -> Result<usize, Error> {
+        match mode {
+            0 => {
+                self.tables[lane].copy(kind, &PREDEFINED);
+                Ok(0)
+            }
+            1 => {
+                let &symbol = rest.first().ok_or(Error::Table)?;
+                self.tables[lane].set_run(kind, symbol)?;
+                Ok(1)
+            }
+            2 => {
+                let (shares, taken) = fse::read_shares(rest, SYMBOLS[kind], LOG_MAX[kind])?;
+                self.tables[lane].set(kind, &shares);
+                Ok(taken)
+            }
+            _ => {
+                // There is nothing to repeat before the frame's first block with sequences.
+                if self.current.is_none() {
+                    return Err(Error::Table);
+                }
+                if latest != lane {
+                    let [first, second] = &mut *self.tables;
+                    let (to, from) = match lane {
+                        0 => (first, &*second),
+                        _ => (second, &*first),
+                    };
+                    to.copy(kind, from);
+                }
+                Ok(0)
+            }
+        }
     }
 }
 
@@ -164,6 +185,7 @@ impl Tables {
 
 /// Reads the number of sequences; returns the rest of the section, too.
 fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
+    // The first byte tells how many there are; 255 adds to a value that two bytes hold.
     Ok(match *section {
         [first @ 0..=127, ref rest @ ..] => (usize::from(first), rest),
         [255, low, high, ref rest @ ..] => {
@@ -208,7 +230,7 @@ pub(crate) fn sums(sequences: &[Sequence]) -> (usize, usize) {
             *sum = sum.wrapping_add(*word);
         }
     }
-    (sums[0] as usize, sums[1] as usize)
+    (sums[0].to_usize(), sums[1].to_usize())
 }
 
 /// Sequences of two blocks, up to [`LIST_MAX`] of each.
@@ -287,21 +309,24 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequ
     let entry = |kind: usize| tables.entries[kind][chain.states[kind] % STATES];
     let entries: [Entry; KINDS] = [entry(LITERAL), entry(OFFSET), entry(MATCH)];
     let mut value = |kind: usize| {
-        let more = chain.bits.take(entries[kind] as u32 & 63);
+        let more = chain.bits.take(low_half(entries[kind]) & 63);
         (entries[kind] >> 32) + more
     };
+    // Section 3.1.1.3.2.1.2: the bits of the offset come first. With a stream that is read
+    // backwards, the order of these calls is the format.
     let (offset, matched, literals) = (value(OFFSET), value(MATCH), value(LITERAL));
     if !is_last {
         for kind in [LITERAL, MATCH, OFFSET] {
-            let more = chain.bits.take((entries[kind] >> 8) as u32 & 63);
-            chain.states[kind] = usize::from((entries[kind] >> 16) as u16) + more as usize;
+            let more = chain.bits.take(low_half(entries[kind] >> 8) & 63);
+            chain.states[kind] = next(entries[kind]) + more.to_usize();
         }
     }
     if chain.bits.is_overrun() {
         return Err(Error::Sequences);
     }
     chain.left -= 1;
-    Ok([literals as u32, matched as u32, offset as u32, 0])
+    // No value has more than 32 bits: that of an offset is below 2^31 and has 31 added.
+    Ok([low_half(literals), low_half(matched), low_half(offset), 0])
 }
 
 /// Decodes sequences of N blocks in parallel while all of them have whole words to read and one
@@ -354,7 +379,7 @@ impl Cut for Bmi2 {
     #[inline(always)]
     fn low(word: u64, count: u64) -> u64 {
         // SAFETY: only `turns_bmi2` uses this, whose caller made sure of BMI2.
-        unsafe { std::arch::x86_64::_bzhi_u64(word, count as u32) }
+        unsafe { std::arch::x86_64::_bzhi_u64(word, low_half(count)) }
     }
 }
 
@@ -394,7 +419,7 @@ unsafe fn turns<const N: usize, C: Cut>(
         if lowest < WHOLE_WORD {
             break;
         }
-        let turns = ((lowest - WHOLE_WORD) / WORD_BITS as isize + 1) as usize;
+        let turns = ((lowest - WHOLE_WORD) / WORD_BITS as isize + 1).cast_unsigned();
         for _ in 0..turns.min(count - done) {
             let mut found = [[0 as Entry; KINDS]; N];
             let mut widths = [0_u64; N];
@@ -408,6 +433,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // At most 31 + 16 + 16 and 9 + 8 + 9: neither sum overflows.
                 widths[k] = (sum & 0xFF) + ((sum >> 8) & 0xFF);
             }
+            // Rare: a far offset with long lengths. The careful step takes its fields one by one.
             if widths.iter().any(|&width| width > u64::from(WORD_BITS)) {
                 break 'all;
             }
@@ -415,7 +441,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // SAFETY: at[k] is at least 56 by the count of turns, and its byte is in the
                 // stream: it only goes down.
                 let word = unsafe { word_at(bases[k], at[k] >> 3) } << (!at[k] & 7);
-                at[k] -= widths[k] as isize;
+                at[k] -= widths[k].to_usize().cast_signed();
                 // The sequence's bits at the low end. With no bits at all every field is empty.
                 let mut bits = word >> (widths[k].wrapping_neg() & 63);
                 let mut take = |count: u64| {
@@ -424,16 +450,17 @@ unsafe fn turns<const N: usize, C: Cut>(
                     value
                 };
                 let [literal, offset, matched] = found[k];
-                states[k][OFFSET] = next(offset) + take(offset >> 8) as usize;
-                states[k][MATCH] = next(matched) + take(matched >> 8) as usize;
-                states[k][LITERAL] = next(literal) + take(literal >> 8) as usize;
+                states[k][OFFSET] = next(offset) + take(offset >> 8).to_usize();
+                states[k][MATCH] = next(matched) + take(matched >> 8).to_usize();
+                states[k][LITERAL] = next(literal) + take(literal >> 8).to_usize();
                 let literals = (literal >> 32) + take(literal);
                 let length = (matched >> 32) + take(matched);
                 let value = (offset >> 32) + take(offset);
                 // SAFETY: fewer than `count` stand before it, the caller's promise; what is there
                 // is a sequence, and its last field stays as it is.
                 let place = unsafe { &mut *places.add(k * LIST_MAX) };
-                (place[0], place[1], place[2]) = (literals as u32, length as u32, value as u32);
+                (place[0], place[1], place[2]) =
+                    (low_half(literals), low_half(length), low_half(value));
             }
             // SAFETY: as above; at most one past the lane's end.
             places = unsafe { places.add(1) };
@@ -449,8 +476,8 @@ unsafe fn turns<const N: usize, C: Cut>(
 }
 
 #[inline(always)]
-const fn next(entry: Entry) -> usize {
-    (entry >> 16) as u16 as usize
+fn next(entry: Entry) -> usize {
+    (entry >> 16).to_usize() & 0xFFFF
 }
 
 /// Room for any kind's symbols, a power of two.

@@ -7,7 +7,7 @@
 //! it promises less than is done anyway.
 //! Source: mount(8), "External helpers".
 
-use super::super::far;
+use super::super::image;
 use super::Args;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -71,7 +71,7 @@ fn run(words: &Words) -> Result<()> {
         return Ok(());
     }
     // `mount -a` calls again for an image whose name is not in the table of mounts.
-    let image = PathBuf::from(far::name(&words.source));
+    let image = PathBuf::from(image::name(&words.source));
     let absolute = std::path::absolute(&image).unwrap_or_else(|_| image.clone());
     if image_on(&words.dir)?.is_some_and(|there| there == absolute || there == image) {
         return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks that
 //! callers pass in), so that a seeded test can drive it. [`super::Device`] keeps it under one mutex
-//! and the bytes in locks of their own.
+//! and the bytes in locks of their own. Pins are released without the mutex ([`Pins`]).
 //! Must stay true: a slot that is pinned or filling is never given to another frame. A frame is
 //! found in at most one slot. The number of slots never changes. No reader waits for a pin to be
 //! released: a reader that finds no slot gets [`Lookup::Full`] and reads past the cache.
@@ -16,11 +16,13 @@
 //! first use and after each full turn, the cache asks for more. The caller of [`Cache::open_slots`]
 //! has touched the new slots' memory before, so that no reader waits for page faults.
 
+use super::pins::Pins;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Index of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct SlotId(pub u32);
+pub(crate) struct SlotId(pub usize);
 
 /// State of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,20 +32,17 @@ enum State {
     /// A frame that another reader is decompressing.
     Filling,
     /// A frame of which this many bytes are valid, from its beginning.
-    Ready(u32),
+    Ready(usize),
     /// As `Ready`, for readers that had it pinned when another reader needed more of the frame.
     /// That frame has another slot since; look-ups do not find this one any more.
-    Superseded(u32),
+    Superseded(usize),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     frame: u64,
     state: State,
-    pins: u32,
     referenced: bool,
-    /// In the list of spent slots.
-    spent: bool,
     /// True when the slot's memory has been given back to the system.
     released: bool,
     /// The tick of the last use.
@@ -87,9 +86,9 @@ pub struct CacheCounts {
 #[derive(Debug)]
 pub(crate) struct Cache {
     slots: Vec<Slot>,
-    by_frame: HashMap<u64, u32>,
-    /// Slots to be taken first, the last one first; each at most once.
-    spent: Vec<u32>,
+    /// Also holds the list of spent slots, which are taken first, the last one first.
+    pins: Arc<Pins>,
+    by_frame: HashMap<u64, SlotId>,
     hand: usize,
     /// Number of slots that may be taken, counted from the first.
     open: usize,
@@ -114,17 +113,15 @@ impl Cache {
         let empty = Slot {
             frame: 0,
             state: State::Empty,
-            pins: 0,
             referenced: false,
-            spent: false,
             released: true,
             used: 0,
         };
         Self {
             slots: vec![empty; slots],
+            pins: Arc::new(Pins::new(slots)),
             // Twice the slots, so that the map never grows: removal leaves marks behind.
             by_frame: HashMap::with_capacity(slots * 2),
-            spent: Vec::with_capacity(slots),
             hand: 0,
             open: open.clamp(1, slots),
             wants_growth: true,
@@ -133,41 +130,19 @@ impl Cache {
         }
     }
 
+    /// The slots' pins, which readers release without the cache's lock.
+    pub(crate) fn pins(&self) -> &Arc<Pins> {
+        &self.pins
+    }
+
     /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
     /// `keep` is true if the frame is likely to be read again.
-    pub(crate) fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
+    pub(crate) fn look_up(&mut self, frame: u64, want: usize, keep: bool) -> Lookup {
         let found = self.by_frame.get(&frame).copied();
-        if let Some(slot) = found {
-            let entry = &mut self.slots[slot as usize];
-            entry.used = self.tick;
-            match entry.state {
-                // A scan leaves the bit unchanged: it must not clear the bits of frames in use.
-                State::Ready(valid) if valid >= want => {
-                    entry.pins += 1;
-                    entry.referenced |= keep;
-                    self.counts.hits += 1;
-                    return Lookup::Hit(SlotId(slot));
-                }
-                State::Filling => {
-                    entry.pins += 1;
-                    self.counts.joins += 1;
-                    return Lookup::Filling(SlotId(slot));
-                }
-                State::Ready(_) if entry.pins == 0 => {
-                    // Only a beginning is cached: decompress again, in place.
-                    entry.state = State::Filling;
-                    entry.pins = 1;
-                    entry.released = false;
-                    self.counts.misses += 1;
-                    return Lookup::Claimed {
-                        slot: SlotId(slot),
-                        again: true,
-                    };
-                }
-                // Only a beginning is cached, and others read it. There may always be another
-                // reader, so waiting for them could take for ever. The frame gets another slot.
-                State::Ready(_) | State::Superseded(_) | State::Empty => {}
-            }
+        if let Some(slot) = found
+            && let Some(lookup) = self.look_at(slot, want, keep)
+        {
+            return lookup;
         }
         let Some(slot) = self.find_victim() else {
             return Lookup::Full;
@@ -179,22 +154,50 @@ impl Cache {
         if self.forget(slot) {
             self.counts.evictions += 1;
         }
-        let entry = &mut self.slots[slot as usize];
-        *entry = Slot {
+        self.pins.claim(slot);
+        self.slots[slot.0] = Slot {
             frame,
             state: State::Filling,
-            pins: 1,
             referenced: keep,
-            // The slot stays in the spent list if it is there.
-            spent: entry.spent,
             released: false,
             used: self.tick,
         };
         self.by_frame.insert(frame, slot);
         self.counts.misses += 1;
         Lookup::Claimed {
-            slot: SlotId(slot),
+            slot,
             again: found.is_some(),
+        }
+    }
+
+    /// Pins or claims the slot in which a frame was found; `None` if the frame needs another slot.
+    fn look_at(&mut self, slot: SlotId, want: usize, keep: bool) -> Option<Lookup> {
+        let entry = &mut self.slots[slot.0];
+        entry.used = self.tick;
+        match entry.state {
+            // A scan leaves the bit unchanged: it must not clear the bits of frames in use.
+            State::Ready(valid) if valid >= want => {
+                self.pins.pin(slot);
+                entry.referenced |= keep;
+                self.counts.hits += 1;
+                Some(Lookup::Hit(slot))
+            }
+            State::Filling => {
+                self.pins.pin(slot);
+                self.counts.joins += 1;
+                Some(Lookup::Filling(slot))
+            }
+            State::Ready(_) if self.pins.count(slot) == 0 => {
+                // Only a beginning is cached: decompress again, in place.
+                self.pins.claim(slot);
+                entry.state = State::Filling;
+                entry.released = false;
+                self.counts.misses += 1;
+                Some(Lookup::Claimed { slot, again: true })
+            }
+            // Only a beginning is cached, and others read it. There may always be another reader,
+            // so waiting for them could take for ever. The frame gets another slot.
+            State::Ready(_) | State::Superseded(_) | State::Empty => None,
         }
     }
 
@@ -205,8 +208,8 @@ impl Cache {
     }
 
     /// The filler is done: the first `valid` bytes of the frame are there. Keeps the pin.
-    pub(crate) fn filled(&mut self, slot: SlotId, valid: u32) {
-        let entry = &mut self.slots[slot.0 as usize];
+    pub(crate) fn filled(&mut self, slot: SlotId, valid: usize) {
+        let entry = &mut self.slots[slot.0];
         debug_assert_eq!(entry.state, State::Filling);
         entry.state = State::Ready(valid);
     }
@@ -216,11 +219,11 @@ impl Cache {
     /// again. False when another reader has joined and relies on the whole frame: the filler must
     /// continue. Keeps the pin.
     #[must_use]
-    pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
-        let entry = &mut self.slots[slot.0 as usize];
+    pub(crate) fn leave(&mut self, slot: SlotId, valid: usize) -> bool {
+        let entry = &mut self.slots[slot.0];
         debug_assert_eq!(entry.state, State::Filling);
         // The filler's own pin. A reader that joins later sees how many bytes are valid.
-        let alone = entry.pins == 1;
+        let alone = self.pins.count(slot) == 1;
         if alone {
             entry.state = State::Ready(valid);
         }
@@ -229,7 +232,7 @@ impl Cache {
 
     /// The filler failed: the slot is empty. Keeps the pin.
     pub(crate) fn failed(&mut self, slot: SlotId) {
-        let entry = &mut self.slots[slot.0 as usize];
+        let entry = &mut self.slots[slot.0];
         debug_assert_eq!(entry.state, State::Filling);
         entry.state = State::Empty;
         let frame = entry.frame;
@@ -238,34 +241,21 @@ impl Cache {
 
     /// True when a pinned slot holds at least `want` bytes of `frame`.
     #[must_use]
-    pub(crate) fn is_ready(&self, slot: SlotId, frame: u64, want: u32) -> bool {
-        let entry = &self.slots[slot.0 as usize];
+    pub(crate) fn is_ready(&self, slot: SlotId, frame: u64, want: usize) -> bool {
+        let entry = &self.slots[slot.0];
         let (State::Ready(valid) | State::Superseded(valid)) = entry.state else {
             return false;
         };
         entry.frame == frame && valid >= want
     }
 
-    /// Releases a pin. `spent` is true if a sequential reader is done with the frame.
-    pub(crate) fn unpin(&mut self, slot: SlotId, spent: bool) {
-        let entry = &mut self.slots[slot.0 as usize];
-        debug_assert!(entry.pins > 0);
-        entry.pins -= 1;
-        // No look-up can find it any more.
-        let useless = entry.pins == 0 && matches!(entry.state, State::Superseded(_));
-        if (useless || spent && !entry.referenced) && !entry.spent {
-            entry.spent = true;
-            self.spent.push(slot.0);
-        }
-    }
-
     /// Undoes a look-up; a frame that a claim evicted stays evicted.
     pub(crate) fn undo(&mut self, lookup: &Lookup) {
         match *lookup {
-            Lookup::Hit(slot) | Lookup::Filling(slot) => self.unpin(slot, false),
+            Lookup::Hit(slot) | Lookup::Filling(slot) => self.pins.unpin(slot, false),
             Lookup::Claimed { slot, .. } => {
                 self.failed(slot);
-                self.unpin(slot, false);
+                self.pins.unpin(slot, false);
             }
             Lookup::Full => {}
         }
@@ -286,17 +276,17 @@ impl Cache {
     ) {
         let now = self.tick;
         let mut left = limit;
-        for slot in 0..self.slots.len() as u32 {
+        for slot in (0..self.slots.len()).map(SlotId) {
             if left == 0 {
                 return;
             }
-            let entry = &self.slots[slot as usize];
-            let idle = entry.pins == 0 && entry.state != State::Filling && !entry.released;
+            let entry = &self.slots[slot.0];
+            let idle = !entry.released && self.is_free(slot);
             if idle && now.saturating_sub(entry.used) >= ticks {
                 let _ = self.forget(slot);
-                self.slots[slot as usize].released = true;
+                self.slots[slot.0].released = true;
                 left -= 1;
-                release(SlotId(slot));
+                release(slot);
             }
         }
     }
@@ -324,9 +314,14 @@ impl Cache {
         self.open = self.open.max(count.min(self.slots.len()));
     }
 
+    /// True for a slot that may get another frame.
+    fn is_free(&self, slot: SlotId) -> bool {
+        self.slots[slot.0].state != State::Filling && self.pins.count(slot) == 0
+    }
+
     /// Empties an unpinned slot; true if it held a frame.
-    fn forget(&mut self, slot: u32) -> bool {
-        let entry = &mut self.slots[slot as usize];
+    fn forget(&mut self, slot: SlotId) -> bool {
+        let entry = &mut self.slots[slot.0];
         let held = std::mem::replace(&mut entry.state, State::Empty);
         if matches!(held, State::Ready(_)) {
             // A superseded slot's frame has another slot, and must still be found there.
@@ -336,47 +331,43 @@ impl Cache {
     }
 
     /// Keeps a ready slot for the readers that have it pinned, and hides it from look-ups.
-    fn supersede(&mut self, slot: u32) {
-        let entry = &mut self.slots[slot as usize];
+    fn supersede(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.0];
         if let State::Ready(valid) = entry.state {
             entry.state = State::Superseded(valid);
             entry.referenced = false;
+            self.pins.supersede(slot);
         }
     }
 
     /// A spent slot, or by the clock an unpinned one without its reference bit, in at most two
     /// turns, or one that was not open when all others are pinned.
-    fn find_victim(&mut self) -> Option<u32> {
-        while let Some(slot) = self.spent.pop() {
-            let entry = &mut self.slots[slot as usize];
-            // Since it was added to the list, it may have got other readers, or been taken by the
-            // clock.
-            if std::mem::take(&mut entry.spent)
-                && entry.pins == 0
-                && entry.state != State::Filling
-                && !entry.referenced
-            {
+    fn find_victim(&mut self) -> Option<SlotId> {
+        // Each slot is listed at most once, and readers list few while this holds the lock.
+        while let Some(slot) = self.pins.take_spent() {
+            // Since it was listed, it may have got other readers, or been taken by the clock.
+            if self.is_free(slot) && !self.slots[slot.0].referenced {
                 return Some(slot);
             }
         }
         // One turn may find only bits to clear; the second then finds a slot, if any is unpinned.
         for _ in 0..self.open * 2 {
-            let index = self.hand;
+            let slot = SlotId(self.hand);
             self.hand = (self.hand + 1) % self.open;
             self.wants_growth |= self.hand == 0 && self.open < self.slots.len();
-            let entry = &mut self.slots[index];
-            if entry.pins > 0 || entry.state == State::Filling {
+            if !self.is_free(slot) {
                 continue;
             }
+            let entry = &mut self.slots[slot.0];
             // An empty slot's bit does not concern the frame that it will hold.
             if entry.state != State::Empty && entry.referenced {
                 entry.referenced = false;
                 continue;
             }
-            return Some(index as u32);
+            return Some(slot);
         }
         // Untouched memory is better than none.
-        let closed = (self.open < self.slots.len()).then_some(self.open as u32);
+        let closed = (self.open < self.slots.len()).then_some(SlotId(self.open));
         self.open += usize::from(closed.is_some());
         closed
     }

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Read { frame: u64, want: u32 },
-    Finish { pick: usize, valid: u32, ok: bool },
+    Read { frame: u64, want: usize },
+    Finish { pick: usize, valid: usize, ok: bool },
     Unpin { pick: usize, spent: bool },
     Tick,
     Release { ticks: u64 },
@@ -16,8 +16,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (0u64..12, 1u32..100).prop_map(|(frame, want)| Step::Read { frame, want }),
-        3 => (any::<usize>(), 1u32..=100, prop::bool::weighted(0.8))
+        4 => (0u64..12, 1usize..100).prop_map(|(frame, want)| Step::Read { frame, want }),
+        3 => (any::<usize>(), 1usize..=100, prop::bool::weighted(0.8))
             .prop_map(|(pick, valid, ok)| Step::Finish { pick, valid, ok }),
         3 => any::<(usize, bool)>().prop_map(|(pick, spent)| Step::Unpin { pick, spent }),
         1 => Just(Step::Tick),
@@ -36,7 +36,7 @@ proptest! {
         let mut filling: Vec<(SlotId, u64)> = Vec::new();
         let mut pinned: Vec<(SlotId, u64)> = Vec::new();
         let mut tick = 0;
-        let mut holds: HashMap<SlotId, (u64, u32)> = HashMap::new();
+        let mut holds: HashMap<SlotId, (u64, usize)> = HashMap::new();
         for step in steps {
             match step {
                 Step::Read { frame, want } => match cache.look_up(frame, want, true) {
@@ -78,7 +78,7 @@ proptest! {
                 }
                 Step::Unpin { pick, spent } if !pinned.is_empty() => {
                     let (slot, _) = pinned.swap_remove(pick % pinned.len());
-                    cache.unpin(slot, spent);
+                    cache.pins().unpin(slot, spent);
                 }
                 Step::Tick => {
                     tick += 1;
@@ -132,8 +132,8 @@ fn a_pinned_beginning_does_not_keep_the_whole_frame_away() {
     cache.filled(second, 100);
     assert_eq!(cache.look_up(7, 100, true), Lookup::Hit(second));
     assert_eq!(cache.look_up(8, 1, true), Lookup::Full);
-    cache.unpin(first, false);
-    cache.unpin(first, false);
+    cache.pins().unpin(first, false);
+    cache.pins().unpin(first, false);
     assert!(matches!(cache.look_up(8, 1, true), Lookup::Claimed { slot, .. } if slot == first));
     assert_eq!(cache.look_up(7, 100, true), Lookup::Hit(second));
 }
@@ -144,11 +144,11 @@ fn a_scan_does_not_push_out_what_is_read_again() {
     let mut touch = |frame: u64, keep: bool| match cache.look_up(frame, 1, keep) {
         Lookup::Claimed { slot, .. } => {
             cache.filled(slot, 1);
-            cache.unpin(slot, false);
+            cache.pins().unpin(slot, false);
             false
         }
         Lookup::Hit(slot) => {
-            cache.unpin(slot, false);
+            cache.pins().unpin(slot, false);
             true
         }
         other => panic!("{other:?}"),
@@ -287,7 +287,7 @@ fn a_stream_goes_round_in_few_slots() {
         match cache.look_up(frame, 1, false) {
             Lookup::Claimed { slot, .. } => {
                 cache.filled(slot, 1);
-                cache.unpin(slot, true);
+                cache.pins().unpin(slot, true);
                 used.insert(slot.0);
             }
             other => panic!("{other:?}"),
@@ -311,7 +311,7 @@ fn the_clock_goes_round_in_open_slots_and_asks_for_more() {
         assert!(slot.0 < 3, "frame {frame} in closed {slot:?}");
         let asked = frame == 0 || frame % 3 == 2;
         assert_eq!(cache.take_growth_request(), asked, "after frame {frame}");
-        cache.unpin(slot, false);
+        cache.pins().unpin(slot, false);
     }
     cache.open_slots(5);
     let slots: Vec<_> = (30..35).map(|frame| read(&mut cache, frame).0).collect();

@@ -16,10 +16,11 @@
 //! one the whole frame has to be decompressed and checked first.
 
 use super::Device;
-use super::stages::Stage;
+use super::stages::{Stage, nanos};
 use crate::codec::{CodecError, CodecId, Inflater, make_inflater};
 use crate::format::{Frame, FrameCheck, ReadAt};
 use crate::source::ReadError;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::{Core, Ctx, Kernel, KernelError};
 use sidecore_sys::{FileMap, prefetch};
 use std::num::NonZeroU64;
@@ -161,7 +162,7 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
         Out::Here(out) => out,
         Out::Spare => {
             // Grows at an engine's first use of it only: most never meet a full cache.
-            spare.resize(device.index.frame_bytes() as usize, 0);
+            spare.resize(device.index.frame_bytes().to_usize(), 0);
             &mut spare
         }
     };
@@ -207,7 +208,6 @@ impl Work<'_> {
     fn attempt(&mut self, state: &mut InflateState, source: Source) -> Result<usize, ReadError> {
         let (device, index) = (self.device, self.index);
         let frame = device.index.frame(index);
-        let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
         // Nothing to check and nothing to decompress: a copy through `stored` would be wasted.
         if plain && frame.check == FrameCheck::None && source == Source::File {
@@ -217,94 +217,78 @@ impl Work<'_> {
         let mut opened = std::mem::take(&mut state.opened);
         let stored = match self.stored {
             // The index is checked to be this image's; the remote source's bytes are not.
-            Some(stored) if stored.len() != frame.stored_bytes as usize => {
-                Err(damaged(index, "another number of bytes was brought"))
+            Some(stored) if stored.len() != frame.stored_bytes.to_usize() => {
+                Err(damaged(index, "another number of bytes was fetched"))
             }
             Some(stored) => Ok(stored),
             None => device.get(&frame, source, &mut buffer),
         };
-        let result = stored.and_then(|stored| {
-            // Authentication covers the frame where there is a key; the checksum is for readers
-            // without a key.
-            let key = device.index.key();
-            if let FrameCheck::Stored(expected) = frame.check
-                && key.is_none()
-                && XxHash3_64::oneshot(stored) != expected
-            {
-                return Err(damaged(
-                    index,
-                    "its compressed bytes do not match their checksum",
-                ));
-            }
-            if let FrameCheck::Sealed(_, leaf) = frame.check
-                && !leaf.is_of(frame.raw_bytes, stored)
-            {
-                return Err(damaged(
-                    index,
-                    "its compressed bytes are not those that the image's trusted root is of",
-                ));
-            }
-            let stored = match key {
-                None => stored,
-                Some(key) => {
-                    let result = key.decrypt(index, frame.raw_bytes, stored, &mut opened);
-                    result.map_err(|_| {
-                        damaged(index, "its bytes are not those that were encrypted")
-                    })?
-                }
-            };
-            let got = Instant::now();
-            device
-                .stages()
-                .record(Stage::Get, nanos_between(self.begun, got));
-            // A checksum of the decompressed bytes needs all of them, so the whole frame first.
-            let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
+        let checked = match stored {
+            Ok(stored) => device.checked(index, &frame, stored, &mut opened),
+            Err(error) => Err(error),
+        };
+        let result = checked.and_then(|stored| {
             let inflater = state.inflater(frame.codec);
-            // The codec need not check again what this check covers.
-            inflater.set_verified(early);
-            let target = if early {
-                self.want.clamp(1, raw_bytes)
-            } else {
-                raw_bytes
-            };
-            let out = &mut self.out[..raw_bytes];
-            let valid = inflater
-                .advance(stored, out, target)
-                .map_err(|e| refused(index, &e))?;
-            if let FrameCheck::Raw(expected) = frame.check
-                && xxh64(out, 0) as u32 != expected
-            {
-                return Err(damaged(index, "its contents do not match their checksum"));
-            }
-            // Checked after the last access and before any delivery: lost pages read as zeros, and
-            // zeros may even be valid compressed data.
-            let map = device.map.as_ref().filter(|_| source == Source::Map);
-            if map.is_some_and(FileMap::damaged) {
-                return Err(damaged(index, "the image lost pages while it was read"));
-            }
-            device
-                .stages()
-                .record(Stage::Inflate, nanos_between(got, Instant::now()));
-            self.delivered = true;
-            // The codec's state is kept: finishing costs only the rest.
-            if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
-                return inflater
-                    .advance(stored, out, raw_bytes)
-                    .map_err(|e| refused(index, &e));
-            }
-            Ok(valid)
+            self.decompress(inflater, &frame, stored, source)
         });
         state.stored = buffer;
         state.opened = opened;
         result
     }
 
+    /// Decompresses checked bytes, and delivers the wanted ones as soon as the frame's check allows.
+    fn decompress(
+        &mut self,
+        inflater: &mut dyn Inflater,
+        frame: &Frame,
+        stored: &[u8],
+        source: Source,
+    ) -> Result<usize, ReadError> {
+        let (device, index) = (self.device, self.index);
+        let raw_bytes = frame.raw_bytes.to_usize();
+        let got = Instant::now();
+        let stages = device.stages();
+        stages.record(Stage::Get, nanos_between(self.begun, got));
+        // A checksum of the decompressed bytes needs all of them, so the whole frame first.
+        let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
+        // The codec need not check again what this check covers.
+        inflater.set_verified(early);
+        let target = match early {
+            true => self.want.clamp(1, raw_bytes),
+            false => raw_bytes,
+        };
+        let out = &mut self.out[..raw_bytes];
+        let valid = inflater
+            .advance(stored, out, target)
+            .map_err(|e| refused(index, &e))?;
+        if let FrameCheck::Raw(expected) = frame.check
+            && xxh64(out, 0) as u32 != expected
+        {
+            return Err(damaged(index, "its contents do not match their checksum"));
+        }
+        // Checked after the last access and before any delivery: lost pages read as zeros, and
+        // zeros may even be valid compressed data.
+        let map = device.map.as_ref().filter(|_| source == Source::Map);
+        if map.is_some_and(FileMap::damaged) {
+            return Err(damaged(index, "the image lost pages while it was read"));
+        }
+        stages.record(Stage::Inflate, nanos_between(got, Instant::now()));
+        self.delivered = true;
+        // The codec's state is kept: finishing costs only the rest.
+        if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
+            return inflater
+                .advance(stored, out, raw_bytes)
+                .map_err(|e| refused(index, &e));
+        }
+        Ok(valid)
+    }
+
     /// Copies a frame that is not compressed and has no check from the file to its destination.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
-        let out = &mut self.out[..frame.raw_bytes as usize];
+        let out = &mut self.out[..frame.raw_bytes.to_usize()];
         match self.stored {
             Some(stored) if stored.len() == out.len() => out.copy_from_slice(stored),
-            Some(_) => return Err(damaged(self.index, "another number of bytes was brought")),
+            Some(_) => return Err(damaged(self.index, "another number of bytes was fetched")),
             None => self.device.read_image(out, frame.offset)?,
         }
         let stages = self.device.stages();
@@ -316,6 +300,40 @@ impl Work<'_> {
 }
 
 impl Device {
+    /// Checks a frame's compressed bytes as far as that is possible, and decrypts them into
+    /// `opened` where there is a key.
+    fn checked<'s>(
+        &self,
+        index: u64,
+        frame: &Frame,
+        stored: &'s [u8],
+        opened: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8], ReadError> {
+        // Authentication covers the frame where there is a key; the checksum is for readers
+        // without a key.
+        let key = self.index.key();
+        if let FrameCheck::Stored(expected) = frame.check
+            && key.is_none()
+            && XxHash3_64::oneshot(stored) != expected
+        {
+            return Err(damaged(
+                index,
+                "its compressed bytes do not match their checksum",
+            ));
+        }
+        if let FrameCheck::Sealed(_, leaf) = frame.check
+            && !leaf.is_of(frame.raw_bytes, stored)
+        {
+            return Err(damaged(
+                index,
+                "its compressed bytes are not those that the image's trusted root is of",
+            ));
+        }
+        let Some(key) = key else { return Ok(stored) };
+        key.decrypt(index, frame.raw_bytes, stored, opened)
+            .map_err(|_| damaged(index, "its bytes are not those that were encrypted"))
+    }
+
     /// Gets a frame's compressed bytes from the map or the file.
     fn get<'s>(
         &'s self,
@@ -323,9 +341,9 @@ impl Device {
         source: Source,
         buffer: &'s mut Vec<u8>,
     ) -> Result<&'s [u8], ReadError> {
-        let bytes = frame.stored_bytes as usize;
+        let bytes = frame.stored_bytes.to_usize();
         if let Some(map) = self.map.as_ref().filter(|_| source == Source::Map) {
-            let start = frame.offset as usize;
+            let start = frame.offset.to_usize();
             let stored = map.bytes(start..start + bytes);
             let stored = stored.ok_or_else(|| ReadError::Io {
                 reason: format!("bytes {start} and {bytes} more lie past the image's end"),
@@ -337,7 +355,7 @@ impl Device {
         if buffer.len() < bytes {
             // Resized to the longest frame at once, so that an image's frame sizes cannot make it
             // grow frame by frame.
-            buffer.resize(self.index.stored_bytes_max() as usize, 0);
+            buffer.resize(self.index.stored_bytes_max().to_usize(), 0);
         }
         let stored = &mut buffer[..bytes];
         self.read_image(stored, frame.offset)?;
@@ -374,5 +392,5 @@ fn damaged(frame: u64, reason: &str) -> ReadError {
 }
 
 fn nanos_between(from: Instant, to: Instant) -> u64 {
-    to.saturating_duration_since(from).as_nanos() as u64
+    nanos(to.saturating_duration_since(from))
 }

@@ -3,10 +3,10 @@
 //! [`Device`] connects the pure parts and owns all that is not pure: the mapped image, the slots'
 //! bytes, the locks.
 //!
-//! - `cache` (pure): which frame is in which slot.
+//! - `cache` (pure): which frame is in which slot; `pins`: its part that needs no lock.
 //! - `growth`: touches the slots' memory before a reader needs it.
 //! - `readahead` (pure): detects sequential readers and sizes their read-ahead.
-//! - `brought`: frames of a remote image, fetched before an engine is requested.
+//! - `fetched`: frames of a remote image, fetched before an engine is requested.
 //! - `inflate`: the kernel that runs on an engine.
 //! - [`stages`]: time of each stage of a block's read, for the papers' table.
 //!
@@ -24,14 +24,14 @@
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
 //! decompressed bytes' as a whole); memory stays within `memory_bytes`.
 
-mod brought;
 mod cache;
+mod fetched;
 mod growth;
 mod inflate;
+mod pins;
+mod read;
 mod readahead;
 pub mod stages;
-
-mod read;
 
 #[cfg(test)]
 mod core_tests;
@@ -46,7 +46,9 @@ use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
 use growth::Growth;
 use parking_lot::{Mutex, RwLock};
+use pins::Pins;
 use readahead::ReadAhead;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_offload::{Background, Pool};
 use sidecore_sched::ClassId;
@@ -58,7 +60,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The class under which the scheduler measures the cost of decompressing frames.
-pub const INFLATE_CLASS: ClassId = ClassId(1);
+pub(crate) const INFLATE_CLASS: ClassId = ClassId(1);
 
 /// The most that [`Device::read_with`] serves in one piece.
 const READ_WITH_BYTES_MAX: usize = 1 << 20;
@@ -143,6 +145,8 @@ pub struct Device {
     map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
+    /// The cache's, which readers release without its lock.
+    pins: Arc<Pins>,
     growth: Arc<Growth>,
     slots: Box<[RwLock<SlotBuf>]>,
     readers: Mutex<ReadAhead>,
@@ -188,7 +192,7 @@ impl Device {
         config: DeviceConfig,
     ) -> Result<Arc<Self>, DeviceError> {
         index.check_unlocked()?;
-        let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
+        let budget = Budget::divide(&index, pool.engines().to_u64(), config.memory_bytes)?;
         Self::open_divided(image, index, pool, &budget, config.read_ahead_bytes)
     }
 
@@ -199,15 +203,16 @@ impl Device {
         budget: &Budget,
         read_ahead_bytes: u64,
     ) -> Result<Arc<Self>, DeviceError> {
-        let frame_bytes = index.frame_bytes() as usize;
+        let frame_bytes = index.frame_bytes().to_usize();
+        let slots = budget.slots.to_usize();
         // Not touched now: a device that is never read should not take its cache's memory. Readers
         // do not touch it either: see `growth`.
         let options = RegionOptions {
-            huge: cache_pages(frame_bytes * budget.slots as usize),
+            huge: cache_pages(frame_bytes * slots),
             lock: false,
             touch: false,
         };
-        let slab = Slab::new(frame_bytes, budget.slots as usize, options)?;
+        let slab = Slab::new(frame_bytes, slots, options)?;
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
@@ -218,12 +223,14 @@ impl Device {
             _ => None,
         };
         // A stream that reads ahead over the whole cache pushes out what it is about to read.
-        let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
+        let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes.to_u64() / 4);
         // The need of the largest reads and of the read-ahead of a few streams at once.
-        let ahead_slots = read_ahead_bytes as usize / frame_bytes;
-        let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
+        let ahead_slots = read_ahead_bytes.to_usize() / frame_bytes;
+        let open = budget.slots_min.to_usize() + OPEN_STREAMS * ahead_slots;
+        let cache = Cache::with_open(slots.len(), open);
         let device = Arc::new(Self {
-            cache: Mutex::new(Cache::with_open(slots.len(), open)),
+            pins: Arc::clone(cache.pins()),
+            cache: Mutex::new(cache),
             growth: Arc::default(),
             zeros: vec![0; frame_bytes].into(),
             index,
@@ -334,7 +341,7 @@ impl Device {
         cache.release_idle(idle.as_secs(), limit, |slot| {
             // Unpinned and not filling: no reader holds this lock, nor can one take a pin
             // meanwhile.
-            if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
+            if let Some(mut bytes) = self.slots[slot.0].try_write() {
                 // A refusal only means that the process keeps the memory.
                 let _ = bytes.release_pages();
             }
@@ -367,7 +374,7 @@ impl BlockSource for Device {
     }
 
     fn read_with_max_bytes(&self) -> usize {
-        let frame_bytes = self.index.frame_bytes() as usize;
+        let frame_bytes = self.index.frame_bytes().to_usize();
         READ_WITH_BYTES_MAX
             .min((PIECES_MAX - 2) * frame_bytes)
             .max(64 << 10)
@@ -415,7 +422,7 @@ impl BlockSource for Device {
     }
 
     fn waits_for_a_network(&self) -> bool {
-        self.image.far().is_some()
+        self.image.remote().is_some()
     }
 
     fn release_idle(&self, idle: Duration) {
@@ -434,10 +441,10 @@ struct Budget {
 
 impl Budget {
     fn divide(index: &Index, engines: u64, memory_bytes: u64) -> Result<Self, DeviceError> {
-        let index_bytes = index.memory_bytes() as u64;
+        let index_bytes = index.memory_bytes().to_u64();
         let frame_bytes = u64::from(index.frame_bytes()).next_multiple_of(4096);
         // Enough that every engine can serve one largest read and read ahead of it.
-        let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
+        let per_read = READ_WITH_BYTES_MAX.to_u64().div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
         // For each engine a buffer for compressed bytes and one for a frame without a slot.
         let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max()) + frame_bytes;

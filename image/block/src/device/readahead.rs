@@ -10,6 +10,7 @@
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
+use sidecore_bare::width::ToU64;
 use std::ops::Range;
 
 /// Streams that are tracked at once; the least recently used one makes room.
@@ -109,6 +110,16 @@ pub(crate) struct Advice {
     pub ahead: Range<u64>,
 }
 
+impl Advice {
+    /// Nothing to read ahead.
+    const fn none(sequential: bool) -> Self {
+        Self {
+            sequential,
+            ahead: 0..0,
+        }
+    }
+}
+
 impl ReadAhead {
     /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and returns how
     /// much of `window` to request now.
@@ -124,23 +135,8 @@ impl ReadAhead {
         let end = offset.saturating_add(len).min(size_bytes);
         let mut streams = self.streams.iter();
         let Some(at) = streams.position(|stream| stream.continues(offset)) else {
-            // Halved for each new stream: random reads use the credit up.
-            self.credit /= 2;
-            if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
-                *oldest = Stream {
-                    start: offset,
-                    next: end,
-                    ahead: end,
-                    run: 0,
-                    read: len,
-                    credit: self.credit,
-                    used: clock,
-                };
-            }
-            return Advice {
-                sequential: false,
-                ahead: 0..0,
-            };
+            self.begin_stream(offset, end, len);
+            return Advice::none(false);
         };
         let stream = &mut self.streams[at];
         stream.used = clock;
@@ -151,10 +147,7 @@ impl ReadAhead {
         }
         stream.next = stream.next.max(end);
         if stream.run < RUN_MIN {
-            return Advice {
-                sequential: false,
-                ahead: 0..0,
-            };
+            return Advice::none(false);
         }
         self.credit = self.credit.max(stream.read);
         let (part, own) = (window.part(), window.of(stream));
@@ -168,15 +161,29 @@ impl ReadAhead {
         let from = stream.ahead.max(stream.next).min(until);
         // Request a part of a window at a time rather than read by read: fewer wake-ups.
         if until - from < (window / part).max(1) && until != size_bytes {
-            return Advice {
-                sequential: true,
-                ahead: 0..0,
-            };
+            return Advice::none(true);
         }
         stream.ahead = stream.ahead.max(until);
         Advice {
             sequential: true,
             ahead: from..until,
+        }
+    }
+
+    /// A stream that begins with the bytes from `offset` to `end`, in the place of the oldest.
+    fn begin_stream(&mut self, offset: u64, end: u64, len: u64) {
+        // Halved for each new stream: random reads use the credit up.
+        self.credit /= 2;
+        if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
+            *oldest = Stream {
+                start: offset,
+                next: end,
+                ahead: end,
+                run: 0,
+                read: len,
+                credit: self.credit,
+                used: self.clock,
+            };
         }
     }
 
@@ -187,7 +194,7 @@ impl ReadAhead {
             .filter(|it| it.start != stream.start && it.is_busy(self.clock))
             .map(|it| it.start);
         // All of them share one bandwidth-delay product.
-        let part = own / (others.clone().count() as u64 + 1);
+        let part = own / (others.clone().count().to_u64() + 1);
         // Frames that another stream has read lately need not be fetched again.
         let begun = others.filter(|&start| start >= stream.next).min();
         begun.map_or(part, |start| part.min(start - stream.next))

@@ -11,7 +11,9 @@
 //! Must stay true: recording is a few relaxed additions; reading the clock is the caller's cost
 //! (about 25 ns each).
 
+use sidecore_bare::width::ToUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A stage of serving a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Default for Stages {
 impl Stages {
     /// Records one block's time in one stage.
     pub fn record(&self, stage: Stage, ns: u64) {
-        let times = &self.times[stage as usize];
+        let times = self.of(stage);
         times.count.fetch_add(1, Ordering::Relaxed);
         times.sum_ns.fetch_add(ns, Ordering::Relaxed);
         times.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
@@ -69,13 +71,13 @@ impl Stages {
     /// Blocks recorded in a stage.
     #[must_use]
     pub fn count(&self, stage: Stage) -> u64 {
-        self.times[stage as usize].count.load(Ordering::Relaxed)
+        self.of(stage).count.load(Ordering::Relaxed)
     }
 
     /// Mean time in ns, 0 where nothing was recorded.
     #[must_use]
     pub fn mean_ns(&self, stage: Stage) -> f64 {
-        let times = &self.times[stage as usize];
+        let times = self.of(stage);
         let count = times.count.load(Ordering::Relaxed);
         times.sum_ns.load(Ordering::Relaxed) as f64 / count.max(1) as f64
     }
@@ -84,7 +86,7 @@ impl Stages {
     /// nothing was recorded.
     #[must_use]
     pub fn quantile_ns(&self, stage: Stage, share: f64) -> f64 {
-        let times = &self.times[stage as usize];
+        let times = self.of(stage);
         let total = times.count.load(Ordering::Relaxed);
         let mut left = (total as f64 * share).ceil().max(1.0) as u64;
         for (index, count) in times.buckets.iter().enumerate() {
@@ -102,6 +104,10 @@ impl Stages {
         0.0
     }
 
+    fn of(&self, stage: Stage) -> &Times {
+        &self.times[stage as usize]
+    }
+
     /// Starts over.
     pub fn reset(&self) {
         for times in &self.times {
@@ -114,10 +120,15 @@ impl Stages {
     }
 }
 
+/// Nanoseconds of `duration`, which is below 584 years.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Twice the base-2 logarithm, by integer operations.
 fn bucket(ns: u64) -> usize {
     let ns = ns.max(1);
-    let log = ns.ilog2() as usize;
+    let log = ns.ilog2().to_usize();
     // The upper half of an octave begins at sqrt(2) times its start.
     let upper = u128::from(ns) * u128::from(ns) >= 1_u128 << (2 * log + 1);
     (2 * log + usize::from(upper)).min(BUCKETS - 1)

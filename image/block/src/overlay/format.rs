@@ -8,13 +8,14 @@ use super::OverlayError;
 use super::seal::{LayerLock, Part, Seal};
 use crate::format::OVERLAY_MAGIC;
 use crate::format::lock::Cipher;
+use sidecore_bare::width::{ToU64, ToUsize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Smallest and largest unit of copy-on-write in bytes.
 pub const GRAIN_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 10;
 
 /// Default unit of copy-on-write in bytes.
-pub const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
+pub(super) const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
 
 /// A random name of an overlay.
 pub(super) type Id = [u8; 16];
@@ -131,7 +132,7 @@ pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Chang
     if u32_at(head, 0) != GROUP_MAGIC {
         return None;
     }
-    let count = u32_at(head, 4) as usize;
+    let count = u32_at(head, 4).to_usize();
     let bytes = bytes.get(..CHANGE_BYTES.checked_mul(count.checked_add(1)?)?)?;
     // The checksum's own place counts as zeros.
     let mut copy = bytes.to_vec();
@@ -158,7 +159,7 @@ pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool
         // smaller.
         .filter(|&at| u64_at(&bytes[at..], 8).wrapping_sub(sequence + 1) < LOG_BYTES)
         .any(|at| {
-            let claimed = group_bytes(u32_at(&bytes[at..], 4) as usize);
+            let claimed = group_bytes(u32_at(&bytes[at..], 4).to_usize());
             left = left.saturating_sub(claimed.min(bytes.len() - at));
             left == 0 || decode_group(&bytes[at..], log).is_some()
         })
@@ -176,6 +177,43 @@ pub(super) struct Log<'s> {
 impl Log<'_> {
     fn check(self, bytes: &[u8]) -> u64 {
         self.seal.check(Part::Group(self.salt), bytes)
+    }
+}
+
+/// Sizes of a layer's parts, and where its slots lie in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// Bytes of a grain, and of a leaf.
+    pub grain_bytes: usize,
+    /// Bytes of a slot: a grain and, if it is sealed, its nonce and tag.
+    pub slot_bytes: usize,
+    /// Entries of a leaf.
+    pub leaf_entries: u64,
+    /// Grains of the device.
+    pub grains: u64,
+}
+
+impl Geometry {
+    /// Offset of a slot in the file.
+    pub(super) fn slot_at(self, slot: u64) -> u64 {
+        SLOTS_AT + slot * self.slot_bytes.to_u64()
+    }
+
+    /// Slots that `bytes` take.
+    pub(super) fn slots_for(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.slot_bytes.to_u64())
+    }
+
+    /// Number of the leaf of a grain, and the index of its entry there.
+    pub(super) fn place(self, grain: u64) -> (u64, usize) {
+        let entry = grain % self.leaf_entries;
+        (grain / self.leaf_entries, entry.to_usize())
+    }
+
+    /// The grain after the last one of the leaf that has `grain`.
+    pub(super) fn leaf_end(self, grain: u64) -> u64 {
+        let end = (grain / self.leaf_entries + 1) * self.leaf_entries;
+        end.min(self.grains)
     }
 }
 
@@ -238,6 +276,17 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
+    /// The geometry of a layer with this superblock and this seal.
+    pub(super) fn geometry(&self, seal: &Seal) -> Geometry {
+        let grain_bytes = self.grain_bytes.to_usize();
+        Geometry {
+            grain_bytes,
+            slot_bytes: grain_bytes + seal.trailer_bytes(),
+            leaf_entries: self.leaf_entries(),
+            grains: self.grains(),
+        }
+    }
+
     /// Number of grains of the device.
     pub(super) fn grains(&self) -> u64 {
         self.size_bytes.div_ceil(u64::from(self.grain_bytes))
@@ -245,7 +294,7 @@ impl Superblock {
 
     /// Entries of a leaf: a leaf takes one slot.
     pub(super) fn leaf_entries(&self) -> u64 {
-        u64::from(self.grain_bytes) / ENTRY_BYTES as u64
+        u64::from(self.grain_bytes) / ENTRY_BYTES.to_u64()
     }
 
     /// Leaves that the device takes.
@@ -329,18 +378,11 @@ impl Superblock {
         {
             return None;
         }
-        let text = |at: usize, len_at: usize| {
-            let len = u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]) as usize;
-            let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
-            let text = std::str::from_utf8(text).ok()?;
-            // Names reach paths and messages: no overlong ones, and no NUL byte.
-            (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
-        };
         let parent = match bytes[58] {
             0 => Parent::Base,
             1 => Parent::Overlay {
                 id: bytes[144..160].try_into().ok()?,
-                path: text(PARENT_AT, 160)?,
+                path: name_at(bytes, PARENT_AT, 160)?,
             },
             _ => return None,
         };
@@ -371,7 +413,7 @@ impl Superblock {
             snapshot: (snapshot.bytes > 0).then_some(snapshot),
             parent,
             base: bytes[112..144].try_into().ok()?,
-            base_name: text(BASE_NAME_AT, 162)?,
+            base_name: name_at(bytes, BASE_NAME_AT, 162)?,
             lock,
         };
         // Bounds that keep later arithmetic from overflowing, and memory bounded.
@@ -395,6 +437,15 @@ impl Superblock {
             _ => false,
         }
     }
+}
+
+/// The name at `at`, whose length is at `len_at`; `None` where it is not valid.
+fn name_at(bytes: &[u8], at: usize, len_at: usize) -> Option<String> {
+    let len = usize::from(u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]));
+    let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
+    let text = std::str::from_utf8(text).ok()?;
+    // Names reach paths and messages: no overlong ones, and no NUL byte.
+    (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
 }
 
 /// A name, cut at a character if it is too long.

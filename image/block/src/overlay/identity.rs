@@ -7,6 +7,7 @@
 
 use crate::format::lock::FrameKey;
 use crate::format::{FrameCheck, Index, ReadAt};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 use std::sync::Arc;
 
@@ -67,8 +68,8 @@ impl Identity {
             // Without checksums in the index, samples of the contents stand in: the first and the
             // last bytes.
             let size = source.size_bytes()?;
-            let mut bytes = vec![0; SAMPLE_BYTES.min(size) as usize];
-            for at in [0, size - bytes.len() as u64] {
+            let mut bytes = vec![0; SAMPLE_BYTES.min(size).to_usize()];
+            for at in [0, size - bytes.len().to_u64()] {
                 source.read_exact_at(&mut bytes, at)?;
                 hasher.update(&bytes);
             }

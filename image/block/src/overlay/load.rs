@@ -7,8 +7,8 @@
 
 use super::OverlayError;
 use super::format::{
-    Change, ENTRY_BYTES, LOG_AT, LOG_BYTES, Log, SLOTS_AT, SUPERBLOCK_BYTES, Superblock,
-    decode_group, group_bytes, has_later_group,
+    CHANGE_BYTES, Change, ENTRY_BYTES, Geometry, LOG_AT, LOG_BYTES, Log, SLOTS_AT,
+    SUPERBLOCK_BYTES, Superblock, decode_group, group_bytes, has_later_group,
 };
 use super::map::Map;
 use super::pointers::CHUNK;
@@ -17,6 +17,7 @@ use super::slots::Slots;
 use super::store::Store;
 use crate::format::is_overlay;
 use crate::format::lock::FrameKey;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use std::sync::Arc;
 pub(super) struct Loaded {
     pub(super) superblock: Superblock,
     pub(super) seal: Arc<Seal>,
+    pub(super) geometry: Geometry,
     pub(super) map: Map,
     pub(super) slots: Slots,
     /// Bytes of the log that hold sound groups.
@@ -45,7 +47,7 @@ pub(super) struct Loaded {
 pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), OverlayError> {
     let mut found: Vec<Superblock> = Vec::new();
     let mut claims = false;
-    for at in [0, SUPERBLOCK_BYTES as u64] {
+    for at in [0, SUPERBLOCK_BYTES.to_u64()] {
         let bytes = read_padded(store, at, SUPERBLOCK_BYTES)?;
         // Bytes that begin like an overlay but are not valid are damage, not another kind of file.
         claims |= is_overlay(&bytes);
@@ -77,14 +79,9 @@ pub(super) fn load(
     let (superblock, paired) = superblock(store)?;
     let seal = Arc::new(seal_of(&superblock, key)?);
     superblock.check_sizes()?;
-    let grain_bytes = superblock.grain_bytes;
-    let leaves_max = (map_bytes / grain_bytes as usize).max(LEAVES_MIN);
-    let map = Map::new(
-        Arc::clone(&seal),
-        grain_bytes,
-        superblock.grains(),
-        leaves_max,
-    );
+    let geometry = superblock.geometry(&seal);
+    let leaves_max = (map_bytes / geometry.grain_bytes).max(LEAVES_MIN);
+    let map = Map::new(Arc::clone(&seal), geometry, leaves_max);
     let mut loaded = Loaded {
         map,
         slots: Slots::default(),
@@ -95,6 +92,7 @@ pub(super) fn load(
         zeroed_leaves: 0,
         superblock,
         seal,
+        geometry,
     };
     // The snapshot first: the log holds only the changes after it.
     loaded.snapshot(store)?;
@@ -129,14 +127,10 @@ pub(super) fn seal_of(
 }
 
 impl Loaded {
-    fn slot_bytes(&self) -> u64 {
-        u64::from(self.superblock.grain_bytes) + self.seal.trailer_bytes() as u64
-    }
-
     /// Whole slots that fit the file's size.
     fn slots_in_file(&self, store: &dyn Store) -> Result<u64, OverlayError> {
         let bytes = store.size_bytes().map_err(OverlayError::read)?;
-        Ok(bytes.saturating_sub(SLOTS_AT) / self.slot_bytes())
+        Ok(bytes.saturating_sub(SLOTS_AT) / self.geometry.slot_bytes.to_u64())
     }
 
     fn snapshot(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
@@ -147,11 +141,10 @@ impl Loaded {
             what: "the snapshot of its map",
             at: 0,
         };
-        let slot_bytes = self.slot_bytes();
         // Sizes are computed from the superblock and compared with the file before memory is taken.
-        let root_bytes = self.superblock.leaves() * ENTRY_BYTES as u64;
+        let root_bytes = self.superblock.leaves() * ENTRY_BYTES.to_u64();
         let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
-        let run = snapshot.bytes.div_ceil(slot_bytes);
+        let run = self.geometry.slots_for(snapshot.bytes);
         let in_file = self.slots_in_file(store)?;
         if Some(snapshot.bytes) != root_bytes.checked_add(bits_bytes)
             || self.superblock.slots > SLOTS_READ_MAX
@@ -166,11 +159,11 @@ impl Loaded {
         let mut check = self.seal.snapshot_check();
         let mut slots = Slots::new(self.superblock.slots);
         let mut is_sound = true;
-        let start = SLOTS_AT + snapshot.slot * slot_bytes;
+        let start = self.geometry.slot_at(snapshot.slot);
         let map = &mut self.map;
         each_piece(store, start, root_bytes, &mut |at, piece| {
             check.update(piece);
-            is_sound &= map.load_root(at / ENTRY_BYTES as u64, piece);
+            is_sound &= map.load_root(at / ENTRY_BYTES.to_u64(), piece);
         })?;
         each_piece(store, start + root_bytes, bits_bytes, &mut |at, piece| {
             check.update(piece);
@@ -186,7 +179,7 @@ impl Loaded {
 
     fn replay(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
         let half = LOG_AT + u64::from(self.superblock.half) * LOG_BYTES;
-        let log = read_padded(store, half, LOG_BYTES as usize)?;
+        let log = read_padded(store, half, LOG_BYTES.to_usize())?;
         let seal = Arc::clone(&self.seal);
         let how = Log {
             seal: &seal,
@@ -196,13 +189,13 @@ impl Loaded {
         let mut end = 0;
         while let Some((number, changes)) = decode_group(&log[end..], how) {
             // A group with another number is from an earlier use of this half.
-            if number != self.sequence + groups.len() as u64 {
+            if number != self.sequence + groups.len().to_u64() {
                 break;
             }
             end += group_bytes(changes.len());
             groups.push(changes);
         }
-        let next = self.sequence + groups.len() as u64;
+        let next = self.sequence + groups.len().to_u64();
         // A crash can tear only the last group: an intact later one means that this one is damaged.
         if has_later_group(&log[end..], next, how) {
             return Err(OverlayError::Damaged {
@@ -222,15 +215,12 @@ impl Loaded {
                 );
                 break;
             }
-            self.log_used += group_bytes(changes.len()) as u64;
+            self.log_used += group_bytes(changes.len()).to_u64();
             self.apply(store, &changes, in_file)?;
             self.sequence += 1;
         }
-        let used = self.log_used as usize;
-        self.torn = log[used..]
-            .iter()
-            .take(super::format::CHANGE_BYTES)
-            .any(|&byte| byte != 0);
+        let used = self.log_used.to_usize();
+        self.torn = log[used..].iter().take(CHANGE_BYTES).any(|&byte| byte != 0);
         Ok(())
     }
 
@@ -257,17 +247,15 @@ impl Loaded {
                 }
             }
         }
-        let slot_bytes = self.slot_bytes();
-        let mut bytes = vec![0; slot_bytes as usize];
+        let mut bytes = vec![0; self.geometry.slot_bytes];
         // A slot past the file's end, or one that does not verify, means that the crash lost the
         // data.
         for (grain, (slot, check)) in last {
             if slot >= in_file {
                 return Ok(false);
             }
-            let offset = SLOTS_AT + slot * slot_bytes;
             store
-                .read_at(&mut bytes, offset)
+                .read_at(&mut bytes, self.geometry.slot_at(slot))
                 .map_err(OverlayError::read)?;
             if !self.seal.open(grain, check, &mut bytes) {
                 return Ok(false);
@@ -287,7 +275,11 @@ impl Loaded {
             what: "a change in its log",
             at: number,
         };
-        let grains = self.superblock.grains();
+        let Geometry {
+            grains,
+            leaf_entries,
+            ..
+        } = self.geometry;
         let mut freed = Vec::new();
         for change in changes {
             let sound = match *change {
@@ -296,7 +288,7 @@ impl Loaded {
                 }
                 Change::Zero { grain, count } => {
                     // A writer begins a new log long before this.
-                    self.zeroed_leaves += count.min(grains) / self.superblock.leaf_entries() + 1;
+                    self.zeroed_leaves += count.min(grains) / leaf_entries + 1;
                     self.zeroed_leaves <= 2 * ZEROED_LEAVES_MAX
                         && grain.checked_add(count).is_some_and(|end| end <= grains)
                 }
@@ -323,16 +315,14 @@ impl Loaded {
         change: Change,
         freed: &mut Vec<u64>,
     ) -> Result<(), OverlayError> {
-        let leaf_entries = self.superblock.leaf_entries();
         // A writer begins a new log before this many leaves differ from the file.
-        let dirty_max = LOG_LEAF_BYTES_MAX / self.superblock.grain_bytes as usize + DIRTY_SLACK;
+        let dirty_max = LOG_LEAF_BYTES_MAX / self.geometry.grain_bytes + DIRTY_SLACK;
         let mut left = Some(change);
         while let Some(change) = left.take() {
             let part = match change {
                 Change::Data { .. } => change,
                 Change::Zero { grain, count } => {
-                    let leaf_end = (grain / leaf_entries + 1) * leaf_entries;
-                    let here = count.min(leaf_end - grain);
+                    let here = count.min(self.geometry.leaf_end(grain) - grain);
                     left = (here < count).then_some(Change::Zero {
                         grain: grain + here,
                         count: count - here,
@@ -341,7 +331,7 @@ impl Loaded {
                 }
             };
             self.map.apply(store, part, freed)?;
-            if freed.len() as u64 > self.slots.used() || self.map.dirty() > dirty_max {
+            if freed.len().to_u64() > self.slots.used() || self.map.dirty() > dirty_max {
                 return Err(OverlayError::Damaged {
                     what: "a change in its log",
                     at: self.sequence,
@@ -359,7 +349,7 @@ pub(super) fn read_padded(
     len: usize,
 ) -> Result<Vec<u8>, OverlayError> {
     let size = store.size_bytes().map_err(OverlayError::read)?;
-    let there = size.saturating_sub(offset).min(len as u64) as usize;
+    let there = size.saturating_sub(offset).min(len.to_u64()).to_usize();
     let mut bytes = vec![0; len];
     store
         .read_at(&mut bytes[..there], offset)
@@ -377,13 +367,13 @@ fn each_piece(
     let mut piece = vec![0; PIECE_BYTES];
     let mut at = 0;
     while at < len {
-        let take = (len - at).min(PIECE_BYTES as u64) as usize;
+        let take = (len - at).min(PIECE_BYTES.to_u64()).to_usize();
         let piece = &mut piece[..take];
         store
             .read_at(piece, offset + at)
             .map_err(OverlayError::read)?;
         each(at, piece);
-        at += take as u64;
+        at += take.to_u64();
     }
     Ok(())
 }

@@ -7,11 +7,12 @@
 //! checked against its pointer.
 //! One thread at a time uses it (the layer's lock).
 
-use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
+use super::format::{ENTRY_BYTES, Entry, Geometry};
 use super::pointers::Pointers;
 use super::seal::{Part, Seal};
 use super::store::Store;
 use super::{Change, OverlayError};
+use sidecore_bare::width::ToUsize;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +20,7 @@ use std::sync::Arc;
 /// The map.
 pub(super) struct Map {
     seal: Arc<Seal>,
-    /// Bytes of a leaf.
-    leaf_bytes: usize,
-    slot_bytes: u64,
-    leaf_entries: u64,
-    grains: u64,
+    geometry: Geometry,
     root: Pointers,
     leaves: HashMap<u64, Leaf>,
     /// Numbers of leaves in memory, in the order of eviction. A leaf that differs from the file
@@ -47,15 +44,11 @@ struct Leaf {
 impl Map {
     /// An empty map, which keeps at most `leaves_max` leaves in memory in addition to those that
     /// differ from the file.
-    pub(super) fn new(seal: Arc<Seal>, grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
-        let leaf_entries = u64::from(grain_bytes) / ENTRY_BYTES as u64;
+    pub(super) fn new(seal: Arc<Seal>, geometry: Geometry, leaves_max: usize) -> Self {
         Self {
-            leaf_bytes: grain_bytes as usize,
-            slot_bytes: u64::from(grain_bytes) + seal.trailer_bytes() as u64,
             seal,
-            leaf_entries,
-            grains,
-            root: Pointers::new(grains.div_ceil(leaf_entries)),
+            geometry,
+            root: Pointers::new(geometry.grains.div_ceil(geometry.leaf_entries)),
             leaves: HashMap::new(),
             queue: std::collections::VecDeque::new(),
             leaves_max,
@@ -86,19 +79,18 @@ impl Map {
         each: &mut dyn FnMut(u64, &[Entry], u64) -> bool,
     ) -> Result<(), OverlayError> {
         let mut grain = range.start;
-        let end = range.end.min(self.grains);
+        let end = range.end.min(self.geometry.grains);
         while grain < end {
-            let number = grain / self.leaf_entries;
-            let leaf_end = ((number + 1) * self.leaf_entries).min(end);
+            let (number, within) = self.geometry.place(grain);
+            let leaf_end = self.geometry.leaf_end(grain).min(end);
             let go_on = match (self.leaves.get(&number), self.root.get(number)) {
                 // No leaf exists: one entry describes the whole run, so large holes cost little.
                 (None, one @ (Entry::Absent | Entry::Zero)) => {
                     each(grain, &[one], leaf_end - grain)
                 }
                 _ => {
-                    let within = (grain % self.leaf_entries) as usize;
                     let entries = &self.leaf(store, number)?.entries;
-                    let entries = &entries[within..within + (leaf_end - grain) as usize];
+                    let entries = &entries[within..within + (leaf_end - grain).to_usize()];
                     each(grain, entries, 0)
                 }
             };
@@ -115,13 +107,10 @@ impl Map {
     /// # Errors
     /// As [`Self::walk`].
     pub(super) fn get(&mut self, store: &dyn Store, grain: u64) -> Result<Entry, OverlayError> {
-        let number = grain / self.leaf_entries;
+        let (number, within) = self.geometry.place(grain);
         match (self.leaves.get(&number), self.root.get(number)) {
             (None, one @ (Entry::Absent | Entry::Zero)) => Ok(one),
-            _ => {
-                let within = (grain % self.leaf_entries) as usize;
-                Ok(self.leaf(store, number)?.entries[within])
-            }
+            _ => Ok(self.leaf(store, number)?.entries[within]),
         }
     }
 
@@ -144,14 +133,13 @@ impl Map {
             }
             Change::Zero { grain, count } => {
                 // On replay `count` comes from the file, so the sum may overflow.
-                let end = grain.saturating_add(count).min(self.grains);
+                let end = grain.saturating_add(count).min(self.geometry.grains);
                 let mut grain = grain;
                 while grain < end {
-                    let number = grain / self.leaf_entries;
-                    let leaf_start = number * self.leaf_entries;
-                    let leaf_end = (leaf_start + self.leaf_entries).min(self.grains);
+                    let (number, within) = self.geometry.place(grain);
+                    let leaf_end = self.geometry.leaf_end(grain);
                     // A whole leaf becomes one pointer instead of entries.
-                    if grain == leaf_start && end >= leaf_end {
+                    if within == 0 && end >= leaf_end {
                         self.clear_leaf(store, number, freed)?;
                         grain = leaf_end;
                         continue;
@@ -169,8 +157,8 @@ impl Map {
     }
 
     fn set(&mut self, store: &dyn Store, grain: u64, new: Entry) -> Result<Entry, OverlayError> {
-        let within = (grain % self.leaf_entries) as usize;
-        let leaf = self.leaf(store, grain / self.leaf_entries)?;
+        let (number, within) = self.geometry.place(grain);
+        let leaf = self.leaf(store, number)?;
         let old = std::mem::replace(&mut leaf.entries[within], new);
         let was_clean = !std::mem::replace(&mut leaf.dirty, true);
         self.dirty += usize::from(was_clean);
@@ -211,7 +199,7 @@ impl Map {
         if !self.leaves.contains_key(&number) {
             let entries = match self.root.get(number) {
                 Entry::Data { slot, check } => self.read_leaf(store, number, slot, check)?,
-                same => vec![same; self.leaf_entries as usize].into(),
+                same => vec![same; self.geometry.leaf_entries.to_usize()].into(),
             };
             self.make_room();
             self.queue.push_back(number);
@@ -239,10 +227,9 @@ impl Map {
         slot: u64,
         check: u64,
     ) -> Result<Box<[Entry]>, OverlayError> {
-        let mut bytes = vec![0; self.leaf_bytes];
-        let offset = SLOTS_AT + slot * self.slot_bytes;
+        let mut bytes = vec![0; self.geometry.grain_bytes];
         store
-            .read_at(&mut bytes, offset)
+            .read_at(&mut bytes, self.geometry.slot_at(slot))
             .map_err(OverlayError::read)?;
         let damaged = || OverlayError::Damaged {
             what: "a leaf of its map",
@@ -311,7 +298,7 @@ impl Map {
             // The old pointer is recorded, so that [`Self::undo`] can restore it.
             written.leaves.push((number, slot, self.root.get(number)));
             store
-                .write_at(&bytes, SLOTS_AT + slot * self.slot_bytes)
+                .write_at(&bytes, self.geometry.slot_at(slot))
                 .map_err(OverlayError::write)?;
             let check = self.seal.check(Part::Leaf(number), &bytes);
             self.root.set(number, Entry::Data { slot, check });

@@ -21,7 +21,7 @@
 //!
 //! Must stay true: bytes are delivered only after their checksum; after a crash every grain holds
 //! what it held at the last flush, or a later write to it as a whole; a full disk fails writes and
-//! nothing else; memory is bounded (`map`; `layer::PENDING_MAX` changes).
+//! nothing else; memory is bounded (`map`; `layer::write::PENDING_MAX` changes).
 
 mod chain;
 mod format;
@@ -39,8 +39,9 @@ pub mod tools;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Changed, LAYERS_MAX, Overlay};
-pub use format::{GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE};
+use chain::LAYERS_MAX;
+pub use chain::{Changed, Overlay};
+pub use format::GRAIN_BYTES_RANGE;
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};

@@ -6,6 +6,7 @@
 //! the device's size.
 
 use super::format::{ENTRY_BYTES, Entry};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// An entry for each leaf.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ enum Chunk {
 impl Pointers {
     /// `count` absent pointers.
     pub(super) fn new(count: u64) -> Self {
-        let chunks = count.div_ceil(CHUNK as u64) as usize;
+        let chunks = count.to_usize().div_ceil(CHUNK);
         Self {
             chunks: vec![Chunk::Same(Entry::Absent); chunks],
             count,
@@ -35,15 +36,17 @@ impl Pointers {
 
     /// Pointer number `at`.
     pub(super) fn get(&self, at: u64) -> Entry {
-        match &self.chunks[at as usize / CHUNK] {
+        let (chunk, within) = place(at);
+        match &self.chunks[chunk] {
             Chunk::Same(entry) => *entry,
-            Chunk::Each(entries) => entries[at as usize % CHUNK],
+            Chunk::Each(entries) => entries[within],
         }
     }
 
     /// Replaces pointer number `at`.
     pub(super) fn set(&mut self, at: u64, new: Entry) {
-        let chunk = &mut self.chunks[at as usize / CHUNK];
+        let (chunk, within) = place(at);
+        let chunk = &mut self.chunks[chunk];
         if let Chunk::Same(entry) = *chunk {
             if entry == new {
                 return;
@@ -51,10 +54,11 @@ impl Pointers {
             *chunk = Chunk::Each(vec![entry; CHUNK].into());
         }
         if let Chunk::Each(entries) = chunk {
-            entries[at as usize % CHUNK] = new;
+            entries[within] = new;
             // A writer that zeroes a device goes over its leaves in order.
-            let is_last = at as usize % CHUNK == CHUNK - 1;
-            if is_last && let Some(same) = same(entries) {
+            if within == CHUNK - 1
+                && let Some(same) = same(entries)
+            {
                 *chunk = Chunk::Same(same);
             }
         }
@@ -64,11 +68,11 @@ impl Pointers {
     /// they are not valid.
     pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
         let (encoded, rest) = bytes.as_chunks::<ENTRY_BYTES>();
-        let end = first + encoded.len() as u64;
-        if !rest.is_empty() || end > self.count || !first.is_multiple_of(CHUNK as u64) {
+        let end = first + encoded.len().to_u64();
+        let (at, within) = place(first);
+        if !rest.is_empty() || end > self.count || within != 0 {
             return false;
         }
-        let at = first as usize / CHUNK;
         for (chunk, encoded) in self.chunks[at..].iter_mut().zip(encoded.chunks(CHUNK)) {
             let mut entries = [Entry::Absent; CHUNK];
             for (entry, bytes) in entries.iter_mut().zip(encoded) {
@@ -88,12 +92,18 @@ impl Pointers {
 
     /// The bytes of all.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.count as usize * ENTRY_BYTES);
+        let mut bytes = Vec::with_capacity(self.count.to_usize() * ENTRY_BYTES);
         for at in 0..self.count {
             bytes.extend_from_slice(&self.get(at).encode());
         }
         bytes
     }
+}
+
+/// The chunk of pointer number `at`, and its place there.
+fn place(at: u64) -> (usize, usize) {
+    let at = at.to_usize();
+    (at / CHUNK, at % CHUNK)
 }
 
 /// The common entry, if all are equal and none has data.

@@ -6,13 +6,14 @@
 //! Must stay true: a slot is given out once until it is given back; memory is proportional to the
 //! slots in use, not to the number that a file claims.
 
+use sidecore_bare::width::ToUsize;
 use std::collections::BTreeMap;
 
 /// A bit for each slot, set while it is in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slots {
     /// Words of bits, [`CHUNK`] at a time; missing chunks are zeros.
-    chunks: BTreeMap<u64, Box<[u64; CHUNK]>>,
+    chunks: BTreeMap<usize, Box<[u64; CHUNK]>>,
     count: u64,
     used: u64,
     /// Position at which the search for a free slot continues.
@@ -66,14 +67,16 @@ impl Slots {
     }
 
     fn word(&self, at: u64) -> u64 {
-        let chunk = self.chunks.get(&(at / CHUNK as u64));
-        chunk.map_or(0, |chunk| chunk[at as usize % CHUNK])
+        let at = at.to_usize();
+        let chunk = self.chunks.get(&(at / CHUNK));
+        chunk.map_or(0, |chunk| chunk[at % CHUNK])
     }
 
     fn word_mut(&mut self, at: u64) -> &mut u64 {
-        let chunk = self.chunks.entry(at / CHUNK as u64);
+        let at = at.to_usize();
+        let chunk = self.chunks.entry(at / CHUNK);
         let chunk = chunk.or_insert_with(|| Box::new([0; CHUNK]));
-        &mut chunk[at as usize % CHUNK]
+        &mut chunk[at % CHUNK]
     }
 
     /// Slots that the bits cover: those of the file, in use or not.

@@ -5,6 +5,7 @@
 //! Called from: any thread; every call may block on the disk.
 
 use rustix::fs::{FallocateFlags, FlockOperation};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -108,8 +109,8 @@ impl FileStore {
         let mut at = self.size_bytes()?.max(offset);
         let zeros = [0; 4096];
         while at < offset + len {
-            let step = (offset + len - at).min(zeros.len() as u64);
-            self.write_at(&zeros[..step as usize], at)?;
+            let step = (offset + len - at).min(zeros.len().to_u64());
+            self.write_at(&zeros[..step.to_usize()], at)?;
             at += step;
         }
         Ok(())

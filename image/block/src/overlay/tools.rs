@@ -16,6 +16,7 @@ use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use rustix::fs::OFlags;
+use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named};
 use std::ffi::OsString;
 use std::fs::File;
@@ -59,7 +60,7 @@ pub fn create(
 #[must_use]
 pub fn grain_bytes_for(size_bytes: u64) -> u32 {
     let mut grain_bytes = GRAIN_BYTES_DEFAULT;
-    let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES as u64;
+    let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES.to_u64();
     while grain_bytes < *GRAIN_BYTES_RANGE.end()
         && size_bytes.div_ceil(leaf_span(grain_bytes)) > POINTERS_MAX
     {

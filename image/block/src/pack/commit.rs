@@ -19,6 +19,7 @@ use crate::format::{FRAME_BYTES_RANGE, Format, FormatError, Frame, FrameCheck, F
 use crate::image::Image;
 use crate::overlay::{Changed, Overlay};
 use crate::source::BlockSource;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -60,16 +61,12 @@ pub fn commit(
     guard: Guard,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
-    let Guard { seal, lock } = guard;
     // Without a lock given, an encrypted image stays readable with its old keys.
-    let lock = match lock {
+    let lock = match guard.lock {
         Some(lock) => Some(lock),
         None => successor(index)?,
     };
-    let keys = Keys {
-        old: index.key().cloned(),
-        new: lock.as_ref().map(|lock| Arc::clone(lock.key())),
-    };
+    let guard = Guard { lock, ..guard };
     // Frames can be copied only into the same format with the same frame size.
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
@@ -85,7 +82,7 @@ pub fn commit(
     let work = Work::of(options.engines, options.limits);
     // A job holds a frame's contents and its compressed bytes, old or new.
     let job_bytes = u64::from(frame_bytes) + u64::from(index.stored_bytes_max().max(frame_bytes));
-    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes)?;
+    let jobs = work.jobs(index.memory_bytes().to_u64(), job_bytes)?;
     let mut writer = format.writer(&Layout {
         frame_bytes,
         raw_bytes: Some(raw_bytes),
@@ -93,27 +90,15 @@ pub fn commit(
         uneven: false,
         thin: is_thin,
     })?;
-    if let Some(lock) = lock
-        && !writer.lock(lock)
-    {
-        return Err(PackError::Format(FormatError::CannotWrite {
-            format: format.name(),
-            what: "an encrypted image".to_owned(),
-            reason: "the format has no place for a lock",
-            next: "leave out --recipient and --new-passphrase-file",
-        }));
-    }
-    let is_sealed = seal.is_some();
-    if let Some(signer) = seal
-        && !writer.seal(signer)
-    {
-        return Err(PackError::Format(FormatError::CannotWrite {
-            format: format.name(),
-            what: "a hash tree".to_owned(),
-            reason: "the format has no place for one",
-            next: "leave out --tree and --sign",
-        }));
-    }
+    let is_sealed = guard.seal.is_some();
+    let next = [
+        "leave out --recipient and --new-passphrase-file",
+        "leave out --tree and --sign",
+    ];
+    let keys = Keys {
+        old: index.key().cloned(),
+        new: guard.apply(&mut *writer, format, next)?,
+    };
     // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
@@ -125,7 +110,7 @@ pub fn commit(
     let mut done_bytes = 0;
     workers::run_frames(
         &super::engines(options.engines)?,
-        frame_bytes as usize,
+        frame_bytes.to_usize(),
         jobs,
         Job::default,
         || {
@@ -176,7 +161,7 @@ pub fn commit(
                 job.copied = Some((frame, index.is_zero(job.number)));
                 return Ok(true);
             }
-            job.raw.resize(job.raw_bytes as usize, 0);
+            job.raw.resize(job.raw_bytes.to_usize(), 0);
             let read = overlay.read_into(start, &mut job.raw);
             read.map_err(|error| unreadable(error.to_string()))?;
             Ok(true)

@@ -12,6 +12,7 @@ use crate::format::foreign::{self, Foreign, Inside};
 use crate::format::output::nameless;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
+use sidecore_bare::width::ToU64;
 use sidecore_zstd::frame::is_magic;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -119,7 +120,7 @@ pub(super) fn open(
 /// The first bytes of a stream, and the stream with them.
 fn peek(mut stream: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut head = Vec::with_capacity(foreign::HEAD_BYTES);
-    let first = stream.by_ref().take(foreign::HEAD_BYTES as u64);
+    let first = stream.by_ref().take(foreign::HEAD_BYTES.to_u64());
     { first }.read_to_end(&mut head)?;
     let again = io::Cursor::new(head.clone()).chain(stream);
     Ok((head, Box::new(again)))

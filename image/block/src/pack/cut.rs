@@ -8,9 +8,11 @@
 //! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication
 //! Based Storage Systems", IEEE TPDS 31(9), 2020.
 
+use super::PackError;
 use super::source::{Filled, Source};
-use super::{PackError, is_zero};
+use crate::format::write::is_zero;
 use fastcdc::v2020::FastCDC;
+use sidecore_bare::width::ToUsize;
 
 /// Cuts one source into frames.
 pub(super) struct Cutter {
@@ -27,9 +29,9 @@ impl Cutter {
     /// it at most.
     pub(super) fn new(average_bytes: u32) -> Self {
         Self {
-            buffer: vec![0; bytes_max(average_bytes) as usize].into(),
+            buffer: vec![0; bytes_max(average_bytes).to_usize()].into(),
             filled: 0,
-            average_bytes: average_bytes as usize,
+            average_bytes: average_bytes.to_usize(),
             ended: false,
         }
     }

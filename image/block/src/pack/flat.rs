@@ -10,6 +10,7 @@ use super::{PackError, Sink, Target, Work};
 use crate::format::FormatError;
 use crate::format::write::is_zero;
 use crate::source::BlockSource;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 
 /// Form of [`export`].
@@ -79,7 +80,7 @@ enum Part<'b> {
 impl Part<'_> {
     fn len(&self) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Bytes(bytes) => bytes.len().to_u64(),
             Self::Zeros(len) => *len,
         }
     }
@@ -98,13 +99,13 @@ fn each_part(
     let mut offset = range.start;
     while offset < range.end {
         let left = range.end - offset;
-        let len = left.min(READ_BYTES as u64) as usize;
+        let len = left.min(READ_BYTES.to_u64()).to_usize();
         let part = &mut buffer[..len];
         let extent = source.extent(offset);
-        if extent.zero && extent.len >= len as u64 {
+        if extent.zero && extent.len >= len.to_u64() {
             // Zeros inside the range end at a whole cluster, so that later parts are whole clusters
             // again.
-            let whole = extent.len / CLUSTER_BYTES as u64 * CLUSTER_BYTES as u64;
+            let whole = extent.len / CLUSTER_BYTES.to_u64() * CLUSTER_BYTES.to_u64();
             let zeros = if extent.len >= left { left } else { whole };
             each(offset, Part::Zeros(zeros))?;
             offset += zeros;
@@ -119,7 +120,7 @@ fn each_part(
         {
             each(at, Part::Bytes(cluster))?;
         }
-        offset += len as u64;
+        offset += len.to_u64();
     }
     Ok(())
 }
@@ -148,11 +149,11 @@ fn write_qcow2(
             next: "leave out --qcow2",
         }));
     }
-    let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES) as usize];
+    let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES).to_usize()];
     // Cluster 0 is the header's, which is written last, once all offsets are known.
     sink.write(&[0; CLUSTER_BYTES])?;
     for (number, pointer) in level1.iter_mut().enumerate() {
-        let start = number as u64 * TABLE_SPAN_BYTES;
+        let start = number.to_u64() * TABLE_SPAN_BYTES;
         let end = (start + TABLE_SPAN_BYTES).min(raw_bytes);
         work.check_time()?;
         // A second-level table without data stays a null pointer: a hole costs nothing.
@@ -166,7 +167,8 @@ fn write_qcow2(
             if let Part::Bytes(bytes) = part
                 && !is_zero(bytes)
             {
-                table[((offset - start) / CLUSTER_BYTES as u64) as usize] = COPIED | sink.offset;
+                table[((offset - start) / CLUSTER_BYTES.to_u64()).to_usize()] =
+                    COPIED | sink.offset;
                 sink.write(bytes)?;
                 // Clusters are whole even at the end of the disk.
                 if bytes.len() < CLUSTER_BYTES {
@@ -184,33 +186,8 @@ fn write_qcow2(
     }
     let level1_at = sink.offset;
     write_words(sink, &level1)?;
-    let used = sink.offset / CLUSTER_BYTES as u64;
-    // The reference counts also count their own blocks and the table of those.
-    let (mut blocks, mut tables) = (0, 0);
-    loop {
-        let total = used + blocks + tables;
-        let wanted = total.div_ceil(COUNTS_IN_BLOCK);
-        let wanted_tables = wanted.div_ceil(TABLE_ENTRIES as u64);
-        if (wanted, wanted_tables) == (blocks, tables) {
-            break;
-        }
-        (blocks, tables) = (wanted, wanted_tables);
-    }
-    let total = used + blocks + tables;
-    let blocks_at = sink.offset;
-    for block in 0..blocks {
-        let counted = (total - block * COUNTS_IN_BLOCK).min(COUNTS_IN_BLOCK) as usize;
-        let mut counts = vec![0_u8; CLUSTER_BYTES];
-        for count in counts.chunks_exact_mut(2).take(counted) {
-            count.copy_from_slice(&1_u16.to_be_bytes());
-        }
-        sink.write(&counts)?;
-    }
-    let table_at = sink.offset;
-    let entries = (0..blocks).map(|block| blocks_at + block * CLUSTER_BYTES as u64);
-    write_words(sink, &entries.collect::<Vec<_>>())?;
-
-    let mut header = Vec::with_capacity(HEADER_BYTES as usize);
+    let (table_at, tables) = write_counts(sink)?;
+    let mut header = Vec::with_capacity(HEADER_BYTES.to_usize());
     header.extend_from_slice(b"QFI\xfb");
     header.extend_from_slice(&3_u32.to_be_bytes());
     header.extend_from_slice(&[0; 12]); // No backing file.
@@ -227,6 +204,37 @@ fn write_qcow2(
     header.extend_from_slice(&4_u32.to_be_bytes()); // Counts of 16 bits.
     header.extend_from_slice(&HEADER_BYTES.to_be_bytes());
     Ok(header)
+}
+
+/// Writes the reference counts of all clusters, which are used once each, and the table of the
+/// counts' clusters; returns where that is, and how many clusters it takes.
+fn write_counts(sink: &mut Sink) -> Result<(u64, u64), PackError> {
+    let used = sink.offset / CLUSTER_BYTES.to_u64();
+    // The reference counts also count their own blocks and the table of those.
+    let (mut blocks, mut tables) = (0, 0);
+    loop {
+        let total = used + blocks + tables;
+        let wanted = total.div_ceil(COUNTS_IN_BLOCK);
+        let wanted_tables = wanted.div_ceil(TABLE_ENTRIES.to_u64());
+        if (wanted, wanted_tables) == (blocks, tables) {
+            break;
+        }
+        (blocks, tables) = (wanted, wanted_tables);
+    }
+    let total = used + blocks + tables;
+    let blocks_at = sink.offset;
+    for block in 0..blocks {
+        let counted = (total - block * COUNTS_IN_BLOCK).min(COUNTS_IN_BLOCK);
+        let mut counts = vec![0_u8; CLUSTER_BYTES];
+        for count in counts.chunks_exact_mut(2).take(counted.to_usize()) {
+            count.copy_from_slice(&1_u16.to_be_bytes());
+        }
+        sink.write(&counts)?;
+    }
+    let table_at = sink.offset;
+    let entries = (0..blocks).map(|block| blocks_at + block * CLUSTER_BYTES.to_u64());
+    write_words(sink, &entries.collect::<Vec<_>>())?;
+    Ok((table_at, tables))
 }
 
 /// Writes words, padded with zeros to a whole cluster.
@@ -261,7 +269,7 @@ pub fn diff(
             if one == two {
                 continue;
             }
-            let end = at + one.len() as u64;
+            let end = at + one.len().to_u64();
             // Blocks are joined to extents across clusters.
             match &mut open {
                 Some((_, open_end)) if *open_end == at => *open_end = end,
@@ -285,8 +293,8 @@ pub fn diff(
                 at = at.saturating_add(extent.len).min(end);
                 continue;
             }
-            let len = (end - at).min(CLUSTER_BYTES as u64);
-            each_cluster(at, &zeros[..len as usize])?;
+            let len = (end - at).min(CLUSTER_BYTES.to_u64());
+            each_cluster(at, &zeros[..len.to_usize()])?;
             at += len;
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! or the command refuses.
 
 use super::PackError;
+use sidecore_bare::width::ToU64;
 use std::time::{Duration, Instant};
 
 /// Bounds of a command's memory and time.
@@ -74,7 +75,7 @@ impl Work {
     /// # Errors
     /// [`PackError::Memory`].
     pub(super) fn jobs(&self, held_bytes: u64, job_bytes: u64) -> Result<usize, PackError> {
-        let fixed_bytes = held_bytes + PROCESS_BYTES + self.engines as u64 * ENGINE_BYTES;
+        let fixed_bytes = held_bytes + PROCESS_BYTES + self.engines.to_u64() * ENGINE_BYTES;
         let needed_bytes = fixed_bytes.saturating_add(job_bytes);
         let memory_bytes = self.limits.memory_bytes;
         if needed_bytes > memory_bytes {

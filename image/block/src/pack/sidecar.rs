@@ -8,6 +8,7 @@ use super::{Existing, PackError, Sink, Target, Work, workers};
 use crate::format::sidecar::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_zstd::{Decoder, Error};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -68,8 +69,8 @@ pub fn index_file(
     let mut walked = Walked::default();
     let (mut number, mut offset, mut done_bytes) = (0, 0, 0);
     let work = work.into();
-    let held_bytes = work.engines as u64 * u64::from(FRAME_BYTES_MAX) / 2;
-    let jobs = work.jobs(held_bytes, BATCH_FRAME_BYTES as u64)?;
+    let held_bytes = work.engines.to_u64() * u64::from(FRAME_BYTES_MAX) / 2;
+    let jobs = work.jobs(held_bytes, BATCH_FRAME_BYTES.to_u64())?;
     workers::run_frames(
         &super::engines(work.engines)?,
         BATCH_FRAME_BYTES,
@@ -79,7 +80,7 @@ pub fn index_file(
             Ok(Kernel {
                 decoder: Decoder::new(),
                 // Pages that no frame reaches are never touched.
-                raw: vec![0; FRAME_BYTES_MAX as usize],
+                raw: vec![0; FRAME_BYTES_MAX.to_usize()],
             })
         },
         |job: &mut Job| {
@@ -87,13 +88,13 @@ pub fn index_file(
             let found = scan.next(&mut job.stored)?;
             (job.number, job.offset) = (number, offset);
             number += 1;
-            offset += job.stored.len() as u64;
+            offset += job.stored.len().to_u64();
             Ok(found)
         },
         inflate,
         |job| -> Result<(), PackError> {
             walked.push(&job.stored, job.check, job.raw_bytes);
-            done_bytes += job.stored.len() as u64;
+            done_bytes += job.stored.len().to_u64();
             progress(done_bytes);
             Ok(())
         },

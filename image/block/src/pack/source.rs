@@ -10,6 +10,7 @@ use crate::format::ReadAt;
 use crate::format::foreign::{self, Foreign};
 use crate::inner;
 use rustix::fs::OFlags;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::folder::{self, Folder};
 use std::fs::File;
 use std::io::{self, Read};
@@ -217,7 +218,7 @@ impl Source {
     /// Skips whole frames of `frame_bytes` that lie in a hole, at most `max`; returns their number.
     pub(super) fn skip_frames(&mut self, frame_bytes: usize, max: u64) -> u64 {
         match &mut self.reader {
-            Reader::File(sparse) => sparse.skip_frames(frame_bytes as u64, max),
+            Reader::File(sparse) => sparse.skip_frames(frame_bytes.to_u64(), max),
             Reader::Stream(_) => 0,
         }
     }
@@ -285,8 +286,8 @@ impl Sparse {
 
     /// Its last bytes, which may identify its form.
     fn end(&self) -> io::Result<Vec<u8>> {
-        let bytes = self.size_bytes.min(foreign::END_BYTES as u64);
-        let mut end = vec![0; bytes as usize];
+        let bytes = self.size_bytes.min(foreign::END_BYTES.to_u64());
+        let mut end = vec![0; bytes.to_usize()];
         FileExt::read_exact_at(&self.file, &mut end, self.size_bytes - bytes)?;
         Ok(end)
     }
@@ -305,11 +306,11 @@ impl Sparse {
         if self.at >= self.data.end {
             self.data = self.data_from(self.at);
         }
-        let end = self.size_bytes.min(self.at + len as u64);
+        let end = self.size_bytes.min(self.at + len.to_u64());
         if self.at >= end || end > self.data.start {
             return None;
         }
-        let bytes = (end - self.at) as usize;
+        let bytes = (end - self.at).to_usize();
         self.at = end;
         Some(bytes)
     }
@@ -329,7 +330,7 @@ impl Sparse {
 
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let bytes = self.file.read_at(buf, self.at)?;
-        self.at += bytes as u64;
+        self.at += bytes.to_u64();
         Ok(bytes)
     }
 }

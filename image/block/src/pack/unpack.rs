@@ -4,6 +4,7 @@ use super::walk::{Step, Walk};
 use super::{PackError, Sink, Target, Work, open_image, workers};
 use crate::format::{Frame, FrameReader, Index};
 use crate::image::Image;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -47,7 +48,7 @@ pub fn unpack_image(
 ) -> Result<Unpacked, PackError> {
     index.check_unlocked()?;
     let work = work.into();
-    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
+    let jobs = work.jobs(index.memory_bytes().to_u64(), job_bytes(index))?;
     // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
@@ -56,7 +57,7 @@ pub fn unpack_image(
     let mut zero_frames = 0;
     workers::run_frames(
         &super::engines(work.engines)?,
-        index.frame_bytes() as usize,
+        index.frame_bytes().to_usize(),
         jobs,
         Job::default,
         || Ok(FrameReader::of(index, false)),
@@ -81,7 +82,7 @@ pub fn unpack_image(
                 sink.skip_zeros(run_bytes(index, job.step.frame, job.step.holes))?;
             } else if job.is_zero {
                 zero_frames += 1;
-                sink.skip_zeros(job.raw.len() as u64)?;
+                sink.skip_zeros(job.raw.len().to_u64())?;
             } else {
                 sink.write(&job.raw)?;
             }

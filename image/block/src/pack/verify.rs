@@ -6,6 +6,7 @@ use super::{PackError, Work, open_image, workers};
 use crate::format::audit::Audit;
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::path::Path;
 
 /// A frame that is damaged.
@@ -68,7 +69,7 @@ pub fn verify_image(
 ) -> Result<Verified, PackError> {
     index.check_unlocked()?;
     let work = work.into();
-    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
+    let jobs = work.jobs(index.memory_bytes().to_u64(), job_bytes(index))?;
     let mut report = Verified {
         format: index.format().name(),
         frames: index.frames(),
@@ -83,7 +84,7 @@ pub fn verify_image(
     let mut done = 0;
     workers::run_frames(
         &super::engines(work.engines)?,
-        index.frame_bytes() as usize,
+        index.frame_bytes().to_usize(),
         jobs,
         Job::default,
         // All checks are on: a verified frame must match every checksum that the image carries.

@@ -8,6 +8,7 @@
 use super::source::data_from;
 use crate::format::{Format, Frame, FrameError, FrameReader, Index, ReadAt};
 use crate::image::{Image, Stored};
+use sidecore_bare::width::ToUsize;
 use std::io;
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ pub(super) struct Step {
     /// Its compressed bytes, read from a local image.
     stored: Vec<u8>,
     /// Its compressed bytes, fetched from a remote image, or the error of the fetch.
-    brought: Option<io::Result<Stored>>,
+    fetched: Option<io::Result<Stored>>,
 }
 
 impl Step {
@@ -33,13 +34,13 @@ impl Step {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         out.clear();
-        match self.brought.take() {
+        match self.fetched.take() {
             None => {
-                out.resize(frame.stored_bytes as usize, 0);
+                out.resize(frame.stored_bytes.to_usize(), 0);
                 image.read_exact_at(out, frame.offset)
             }
-            Some(brought) => {
-                out.extend_from_slice(&brought?);
+            Some(fetched) => {
+                out.extend_from_slice(&fetched?);
                 Ok(())
             }
         }
@@ -54,9 +55,9 @@ impl Step {
         frame: &Frame,
         raw: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        match self.brought.take() {
+        match self.fetched.take() {
             None => {
-                self.stored.resize(frame.stored_bytes as usize, 0);
+                self.stored.resize(frame.stored_bytes.to_usize(), 0);
                 image.read_exact_at(&mut self.stored, frame.offset)?;
                 reader.read_stored_to(&self.stored, frame, raw)
             }
@@ -122,21 +123,21 @@ impl<'i> Walk<'i> {
             return false;
         }
         step.frame = self.next;
-        step.brought = None;
+        step.fetched = None;
         step.holes = self.index.hole_run(self.next).max(self.file_holes());
         if step.holes > 0 {
             self.next += step.holes;
             return true;
         }
         self.next += 1;
-        step.brought = self.image.far().map(|far| {
+        step.fetched = self.image.remote().map(|remote| {
             let frame = self.index.frame(step.frame);
             let bytes = u64::from(frame.stored_bytes);
             match self.asked > step.frame {
                 true => self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes),
                 false => self.asked = step.frame + 1,
             }
-            let window = far.window_bytes();
+            let window = remote.window_bytes();
             // An eighth of a window at a time: neighbours are joined into long requests, and the
             // link never idles before the next ones are sent.
             let low = self.ahead_bytes <= window / 8 * 7;
@@ -149,9 +150,9 @@ impl<'i> Walk<'i> {
                 *ahead += u64::from(frame.stored_bytes);
                 Some(frame)
             });
-            let brought = far.bring(&[frame], &mut behind)?;
-            let missing = || io::Error::other("the source brought nothing");
-            brought.into_iter().next().ok_or_else(missing)
+            let fetched = remote.fetch(&[frame], &mut behind)?;
+            let missing = || io::Error::other("the source returned nothing");
+            fetched.into_iter().next().ok_or_else(missing)
         });
         true
     }

@@ -6,6 +6,7 @@
 
 use super::Fault;
 use crate::inode::XATTR_HEAD_BYTES;
+use sidecore_bare::width::ToUsize;
 
 /// True for an attribute whose name erofs can hold: `user.`, `trusted.`, `security.` and access
 /// lists. Others belong to the source file system.
@@ -36,9 +37,10 @@ pub(super) fn encode<'a>(
     if attributes.is_empty() {
         return Ok(Box::default());
     }
+    // Sources list them in any order; equal trees must give equal bytes.
     attributes.sort_unstable();
     // A name filter (not used) and a count of shared attributes.
-    let mut out = vec![0; XATTR_HEAD_BYTES as usize];
+    let mut out = vec![0; XATTR_HEAD_BYTES.to_usize()];
     for (name, value) in attributes {
         let fault = || Fault::Attribute {
             name: String::from_utf8_lossy(name).into(),
@@ -46,11 +48,12 @@ pub(super) fn encode<'a>(
         };
         let (index, rest) = split(name).ok_or_else(fault)?;
         let value_bytes = u16::try_from(value.len()).map_err(|_| fault())?;
-        // `split` has checked that it is below 256.
-        out.extend([rest.len() as u8, index]);
+        let rest_bytes = u8::try_from(rest.len()).map_err(|_| fault())?;
+        out.extend([rest_bytes, index]);
         out.extend(value_bytes.to_le_bytes());
         out.extend(rest);
         out.extend(value);
+        // Entries begin at multiples of 4.
         out.resize(out.len().next_multiple_of(4), 0);
         if out.len() > BODY_BYTES_MAX {
             return Err(Fault::Attributes(out.len()));
@@ -63,8 +66,8 @@ pub(super) fn encode<'a>(
 pub(super) fn count(body: &[u8]) -> u16 {
     match body.len() {
         0 => 0,
-        // At most `BODY_BYTES_MAX`.
-        bytes => ((bytes - XATTR_HEAD_BYTES as usize) / 4 + 1) as u16,
+        // No body is longer than `BODY_BYTES_MAX`, where the count is at its largest.
+        bytes => u16::try_from((bytes - XATTR_HEAD_BYTES.to_usize()) / 4 + 1).unwrap_or(u16::MAX),
     }
 }
 

@@ -4,12 +4,13 @@
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_super_block`, `erofs_inode_compact`,
 //! `erofs_inode_extended` and `erofs_inode_chunk_info`.
 
-use super::layout::{BLOCKS_MAX, Layout, Place, Run, room_of_chunks};
-use super::names;
+use super::layout::{BLOCKS_MAX, CHUNK_BLOCKS, Compact, Layout, Place, Run, room_of_chunks};
+use super::names::{self, Name};
 use super::tree::{Body, Id, Inode};
 use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit, attributes};
 use crate::inode::{CHUNK_BASED, FLAT_INLINE, FLAT_PLAIN, SLOT_BYTES};
 use crate::superblock::{FEATURE_CHUNKED_FILE, MAGIC, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A tree whose metadata can be written: everything has a place.
 #[derive(Debug)]
@@ -27,6 +28,29 @@ enum Form {
     Chunks { bits: u32 },
 }
 
+/// The metadata on their way to the caller. The first block is held back: the superblock's checksum
+/// covers all of it, and it also holds the first inodes.
+struct Pieces<F> {
+    first: Vec<u8>,
+    sink: F,
+}
+
+impl<E, F: FnMut(u64, &[u8]) -> Result<(), E>> Pieces<F> {
+    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), E> {
+        if at >= BLOCK_BYTES {
+            return (self.sink)(at, bytes);
+        }
+        let (start, room) = (at.to_usize(), (BLOCK_BYTES - at).to_usize());
+        // An inode may begin in the first block and continue in the second.
+        let (own, others) = bytes.split_at(bytes.len().min(room));
+        self.first[start..][..own.len()].copy_from_slice(own);
+        match others.is_empty() {
+            true => Ok(()),
+            false => (self.sink)(BLOCK_BYTES, others),
+        }
+    }
+}
+
 impl Layout {
     /// Checks that all contents have places, and takes the remaining fields of the superblock:
     /// length of the image with its contents in bytes, and a UUID.
@@ -38,12 +62,13 @@ impl Layout {
             let Body::File {
                 size_bytes,
                 may_be_hole,
-            } = self.tree.inodes[id as usize].body
+            } = self.tree.inodes[id.to_usize()].body
             else {
                 continue;
             };
-            let runs = &self.contents[id as usize];
+            let runs = &self.contents[id.to_usize()];
             let chunks: u64 = runs.iter().map(|run| run.chunks).sum();
+            // Without an array, a file can only be one run.
             let has_room = room_of_chunks(size_bytes, may_be_hole) > 0
                 || runs.iter().all(|run| run.block.is_some());
             if chunks != size_bytes.div_ceil(CHUNK_BYTES) || !has_room {
@@ -51,7 +76,9 @@ impl Layout {
                 return Err(Unfit { id, what });
             }
         }
-        let blocks = image_bytes.div_ceil(BLOCK_BYTES).max(self.data_block);
+        let blocks = image_bytes
+            .div_ceil(BLOCK_BYTES)
+            .max(self.data_block.into());
         match u32::try_from(blocks) {
             Ok(blocks) if u64::from(blocks) <= BLOCKS_MAX => Ok(Sealed {
                 layout: self,
@@ -78,88 +105,94 @@ impl Sealed {
     ///
     /// # Errors
     /// Those of `sink`.
-    pub fn write<E>(&self, mut sink: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
-        // The superblock's checksum covers its whole block, which also holds the first inodes.
-        let mut first = vec![0; BLOCK_BYTES as usize];
+    pub fn write<E>(&self, sink: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut pieces = Pieces {
+            first: vec![0; BLOCK_BYTES.to_usize()],
+            sink,
+        };
         let mut out = Vec::new();
         let mut uses_chunks = false;
         for &id in &self.layout.order {
-            let inode = &self.layout.tree.inodes[id as usize];
-            let place = &self.layout.places[id as usize];
-            out.clear();
-            let mut put = |at: u64, bytes: &[u8]| {
-                if at >= BLOCK_BYTES {
-                    return sink(at, bytes);
-                }
-                let (own, others) = bytes.split_at(bytes.len().min((BLOCK_BYTES - at) as usize));
-                first[at as usize..][..own.len()].copy_from_slice(own);
-                match others.is_empty() {
-                    true => Ok(()),
-                    false => sink(BLOCK_BYTES, others),
-                }
-            };
+            let inode = &self.layout.tree.inodes[id.to_usize()];
+            let place = &self.layout.places[id.to_usize()];
             let form = self.form(id);
-            uses_chunks |= matches!(form, Some(Form::Chunks { .. }));
+            out.clear();
             head(inode, place, form.as_ref(), &mut out);
             match &inode.body {
-                Body::Nothing | Body::Device(_) => put(place.at, &out)?,
+                Body::Nothing | Body::Device(_) => pieces.put(place.at, &out)?,
                 Body::File { .. } => {
                     let mut at = place.at;
                     if let Some(Form::Chunks { bits }) = form {
-                        let runs = &self.layout.contents[id as usize];
-                        for entry in entries(runs, bits) {
+                        uses_chunks = true;
+                        for entry in entries(&self.layout.contents[id.to_usize()], bits) {
                             out.extend(entry.to_le_bytes());
+                            // The array of a huge file does not have to fit in memory.
                             if out.len() >= PIECE_BYTES {
-                                put(at, &out)?;
-                                at += out.len() as u64;
+                                pieces.put(at, &out)?;
+                                at += out.len().to_u64();
                                 out.clear();
                             }
                         }
                     }
-                    put(at, &out)?;
+                    pieces.put(at, &out)?;
                 }
                 Body::Link(target) => {
                     if place.is_inline {
                         out.extend(target);
                     } else {
-                        put(place.block * BLOCK_BYTES, target)?;
+                        pieces.put(place.block_at(), target)?;
                     }
-                    put(place.at, &out)?;
+                    pieces.put(place.at, &out)?;
                 }
                 Body::Directory { parent, entries } => {
                     // `Layout::new` has checked that no name occurs twice.
                     let names = names::in_order(id, parent.unwrap_or(id), entries);
-                    let names = names.unwrap_or_default();
-                    let mut inode_of = |id: Id| {
-                        let nid = self.layout.places[id as usize].at / SLOT_BYTES;
-                        (nid, self.layout.tree.inodes[id as usize].kind)
-                    };
-                    let mut block_bytes = Vec::new();
-                    let mut blocks = names::blocks(&names).peekable();
-                    let mut at = place.block * BLOCK_BYTES;
-                    while let Some(block) = blocks.next() {
-                        if place.is_inline && blocks.peek().is_none() {
-                            names::encode(block, &mut inode_of, &mut out);
-                            break;
-                        }
-                        block_bytes.clear();
-                        names::encode(block, &mut inode_of, &mut block_bytes);
-                        put(at, &block_bytes)?;
-                        at += BLOCK_BYTES;
-                    }
-                    put(place.at, &out)?;
+                    self.directory(place, &names.unwrap_or_default(), &mut out, &mut pieces)?;
                 }
             }
         }
+        let Pieces {
+            mut first,
+            mut sink,
+        } = pieces;
         self.superblock(&mut first, uses_chunks);
         sink(0, &first)
     }
 
+    /// Writes a directory's own blocks, and its inode in `out` with the last names behind it.
+    fn directory<E, F: FnMut(u64, &[u8]) -> Result<(), E>>(
+        &self,
+        place: &Place,
+        names: &[Name<'_>],
+        out: &mut Vec<u8>,
+        pieces: &mut Pieces<F>,
+    ) -> Result<(), E> {
+        let mut inode_of = |id: Id| {
+            let nid = self.layout.places[id.to_usize()].at / SLOT_BYTES;
+            (nid, self.layout.tree.inodes[id.to_usize()].kind)
+        };
+        let mut block_bytes = Vec::new();
+        let mut blocks = names::blocks(names).peekable();
+        let mut at = place.block_at();
+        while let Some(block) = blocks.next() {
+            // Only the last block may be partial, so only that one may follow the inode.
+            if place.is_inline && blocks.peek().is_none() {
+                names::encode(block, &mut inode_of, out);
+                break;
+            }
+            block_bytes.clear();
+            names::encode(block, &mut inode_of, &mut block_bytes);
+            pieces.put(at, &block_bytes)?;
+            at += BLOCK_BYTES;
+        }
+        pieces.put(place.at, out)
+    }
+
     fn form(&self, id: Id) -> Option<Form> {
-        let Body::File { size_bytes, .. } = self.layout.tree.inodes[id as usize].body else {
+        let Body::File { size_bytes, .. } = self.layout.tree.inodes[id.to_usize()].body else {
             return None;
         };
-        Some(match self.layout.contents[id as usize][..] {
+        Some(match self.layout.contents[id.to_usize()][..] {
             [] => Form::Run(0),
             [
                 Run {
@@ -184,20 +217,21 @@ impl Sealed {
         let (time_s, time_ns) = layout.time;
         // The root lies next to the superblock, so its number fits in 16 bits.
         let root = (layout.places[0].at / SLOT_BYTES) as u16;
-        let raw = &mut first[SUPERBLOCK_AT as usize..];
+        let raw = &mut first[SUPERBLOCK_AT.to_usize()..];
+        // The checksum's own field counts as zeros.
         raw[..SUPERBLOCK_BYTES].fill(0);
         let mut put = |at: usize, bytes: &[u8]| raw[at..][..bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC.to_le_bytes());
         put(8, &(COMPAT_CHECKSUM | COMPAT_MTIME).to_le_bytes());
         put(12, &[BLOCK_BITS as u8]);
         put(14, &root.to_le_bytes());
-        put(16, &(layout.order.len() as u64).to_le_bytes());
+        put(16, &(layout.order.len().to_u64()).to_le_bytes());
         put(24, &time_s.to_le_bytes());
         put(32, &time_ns.to_le_bytes());
         put(36, &self.blocks.to_le_bytes());
         // Inodes count from the image's first byte. There are no shared attributes; their start is
         // set to the end of all metadata, which tells a reader where the metadata end.
-        put(44, &(layout.data_block as u32).to_le_bytes());
+        put(44, &layout.data_block.to_le_bytes());
         put(48, &self.uuid);
         put(80, &features.to_le_bytes());
         let sum = crc32c(raw);
@@ -211,11 +245,11 @@ fn head(inode: &Inode, place: &Place, form: Option<&Form>, out: &mut Vec<u8>) {
         (_, Body::Device(device)) => (FLAT_PLAIN, *device),
         (Some(Form::Run(block)), _) => (FLAT_PLAIN, *block),
         (Some(Form::Chunks { bits }), _) => (CHUNK_BASED, bits - BLOCK_BITS),
-        _ if place.is_inline => (FLAT_INLINE, place.block as u32),
-        _ => (FLAT_PLAIN, place.block as u32),
+        _ if place.is_inline => (FLAT_INLINE, place.block),
+        _ => (FLAT_PLAIN, place.block),
     };
     let meta = &inode.meta;
-    let format = layout << 1 | u16::from(place.is_extended);
+    let format = layout << 1 | u16::from(place.compact.is_none());
     let mode = inode.kind.mode_bits() | meta.permissions;
     // A 32-bit number that no reader uses, Linux included: an inode's number is its place. A
     // counter here would make up a tenth of the metadata's compressed size.
@@ -223,27 +257,34 @@ fn head(inode: &Inode, place: &Place, form: Option<&Form>, out: &mut Vec<u8>) {
     out.extend(format.to_le_bytes());
     out.extend(attributes::count(&inode.attributes).to_le_bytes());
     out.extend(mode.to_le_bytes());
-    if place.is_extended {
-        out.extend([0; 2]);
-        out.extend(place.size_bytes.to_le_bytes());
-        out.extend(union.to_le_bytes());
-        out.extend(number);
-        out.extend(meta.uid.to_le_bytes());
-        out.extend(meta.gid.to_le_bytes());
-        out.extend(meta.mtime_s.to_le_bytes());
-        out.extend(meta.mtime_ns.to_le_bytes());
-        out.extend(inode.links.to_le_bytes());
-        out.extend([0; 16]);
-    } else {
-        // `fits_compact` has checked that the values fit.
-        out.extend((inode.links as u16).to_le_bytes());
-        out.extend((place.size_bytes as u32).to_le_bytes());
-        out.extend([0; 4]);
-        out.extend(union.to_le_bytes());
-        out.extend(number);
-        out.extend((meta.uid as u16).to_le_bytes());
-        out.extend((meta.gid as u16).to_le_bytes());
-        out.extend([0; 4]);
+    match place.compact {
+        None => {
+            out.extend([0; 2]);
+            out.extend(place.size_bytes.to_le_bytes());
+            out.extend(union.to_le_bytes());
+            out.extend(number);
+            out.extend(meta.uid.to_le_bytes());
+            out.extend(meta.gid.to_le_bytes());
+            out.extend(meta.mtime_s.to_le_bytes());
+            out.extend(meta.mtime_ns.to_le_bytes());
+            out.extend(inode.links.to_le_bytes());
+            out.extend([0; 16]);
+        }
+        Some(Compact {
+            links,
+            size_bytes,
+            uid,
+            gid,
+        }) => {
+            out.extend(links.to_le_bytes());
+            out.extend(size_bytes.to_le_bytes());
+            out.extend([0; 4]);
+            out.extend(union.to_le_bytes());
+            out.extend(number);
+            out.extend(uid.to_le_bytes());
+            out.extend(gid.to_le_bytes());
+            out.extend([0; 4]);
+        }
     }
     out.extend(&inode.attributes);
 }
@@ -255,8 +296,11 @@ fn entries(runs: &[Run], bits: u32) -> impl Iterator<Item = u32> {
         let chunks = (0..run.chunks).step_by(step);
         chunks.map(move |chunk| match run.block {
             None => HOLE,
-            // `Layout::place` has checked that they all lie below 2^32.
-            Some(block) => block + chunk as u32 * (CHUNK_BYTES / BLOCK_BYTES) as u32,
+            Some(block) => {
+                // `Layout::place` has checked that they all lie below the number of a hole.
+                let block = u64::from(block) + chunk * CHUNK_BLOCKS;
+                u32::try_from(block).unwrap_or(HOLE)
+            }
         })
     })
 }

@@ -13,6 +13,7 @@ use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit};
 use crate::Kind;
 use crate::inode::{COMPACT_BYTES, DIRECTORY_BYTES_MAX, EXTENDED_BYTES, SLOT_BYTES};
 use crate::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::HashMap;
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ pub struct Layout {
     /// The time of compact inodes: the one that most files have.
     pub(super) time: (i64, u32),
     /// First block of contents.
-    pub(super) data_block: u64,
+    pub(super) data_block: u32,
     /// Contents of files, indexed by inode number.
     pub(super) contents: Vec<Vec<Run>>,
 }
@@ -37,13 +38,23 @@ pub struct Layout {
 pub(super) struct Place {
     /// Byte of the image; 0 for one without a name.
     pub(super) at: u64,
-    pub(super) is_extended: bool,
+    /// The values of a compact inode; `None` for an extended one.
+    pub(super) compact: Option<Compact>,
     /// Size of the inode's contents in bytes.
     pub(super) size_bytes: u64,
     /// First of its own blocks, for a directory or a long link.
-    pub(super) block: u64,
+    pub(super) block: u32,
     /// True if the last, partial block of the contents follows the inode.
     pub(super) is_inline: bool,
+}
+
+/// Values that fit the narrow fields of a compact inode.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Compact {
+    pub(super) links: u16,
+    pub(super) size_bytes: u32,
+    pub(super) uid: u16,
+    pub(super) gid: u16,
 }
 
 /// Adjacent chunks of a file.
@@ -68,18 +79,15 @@ impl Layout {
             contents: vec![Vec::new(); tree.len()],
             tree,
         };
+        // The root follows the superblock: its number has only 16 bits there.
         let mut room = Room {
-            at: SUPERBLOCK_AT + SUPERBLOCK_BYTES as u64,
+            at: SUPERBLOCK_AT + SUPERBLOCK_BYTES.to_u64(),
             end: BLOCK_BYTES,
             next: 1,
         };
         layout.put(0, &mut room)?;
         layout.put_all(&mut room)?;
-        layout.data_block = room.next;
-        if layout.data_block >= BLOCKS_MAX {
-            let what = Fault::Full;
-            return Err(Unfit { id: 0, what });
-        }
+        layout.data_block = room.blocks(0).map_err(|what| Unfit { id: 0, what })?;
         Ok(layout)
     }
 
@@ -92,15 +100,16 @@ impl Layout {
             && let Some(id) = waiting.pop_front()
         {
             self.put_entries(id, room)?;
-            is_done[id as usize] = true;
+            is_done[id.to_usize()] = true;
             waiting.extend(self.directories_in(id));
         }
         let mut waiting = vec![0];
         while let Some(id) = waiting.pop() {
-            if !is_done[id as usize] {
+            if !is_done[id.to_usize()] {
                 self.put_entries(id, room)?;
             }
             let before = waiting.len();
+            // Reversed, since the last one pushed is the next one visited.
             waiting.extend(self.directories_in(id));
             waiting[before..].reverse();
         }
@@ -108,13 +117,15 @@ impl Layout {
     }
 
     fn put_entries(&mut self, directory: Id, room: &mut Room) -> Result<(), Unfit> {
-        let Body::Directory { entries, .. } = &mut self.tree.inodes[directory as usize].body else {
+        let Body::Directory { entries, .. } = &mut self.tree.inodes[directory.to_usize()].body
+        else {
             return Ok(());
         };
+        // The order of the names is that of the inodes, so that a listing reads them in order.
         entries.sort_unstable();
         for child in entries.iter().map(|(_, child)| *child).collect::<Vec<_>>() {
             // A hard link has its place already.
-            if self.places[child as usize].at == 0 {
+            if self.places[child.to_usize()].at == 0 {
                 self.put(child, room)?;
             }
         }
@@ -122,19 +133,19 @@ impl Layout {
     }
 
     fn directories_in(&self, directory: Id) -> impl Iterator<Item = Id> {
-        let entries = match &self.tree.inodes[directory as usize].body {
+        let entries = match &self.tree.inodes[directory.to_usize()].body {
             Body::Directory { entries, .. } => &entries[..],
             _ => &[],
         };
         let inodes = &self.tree.inodes;
         let children = entries.iter().map(|(_, child)| *child);
-        children.filter(|child| inodes[*child as usize].kind == Kind::Directory)
+        children.filter(|child| inodes[child.to_usize()].kind == Kind::Directory)
     }
 
     /// First byte of the image at which contents may be stored; a multiple of the block size.
     #[must_use]
     pub fn data_at(&self) -> u64 {
-        self.data_block * BLOCK_BYTES
+        u64::from(self.data_block) * BLOCK_BYTES
     }
 
     /// Assigns the next `chunks` chunks of a file a place: contiguous from byte `at` of the image,
@@ -153,17 +164,17 @@ impl Layout {
             None => None,
             Some(at) => {
                 let block = at / BLOCK_BYTES;
-                if !at.is_multiple_of(BLOCK_BYTES) || block < self.data_block {
+                if !at.is_multiple_of(BLOCK_BYTES) || block < self.data_block.into() {
                     return Err(unfit(Fault::Places));
                 }
                 let end = (chunks.checked_mul(CHUNK_BLOCKS)).and_then(|len| len.checked_add(block));
-                if end.is_none_or(|end| end > BLOCKS_MAX) {
-                    return Err(unfit(Fault::Full));
+                match (u32::try_from(block), end) {
+                    (Ok(block), Some(end)) if end <= BLOCKS_MAX => Some(block),
+                    _ => return Err(unfit(Fault::Full)),
                 }
-                Some(block as u32)
             }
         };
-        let runs = &mut self.contents[id as usize];
+        let runs = &mut self.contents[id.to_usize()];
         match (runs.last_mut(), block) {
             _ if chunks == 0 => {}
             (Some(last), None) if last.block.is_none() => last.chunks += chunks,
@@ -175,23 +186,23 @@ impl Layout {
 
     fn put(&mut self, id: Id, room: &mut Room) -> Result<(), Unfit> {
         let unfit = |what| Unfit { id, what };
-        let inode = &self.tree.inodes[id as usize];
+        let inode = &self.tree.inodes[id.to_usize()];
         let size_bytes = size_bytes(id, inode).map_err(unfit)?;
-        let is_extended = !fits_compact(inode, size_bytes, self.time);
-        let own = if is_extended {
-            EXTENDED_BYTES
-        } else {
-            COMPACT_BYTES
+        let compact = Compact::of(inode, size_bytes, self.time);
+        let own = match compact {
+            None => EXTENDED_BYTES,
+            Some(_) => COMPACT_BYTES,
         };
-        let head = (own + inode.attributes.len()) as u64;
+        let head = (own + inode.attributes.len()).to_u64();
         let mut place = Place {
-            is_extended,
+            compact,
             size_bytes,
             ..Place::default()
         };
         match inode.body {
             Body::Nothing | Body::Device(_) => place.at = room.whole(head),
             Body::File { may_be_hole, .. } => {
+                // Room for all chunks now: their places are known only after the contents.
                 let chunks = room_of_chunks(size_bytes, may_be_hole);
                 let bytes = chunks.checked_mul(4).and_then(|it| it.checked_add(head));
                 place.at = room.whole(
@@ -201,6 +212,7 @@ impl Layout {
                 );
             }
             Body::Link(_) | Body::Directory { .. } => {
+                // What does not fill a block follows the inode, if both fit one block.
                 let tail = size_bytes % BLOCK_BYTES;
                 let tail_at = (tail > 0)
                     .then(|| room.in_one_block(head + tail, tail))
@@ -211,10 +223,12 @@ impl Layout {
                     true => size_bytes / BLOCK_BYTES,
                     false => size_bytes.div_ceil(BLOCK_BYTES),
                 };
-                place.block = room.blocks(blocks);
+                place.block = room.blocks(blocks).map_err(unfit)?;
             }
         }
-        self.places[id as usize] = place;
+        // Checked for each inode: the numbers of blocks must not overflow meanwhile.
+        room.blocks(0).map_err(unfit)?;
+        self.places[id.to_usize()] = place;
         self.order.push(id);
         Ok(())
     }
@@ -232,7 +246,7 @@ impl Run {
 fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
     Ok(match &inode.body {
         Body::Nothing | Body::Device(_) => 0,
-        Body::Link(target) => target.len() as u64,
+        Body::Link(target) => target.len().to_u64(),
         Body::File { size_bytes, .. } => *size_bytes,
         Body::Directory { entries, parent } => {
             let names = names::in_order(id, parent.unwrap_or(id), entries)?;
@@ -250,19 +264,34 @@ fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
     })
 }
 
-fn fits_compact(inode: &Inode, size_bytes: u64, time: (i64, u32)) -> bool {
-    let narrow = |number: u32| u16::try_from(number).is_ok();
-    let meta = &inode.meta;
-    narrow(meta.uid)
-        && narrow(meta.gid)
-        && narrow(inode.links)
-        && u32::try_from(size_bytes).is_ok()
-        && (meta.mtime_s, meta.mtime_ns) == time
+impl Compact {
+    /// The values of an inode; `None` if one of them does not fit, or if its time is not `time`.
+    fn of(inode: &Inode, size_bytes: u64, time: (i64, u32)) -> Option<Self> {
+        let meta = &inode.meta;
+        // A compact inode has no time of its own: it has that of the superblock.
+        if (meta.mtime_s, meta.mtime_ns) != time {
+            return None;
+        }
+        Some(Self {
+            links: inode.links.try_into().ok()?,
+            size_bytes: size_bytes.try_into().ok()?,
+            uid: meta.uid.try_into().ok()?,
+            gid: meta.gid.try_into().ok()?,
+        })
+    }
+}
+
+impl Place {
+    /// Byte of the image at which its own blocks begin.
+    pub(super) fn block_at(&self) -> u64 {
+        u64::from(self.block) * BLOCK_BYTES
+    }
 }
 
 /// Number of chunks for which a file's inode reserves places.
 pub(super) fn room_of_chunks(size_bytes: u64, may_be_hole: bool) -> u64 {
     match size_bytes.div_ceil(CHUNK_BYTES) {
+        // One chunk that has bytes is one run, which the inode alone records.
         1 if !may_be_hole => 0,
         chunks => chunks,
     }
@@ -276,6 +305,8 @@ fn most_frequent_time(tree: &Tree) -> (i64, u32) {
             .entry((inode.meta.mtime_s, inode.meta.mtime_ns))
             .or_default() += 1;
     }
+    // A hash map has no order: among equal counts the time decides, so that equal trees give equal
+    // bytes.
     let most = counts
         .into_iter()
         .max_by_key(|(time, count)| (*count, std::cmp::Reverse(*time)));
@@ -292,10 +323,14 @@ struct Room {
 }
 
 impl Room {
-    fn blocks(&mut self, count: u64) -> u64 {
+    /// Allocates blocks for contents; [`Fault::Full`] if the format cannot count them.
+    fn blocks(&mut self, count: u64) -> Result<u32, Fault> {
         let first = self.next;
         self.next += count;
-        first
+        match u32::try_from(first) {
+            Ok(first) if self.next < BLOCKS_MAX => Ok(first),
+            _ => Err(Fault::Full),
+        }
     }
 
     /// A place for an inode of `bytes` that may cross block boundaries.

@@ -6,6 +6,7 @@
 use super::tree::Id;
 use super::{BLOCK_BYTES, Fault};
 use crate::Kind;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A name and the inode that it names.
 pub(super) type Name<'t> = (&'t [u8], Id);
@@ -19,6 +20,7 @@ pub(super) fn in_order<'t>(
     let mut names: Vec<Name<'t>> = Vec::with_capacity(entries.len() + 2);
     names.extend([(&b"."[..], own), (&b".."[..], parent)]);
     names.extend(entries.iter().map(|(name, id)| (&name[..], *id)));
+    // `.` and `..` among the others: the kernel looks all names up in the same way.
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(Fault::Twice(String::from_utf8_lossy(pair[0].0).into())),
@@ -33,7 +35,7 @@ pub(super) fn blocks<'n, 't>(names: &'n [Name<'t>]) -> impl Iterator<Item = &'n 
         let mut bytes = 0;
         let fits = rest.iter().take_while(|name| {
             bytes += ENTRY_BYTES + name.0.len();
-            bytes <= BLOCK_BYTES as usize
+            bytes <= BLOCK_BYTES.to_usize()
         });
         let (block, behind) = rest.split_at(fits.count());
         rest = behind;
@@ -44,7 +46,7 @@ pub(super) fn blocks<'n, 't>(names: &'n [Name<'t>]) -> impl Iterator<Item = &'n 
 /// Size of a block's entries and names in bytes.
 pub(super) fn block_bytes(block: &[Name<'_>]) -> u64 {
     let bytes = block.iter().map(|name| ENTRY_BYTES + name.0.len());
-    bytes.sum::<usize>() as u64
+    bytes.sum::<usize>().to_u64()
 }
 
 /// Writes a block's bytes to `out`, with the number and kind of each inode.

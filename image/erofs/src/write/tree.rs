@@ -4,6 +4,7 @@ use super::attributes;
 use super::{Fault, Unfit};
 use crate::Kind;
 use crate::inode::LINK_BYTES_MAX;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Number of an inode in a [`Tree`], in the order of [`Tree::add`]; the root is 0.
 pub type Id = u32;
@@ -109,48 +110,11 @@ impl Tree {
     ) -> Result<Id, Unfit> {
         let id = Id::try_from(self.inodes.len()).unwrap_or(Id::MAX);
         let unfit = |what| Unfit { id, what };
+        // The largest number stands for a tree that is full.
         if id == Id::MAX {
             return Err(unfit(Fault::Full));
         }
-        let (kind, body) = match node {
-            Node::File {
-                size_bytes,
-                may_be_hole,
-            } => {
-                if i64::try_from(size_bytes).is_err() {
-                    return Err(unfit(Fault::Full));
-                }
-                let body = Body::File {
-                    size_bytes,
-                    may_be_hole,
-                };
-                (Kind::File, body)
-            }
-            Node::Directory => {
-                let body = Body::Directory {
-                    parent: None,
-                    entries: Vec::new(),
-                };
-                (Kind::Directory, body)
-            }
-            Node::Link(target) => {
-                let fits = (1..=LINK_BYTES_MAX).contains(&(target.len() as u64));
-                if !fits || target.contains(&0) {
-                    return Err(unfit(Fault::Link(target.len())));
-                }
-                (Kind::Link, Body::Link(target.into()))
-            }
-            Node::CharacterDevice(major, minor) => {
-                let device = device(major, minor).map_err(unfit)?;
-                (Kind::CharacterDevice, Body::Device(device))
-            }
-            Node::BlockDevice(major, minor) => {
-                let device = device(major, minor).map_err(unfit)?;
-                (Kind::BlockDevice, Body::Device(device))
-            }
-            Node::Fifo => (Kind::Fifo, Body::Nothing),
-            Node::Socket => (Kind::Socket, Body::Nothing),
-        };
+        let (kind, body) = body_of(node).map_err(unfit)?;
         let attributes = attributes::encode(attributes).map_err(unfit)?;
         self.inodes.push(Inode {
             kind,
@@ -159,6 +123,7 @@ impl Tree {
                 mtime_ns: meta.mtime_ns.min(999_999_999),
                 ..meta
             },
+            // A directory has its own `.` and a name; others count their names.
             links: if kind == Kind::Directory { 2 } else { 0 },
             body,
             attributes,
@@ -185,17 +150,18 @@ impl Tree {
         if name.len() > NAME_BYTES_MAX {
             return Err(unfit(Fault::NameLength(name.len())));
         }
-        if let Body::Directory { parent, .. } = &mut self.inodes[id as usize].body {
+        if let Body::Directory { parent, .. } = &mut self.inodes[id.to_usize()].body {
             // A root inside itself would not be a tree.
             if parent.is_some() {
                 return Err(unfit(Fault::DirectoryLinked));
             }
             *parent = Some(directory);
+            // Its `..` is a link to the parent.
             self.add_link(directory)?;
         } else {
             self.add_link(id)?;
         }
-        match &mut self.inodes[directory as usize].body {
+        match &mut self.inodes[directory.to_usize()].body {
             Body::Directory { entries, .. } => {
                 entries.push((name.into(), id));
                 Ok(())
@@ -208,7 +174,7 @@ impl Tree {
     }
 
     fn add_link(&mut self, id: Id) -> Result<(), Unfit> {
-        let links = &mut self.inodes[id as usize].links;
+        let links = &mut self.inodes[id.to_usize()].links;
         let what = Fault::Full;
         *links = links.checked_add(1).ok_or(Unfit { id, what })?;
         Ok(())
@@ -225,6 +191,46 @@ impl Tree {
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()
     }
+}
+
+/// The kind of a file and its data, if erofs can hold them.
+fn body_of(node: Node<'_>) -> Result<(Kind, Body), Fault> {
+    Ok(match node {
+        Node::File {
+            size_bytes,
+            may_be_hole,
+        } => {
+            // Sizes are signed in the kernel.
+            if i64::try_from(size_bytes).is_err() {
+                return Err(Fault::Full);
+            }
+            let body = Body::File {
+                size_bytes,
+                may_be_hole,
+            };
+            (Kind::File, body)
+        }
+        Node::Directory => {
+            let body = Body::Directory {
+                parent: None,
+                entries: Vec::new(),
+            };
+            (Kind::Directory, body)
+        }
+        Node::Link(target) => {
+            let fits = (1..=LINK_BYTES_MAX).contains(&target.len().to_u64());
+            if !fits || target.contains(&0) {
+                return Err(Fault::Link(target.len()));
+            }
+            (Kind::Link, Body::Link(target.into()))
+        }
+        Node::CharacterDevice(major, minor) => {
+            (Kind::CharacterDevice, Body::Device(device(major, minor)?))
+        }
+        Node::BlockDevice(major, minor) => (Kind::BlockDevice, Body::Device(device(major, minor)?)),
+        Node::Fifo => (Kind::Fifo, Body::Nothing),
+        Node::Socket => (Kind::Socket, Body::Nothing),
+    })
 }
 
 /// A device number as Linux packs it into 32 bits (`new_encode_dev`).

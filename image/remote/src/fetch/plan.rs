@@ -14,6 +14,7 @@ pub(super) fn join(mut frames: Vec<Frame>) -> Vec<Vec<Frame>> {
         let joined = requests.last_mut().filter(|request| {
             let (start, end) = span(request);
             let whole = end_of(&frame).saturating_sub(start);
+            // Bytes of a small gap are fetched and dropped: a request of its own would cost more.
             frame.offset <= end + GAP_BYTES_MAX && whole <= limit(start)
         });
         match joined {

@@ -19,6 +19,7 @@ use reply::Promise;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, RANGE};
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -192,7 +193,8 @@ impl Origin {
         };
         let Promise { range, identity } =
             reply::promise(response.headers(), ask, known, layer_bytes)?;
-        let len = (range.end - range.start) as usize;
+        // As announced and checked, and not as a header of its own says.
+        let len = (range.end - range.start).to_usize();
         let until = sent + self.silence_max + least_pace(len);
         let bytes = reply::body(response, len, until, on_bytes)?;
         Ok(Reply {
@@ -221,18 +223,21 @@ impl Origin {
         while response.status().is_redirection() {
             let next = reply::redirected(&url, response.headers())?;
             followed += 1;
+            // A signed request is for one host: its headers would be wrong, or read, at another.
             if followed > REDIRECTS_MAX || matches!(self.kind, Kind::S3(_)) {
                 return Err(Fault::Final(format!(
                     "redirected to {}; for s3:// name the bucket's region in AWS_REGION",
                     next.host_str().unwrap_or("no host")
                 )));
             }
+            // A sidecar is trusted as its file is, so it must come from the same server.
             if !self.may_leave && next.origin() != url.origin() {
                 return Err(Fault::Final("a redirect leads to another server".into()));
             }
             url = next;
             response = self.client.get(url.clone()).header(RANGE, range).send()?;
         }
+        // Kept for later requests: each would otherwise cost a round trip to be redirected again.
         if followed > 0 && response.status().is_success() {
             *self.resolved.lock() = Some(url);
         }

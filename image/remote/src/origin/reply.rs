@@ -13,6 +13,7 @@ use reqwest::Url;
 use reqwest::header::{
     CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LOCATION,
 };
+use sidecore_bare::width::ToU64;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::time::Instant;
@@ -36,6 +37,7 @@ pub fn promise(
     layer_bytes: Option<u64>,
 ) -> Result<Promise, Fault> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    // Ranges of a compressed representation are not ranges of the image.
     if text(&CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(Fault::Final(
             "the server compresses what it sends; the image's own bytes are needed".into(),
@@ -46,19 +48,11 @@ pub fn promise(
             "a reply does not say which range it is".into(),
         ));
     };
-    let validator = text(&ETAG).or(text(&LAST_MODIFIED));
-    if let Some(bytes) = validator
-        .map(str::len)
-        .filter(|&it| it > VALIDATOR_BYTES_MAX)
-    {
-        return Err(Fault::Final(format!(
-            "the image's validator (ETag) has {bytes} bytes, the limit is {VALIDATOR_BYTES_MAX}"
-        )));
-    }
     let identity = Identity {
         size_bytes,
-        validator: validator.map(str::to_owned),
+        validator: validator_of(text(&ETAG).or(text(&LAST_MODIFIED)))?,
     };
+    // Transient: one server of several may still have the old or already the new image.
     if let Some(known) = known
         && (known.size_bytes != size_bytes
             || layer_bytes.is_none() && known.validator != identity.validator)
@@ -76,6 +70,7 @@ pub fn promise(
             "the layer has {size_bytes} bytes, its manifest says {bytes}"
         )));
     }
+    // A server may answer a part of a range; its frames would be cut off.
     if range != ask.of_size(size_bytes) {
         return Err(Fault::Passing(format!(
             "bytes {} to {} came instead of those that were asked for ({})",
@@ -85,6 +80,17 @@ pub fn promise(
         )));
     }
     Ok(Promise { range, identity })
+}
+
+/// The validator of an image: its entity tag, which changes with each change; else its date, which
+/// counts in seconds.
+fn validator_of(text: Option<&str>) -> Result<Option<String>, Fault> {
+    match text.map(str::len) {
+        Some(bytes) if bytes > VALIDATOR_BYTES_MAX => Err(Fault::Final(format!(
+            "the image's validator (ETag) has {bytes} bytes, the limit is {VALIDATOR_BYTES_MAX}"
+        ))),
+        _ => Ok(text.map(str::to_owned)),
+    }
 }
 
 /// The range and the total size of `bytes 0-9/100`.
@@ -104,6 +110,7 @@ pub fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
     let Some(next) = target.and_then(|target| from.join(target).ok()) else {
         return Err(Fault::Final("a redirect names no place".into()));
     };
+    // A step from TLS to plain text would let anyone on the way choose the image's bytes.
     let safer = next.scheme() == "https" || from.scheme() == next.scheme();
     if !safer || !matches!(next.scheme(), "http" | "https") {
         return Err(Fault::Final(format!(
@@ -125,6 +132,7 @@ pub fn error_code(answer: impl Read) -> Option<String> {
     let text = String::from_utf8_lossy(&bytes);
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
+    // The code is shown in messages, so it must be one short word.
     let is_plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_plain.then(|| code.to_owned())
 }
@@ -144,9 +152,11 @@ pub fn body(
         ))
     };
     while done < bytes {
+        // The client's own limit is for each read: a byte now and then would satisfy it for ever.
         if Instant::now() > until {
             return Err(failed(done, &"the server sends too slowly"));
         }
+        // Doubled as bytes come in: the claimed length alone must not take memory.
         if done == buffer.len() {
             buffer.resize(bytes.min(2 * done), 0);
         }
@@ -154,7 +164,7 @@ pub fn body(
             Ok(0) => return Err(failed(done, &"it is too short")),
             Ok(read) => {
                 done += read;
-                on_bytes(read as u64);
+                on_bytes(read.to_u64());
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(done, &error)),

@@ -20,6 +20,7 @@ impl Resolve for Resolver {
         let question = Arc::new(Question::default());
         let (asked, host) = (Arc::clone(&question), name.as_str().to_owned());
         let thread = std::thread::Builder::new().name("resolve".to_owned());
+        // Blocks the client's own thread then: slower for all requests, but they go on.
         if thread.spawn(move || asked.answer(look_up(&host))).is_err() {
             question.answer(look_up(name.as_str()));
         }

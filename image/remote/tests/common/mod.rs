@@ -82,6 +82,6 @@ pub(crate) fn device(image: &Arc<RemoteImage>) -> Arc<Device> {
         engines: 2,
         ..PoolConfig::default()
     });
-    let image = Image::Far(Arc::clone(image) as _);
+    let image = Image::Remote(Arc::clone(image) as _);
     Device::open(image, Arc::new(pool.unwrap()), DeviceConfig::default()).unwrap()
 }

@@ -45,6 +45,7 @@ impl Object {
         let variable = |name: &str| context.env_var(name).filter(|value| !value.is_empty());
         let profile = variable("AWS_PROFILE");
         let kept = profile_of(&context, profile.as_deref().unwrap_or("default"));
+        // A misspelt name would otherwise read a private bucket without keys, and fail there.
         if kept.is_empty()
             && let Some(profile) = profile
         {
@@ -63,6 +64,7 @@ impl Object {
                  export-credentials --profile {profile} --format process`"
             )));
         }
+        // The environment goes before the files, as in the AWS tools.
         let kept = |name: &str| kept.get(name).cloned();
         let region = variable("AWS_REGION")
             .or_else(|| variable("AWS_DEFAULT_REGION"))
@@ -101,6 +103,7 @@ impl Object {
         let unsigned = |error: &dyn std::fmt::Display| {
             Fault::Passing(format!("the request cannot be signed: {error}"))
         };
+        // Signed for each attempt: a signature is valid for some minutes only.
         let request = http::Request::get(self.url.as_str()).header(RANGE, range);
         let request = request.body(()).map_err(|error| unsigned(&error))?;
         let (mut head, ()) = request.into_parts();
@@ -126,6 +129,7 @@ impl Object {
 /// The settings of one profile.
 fn profile_of(context: &Context, name: &str) -> HashMap<String, String> {
     let mut found = HashMap::new();
+    // The credentials last: where both files have a key, theirs counts.
     for (variable, file) in [
         ("AWS_CONFIG_FILE", "~/.aws/config"),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
@@ -139,6 +143,7 @@ fn profile_of(context: &Context, name: &str) -> HashMap<String, String> {
         for line in text.lines().map(str::trim) {
             if let Some(section) = line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
                 let section = section.trim();
+                // The configuration writes `[profile NAME]`, the credentials `[NAME]`.
                 let section = section.strip_prefix("profile ").unwrap_or(section);
                 inside = section.trim() == name;
             } else if inside

@@ -56,6 +56,7 @@ impl Manifest {
     /// sent with it.
     pub fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {
         let found = digits_of(digest::digest(&digest::SHA256, text).as_ref());
+        // A tag may move; then the digest that came with the manifest still detects damage.
         let asked = reference.starts_with("sha256:").then_some(reference);
         for expected in [asked, given].into_iter().flatten() {
             let expected = expected.to_ascii_lowercase();
@@ -87,6 +88,7 @@ impl Manifest {
             let platform = it.platform.as_ref();
             platform.is_some_and(|it| it.architecture == architecture && it.os == "linux")
         };
+        // An image of a disk may be for any machine: a single manifest is taken whatever it names.
         let only = (manifests.len() == 1).then(|| &manifests[0]);
         let found = manifests.iter().find(is_ours).or(only).ok_or_else(|| {
             Fault::Final(format!(
@@ -100,6 +102,7 @@ impl Manifest {
     pub fn image(self) -> Result<Layer, Fault> {
         let mut layers = self.layers;
         let count = layers.len();
+        // An image is no archive; other layers of the same manifest often are.
         if count > 1 {
             layers.retain(|layer| !layer.media_type.contains("tar"));
         }
@@ -132,6 +135,7 @@ impl Descriptor {
 /// The token in an answer of a token service.
 pub fn token(text: &[u8]) -> Result<String, Fault> {
     let answer: Option<Token> = serde_json::from_slice(text).ok();
+    // Services for OAuth 2.0 call it `access_token`.
     let token = answer.and_then(|it| it.token.or(it.access_token));
     let is_word = |it: &String| !it.is_empty() && it.bytes().all(|b| b.is_ascii_graphic());
     token

@@ -34,6 +34,7 @@ impl Logins {
         let auths = file.get("auths").and_then(serde_json::Value::as_object);
         let auths = auths.into_iter().flatten().filter_map(|(name, entry)| {
             let login = entry.get("auth")?.as_str()?;
+            // It becomes part of a header, where a line break would begin another one.
             let is_word = !login.is_empty() && login.bytes().all(|b| b.is_ascii_graphic());
             is_word.then(|| (name.clone(), login.to_owned()))
         });
@@ -43,6 +44,7 @@ impl Logins {
     /// The login for a registry, named as in a location.
     pub(crate) fn of_registry(&self, registry: &str) -> Option<&str> {
         let name = match registry {
+            // Docker has kept the name of its first registry as the key of this login.
             "docker.io" => "https://index.docker.io/v1/",
             other => other,
         };
@@ -74,6 +76,7 @@ impl Logins {
                 service.scheme()
             )));
         }
+        // The client would send these, whatever is decided below.
         if !service.username().is_empty() || service.password().is_some() {
             let text = "the registry names a token service with a name and a password";
             return Err(Fault::Final(text.into()));
@@ -87,7 +90,9 @@ impl Logins {
         };
         match (self.0.get(&host), own) {
             (Some(login), _) => Ok(Some(login.clone())),
+            // Without any login there is none to lose; a token may be free for public images.
             (None, None) => Ok(None),
+            // An error and not a request without login: its refusal would name no reason.
             (None, Some(_)) => Err(Fault::Final(format!(
                 "the registry {} names the token service {host}, which is not its own: the login \
                  is not sent there; where that is right, log in to it (`docker login {host}`)",
@@ -123,6 +128,7 @@ impl Challenge {
             for (name, value) in asked.filter(|(name, _)| matches!(*name, "service" | "scope")) {
                 service.query_pairs_mut().append_pair(name, value);
             }
+            // A fragment is never sent to a server.
             service.set_fragment(None);
             Self { service }
         }))
@@ -147,6 +153,7 @@ fn same_owner(registry: &Url, service: &Url) -> bool {
                 let child = name
                     .strip_suffix(parent)
                     .is_some_and(|it| it.ends_with('.'));
+                // A top-level domain such as `lan` has many owners.
                 child && parent.contains('.')
             };
             match (domain(&one), domain(&other)) {

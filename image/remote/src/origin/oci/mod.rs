@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
+use sidecore_bare::width::ToU64;
 use std::io::Read;
 
 /// A layer.
@@ -52,6 +53,7 @@ impl Blob {
             _ => "https",
         };
         let (place, repository) = match registry {
+            // As in other clients: official images are in the repository `library`.
             "docker.io" if !repository.contains('/') => {
                 ("registry-1.docker.io", format!("library/{repository}"))
             }
@@ -67,6 +69,7 @@ impl Blob {
             logins,
         };
         let mut manifest = access.manifest(client, &base, reference)?;
+        // One step only: an index of indexes could go on for ever.
         if let Some(digest) = manifest.for_this_machine() {
             manifest = access.manifest(client, &base, &digest?)?;
         }
@@ -108,6 +111,7 @@ impl Access {
         request: &dyn Fn() -> RequestBuilder,
     ) -> Result<Response, Fault> {
         let token = self.token.lock().clone();
+        // Registries without a token service take the login itself.
         let first = match (&token, &self.own) {
             (None, Some(basic)) => request().header(AUTHORIZATION, format!("Basic {basic}")),
             _ => with_token(request(), token.as_deref()),
@@ -121,6 +125,7 @@ impl Access {
         let Some(challenge) = challenge.and_then(Challenge::read) else {
             return Ok(response);
         };
+        // Tokens expire after minutes, so a refusal is the usual way to learn that one is needed.
         let token = self.new_token(client, &challenge?.service)?;
         *self.token.lock() = Some(token.clone());
         Ok(with_token(request(), Some(&token)).send()?)
@@ -163,9 +168,10 @@ impl Access {
 /// A document's bytes, if there are at most `bytes_max`.
 fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
     let mut text = Vec::new();
+    // One byte more than allowed shows that there are too many.
     let read = response.take(bytes_max + 1).read_to_end(&mut text);
     read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
-    match text.len() as u64 <= bytes_max {
+    match text.len().to_u64() <= bytes_max {
         true => Ok(text),
         false => Err(Fault::Final(format!(
             "a registry's document has more than {} KiB",

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 /// Frames fetched for one read; empty for a local file.
 #[derive(Default)]
-pub(super) struct Brought(Vec<(u64, Stored)>);
+pub(super) struct Fetched(Vec<(u64, Stored)>);
 
-impl Brought {
+impl Fetched {
     /// The compressed bytes of `frame`, if they were fetched.
     pub(super) fn of(&self, frame: u64) -> Option<&[u8]> {
         let at = self.0.binary_search_by_key(&frame, |(frame, _)| *frame);
@@ -31,11 +31,11 @@ impl Device {
     ///
     /// # Errors
     /// [`ReadError::Io`]: a frame cannot be fetched.
-    pub(super) fn bring(
+    pub(super) fn fetch_missing(
         &self,
         frames: Range<u64>,
         ahead: &Range<u64>,
-    ) -> Result<Brought, ReadError> {
+    ) -> Result<Fetched, ReadError> {
         if let Some(trace) = self.trace.get() {
             // Holes are never requested.
             let mut run: Option<Range<u64>> = None;
@@ -53,8 +53,8 @@ impl Device {
                 trace.touched(run);
             }
         }
-        let Some(far) = self.image.far() else {
-            return Ok(Brought::default());
+        let Some(remote) = self.image.remote() else {
+            return Ok(Fetched::default());
         };
         // Zero frames and cached ones need no request. The cache lock is released before the
         // network is used.
@@ -69,13 +69,13 @@ impl Device {
             false => self.index.frame_at(ahead.start)..self.index.frame_at(ahead.end - 1) + 1,
         };
         if missing.is_empty() && behind.is_empty() {
-            return Ok(Brought::default());
+            return Ok(Fetched::default());
         }
         let wanted: Vec<_> = missing.iter().map(|&i| self.index.frame(i)).collect();
         let mut behind = (self.index.stored_in(behind))
             .filter(|&frame| !self.index.is_zero(frame))
             .map(|frame| self.index.frame(frame));
-        let stored = far.bring(&wanted, &mut behind).map_err(|error| {
+        let stored = remote.fetch(&wanted, &mut behind).map_err(|error| {
             let error = ReadError::Io {
                 reason: error.to_string(),
             };
@@ -85,14 +85,14 @@ impl Device {
             }
             error
         })?;
-        Ok(Brought(missing.into_iter().zip(stored).collect()))
+        Ok(Fetched(missing.into_iter().zip(stored).collect()))
     }
 
     /// Bytes of contents to have in flight ahead of a sequential reader.
     pub(super) fn read_ahead_window(&self) -> super::readahead::Window {
-        match self.image.far() {
+        match self.image.remote() {
             None => super::readahead::Window::Doubling(self.read_ahead_bytes),
-            Some(far) => {
+            Some(remote) => {
                 // The link carries compressed bytes, readers count contents.
                 let frames = self.index.stored_frames();
                 let raw = frames.saturating_mul(self.index.frame_bytes().into());
@@ -100,9 +100,10 @@ impl Device {
                     raw.min(self.index.raw_bytes()),
                     self.index.stored_bytes().max(1),
                 );
-                let bytes = u128::from(far.window_bytes()) * u128::from(raw) / u128::from(stored);
+                let bytes =
+                    u128::from(remote.window_bytes()) * u128::from(raw) / u128::from(stored);
                 let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                super::readahead::Window::Earned(bytes.min(FAR_WINDOW_BYTES_MAX))
+                super::readahead::Window::Earned(bytes.min(REMOTE_WINDOW_BYTES_MAX))
             }
         }
     }
@@ -116,4 +117,4 @@ impl Device {
 
 /// Most contents requested ahead of one reader: images that hold almost only zeros decompress to
 /// far more than their size.
-const FAR_WINDOW_BYTES_MAX: u64 = 1 << 30;
+const REMOTE_WINDOW_BYTES_MAX: u64 = 1 << 30;

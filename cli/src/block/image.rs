@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Cache and trust of an image.
 #[derive(clap::Args, Clone)]
-pub(crate) struct FarArgs {
+pub(crate) struct AccessArgs {
     /// Directory that caches frames of a remote image; processes may share it
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub(crate) struct Opened {
     pub(crate) remote: Option<Arc<RemoteImage>>,
 }
 
-impl FarArgs {
+impl AccessArgs {
     /// Makes relative paths absolute, for a server that changes its directory.
     pub(super) fn make_absolute(&mut self) -> Result<()> {
         let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
@@ -144,7 +144,7 @@ impl FarArgs {
                 let location = location?;
                 let opened = RemoteImage::open(&location, options)?;
                 remote = Some(Arc::clone(&opened));
-                let image = Image::Far(opened);
+                let image = Image::Remote(opened);
                 let index = match image.index(raw) {
                     Err(error) if lacks_index(&error) && self.sidx.is_none() => {
                         sidecar_index(&location, &image, memory_bytes).unwrap_or(Err(error))
@@ -236,7 +236,7 @@ fn unlock(path: &Path, mut opened: Opened, secrets: &Secrets) -> Result<Opened> 
 /// The raw bytes of a file or of a URL.
 pub(crate) fn open_bytes(path: &Path) -> Result<Image> {
     match location(path) {
-        Some(location) => Ok(Image::Far(RemoteImage::open(
+        Some(location) => Ok(Image::Remote(RemoteImage::open(
             &location?,
             Options::default(),
         )?)),
@@ -250,7 +250,7 @@ pub(crate) fn open_bytes(path: &Path) -> Result<Image> {
 }
 
 /// True where `path` is a URL.
-pub(crate) fn is_far(path: &Path) -> bool {
+pub(crate) fn is_remote(path: &Path) -> bool {
     location(path).is_some()
 }
 

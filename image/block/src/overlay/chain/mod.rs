@@ -1,0 +1,221 @@
+//! An image and the layers above it, as one device.
+//!
+//! Why here: a read takes each grain from the uppermost layer that has it, and otherwise from the
+//! image; a write goes to the top layer alone.
+//! Must stay true: delivered bytes matched their checksum (or the image's own checks). A grain that
+//! is overwritten while it is read is read again, never mixed. A write of a part of a grain
+//! excludes other writes of that grain.
+//! Called from: any thread.
+
+mod read;
+mod write;
+
+use super::OverlayError;
+use super::format::Entry;
+use super::layer::Layer;
+use super::ranges::Ranges;
+use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, check_range};
+use parking_lot::Mutex;
+use read::{WINDOW_GRAINS, with_buffer};
+use sidecore_bare::width::{ToU64, ToUsize};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most layers above an image.
+pub(super) const LAYERS_MAX: usize = 64;
+
+/// An image with layers above it.
+pub struct Overlay {
+    base: Arc<dyn BlockSource>,
+    /// The top one first.
+    layers: Vec<Layer>,
+    writable: bool,
+    grain_bytes: u64,
+    size_bytes: u64,
+    ranges: Ranges,
+    logged: Mutex<HashSet<u64>>,
+}
+
+/// An extent of a device that layers have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Overlay {
+    /// Joins layers, the top one first, and their image. All have the same grain and size.
+    pub(super) fn new(base: Arc<dyn BlockSource>, layers: Vec<Layer>, writable: bool) -> Self {
+        let superblock = layers[0].superblock();
+        Self {
+            base,
+            layers,
+            writable,
+            grain_bytes: u64::from(superblock.grain_bytes),
+            size_bytes: superblock.size_bytes,
+            ranges: Ranges::default(),
+            logged: Mutex::new(HashSet::new()),
+        }
+    }
+
+    /// Number of layers above the image.
+    #[must_use]
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Makes all writes durable and leaves the file so that it opens at once. Call it after the
+    /// last write.
+    ///
+    /// # Errors
+    /// [`OverlayError`]; on a full disk the writes are durable all the same.
+    pub fn close(&self) -> Result<(), OverlayError> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.layers[0].flush()?;
+        match self.layers[0].is_changed() {
+            true => self.layers[0].snapshot(),
+            false => Ok(()),
+        }
+    }
+
+    /// The first extent at or after byte `offset` that one of the upper `depth` layers has; `None`
+    /// if there are no more.
+    ///
+    /// # Errors
+    /// [`OverlayError::Damaged`], or the system's.
+    pub fn next_changed(&self, offset: u64, depth: usize) -> Result<Option<Changed>, OverlayError> {
+        let grains = self.size_bytes.div_ceil(self.grain_bytes);
+        let mut grain = offset / self.grain_bytes;
+        let layers = &self.layers[..depth.min(self.layers.len())];
+        let mut first = None;
+        while grain < grains {
+            // The run is as long as the shortest run of the layers above the one that has data.
+            let mut absent = grains - grain;
+            let mut has = 0;
+            for layer in layers {
+                match layer.run(grain, grain + absent)? {
+                    (Entry::Absent, run) => absent = absent.min(run.max(1)),
+                    (_, run) => {
+                        has = run.max(1);
+                        break;
+                    }
+                }
+            }
+            match (has, first) {
+                // A gap after changes ends the extent; a gap before them is skipped.
+                (0, Some(_)) => break,
+                (0, None) => grain += absent,
+                (run, _) => {
+                    first.get_or_insert(grain);
+                    grain += run;
+                }
+            }
+        }
+        // Cut to whole bytes of the device: the first and last grain may reach beyond the request
+        // or the end.
+        Ok(first.map(|first: u64| {
+            let start = (first * self.grain_bytes).max(offset);
+            let end = (grain * self.grain_bytes).min(self.size_bytes);
+            Changed {
+                offset: start,
+                len: end - start,
+            }
+        }))
+    }
+
+    fn grains_of(&self, offset: u64, len: usize) -> Range<u64> {
+        let end = (offset + len.to_u64()).div_ceil(self.grain_bytes);
+        offset / self.grain_bytes..end.max(offset / self.grain_bytes)
+    }
+}
+
+impl BlockSource for Overlay {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        self.base.preferred_bytes()
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        self.base.read_with_max_bytes()
+    }
+
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        check_range(offset, dst.len(), self.size_bytes)?;
+        self.read(offset, dst, false)
+    }
+
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+        if let Err(error) = check_range(offset, len, self.size_bytes) {
+            return deliver(Err(&error));
+        }
+        let grains = self.grains_of(offset, len);
+        // A window that no layer has changed is delivered from the image's own cache.
+        let untouched = grains.end - grains.start <= WINDOW_GRAINS.to_u64()
+            && self.look_up(grains.clone()).is_ok_and(|window| {
+                let entries = &window.entries[..(grains.end - grains.start).to_usize()];
+                entries.iter().all(|entry| *entry == Entry::Absent)
+            });
+        if untouched {
+            return self.base.read_with(offset, len, deliver);
+        }
+        with_buffer(len, |buffer| match self.read(offset, buffer, false) {
+            Ok(()) => deliver(Ok(&[buffer])),
+            Err(error) => deliver(Err(&error)),
+        });
+    }
+
+    fn extent(&self, offset: u64) -> Extent {
+        if offset >= self.size_bytes {
+            return Extent {
+                len: 0,
+                zero: false,
+            };
+        }
+        let grain = offset / self.grain_bytes;
+        let mut end = self.size_bytes.div_ceil(self.grain_bytes);
+        for layer in &self.layers {
+            // A damaged map counts as data, whose reads then report the error.
+            let (entry, run) = layer
+                .run(grain, end)
+                .unwrap_or((Entry::Data { slot: 0, check: 0 }, 1));
+            let run_end = grain + run.max(1);
+            if entry == Entry::Absent {
+                // A lower layer counts only as far as all layers above it are absent.
+                end = end.min(run_end);
+                continue;
+            }
+            return Extent {
+                len: (run_end.min(end) * self.grain_bytes).min(self.size_bytes) - offset,
+                zero: entry == Entry::Zero,
+            };
+        }
+        // All layers are absent: the base decides, up to the first grain that a layer has.
+        let below = self.base.extent(offset);
+        let end = (end * self.grain_bytes).min(self.size_bytes);
+        Extent {
+            len: below.len.min(end - offset),
+            zero: below.zero,
+        }
+    }
+
+    fn writes(&self) -> Option<&dyn BlockWrites> {
+        self.writable.then_some(self as &dyn BlockWrites)
+    }
+
+    fn waits_for_a_network(&self) -> bool {
+        self.base.waits_for_a_network()
+    }
+
+    fn release_idle(&self, idle: Duration) {
+        self.base.release_idle(idle);
+    }
+}

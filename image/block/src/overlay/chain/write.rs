@@ -1,0 +1,152 @@
+//! Writes to an overlay: all go to the top layer, whole grains as they are and parts through a copy.
+
+use super::super::OverlayError;
+use super::Overlay;
+use crate::source::{BlockWrites, WriteError};
+use sidecore_bare::width::{ToU64, ToUsize};
+use std::ops::Range;
+
+/// A part of a grain to be written.
+enum Part<'b> {
+    Bytes(&'b [u8]),
+    Zeros(usize),
+}
+
+impl Part<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Zeros(len) => *len,
+        }
+    }
+}
+
+impl Overlay {
+    /// Replaces a part of one grain. The caller holds it.
+    fn write_part(&self, offset: u64, part: Part<'_>) -> Result<(), WriteError> {
+        let grain = offset / self.grain_bytes;
+        let start = grain * self.grain_bytes;
+        // The last grain may extend beyond the device.
+        let there = (self.size_bytes - start).min(self.grain_bytes).to_usize();
+        let skip = (offset - start).to_usize();
+        let mut bytes = vec![0; self.grain_bytes.to_usize()];
+        // A whole grain is replaced without reading it.
+        if skip > 0 || part.len() < there {
+            let read = self.read(start, &mut bytes[..there], true);
+            read.map_err(|error| WriteError::Io {
+                reason: error.to_string(),
+            })?;
+        }
+        match part {
+            Part::Bytes(part) => bytes[skip..skip + part.len()].copy_from_slice(part),
+            Part::Zeros(len) => bytes[skip..skip + len].fill(0),
+        }
+        Ok(self.layers[0].write(grain, &bytes)?)
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(WriteError::OutOfRange {
+                offset,
+                len,
+                size_bytes: self.size_bytes,
+            }),
+        }
+    }
+
+    /// The grains that lie wholly in a range; the device's last one may be shorter than others.
+    fn whole_grains(&self, offset: u64, len: u64) -> Range<u64> {
+        let end = match offset + len == self.size_bytes {
+            true => self.size_bytes.div_ceil(self.grain_bytes),
+            false => (offset + len) / self.grain_bytes,
+        };
+        offset.div_ceil(self.grain_bytes)..end
+    }
+}
+
+impl BlockWrites for Overlay {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        self.check(offset, bytes.len().to_u64())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // The range is held, since partial grains are read, changed and written back.
+        let _held = self.ranges.hold(self.grains_of(offset, bytes.len()));
+        let grain_bytes = self.grain_bytes.to_usize();
+        let head = (offset.next_multiple_of(self.grain_bytes) - offset).min(bytes.len().to_u64());
+        let (head, rest) = bytes.split_at(head.to_usize());
+        let (whole, tail) = rest.split_at(rest.len() / grain_bytes * grain_bytes);
+        if !head.is_empty() {
+            self.write_part(offset, Part::Bytes(head))?;
+        }
+        let at = offset + head.len().to_u64();
+        if !whole.is_empty() {
+            self.layers[0].write(at / self.grain_bytes, whole)?;
+        }
+        if !tail.is_empty() {
+            self.write_part(at + whole.len().to_u64(), Part::Bytes(tail))?;
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        self.check(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let end = offset + len;
+        let last = (end - 1) / self.grain_bytes;
+        let _held = self.ranges.hold(offset / self.grain_bytes..last + 1);
+        let whole = self.whole_grains(offset, len);
+        if whole.start >= whole.end {
+            // Parts of one grain, or of two neighbours.
+            let middle = (offset / self.grain_bytes + 1) * self.grain_bytes;
+            let first_end = middle.min(end);
+            self.write_part(offset, Part::Zeros((first_end - offset).to_usize()))?;
+            if first_end < end {
+                self.write_part(first_end, Part::Zeros((end - first_end).to_usize()))?;
+            }
+            return Ok(());
+        }
+        let (start, stop) = (whole.start * self.grain_bytes, whole.end * self.grain_bytes);
+        // Partial grains are read, modified and written; whole grains between them only change the
+        // map.
+        if offset < start {
+            self.write_part(offset, Part::Zeros((start - offset).to_usize()))?;
+        }
+        self.layers[0].zero(whole)?;
+        if stop < end {
+            self.write_part(stop, Part::Zeros((end - stop).to_usize()))?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        self.check(offset, len)?;
+        let whole = self.whole_grains(offset, len);
+        if whole.start < whole.end {
+            let _held = self.ranges.hold(whole.clone());
+            self.layers[0].zero(whole)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), WriteError> {
+        Ok(self.layers[0].flush()?)
+    }
+
+    fn grain_bytes(&self) -> u32 {
+        u32::try_from(self.grain_bytes).unwrap_or(u32::MAX)
+    }
+}
+
+impl From<OverlayError> for WriteError {
+    fn from(error: OverlayError) -> Self {
+        let reason = error.to_string();
+        match error {
+            OverlayError::NoSpace(_) => Self::NoSpace { reason },
+            _ => Self::Io { reason },
+        }
+    }
+}
