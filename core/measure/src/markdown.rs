@@ -11,11 +11,10 @@
 //! assert_eq!(wanted(Better::Lower, Some(1.5)), "<= 1.5");
 //! ```
 
-use crate::Table;
 use crate::quiet::Noise;
 use crate::report::{Better, Peer, Row};
 use crate::stats::{number, percent};
-use sidecore_sys::Machine;
+use crate::{Machine, Table};
 
 /// The head of a report: machine, load, method, placement.
 #[derive(Debug, Clone, Copy)]
