@@ -7,8 +7,8 @@
 //! share loses its own oldest connection; where all places are taken, the peer with the most of
 //! them loses one. So a peer with few connections gets in, however many others crowd in.
 //!
-//! Why here: the daemon's acceptor, the stack's, and listeners on TCP ports need the same rules, and
-//! a rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
+//! Why here: the daemon's acceptor, the stack's, and listeners on TCP ports need the same rules,
+//! and a rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
 //! does I/O. The limits bound the number of entries. Connections that have made their request are
 //! not removed in favour of silent ones. One thread, or under its caller's lock.
 //!

@@ -6,8 +6,8 @@
 //! charge ends when the kernel says that no other process has the memory any more, which also frees
 //! its pages ([`LentMemory::reclaim`]). Must stay true: users other than the server's own and root
 //! leave, all together, a quarter of all places and bytes to these two. [`Accounts`] are pure, and
-//! take part in the acceptor's simulation; the books are under the makers' lock; any thread may drop
-//! a [`Charge`].
+//! take part in the acceptor's simulation; the books are under the makers' lock; any thread may
+//! drop a [`Charge`].
 
 use parking_lot::Mutex;
 use sidecore_sys::LentMemory;

@@ -82,6 +82,7 @@ pub fn values_of_mut<T: Plain>(bytes: &mut [u8]) -> Option<&mut [T]> {
 /// Number of values of `T` in the memory, if it is aligned for them and holds a whole number.
 fn fitting<T: Plain>(start: *const u8, bytes: usize) -> Option<usize> {
     const { assert!(size_of::<T>() != 0, "a plain type of no bytes") };
+    // A reference to values that are not aligned would be undefined behaviour.
     let aligned = start.addr().is_multiple_of(align_of::<T>());
     (aligned && bytes.is_multiple_of(size_of::<T>())).then(|| bytes / size_of::<T>())
 }

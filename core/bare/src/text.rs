@@ -69,6 +69,7 @@ fn escaped(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     let Some(first) = text.find(&is_unsafe) else {
         return Cow::Borrowed(text);
     };
+    // Escapes are longer than what they replace; few texts have many.
     let mut safe = String::with_capacity(text.len() + 16);
     safe.push_str(&text[..first]);
     for c in text[first..].chars() {

@@ -235,6 +235,7 @@ impl Figures {
             unit,
             spread: here.spread(),
             rounds: here.rounds(),
+            // A goal is set on the returned row, where there is one.
             target: None,
             met: None,
             better: Better::Lower,

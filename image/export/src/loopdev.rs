@@ -62,6 +62,7 @@ impl LoopDevice {
                 Lifetime::UntilCleared => LO_FLAGS_PARTSCAN,
             };
         for _ in 0..ATTEMPTS_MAX {
+            // The driver reserves nothing: `configure` decides which of several processes gets it.
             let number = loop_control::get_free(&control)?;
             let device = rustix::fs::open(path(number), access | OFlags::CLOEXEC, Mode::empty())?;
             match loop_control::configure(

@@ -53,6 +53,7 @@ pub(super) fn all(
         granules: BTreeMap::new(),
         missing: Vec::new(),
     };
+    // Small pages first: all that follows refers to their levels.
     survey.small_pages()?;
     let mut document = Vec::new();
     let mut first_use = Vec::new();
@@ -79,6 +80,7 @@ pub(super) fn all(
         curves: survey.curves,
         seconds: survey.begun.elapsed().as_secs_f64(),
     };
+    // Last: the comparison with the papers reads the whole report.
     report.rows = rows::rows(&report, &document);
     report.meaning = rows::meaning(&report);
     Ok(report)
@@ -308,6 +310,7 @@ impl<'a> Survey<'a> {
         range: Range,
         plan: &Plan,
     ) -> Result<Vec<Knee>, TlbError> {
+        // No further than there is memory.
         let range = Range {
             to: range.to.min(memory.small_pages() / range.stride),
             ..range

@@ -7,6 +7,8 @@
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section
 //! names are cited.
 
+use sidecore_bare::width::ToUsize;
+
 /// The server's greeting ("Newstyle negotiation").
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: second word of the greeting, and first of every option.
@@ -308,7 +310,7 @@ impl<'a> Fields<'a> {
     /// A string behind its 32-bit length, at most [`STRING_BYTES_MAX`] long, UTF-8 without NUL
     /// ("Conventions").
     pub fn string(&mut self) -> Option<&'a str> {
-        let len = self.u32()? as usize;
+        let len = self.u32()?.to_usize();
         if len > STRING_BYTES_MAX {
             return None;
         }

@@ -129,6 +129,7 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
     if source.size_bytes() == 0 {
         return Err(Error::Empty);
     }
+    // Before the library writes its record of the device.
     guard_records();
     let source = SourceHandle(source);
     let (options, for_thread) = (options.clone(), source.clone());
@@ -210,6 +211,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
         };
         ctrl.get_params(&mut params)
             .map_err(|error| driver_error(dev_id, "ask for its size", &error))?;
+        // Programs still have the device open: another size would be another disk under them.
         if params.basic.dev_sectors != source_sectors {
             return Err(Error::OtherSize {
                 dev_id,
@@ -241,6 +243,7 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     if !exists(dev_id) {
         return Err(Error::NoSuchDevice { dev_id });
     }
+    // Stopping ends the requests of all users with errors.
     if !force && is_held(dev_id) {
         return Err(Error::Busy { dev_id });
     }
@@ -419,6 +422,7 @@ fn serve(
 /// Sets the device's parameters in the driver.
 fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
     let size_sectors = sectors(source.size_bytes());
+    // At most one request, at least a page: the driver refuses others.
     let preferred_shift = source
         .preferred_bytes()
         .clamp(1 << PAGE_SHIFT, dev.dev_info.max_io_buf_bytes)
@@ -444,6 +448,7 @@ fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
 fn await_quiesced(dev_id: u32) -> Result<sys::ublksrv_ctrl_dev_info, Error> {
     let deadline = Instant::now() + QUIESCE_WAIT;
     loop {
+        // Opened anew each time: the state is read when a control is opened.
         let info = control(dev_id)?.dev_info();
         if u32::from(info.state) == sys::UBLK_S_DEV_QUIESCED {
             return Ok(info);
@@ -483,6 +488,7 @@ fn block_path(dev_id: u32) -> PathBuf {
 
 /// True when the device is mounted or below another one: then an exclusive open fails.
 pub(super) fn is_held(dev_id: u32) -> bool {
+    // A mount and device mapper open it exclusively, too.
     let exclusive = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_EXCL)
@@ -494,6 +500,7 @@ pub(super) fn is_held(dev_id: u32) -> bool {
 fn request_bytes_max(source: &dyn BlockSource) -> u32 {
     let page = 1_u32 << PAGE_SHIFT;
     let taken = u32::try_from(source.read_with_max_bytes()).unwrap_or(u32::MAX);
+    // The block layer splits larger requests.
     taken.clamp(page, REQUEST_BYTES_MAX) / page * page
 }
 

@@ -37,6 +37,7 @@ pub use serve::serve;
 
 use error::CONTROL_PATH;
 use libublk::ctrl::UblkCtrl;
+use sidecore_bare::width::ToU64;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
