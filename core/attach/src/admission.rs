@@ -8,9 +8,9 @@
 //! them loses one. So a peer with few connections gets in, however many others crowd in.
 //!
 //! Why here: the daemon's acceptor, the stack's, and listeners on TCP ports need the same rules,
-//! and a rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
-//! does I/O. The limits bound the number of entries. Connections that have made their request are
-//! not removed in favour of silent ones. One thread, or under its caller's lock.
+//! and a rule that is written twice is wrong once. Must stay true: nothing here reads a clock,
+//! waits or does I/O. The limits bound the number of entries. Connections that have made their
+//! request are not removed in favour of silent ones. One thread, or under its caller's lock.
 //!
 //! ```
 //! use sidecore_attach::{Admission, AdmissionLimits, Arrival};

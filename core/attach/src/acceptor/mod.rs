@@ -54,8 +54,8 @@ pub struct AcceptorOptions {
 /// An event at the acceptor.
 #[derive(Debug)]
 pub enum Event<S> {
-    /// A client asks. To be answered by [`Acceptor::order`], [`Acceptor::answer`] or [`Acceptor::refuse`],
-    /// now or later.
+    /// A client asks. To be answered by [`Acceptor::order`], [`Acceptor::answer`] or
+    /// [`Acceptor::refuse`], now or later.
     Question {
         /// Its connection.
         from: ConnectionId,

@@ -2,9 +2,9 @@
 //! descriptors, and a maker of segments, all from a seed.
 //!
 //! The acceptor's own [`Book`] and [`Accounts`] run here, driven in the order of `Acceptor::wait`.
-//! The kernel around them is simulated: connections that come, ask, hang up or stay silent, exhausted
-//! descriptors, memory that clients keep after hanging up, and a server that shuts down. A failing
-//! seed is printed; [`run`] with it repeats the failure.
+//! The kernel around them is simulated: connections that come, ask, hang up or stay silent,
+//! exhausted descriptors, memory that clients keep after hanging up, and a server that shuts down.
+//! A failing seed is printed; [`run`] with it repeats the failure.
 
 use super::book::Book;
 use crate::quota::{Accounts, Quota};
