@@ -288,6 +288,19 @@ impl Index {
         size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + holes + leaves
     }
 
+    /// Where the contents of frame `i` begin and end; `n` is its number among the stored ones.
+    fn raw_range(&self, i: u64, n: usize) -> (u64, u64) {
+        match &self.raws {
+            Raws::Even => {
+                let start = i * u64::from(self.frame_bytes);
+                // The last frame may be shorter.
+                let end = (start + u64::from(self.frame_bytes)).min(self.raw_bytes);
+                (start, end)
+            }
+            Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
+        }
+    }
+
     /// Frame `i`.
     ///
     /// # Panics
@@ -299,16 +312,7 @@ impl Index {
         // A hole has no place in the tables. Frames of a thin image are of one size, so that the
         // number below is then not used.
         let n = stored_number.unwrap_or_default();
-        let (raw_offset, raw_end) = match &self.raws {
-            Raws::Even => {
-                let start = i * u64::from(self.frame_bytes);
-                (
-                    start,
-                    (start + u64::from(self.frame_bytes)).min(self.raw_bytes),
-                )
-            }
-            Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
-        };
+        let (raw_offset, raw_end) = self.raw_range(i, n);
         let raw_bytes = frame_size(raw_end - raw_offset);
         if stored_number.is_none() {
             return Frame {

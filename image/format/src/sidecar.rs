@@ -286,14 +286,7 @@ impl Shape {
                 }));
             }
             Ok(Start::Frame(header)) => header,
-            Err(error) => {
-                return Ok(Err(match error {
-                    sidecore_zstd::Error::Truncated => CUT_SHORT,
-                    sidecore_zstd::Error::Magic => "is none of zstd's",
-                    sidecore_zstd::Error::Dictionary => "needs a dictionary",
-                    _ => "has a head that this program does not know",
-                }));
-            }
+            Err(error) => return Ok(Err(fault_of(&error))),
         };
         let contents = header.content_bytes;
         let mut at = header.bytes.to_u64();
@@ -330,6 +323,16 @@ impl Shape {
             contents,
             is_empty,
         }))
+    }
+}
+
+/// Fault of a frame's head.
+fn fault_of(error: &sidecore_zstd::Error) -> &'static str {
+    match error {
+        sidecore_zstd::Error::Truncated => CUT_SHORT,
+        sidecore_zstd::Error::Magic => "is none of zstd's",
+        sidecore_zstd::Error::Dictionary => "needs a dictionary",
+        _ => "has a head that this program does not know",
     }
 }
 

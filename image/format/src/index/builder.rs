@@ -9,6 +9,7 @@ use crate::codec::CodecId;
 use crate::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck};
 use crate::{next_raw_bytes, stored_bytes_limit};
 use sidecore_bare::width::{ToU64, ToUsize};
+use std::mem;
 
 /// Collects frames in order and checks each against its neighbours, the file and the limits.
 #[derive(Debug)]
@@ -114,11 +115,8 @@ impl Builder {
         self.format = format;
     }
 
-    /// Adds the next frame; its `raw_offset` is set here.
-    ///
-    /// # Errors
-    /// [`FormatError::Table`] or [`FormatError::FrameTooLarge`].
-    pub(crate) fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
+    /// End of the next frame in the file, once its sizes and its place have been checked.
+    fn checked_end(&self, frame: &Frame) -> Result<u64, FormatError> {
         let number = self.places.len().to_u64();
         let table = |reason, value| FormatError::Table {
             format: self.variant,
@@ -148,9 +146,17 @@ impl Builder {
             return Err(table(reason, frame.stored_bytes.into()));
         }
         let end = frame.offset.checked_add(frame.stored_bytes.into());
-        let Some(end) = end.filter(|&end| end <= self.file_bytes && end <= OFFSET_MASK) else {
-            return Err(table("begins or ends outside the file", frame.offset));
-        };
+        end.filter(|&end| end <= self.file_bytes && end <= OFFSET_MASK)
+            .ok_or_else(|| table("begins or ends outside the file", frame.offset))
+    }
+
+    /// Adds the next frame; its `raw_offset` is set here.
+    ///
+    /// # Errors
+    /// [`FormatError::Table`] or [`FormatError::FrameTooLarge`].
+    pub(crate) fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
+        let end = self.checked_end(&frame)?;
+        let number = self.places.len().to_u64();
         // A gap or another order: from here on ends do not follow from the next beginning.
         if number > 0 && frame.offset != self.end && self.packed {
             self.unpack();
@@ -206,6 +212,25 @@ impl Builder {
         self.frame_bytes = self.frame_bytes.max(raw_bytes);
     }
 
+    /// The checksums: one of each frame, or none at all.
+    fn take_checks(&mut self) -> Result<Checks, FormatError> {
+        let frames = self.places.len();
+        match (self.stored_checks.len(), self.raw_checks.len()) {
+            // Only holes.
+            (0, 0) if self.codec.is_some() => Ok(Checks::Stored(Box::default())),
+            (0, 0) => Ok(Checks::None),
+            (n, 0) if n == frames => Ok(Checks::Stored(mem::take(&mut self.stored_checks).into())),
+            (0, n) if n == frames => Ok(Checks::Raw(mem::take(&mut self.raw_checks).into())),
+            (stored, raw) => Err(FormatError::Table {
+                format: self.variant,
+                frame: (stored + raw).to_u64(),
+                frames: frames.to_u64(),
+                reason: "has no checksum, though others have one",
+                value: 0,
+            }),
+        }
+    }
+
     /// Ends the list.
     ///
     /// # Errors
@@ -219,22 +244,7 @@ impl Builder {
                 format: self.variant,
             });
         };
-        let checks = match (self.stored_checks.len(), self.raw_checks.len()) {
-            // Only holes.
-            (0, 0) if self.codec.is_some() => Checks::Stored(Box::default()),
-            (0, 0) => Checks::None,
-            (n, 0) if n == frames => Checks::Stored(self.stored_checks.into()),
-            (0, n) if n == frames => Checks::Raw(self.raw_checks.into()),
-            (stored, raw) => {
-                return Err(FormatError::Table {
-                    format: self.variant,
-                    frame: (stored + raw).to_u64(),
-                    frames: frames.to_u64(),
-                    reason: "has no checksum, though others have one",
-                    value: 0,
-                });
-            }
-        };
+        let checks = self.take_checks()?;
         let places = if self.packed {
             // The end of the last frame is the beginning of one that does not exist.
             self.places.push(Place::new(self.end, codec));
