@@ -348,7 +348,7 @@ impl FuseServer {
     }
 
     /// Removes a mount from its directory, because the set-up on top of it failed.
-    pub fn take_away(self) {
+    pub(crate) fn take_away(self) {
         drop(self.place.lock().take());
     }
 

@@ -237,7 +237,7 @@ impl StateDir {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn lock_all(&self) -> Result<File, ExportError> {
+    pub(crate) fn lock_all(&self) -> Result<File, ExportError> {
         let failed = |error| ExportError::state(&self.path, error);
         self.trusted(true)?;
         let file = lock_file(&self.path.join("lock")).map_err(failed)?;
@@ -427,7 +427,7 @@ fn remove(path: &Path) {
 }
 
 /// Most servers on one machine.
-pub const SERVERS_MAX: usize = 4096;
+pub(crate) const SERVERS_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;

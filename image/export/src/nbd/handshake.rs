@@ -148,7 +148,7 @@ impl Handshake {
 
     /// A handshake with clients that must begin with TLS.
     #[must_use]
-    pub fn requiring_tls() -> Self {
+    pub(crate) fn requiring_tls() -> Self {
         Self {
             tls: Tls::Required,
             ..Self::new()
@@ -381,7 +381,7 @@ impl Default for Handshake {
 
 /// The flags that every client gets.
 #[must_use]
-pub fn transmission_flags(structured: bool, writable: bool) -> u16 {
+pub(crate) fn transmission_flags(structured: bool, writable: bool) -> u16 {
     // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
     // device behind them all, which caches no writes.
     let mut flags = transmission_flag::HAS_FLAGS
@@ -524,15 +524,15 @@ fn put_reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 }
 
 /// The one metadata context.
-pub const ALLOCATION_CONTEXT: &str = "base:allocation";
+pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
-pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
 /// The longest request: the size that clients assume by default.
-pub const REQUEST_LEN_MAX: u32 = 32 << 20;
+pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
 /// The most data of one option that is examined.
 pub const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 /// The most data of one option that is skipped to report that it is too long.
-pub const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
+pub(crate) const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
 /// The most options in one handshake.
 pub const OPTIONS_MAX: u32 = 256;
 /// The longest name and description of an export.

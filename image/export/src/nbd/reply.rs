@@ -484,7 +484,7 @@ pub const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most extents in one reply; clients ask again for the rest.
 pub const EXTENTS_MAX: usize = 512;
 /// The most extents that one request looks up, merged or not.
-pub const EXTENT_LOOKUPS_MAX: usize = 8192;
+pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
 /// The longest text in an error chunk.
 pub const ERROR_TEXT_BYTES_MAX: u16 = 512;
 const SECTOR_BYTES: u64 = 512;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// [`ExportError::Ublk`], [`ExportError::State`]; nothing is left then.
-pub fn serve(
+pub(crate) fn serve(
     source: Arc<dyn BlockSource>,
     image: &Path,
     read_ahead_bytes: u32,

@@ -222,7 +222,12 @@ impl Server {
     }
 
     /// Attaches a detached mount to a directory, recorded first.
-    fn place(&mut self, mount: &OwnedFd, dir: PathBuf, source: String) -> Result<(), ExportError> {
+    pub(super) fn place(
+        &mut self,
+        mount: &OwnedFd,
+        dir: PathBuf,
+        source: String,
+    ) -> Result<(), ExportError> {
         let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
         let flags = AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
