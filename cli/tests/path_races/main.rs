@@ -3,7 +3,7 @@
 //!
 //! Must stay true: no byte and no name of a file that only root reads comes into the output of a
 //! command; no file of root's outside is changed, made or removed; no command hangs. Needs root,
-//! for the other user. `scripts/path-races` runs it longer: `SIDECORE_PATH_RACES` is the number of
+//! for the other user. `scripts/check-path-races` runs it longer: `SIDECORE_PATH_RACES` is the number of
 //! exchanges, of all commands together, `SIDECORE_PATH_RACES_SEED` the seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test's helpers may fail it too.
@@ -405,5 +405,5 @@ fn nothing_of_roots_is_read_or_written_for_who_exchanges_paths() {
 
 const ALIGNMENT: &str = ">a\nACGTACGTAC\n>b\nACGTACGTAA\n>c\nACGAACGTCC\n>d\nACGAACCTCC\n";
 const SECRET: &str = "TOPSECRET-of-root-alone\n";
-/// Exchanges of a test among others; `scripts/path-races` makes 10,000 and more.
+/// Exchanges of a test among others; `scripts/check-path-races` makes 10,000 and more.
 const QUICK_SWAPS: u64 = 220;

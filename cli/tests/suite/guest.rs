@@ -51,7 +51,7 @@ const FORMATS: [&str; 2] = ["cloop-lzo", "zstd"];
 
 #[test]
 fn packed_iso_images_are_read_by_real_kernels_over_ublk_and_nbd() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/guest/run");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/export/guest/run");
     let output = Command::new(&script)
         .arg(env!("CARGO_BIN_EXE_sidecore"))
         .output()
@@ -108,7 +108,7 @@ const OVERLAY_STEPS: [&str; 8] = [
 
 #[test]
 fn a_guest_boots_from_an_image_writes_reboots_and_becomes_a_new_image() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/guest/overlay");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/export/guest/overlay");
     let output = Command::new(&script)
         .arg(env!("CARGO_BIN_EXE_sidecore"))
         .output()

@@ -1,7 +1,7 @@
 //! The program as its users see it: one binary, so that it is linked once.
 //!
 //! `cargo test -p sidecore-cli --test suite NAME::` runs one part. `path_races` is a binary of its
-//! own because `scripts/path-races` runs it for long.
+//! own because `scripts/check-path-races` runs it for long.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bench;
@@ -16,6 +16,7 @@ mod far;
 mod guest;
 mod house;
 mod kernels;
+mod limits;
 mod manual;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]
@@ -28,6 +29,7 @@ mod offload;
 mod one_dependency;
 mod overlay;
 mod pack;
+mod pages;
 mod papers;
 mod phylo;
 mod phylo_inputs;

@@ -1,5 +1,5 @@
 //! RDMA over the stack with Linux's software iWARP in a guest: the short form of
-//! `scripts/siw-guest/run`, every part of it by name.
+//! `net/rdma/guest/run`, every part of it by name.
 //!
 //! Why here: a peer by other authors. Must stay true: a part that vanished from the script fails
 //! the test. It takes half a minute. It is skipped, with a message, where the guest was not made
@@ -61,7 +61,7 @@ fn linux_tools_and_our_ends_understand_one_another() {
         println!("skipped: needs {what}");
         return;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/siw-guest/run");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/rdma/guest/run");
     let output = Command::new(script)
         .args(["--short", "--json", "--program"])
         .arg(program)

@@ -51,19 +51,21 @@ extern "C" {
 #define SIDECORE_JOBS 1024
 #define SIDECORE_TEXT 65
 
+/* Functions that return an int return their result, 0 or more, or a negative errno. */
+
 /* How a call or a job ended. */
 enum {
-    SIDECORE_DONE = 0,      /* on an engine; the reply counts */
-    SIDECORE_LOST = 1,      /* the daemon is gone; do it yourself */
-    SIDECORE_FAILED = 2,    /* the kernel gave an error; `text` says which */
-    SIDECORE_INVALID = 3,   /* the request makes no sense (a buffer of another client, too many) */
-    SIDECORE_NO_MEMORY = 4, /* lost, and no memory for the outputs: see sidecore_rescue */
-    SIDECORE_CANCELLED = 5, /* the job was taken back */
-    SIDECORE_FULL = 6       /* SIDECORE_JOBS jobs are open; take an outcome first */
+    SIDECORE_DONE = 0,                 /* on an engine; the reply counts */
+    SIDECORE_LOST = -ECONNRESET,       /* the daemon is gone; do it yourself */
+    SIDECORE_FAILED = -EIO,            /* the kernel gave an error; `text` says which */
+    SIDECORE_INVALID = -EINVAL,        /* a buffer of another client, too many of them, no kernel */
+    SIDECORE_NO_MEMORY = -ENOMEM,      /* lost, no memory for the outputs: see sidecore_rescue */
+    SIDECORE_CANCELLED = -ECANCELED,   /* the job was taken back */
+    SIDECORE_FULL = -EAGAIN            /* SIDECORE_JOBS jobs are open; take an outcome first */
 };
 
-/* What sidecore_attach returns where the daemon is of another user; nothing was sent to it. */
-#define SIDECORE_UNTRUSTED EKEYREJECTED
+/* Result of sidecore_attach where the daemon is of another user; nothing was sent to it. */
+#define SIDECORE_UNTRUSTED (-EKEYREJECTED)
 
 /* An attachment. */
 struct sidecore;
@@ -94,20 +96,20 @@ struct sidecore_options {
     size_t size;          /* sizeof(struct sidecore_options) */
     const char *path;     /* NULL: where a daemon is by default */
     uint64_t arena_bytes; /* memory that calls can name at once */
-    int64_t trusted_uid;  /* a daemon of this user, too, besides root's and the own; 0: nobody's */
+    int64_t trusted_uid;  /* a daemon of this user, too, besides root's and the own; 0: none */
     uint32_t silence_ms;  /* without a heartbeat for so long a daemon is given up; 0: 85 */
 };
 
-/* Attaches to the daemon at `path` (NULL: where one is by default), with an arena of so many bytes.
- * 0, or an errno, which sidecore_attach_text puts into words: ENOENT and ECONNREFUSED where nobody
- * serves, SIDECORE_UNTRUSTED where somebody else does, EACCES and EPERM where this user may not,
- * EPROTO where the other side speaks another version, ETIMEDOUT after some 2 s. Sets *out to NULL
- * then. */
+/* Attaches to the daemon at `path` (NULL: where one is by default), with an arena of `arena_bytes`.
+ * 0, or a negative errno, which sidecore_attach_text puts into words: -ENOENT and -ECONNREFUSED
+ * where no daemon serves, SIDECORE_UNTRUSTED where another user does, -EACCES and -EPERM where this
+ * user may not, -EPROTO where the other side speaks another version, -ETIMEDOUT after some 2 s. Sets
+ * *out to NULL then. */
 int sidecore_attach(struct sidecore **out, const char *path, uint64_t arena_bytes);
-/* The same, and trusts a daemon of `trusted_uid`, too; -1: of nobody else. */
+/* The same, and trusts a daemon of `trusted_uid`, too; -1: of no other user. */
 int sidecore_attach_trusting(struct sidecore **out, const char *path, uint64_t arena_bytes,
                              int64_t trusted_uid);
-/* The same, with options. EINVAL where `size` is less than this header's. */
+/* The same, with options. -EINVAL where `size` is less than this header's. */
 int sidecore_attach_with(struct sidecore **out, const struct sidecore_options *options);
 /* One line that says what an error of these means. */
 const char *sidecore_attach_text(int error);
@@ -115,7 +117,7 @@ const char *sidecore_attach_text(int error);
  * open are cancelled, and their outcomes never come. NULL does nothing. */
 void sidecore_detach(struct sidecore *sc);
 
-/* The number of the kernel of that name, or -1. */
+/* The number of the kernel of that name, or -ENOENT. */
 int sidecore_kernel(const struct sidecore *sc, const char *name);
 /* How many engines there are. */
 int sidecore_engines(const struct sidecore *sc);
@@ -144,7 +146,7 @@ struct sidecore_segment {
     size_t offset, bytes;
 };
 
-/* A request that nobody waits for yet. Set what is not used to 0. */
+/* A request whose outcome is taken later. Set what is not used to 0. */
 struct sidecore_job {
     uint64_t token; /* the caller's mark, which the outcome bears */
     int kernel;
@@ -171,7 +173,7 @@ int sidecore_submit(struct sidecore *sc, const struct sidecore_job *job, uint64_
 /* The outcome of a job that has ended, in any order: 1 and the outcome, or 0 at once. Where the
  * daemon went, every open job ends with SIDECORE_LOST, and its outputs have moved. */
 int sidecore_poll(struct sidecore *sc, struct sidecore_outcome *outcome);
-/* The same, and waits for one at most for so many milliseconds (less than 0: for ever); 0 at once
+/* The same, and waits for one, `timeout_ms` at most (less than 0: for ever); 0 at once
  * where no job is open. */
 int sidecore_wait(struct sidecore *sc, struct sidecore_outcome *outcome, int timeout_ms);
 /* Takes a job back that was not begun: 1, and its outcome is SIDECORE_CANCELLED. One that runs is
@@ -179,7 +181,8 @@ int sidecore_wait(struct sidecore *sc, struct sidecore_outcome *outcome, int tim
 int sidecore_cancel(struct sidecore *sc, uint64_t id);
 /* A descriptor for poll, epoll and their like, readable from when a job ends until sidecore_poll
  * gives 0, and when the daemon ends. Wait for 100 ms at most where a daemon that was stopped is to
- * be noticed. The library's: do not read or close it. -1 where the system has none left. */
+ * be noticed. The library's: do not read or close it. A negative errno where the system has none
+ * left (-EMFILE). */
 int sidecore_descriptor(struct sidecore *sc);
 
 #ifdef __cplusplus

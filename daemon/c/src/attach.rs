@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Attaches; 0, or an errno.
+/// Attaches; 0, or a negative errno.
 ///
 /// # Safety
 /// `out` is NULL or a place for a pointer, `path` NULL or a string.
@@ -22,9 +22,9 @@ pub(crate) unsafe fn attach(
     trusted: Option<u32>,
     silence_ms: u32,
 ) -> c_int {
-    guarded(libc::EIO, || {
+    guarded(-libc::EIO, || {
         if out.is_null() {
-            return libc::EINVAL;
+            return -libc::EINVAL;
         }
         // SAFETY: a place for a pointer.
         unsafe { *out = std::ptr::null_mut() };
@@ -57,13 +57,13 @@ pub(crate) unsafe fn attach(
                 unsafe { *out = Box::into_raw(made) };
                 0
             }
-            Err(error) => number(&error),
+            Err(error) => -errno(&error),
         }
     })
 }
 
 /// The errno of an error of attaching.
-fn number(error: &ClientError) -> c_int {
+pub(crate) fn errno(error: &ClientError) -> c_int {
     let of_system = |error: &dyn std::error::Error| {
         let source = error.source();
         let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -80,8 +80,10 @@ fn number(error: &ClientError) -> c_int {
     }
 }
 
-/// One line with the meaning of an errno of [`attach`].
+/// One line with the meaning of a result of [`attach`].
 pub(crate) fn text(error: c_int) -> *const c_char {
+    // Programs that were written for errno itself get the same text.
+    let error = error.saturating_abs();
     let text = match error {
         0 => c"attached",
         libc::EKEYREJECTED => {

@@ -123,7 +123,7 @@ pub unsafe extern "C" fn sidecore_attach_with(
     // that options of an older and shorter header are refused.
     let size = unsafe { options.as_ref() }.map_or(0, |options| options.size);
     if out.is_null() || size < size_of::<RawOptions>() {
-        return libc::EINVAL;
+        return -libc::EINVAL;
     }
     // SAFETY: not NULL, and as long as ours.
     let options = unsafe { &*options };
@@ -162,15 +162,17 @@ pub unsafe extern "C" fn sidecore_detach(sc: *mut Sidecore) {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_kernel(sc: *const Sidecore, name: *const c_char) -> c_int {
-    guarded(-1, || {
+    guarded(-libc::EIO, || {
         // SAFETY: NULL or an attachment, by the caller's promise.
         let (Some(sc), false) = (unsafe { sc.as_ref() }, name.is_null()) else {
-            return -1;
+            return -libc::EINVAL;
         };
         // SAFETY: a string that ends, by the caller's promise.
         let name = unsafe { CStr::from_ptr(name) }.to_str();
         let number = name.ok().and_then(|name| sc.attachment.kernel(name));
-        number.map_or(-1, |number| number as c_int)
+        number
+            .and_then(|number| c_int::try_from(number).ok())
+            .unwrap_or(-libc::ENOENT)
     })
 }
 
@@ -331,11 +333,15 @@ pub unsafe extern "C" fn sidecore_cancel(sc: *mut Sidecore, id: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_descriptor(sc: *mut Sidecore) -> c_int {
     use std::os::fd::AsRawFd;
-    guarded(-1, || {
+    guarded(-libc::EIO, || {
         // SAFETY: NULL or an attachment, by the caller's promise.
-        let sc = unsafe { sc.as_ref() };
-        let descriptor = sc.and_then(|sc| sc.attachment.descriptor().ok());
-        descriptor.map_or(-1, |descriptor| descriptor.as_raw_fd())
+        let Some(sc) = (unsafe { sc.as_ref() }) else {
+            return -libc::EINVAL;
+        };
+        match sc.attachment.descriptor() {
+            Ok(descriptor) => descriptor.as_raw_fd(),
+            Err(error) => -attach::errno(&error),
+        }
     })
 }
 
@@ -420,9 +426,9 @@ const SEGMENTS: usize = sidecore_daemon::client::JOB_SEGMENTS_MAX;
 const TEXT: usize = 65;
 
 const DONE: c_int = 0;
-const LOST: c_int = 1;
-const FAILED: c_int = 2;
-const INVALID: c_int = 3;
-const NO_MEMORY: c_int = 4;
-const CANCELLED: c_int = 5;
-const FULL: c_int = 6;
+const LOST: c_int = -libc::ECONNRESET;
+const FAILED: c_int = -libc::EIO;
+const INVALID: c_int = -libc::EINVAL;
+const NO_MEMORY: c_int = -libc::ENOMEM;
+const CANCELLED: c_int = -libc::ECANCELED;
+const FULL: c_int = -libc::EAGAIN;

@@ -84,12 +84,12 @@ int main(int argc, char **argv) {
     long calls = 0;
     if (argc != 2)
         return fail("usage: SOCKET");
-    if (sidecore_attach(&sc, "/nowhere/at/all", 1 << 16) != ENOENT || sc)
+    if (sidecore_attach(&sc, "/nowhere/at/all", 1 << 16) != -ENOENT || sc)
         return fail("attached to nobody");
     memset(&options, 0, sizeof options);
     options.path = argv[1];
     options.arena_bytes = 1 << 16;
-    if (sidecore_attach_with(&sc, &options) != EINVAL)
+    if (sidecore_attach_with(&sc, &options) != -EINVAL)
         return fail("options without a size");
     options.size = sizeof options;
     options.silence_ms = 60000; /* a busy machine is no dead daemon */
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
         return fail(sidecore_attach_text(error));
     kernel_sum = sidecore_kernel(sc, "sum_f64");
     kernel_echo = sidecore_kernel(sc, "echo");
-    if (kernel_sum < 0 || kernel_echo < 0 || sidecore_kernel(sc, "nothing") != -1)
+    if (kernel_sum < 0 || kernel_echo < 0 || sidecore_kernel(sc, "nothing") != -ENOENT)
         return fail("kernels");
     if (!allocates(sc))
         return fail("the allocator");

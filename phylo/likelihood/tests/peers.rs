@@ -4,7 +4,7 @@
 //! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say
 //! so. IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at
 //! an optimum its rounding of the parameters does not show. RAxML-NG is in no package of Debian 12:
-//! where it is not on the path (`scripts/build-raxml-ng` puts it there), that is said, and its
+//! where it is not on the path (`scripts/setup-raxml-ng` puts it there), that is said, and its
 //! figures in `models.rs` are what holds.
 #![allow(clippy::unwrap_used)] // Functions that tests call.
 
@@ -374,7 +374,7 @@ fn raxml_agrees_at_its_optimum() {
 fn figures_are_raxml_ngs() {
     let version = Command::new("raxml-ng").arg("--version").output();
     if !version.is_ok_and(|output| output.status.success()) {
-        eprintln!("no raxml-ng: its figures were not made anew; see scripts/build-raxml-ng");
+        eprintln!("no raxml-ng: its figures were not made anew; see scripts/setup-raxml-ng");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

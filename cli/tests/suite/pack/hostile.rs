@@ -6,12 +6,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The quick part of scripts/mutate: the hostile files, and mutants of every format that is read.
+/// The quick part of scripts/check-damaged: the hostile files, and mutants of every format that is read.
 #[test]
 fn hostile_files_and_mutants_keep_within_their_budgets() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = run(tool("python3")
-        .arg(root.join("scripts/mutate"))
+        .arg(root.join("scripts/check-damaged"))
         .args(["--quick", "--seed", "20261128", "--sidecore"])
         .arg(env!("CARGO_BIN_EXE_sidecore")));
     let said = String::from_utf8_lossy(&output.stdout);

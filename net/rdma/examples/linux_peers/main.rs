@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Over a running stack's engine at PATH, else over the kernel's TCP. A server prints `ready
-//! ADDRESS`, serves one client and ends; each end prints one line of JSON. `scripts/siw-guest/run`
+//! ADDRESS`, serves one client and ends; each end prints one line of JSON. `net/rdma/guest/run`
 //! runs all of them against Linux's software iWARP.
 //!
 //! The tools' exchanges, as observed on the wire, are described at the head of each file.

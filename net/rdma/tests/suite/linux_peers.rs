@@ -1,7 +1,7 @@
 //! The counterparts of Linux's tools (`examples/linux_peers`) with each other, over the kernel's
 //! loopback, with the same exchange as between the tools themselves.
 //!
-//! Why here: `scripts/siw-guest/run` uses the tools themselves, in a guest that is not available
+//! Why here: `net/rdma/guest/run` uses the tools themselves, in a guest that is not available
 //! everywhere.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Helper functions of tests.
 

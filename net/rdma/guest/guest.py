@@ -70,7 +70,7 @@ def prepared():
     """The folder with kernel, modules and programs (`module` makes it, once)."""
     made = subprocess.run([HERE / "module"], stdout=subprocess.PIPE, text=True)
     if made.returncode != 0:
-        raise Failed("scripts/siw-guest/module failed: see above")
+        raise Failed("net/rdma/guest/module failed: see above")
     return pathlib.Path(made.stdout.strip())
 
 

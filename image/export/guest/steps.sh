@@ -1,6 +1,6 @@
 # Shell functions for the inits of both guests: one result line per step, on the console.
 #
-# Why here: scripts/guest/run reads these lines, and both guests must speak alike.
+# Why here: image/export/guest/run reads these lines, and both guests must speak alike.
 # Must stay true: plain POSIX shell that busybox's ash runs; a step that fails says why and ends the
 # guest's run.
 

@@ -1,0 +1,209 @@
+//! The pages: every link leads somewhere, the site's contents are complete, and the README is as
+//! short as a first screen has to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// Most words of README.md, tables included, code blocks not.
+const README_WORDS_MAX: usize = 700;
+
+/// Most rows of all its tables, heads included.
+const README_ROWS_MAX: usize = 12;
+
+/// Most words of its mean sentence.
+const README_SENTENCE_WORDS_MAX: f64 = 16.0;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Files of the repository, as paths from its root.
+fn files() -> BTreeSet<String> {
+    let listed = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    String::from_utf8_lossy(&listed.stdout)
+        .split('\0')
+        .filter(|name| root().join(name).is_file())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The text without fenced code, and without code spans.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            let parts = line.split('`').enumerate();
+            let outside = parts.filter_map(|(at, part)| (at % 2 == 0).then_some(part));
+            kept.extend(outside);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// Targets of the links of a page, without their titles.
+fn links(text: &str) -> Vec<String> {
+    let text = prose(text);
+    let targets = text.split("](").skip(1);
+    let ends = targets.filter_map(|rest| rest.split_once(')'));
+    ends.map(|(target, _)| target.trim().to_owned()).collect()
+}
+
+/// Anchors of a page's headings, as forges make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen = BTreeMap::new();
+    let mut is_code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) else {
+            continue;
+        };
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter_map(|character| match character {
+            ' ' => Some('-'),
+            '-' | '_' => Some(character),
+            _ => character.is_alphanumeric().then_some(character),
+        });
+        let anchor: String = kept.collect();
+        let count: &mut usize = seen.entry(anchor.clone()).or_default();
+        found.insert(match *count {
+            0 => anchor,
+            more => format!("{anchor}-{more}"),
+        });
+        *count += 1;
+    }
+    found
+}
+
+/// A path from the root without `.` and `..`; `None` where it leaves the repository.
+fn clean(path: &Path) -> Option<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(parts.pop()?),
+            Component::Normal(part) => parts.push(part.to_str()?.to_owned()),
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_its_heading() {
+    let files = files();
+    let folders: BTreeSet<String> = files
+        .iter()
+        .flat_map(|name| Path::new(name).ancestors().skip(1))
+        .filter_map(|folder| folder.to_str().map(str::to_owned))
+        .collect();
+    let mut dead = Vec::new();
+    let mut checked = 0;
+    for page in files.iter().filter(|name| name.ends_with(".md")) {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        for link in links(&text) {
+            if link.is_empty() || link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let folder = Path::new(page).parent().unwrap();
+            let target = match path {
+                "" => Some(page.clone()),
+                path => clean(&folder.join(path)),
+            };
+            let is_there = target.as_ref().is_some_and(|target| {
+                let is_page = files.contains(target);
+                let has_anchor = || {
+                    let text = std::fs::read_to_string(root().join(target)).unwrap_or_default();
+                    anchors(&text).contains(anchor)
+                };
+                (is_page || folders.contains(target))
+                    && (anchor.is_empty() || !target.ends_with(".md") || has_anchor())
+            });
+            if !is_there {
+                dead.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+    assert!(checked > 100, "only {checked} links were found");
+}
+
+#[test]
+fn the_sites_contents_list_every_page_once() {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let mut listed: Vec<String> = links(&summary);
+    listed.retain(|link| !link.is_empty());
+    listed.sort();
+    let pages: Vec<String> = files()
+        .iter()
+        .filter(|name| name.ends_with(".md") && *name != "docs/SUMMARY.md")
+        .filter_map(|name| name.strip_prefix("docs/").map(str::to_owned))
+        .collect();
+    assert_eq!(listed, pages);
+}
+
+/// Words, rows of tables, and the mean sentence of README.md.
+#[test]
+fn the_readme_is_a_first_screen() {
+    let text = prose(&std::fs::read_to_string(root().join("README.md")).unwrap());
+    let is_row = |line: &&str| line.trim_start().starts_with('|');
+    let is_rule = |line: &&str| line.chars().all(|it| "|-: ".contains(it));
+    let rows = text
+        .lines()
+        .filter(|line| is_row(line) && !is_rule(line))
+        .count();
+    assert!(rows <= README_ROWS_MAX, "{rows} rows of tables");
+    let words = |text: &str| {
+        let has_letter = |word: &&str| word.chars().any(char::is_alphanumeric);
+        text.split_whitespace().filter(has_letter).count()
+    };
+    let all = words(&text);
+    assert!(all <= README_WORDS_MAX, "{all} words");
+    let blocks: Vec<String> = text
+        .lines()
+        .filter(|line| !is_row(line) && !line.starts_with('#'))
+        .map(|line| match line.strip_prefix("- ") {
+            Some(item) => format!("\n\n{item}"),
+            None if line.is_empty() => "\n\n".to_owned(),
+            None => format!("{line} "),
+        })
+        .collect();
+    let joined = blocks.concat();
+    let ends = [". ", ".\n", "! ", "? "];
+    let mut sentences = vec![joined.replace("\n\n", ". ")];
+    for end in ends {
+        let parts = sentences
+            .iter()
+            .flat_map(|part| part.split(end).map(str::to_owned));
+        sentences = parts.collect();
+    }
+    let counts: Vec<usize> = sentences
+        .iter()
+        .map(|it| words(it))
+        .filter(|it| *it >= 4)
+        .collect();
+    let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
+    assert!(
+        mean <= README_SENTENCE_WORDS_MAX,
+        "{mean:.1} words a sentence"
+    );
+}
