@@ -1,12 +1,14 @@
 //! `sidecore doctor`.
 //!
-//! Why here: arguments and printing; `sidecore_sys::offers` probes the machine. Must stay true:
+//! Why here: arguments and printing; `offers` probes the machine. Must stay true:
 //! nothing is changed, and a machine that lacks something is not an error: exit status 0.
+
+mod offers;
 
 use crate::{Outcome, output};
 use anyhow::Result;
+use offers::Offer;
 use serde::Serialize;
-use sidecore_sys::offers::{self, Offer};
 
 /// Arguments of `doctor`.
 #[derive(clap::Args)]

@@ -1,30 +1,42 @@
-//! Sizes on the command line: `64KiB`, `1MiB`, `2G`, `65536`.
+//! Sizes on the command line: `64KiB`, `1.5GiB`, `100KB`, `2G`, `65536`.
 
-/// Parses a size in bytes. Units are powers of 1024, with or without `iB` (`64K`, `64KiB`), upper
-/// or lower case.
+/// Parses a size in bytes. `K`, `M`, `G` and `T`, alone or with `iB`, are powers of 1024; with `B`
+/// alone (`100KB`) they are powers of 1000. Upper or lower case; a fraction of a byte is cut off.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let digits_end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let digits_end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_end);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
+    let unit = unit.trim().to_ascii_lowercase();
+    let (base, power) = match unit.as_str() {
+        "" | "b" => (1_u128, 1),
+        "k" | "kib" => (1024, 1),
+        "m" | "mib" => (1024, 2),
+        "g" | "gib" => (1024, 3),
+        "t" | "tib" => (1024, 4),
+        "kb" => (1000, 1),
+        "mb" => (1000, 2),
+        "gb" => (1000, 3),
+        "tb" => (1000, 4),
         other => {
             return Err(format!(
                 "unknown unit `{other}`; write a size as 65536, 64KiB, 1MiB or 2GiB"
             ));
         }
     };
-    let value: u64 = digits
-        .parse()
-        .map_err(|_| format!("`{text}` is no size; write it as 65536, 64KiB, 1MiB or 2GiB"))?;
-    value
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("`{text}` is more than this machine can count"))
+    let no_size = || format!("`{text}` is no size; write it as 65536, 64KiB, 1MiB or 2GiB");
+    let too_large = || format!("`{text}` is more than this machine can count");
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    // In whole numbers, so that 0.1TB is exact.
+    let places = u32::try_from(fraction.len()).unwrap_or(u32::MAX);
+    if whole.is_empty() || !(1..=9).contains(&places) {
+        return Err(no_size());
+    }
+    let scale = 10_u128.pow(places);
+    let whole: u64 = whole.parse().map_err(|_| no_size())?;
+    let fraction: u64 = fraction.parse().map_err(|_| no_size())?;
+    let count = u128::from(whole) * scale + u128::from(fraction);
+    let bytes = count.checked_mul(base.pow(power)).ok_or_else(too_large)? / scale;
+    u64::try_from(bytes).map_err(|_| too_large())
 }
 
 #[cfg(test)]
@@ -38,6 +50,13 @@ mod tests {
         assert_eq!(parse("64k"), Ok(65536));
         assert_eq!(parse("1MiB"), Ok(1 << 20));
         assert_eq!(parse("2G"), Ok(2 << 30));
+        assert_eq!(parse("1.5GiB"), Ok(3 << 29));
+        assert_eq!(parse("100KB"), Ok(100_000));
+        assert_eq!(parse("0.1 TB"), Ok(100_000_000_000));
+        assert_eq!(parse("1.0001k"), Ok(1024));
+        for text in [".5G", "1.G", "1.2.3", "1.0123456789M", "-1", "1,5G"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
         assert!(parse("").is_err());
         assert!(parse("12XB").is_err());
         assert!(parse("99999999999T").is_err());

@@ -10,7 +10,7 @@ use sidecore_block::overlay::tools;
 use sidecore_block::pack::{Committed, Guard, Limits, Options, Thin, commit};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -5,7 +5,7 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::pack::{Exported, FlatFormat, Limits, Work, export};
 use sidecore_block::source::BlockSource;
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;

@@ -5,7 +5,7 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Indexed, Work, index_file};
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -6,7 +6,7 @@ use sidecore_block::format::Index;
 use sidecore_block::format::lock::Slot;
 use sidecore_block::overlay::tools::{self, Description};
 use sidecore_block::trust::digits_of;
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 
 /// Arguments of `block info`.

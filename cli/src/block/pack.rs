@@ -10,7 +10,7 @@ use sidecore_block::inner::Kind;
 use sidecore_block::pack::{Guard, Options, Report, Source, Thin, pack_guarded};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -3,7 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::pack::{Unpacked, Work, unpack_image};
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 

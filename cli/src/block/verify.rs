@@ -3,7 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::pack::{BadFrame, Work, verify_image};
-use sidecore_measure::stats::bytes;
+use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 

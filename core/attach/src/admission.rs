@@ -7,10 +7,10 @@
 //! share loses its own oldest connection; where all places are taken, the peer with the most of
 //! them loses one. So a peer with few connections gets in, however many others crowd in.
 //!
-//! Why here: the daemon's door, the stack's, and listeners on TCP ports need the same rules, and a
-//! rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
-//! does I/O. The limits bound the number of entries. Connections that have made their request are
-//! not removed in favour of silent ones. One thread, or under its caller's lock.
+//! Why here: the daemon's acceptor, the stack's, and listeners on TCP ports need the same rules,
+//! and a rule that is written twice is wrong once. Must stay true: nothing here reads a clock,
+//! waits or does I/O. The limits bound the number of entries. Connections that have made their
+//! request are not removed in favour of silent ones. One thread, or under its caller's lock.
 //!
 //! ```
 //! use sidecore_attach::{Admission, AdmissionLimits, Arrival};
@@ -147,6 +147,7 @@ impl<P: Clone + Ord> Admission<P> {
 
     /// The place for one more connection of a peer.
     fn victim(&self, peer: &P, is_preferred: bool) -> Room {
+        // The own limit first: a peer that has its share can only replace itself.
         let own_max = if is_preferred {
             self.limits.preferred_waiting_max
         } else {
@@ -173,6 +174,7 @@ impl<P: Clone + Ord> Admission<P> {
         let mut peers: BTreeMap<&P, (usize, Option<u64>)> = BTreeMap::new();
         let entries = self.waiting.iter();
         for (id, it) in entries.filter(|(_, it)| it.is_preferred == of_preferred) {
+            // Entries are in the order of arrival: the first silent one is the oldest.
             let (count, oldest) = peers.entry(&it.peer).or_default();
             *count += 1;
             if !it.has_asked {
@@ -182,6 +184,7 @@ impl<P: Clone + Ord> Admission<P> {
         let silent = peers
             .into_values()
             .filter_map(|(n, oldest)| Some((n, oldest?)));
+        // Of equally large peers the oldest connection goes: it had the most time to speak.
         let largest = silent.max_by_key(|&(count, oldest)| (count, std::cmp::Reverse(oldest)));
         largest.map(|(_, oldest)| oldest)
     }
@@ -191,6 +194,7 @@ impl<P: Clone + Ord> Admission<P> {
     pub fn evict(&mut self) -> Option<u64> {
         let victim = self
             .silent_of_the_largest(false)
+            // Preferred ones only if no other is left.
             .or_else(|| self.silent_of_the_largest(true))?;
         self.waiting.remove(&victim);
         Some(victim)
@@ -214,6 +218,7 @@ impl<P: Clone + Ord> Admission<P> {
             return false;
         };
         let of_peer = self.served.values().filter(|other| **other == peer).count();
+        // Preferred peers count in the total, but no share is held against them.
         let fits = self.served.len() < self.limits.served_max
             && (is_preferred || of_peer < self.limits.peer_served_max);
         if fits {
@@ -234,6 +239,7 @@ impl<P: Clone + Ord> Admission<P> {
         let silence_max = self.limits.silence_max;
         let is_late =
             |it: &Waiting<P>| !it.has_asked && now.saturating_sub(it.since) >= silence_max;
+        // A connection that has asked waits for the server, not the server for it.
         let late = self.waiting.extract_if(.., |_, it| is_late(it));
         late.map(|(id, _)| id).collect()
     }
@@ -281,6 +287,7 @@ impl<P: Clone + Ord> Admission<P> {
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
+            // A host has a /64 to choose addresses from (RFC 4291, section 2.5.4).
             let network = address.to_bits() >> 64 << 64;
             IpAddr::V6(Ipv6Addr::from_bits(network))
         }

@@ -1,7 +1,7 @@
 //! Attaching of other processes to a server of ours: rendezvous, identity, quotas.
 //!
 //! Top-down, the server's side first:
-//! - [`Door`]: the acceptor: connections, handshakes, disconnects;
+//! - [`Acceptor`]: the acceptor: connections, handshakes, disconnects;
 //! - [`Admission`]: bounds for any listener: pending connections, their age, their number per peer;
 //! - [`Reception`]: the same with the sockets, where each connection has a thread;
 //! - `segment`: memory shared with a client, made and freed by dedicated threads;
@@ -13,7 +13,9 @@
 //!
 //! ```
 //! use sidecore_attach::protocol::KIND_STATUS;
-//! use sidecore_attach::{Allow, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust};
+//! use sidecore_attach::{
+//!     Acceptor, AcceptorOptions, Allow, Event, Introduction, Protocol, Quota, Trust,
+//! };
 //! use std::time::Duration;
 //!
 //! let protocol = Protocol {
@@ -21,7 +23,7 @@
 //!     version: 1,
 //!     server: "example",
 //! };
-//! let options = DoorOptions {
+//! let options = AcceptorOptions {
 //!     allow: Allow::default(), // this user and root
 //!     quota: Quota {
 //!         places_max: 16,
@@ -30,21 +32,21 @@
 //!         user_bytes_max: 64 << 20,
 //!     },
 //!     cpus: Vec::new(),
-//!     doors: 1,
+//!     acceptors: 1,
 //!     remedy: |_| "ask its owner".to_owned(),
 //! };
 //! # let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("example.sock");
-//! let mut door = Door::<()>::open(protocol, &path, options)?;
+//! let mut acceptor = Acceptor::<()>::open(protocol, &path, options)?;
 //!
 //! // The client, in another process as a rule.
 //! let question = protocol.question(KIND_STATUS, &[]);
 //! let asked = Introduction::begin(protocol, &path, &Trust::default(), &question, 4096)?;
 //!
-//! door.wait(&[], Duration::from_secs(10))?;
-//! while let Some(event) = door.next_event() {
+//! acceptor.wait(&[], Duration::from_secs(10))?;
+//! while let Some(event) = acceptor.next_event() {
 //!     if let Event::Question { from, .. } = event {
-//!         door.answer(from, KIND_STATUS, b"all is well");
+//!         acceptor.answer(from, KIND_STATUS, b"all is well");
 //!     }
 //! }
 //! assert_eq!(asked.wait(Duration::from_secs(10))?.body, b"all is well");
@@ -57,8 +59,8 @@
 //! vouches for, never by a path or by a message's contents. Everything a user takes is charged to
 //! that user until the kernel says that it was given back. README.md describes the protocol.
 
+mod acceptor;
 mod admission;
-mod door;
 mod error;
 mod identity;
 mod introduction;
@@ -68,11 +70,11 @@ mod reception;
 mod segment;
 mod server_socket;
 
+pub use acceptor::{Acceptor, AcceptorOptions, Event};
 pub use admission::{
     Admission, AdmissionLimits, Arrival, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
     network_of,
 };
-pub use door::{Door, DoorOptions, Event};
 pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};

@@ -6,8 +6,8 @@
 //! charge ends when the kernel says that no other process has the memory any more, which also frees
 //! its pages ([`LentMemory::reclaim`]). Must stay true: users other than the server's own and root
 //! leave, all together, a quarter of all places and bytes to these two. [`Accounts`] are pure, and
-//! take part in the door's simulation; the books are under the makers' lock; any thread may drop a
-//! [`Charge`].
+//! take part in the acceptor's simulation; the books are under the makers' lock; any thread may
+//! drop a [`Charge`].
 
 use parking_lot::Mutex;
 use sidecore_sys::LentMemory;
@@ -32,9 +32,11 @@ impl Quota {
     /// goes to clients that are attached.
     #[must_use]
     pub(crate) fn within(mut self, descriptors: usize) -> Self {
+        // The other half is for connections that wait, and for the server itself.
         let places_max = (descriptors / 2 / CLIENT_DESCRIPTORS).max(PLACES_MIN);
         if places_max < self.places_max {
             self.places_max = places_max;
+            // Else one user could take all of the fewer places.
             self.user_places_max = self.user_places_max.min((places_max / 4).max(1));
         }
         self
@@ -155,6 +157,7 @@ impl Accounts {
             usage.places = usage.places.saturating_sub(1);
             usage.bytes = usage.bytes.saturating_sub(bytes);
         }
+        // Users without segments are forgotten: their number has no other bound.
         self.users.retain(|(_, usage)| usage.places > 0);
     }
 
@@ -165,6 +168,7 @@ impl Accounts {
             bytes_max,
             user_bytes_max,
         } = self.quota;
+        // Summed at each attach, of a few users: a running total could drift from the entries.
         let sum = |of: &dyn Fn(u32) -> bool| {
             let users = self.users.iter().filter(|(user, _)| of(*user));
             users.fold(Usage::default(), |sum, (_, usage)| Usage {
@@ -191,10 +195,12 @@ impl Accounts {
                 Ok(())
             }
         };
+        // The user first, so that its own excess is reported as such.
         if !self.is_preferred(uid) {
             let user = format!("user {uid}");
             within(&user, self.usage(uid), user_places_max, user_bytes_max)?;
             let others = sum(&|user| !self.is_preferred(user));
+            // A quarter stays for root and the own user.
             let bytes_of_others_max = bytes_max - bytes_max / 4;
             within(
                 "all other users",
@@ -260,6 +266,7 @@ impl Ledger {
     /// The segments that the server is done with, for [`Item::reclaim`]; all of them come back
     /// by [`Self::settle`].
     pub(crate) fn take_returned(&mut self) -> Vec<Item> {
+        // The lock is held for a moment only: a session's thread may be dropping a charge.
         self.kept.append(&mut self.returned.lock());
         std::mem::take(&mut self.kept)
     }

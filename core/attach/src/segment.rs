@@ -1,14 +1,14 @@
 //! Segments of shared memory for clients, and the threads that make and free them.
 //!
 //! ```text
-//! Door ── make ──► maker of root and the own user ─┐
-//!      └─ make ──► maker of all other users ───────┴─► made, and the door is woken
+//! Acceptor ── make ──► maker of root and the own user ─┐
+//!      └─ make ──► maker of all other users ───────┴─► made, and the acceptor is woken
 //! Segment dropped ──► its maker: unmap, end the charge
 //! ```
 //!
 //! Why here: making 256 MiB present takes some hundred milliseconds, unmapping and freeing it some
-//! ten. All clients wait for the door's thread and for the serving threads, so neither does this
-//! work. Must stay true: root and the server's own user wait for no other user's memory. Other
+//! ten. All clients wait for the acceptor's thread and for the serving threads, so neither does
+//! this work. Must stay true: root and the server's own user wait for no other user's memory. Other
 //! users take turns, so an endless series of requests delays another user by one segment. No memory
 //! is made that was not booked before, except each maker's [`Spare`]: a client often comes again,
 //! or with many others, and prepared memory saves it the wait. Any thread.
@@ -16,6 +16,7 @@
 use crate::protocol::ConnectionId;
 use crate::quota::{Charge, Ledger};
 use parking_lot::{Condvar, Mutex};
+use sidecore_bare::width::ToU64;
 use sidecore_sys::{SharedMap, Sharing, SysError, cpu, local_socket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -27,7 +28,7 @@ use std::time::Duration;
 /// Memory that is shared with one client and charged to its user.
 ///
 /// Dropping it takes no time worth mentioning: it is unmapped and freed by another thread, for as
-/// long as the [`crate::Door`] that made it lives.
+/// long as the [`crate::Acceptor`] that made it lives.
 #[derive(Debug)]
 pub struct Segment {
     /// None only while it is dropped.
@@ -66,6 +67,7 @@ impl Drop for Segment {
         let Some(map) = self.map.take() else {
             return;
         };
+        // Unmapping takes milliseconds for each 16 MiB: not on the thread that drops it.
         let free = Task::Free(map, self.charge.take());
         match self.maker.upgrade() {
             Some(maker) => maker.add(free),
@@ -113,12 +115,12 @@ impl Task {
     }
 }
 
-/// State shared by two makers and the door.
+/// State shared by two makers and the acceptor.
 #[derive(Debug)]
 struct Counter {
     ledger: Mutex<Ledger>,
     made: Mutex<Vec<(Order, Outcome)>>,
-    /// Wakes the door.
+    /// Wakes the acceptor.
     bell: OwnedFd,
 }
 
@@ -158,6 +160,7 @@ impl Tasks {
         let task = self.queue.remove(at)?;
         if let Task::Make(order) = &task {
             self.turn += 1;
+            // Whoever was served last comes last.
             self.turns.insert(order.uid, self.turn);
         }
         Some(task)
@@ -200,8 +203,11 @@ impl Maker {
                     let outcome = self.make(&order, &mut spare);
                     let made = outcome.as_ref().ok();
                     let map = made.and_then(|(segment, _)| segment.map.as_ref());
+                    // Weak: a client that has left meanwhile must not keep its memory through this
+                    // task.
                     let map = map.map(Arc::downgrade);
                     self.counter.made.lock().push((order, outcome));
+                    // After the push, so that the acceptor finds the segment when it wakes.
                     local_socket::poke(self.counter.bell.as_fd());
                     if let Some(map) = map {
                         self.tasks.lock().present_later(map);
@@ -255,7 +261,7 @@ impl Maker {
     }
 
     fn make(self: &Arc<Self>, order: &Order, spare: &mut Spare) -> Outcome {
-        let bytes = order.bytes.next_multiple_of(PAGE_BYTES) as u64;
+        let bytes = order.bytes.next_multiple_of(PAGE_BYTES).to_u64();
         let reserve = || self.counter.ledger.lock().reserve(order.uid, bytes);
         let reserved = reserve().or_else(|_| {
             // Memory returned a moment ago may not be in the books yet.
@@ -303,6 +309,7 @@ impl Spare {
         self.expect(order.name, order.bytes);
         let fits = (self.name, self.bytes) == (order.name, order.bytes);
         let map = self.map.take_if(|_| fits);
+        // A spare that was used is made again: clients come in groups.
         self.is_wanted |= map.is_some();
         map
     }
@@ -312,6 +319,7 @@ impl Spare {
         if bytes > SPARE_BYTES_MAX {
             return;
         }
+        // One spare is kept, of the size that was asked for last.
         if (self.name, self.bytes) != (name, bytes) {
             self.map = None;
             (self.name, self.bytes) = (name, bytes);
@@ -337,6 +345,7 @@ impl Counter {
     /// pages are freed.
     fn settle(&self) {
         let items = self.ledger.lock().take_returned();
+        // Reclaiming may take a while, so that the ledger is not locked meanwhile.
         let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());
         self.ledger.lock().settle(kept, freed);
     }

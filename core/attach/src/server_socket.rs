@@ -70,6 +70,7 @@ impl ServerSocket {
                 return Err(ListenError::NotASocket);
             }
         }
+        // Before the old socket is removed: only the holder of the lock may do that.
         let lock = take_lock(&folder, path)?;
         // A server that keeps its lock elsewhere (another mount of the folder) still answers.
         let reached = folder.reach(name);
@@ -160,6 +161,7 @@ fn take_lock(folder: &Folder, path: &Path) -> Result<OwnedFd, ListenError> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     let opened = folder.open_file(Path::new(name), flags, 0o600);
     let mut lock = opened.map_err(failed("opening its lock file"))?;
+    // Again, of the open file: it may have been exchanged since `look`.
     let found = rustix::fs::fstat(&lock).map_err(|error| failed("its lock file")(error.into()))?;
     check_owner(&lock_path, &found)?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
@@ -173,6 +175,7 @@ fn take_lock(folder: &Folder, path: &Path) -> Result<OwnedFd, ListenError> {
         }
         Err(error) => return Err(failed("flock")(error.into()).into()),
     }
+    // A shorter number must not keep digits of a longer one.
     lock.set_len(0)
         .and_then(|()| writeln!(lock, "{}", std::process::id()))
         .map_err(failed("writing its lock file"))?;

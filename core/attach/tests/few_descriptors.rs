@@ -1,10 +1,12 @@
-//! A door whose process may open few descriptors: it serves, and neither hangs nor spins. A test
-//! binary of its own, because the limit is the process's.
+//! An acceptor whose process may open few descriptors: it serves, and neither hangs nor spins. A
+//! test binary of its own, because the limit is the process's.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidecore_attach::protocol::KIND_STATUS;
-use sidecore_attach::{Allow, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust};
+use sidecore_attach::{
+    Acceptor, AcceptorOptions, Allow, Event, Introduction, Protocol, Quota, Trust,
+};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,8 +20,8 @@ const PROTOCOL: Protocol = Protocol {
 };
 const LONG: Duration = Duration::from_secs(60);
 
-fn open(folder: &Path) -> Door<()> {
-    let options = DoorOptions {
+fn open(folder: &Path) -> Acceptor<()> {
+    let options = AcceptorOptions {
         allow: Allow::default(),
         quota: Quota {
             places_max: 64,
@@ -28,30 +30,30 @@ fn open(folder: &Path) -> Door<()> {
             user_bytes_max: 1 << 19,
         },
         cpus: Vec::new(),
-        doors: 1,
+        acceptors: 1,
         remedy: |_| "no remedy".to_owned(),
     };
-    Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
+    Acceptor::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
 }
 
 /// One turn of a server that answers every question.
-fn turn(door: &mut Door<()>, timeout: Duration) {
-    door.wait(&[], timeout).expect("the door goes on");
-    while let Some(event) = door.next_event() {
+fn turn(acceptor: &mut Acceptor<()>, timeout: Duration) {
+    acceptor.wait(&[], timeout).expect("the acceptor goes on");
+    while let Some(event) = acceptor.next_event() {
         if let Event::Question { from, .. } = event {
-            door.answer(from, KIND_STATUS, b"well");
+            acceptor.answer(from, KIND_STATUS, b"well");
         }
     }
 }
 
-fn is_answered(door: &mut Door<()>) -> bool {
+fn is_answered(acceptor: &mut Acceptor<()>) -> bool {
     let question = PROTOCOL.question(KIND_STATUS, &[]);
     let trust = Trust::default();
-    let asked = Introduction::begin(PROTOCOL, door.path(), &trust, &question, 4096);
+    let asked = Introduction::begin(PROTOCOL, acceptor.path(), &trust, &question, 4096);
     let asked = asked.expect("there is room in the queue");
     let begun = Instant::now();
     while begun.elapsed() < LONG {
-        turn(door, Duration::from_millis(10));
+        turn(acceptor, Duration::from_millis(10));
         if let Some(answer) = asked.poll().expect("it is not hung up on") {
             return answer.body == b"well";
         }
@@ -60,7 +62,7 @@ fn is_answered(door: &mut Door<()>) -> bool {
 }
 
 /// A process with `count` connections that say nothing, once it has them.
-fn crowd(folder: &Path, count: usize, door: &mut Door<()>) -> Child {
+fn crowd(folder: &Path, count: usize, acceptor: &mut Acceptor<()>) -> Child {
     // The limit is inherited.
     let program = "import resource, socket, sys\n\
                    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n\
@@ -82,7 +84,7 @@ fn crowd(folder: &Path, count: usize, door: &mut Door<()>) -> Child {
     let said = BufReader::new(child.stdout.take().unwrap());
     let waiting = std::thread::spawn(move || said.lines().next());
     while !waiting.is_finished() {
-        turn(door, Duration::from_millis(10));
+        turn(acceptor, Duration::from_millis(10));
     }
     assert_eq!(waiting.join().unwrap().unwrap().unwrap(), "connected");
     child
@@ -97,44 +99,44 @@ fn more_connections_than_descriptors_do_not_stop_the_door() {
         maximum: before.maximum,
     };
     setrlimit(Resource::Nofile, limited).unwrap();
-    let mut door = open(folder.path());
-    assert!(door.places_max() < 64, "it has no descriptors for 64");
-    let mut mute = crowd(folder.path(), 200, &mut door);
-    assert!(is_answered(&mut door), "beside them");
+    let mut acceptor = open(folder.path());
+    assert!(acceptor.places_max() < 64, "it has no descriptors for 64");
+    let mut mute = crowd(folder.path(), 200, &mut acceptor);
+    assert!(is_answered(&mut acceptor), "beside them");
     mute.kill().unwrap();
     mute.wait().unwrap();
-    assert!(is_answered(&mut door), "after them");
+    assert!(is_answered(&mut acceptor), "after them");
 
     // Something else takes all that are left: silent connections make room, and where there are
-    // none the door pauses.
-    let mut mute = crowd(folder.path(), 8, &mut door);
+    // none the acceptor pauses.
+    let mut mute = crowd(folder.path(), 8, &mut acceptor);
     let question = PROTOCOL.question(KIND_STATUS, &[]);
     let trust = Trust::default();
-    let path = door.path().to_owned();
+    let path = acceptor.path().to_owned();
     let ask = || Introduction::begin(PROTOCOL, &path, &trust, &question, 4096).unwrap();
     let (first, second) = (ask(), ask());
     let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let begun = Instant::now();
     while first.poll().unwrap().is_none() || second.poll().unwrap().is_none() {
         assert!(begun.elapsed() < LONG, "no silent connection makes room");
-        turn(&mut door, Duration::from_millis(10));
+        turn(&mut acceptor, Duration::from_millis(10));
     }
     mute.kill().unwrap();
     mute.wait().unwrap();
     drop(taken);
-    assert!(is_answered(&mut door));
+    assert!(is_answered(&mut acceptor));
     let third = ask();
     let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let begun = Instant::now();
     for _ in 0..20 {
-        turn(&mut door, Duration::from_millis(100));
+        turn(&mut acceptor, Duration::from_millis(100));
     }
-    // Twenty turns of a door that looks at a listener again and again take no time at all.
+    // Twenty turns of an acceptor that looks at a listener again and again take no time at all.
     assert!(begun.elapsed() >= Duration::from_millis(100), "it spins");
     drop(taken);
     let begun = Instant::now();
     while third.poll().unwrap().is_none() {
         assert!(begun.elapsed() < LONG, "it is not answered afterwards");
-        turn(&mut door, Duration::from_millis(10));
+        turn(&mut acceptor, Duration::from_millis(10));
     }
 }

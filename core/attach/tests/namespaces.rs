@@ -4,8 +4,8 @@
 
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
-    Allow, AttachError, Door, DoorOptions, Event, Introduction, ListenError, Protocol, Quota,
-    Segment, Trust,
+    Acceptor, AcceptorOptions, Allow, AttachError, Event, Introduction, ListenError, Protocol,
+    Quota, Segment, Trust,
 };
 use sidecore_sys::local_socket;
 use std::os::fd::AsFd;
@@ -21,8 +21,8 @@ const PROTOCOL: Protocol = Protocol {
 const LONG: Duration = Duration::from_secs(60);
 const SOCKET: &str = "SIDECORE_TEST_NAMESPACES";
 
-fn open(path: &Path) -> Door<Segment> {
-    let options = DoorOptions {
+fn open(path: &Path) -> Acceptor<Segment> {
+    let options = AcceptorOptions {
         allow: Allow::default(),
         quota: Quota {
             places_max: 4,
@@ -31,10 +31,10 @@ fn open(path: &Path) -> Door<Segment> {
             user_bytes_max: 1 << 19,
         },
         cpus: Vec::new(),
-        doors: 1,
+        acceptors: 1,
         remedy: |_| "no remedy".to_owned(),
     };
-    Door::open(PROTOCOL, path, options).unwrap()
+    Acceptor::open(PROTOCOL, path, options).unwrap()
 }
 
 /// The part of this program named `role`, in new namespaces.
@@ -49,22 +49,24 @@ fn play(role: &str, unshare: &[&str], socket: &Path) -> Child {
 }
 
 /// Serves until `is_over`; the process numbers of clients that attached, and how many parted.
-fn serve(door: &mut Door<Segment>, mut is_over: impl FnMut(usize) -> bool) -> Vec<i32> {
+fn serve(acceptor: &mut Acceptor<Segment>, mut is_over: impl FnMut(usize) -> bool) -> Vec<i32> {
     let (mut seen, mut parted) = (Vec::new(), 0);
     let begun = Instant::now();
     while !is_over(parted) {
         assert!(begun.elapsed() < LONG, "{seen:?}, {parted} parted");
-        door.wait(&[], Duration::from_millis(10)).unwrap();
-        while let Some(event) = door.next_event() {
+        acceptor.wait(&[], Duration::from_millis(10)).unwrap();
+        while let Some(event) = acceptor.next_event() {
             match event {
                 Event::Question { from, kind, .. } if kind == KIND_ATTACH => {
-                    door.order(from, "test", 4096, 0);
+                    acceptor.order(from, "test", 4096, 0);
                 }
-                Event::Question { from, .. } => door.answer(from, KIND_STATUS, b"well"),
+                Event::Question { from, .. } => acceptor.answer(from, KIND_STATUS, b"well"),
                 Event::Made { to, peer, made, .. } => {
                     let (segment, lent) = made.unwrap();
                     seen.push(peer.pid);
-                    door.attach(to, segment, b"terms", &[lent.as_fd()]).unwrap();
+                    acceptor
+                        .attach(to, segment, b"terms", &[lent.as_fd()])
+                        .unwrap();
                 }
                 Event::Parted(_) => parted += 1,
             }
@@ -107,8 +109,8 @@ fn part_trusts_nobody() {
 #[test]
 fn part_serves() {
     let Some(path) = socket() else { return };
-    let mut door = open(&path);
-    assert_eq!(serve(&mut door, |parted| parted == 1), [0]);
+    let mut acceptor = open(&path);
+    assert_eq!(serve(&mut acceptor, |parted| parted == 1), [0]);
 }
 
 #[test]
@@ -129,10 +131,10 @@ fn a_client_in_a_pid_namespace_attaches_and_its_end_is_seen() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("test.sock");
-    let mut door = open(&path);
+    let mut acceptor = open(&path);
     let mut child = play("part_attaches", &["-pf", "--mount-proc"], &path);
     // It is below this namespace, which has a number for it.
-    let seen = serve(&mut door, |parted| parted == 1);
+    let seen = serve(&mut acceptor, |parted| parted == 1);
     assert!(seen.len() == 1 && seen[0] > 0, "{seen:?}");
     assert!(child.wait().unwrap().success());
 }
@@ -167,15 +169,15 @@ fn users_that_a_namespace_does_not_map_are_not_told_apart() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("test.sock");
-    let mut door = open(&path);
+    let mut acceptor = open(&path);
     let mut client = play("part_trusts_nobody", &["-U"], &path);
     let mut status = None;
-    serve(&mut door, |_| {
+    serve(&mut acceptor, |_| {
         status = client.try_wait().unwrap();
         status.is_some()
     });
     assert!(status.unwrap().success());
-    drop(door);
+    drop(acceptor);
     let mut server = play("part_takes_no_socket", &["-U"], &path);
     assert!(server.wait().unwrap().success());
 }

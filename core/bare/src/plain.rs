@@ -16,7 +16,6 @@
 //! ```
 #![allow(unsafe_code)] // Reinterprets references between a plain type and bytes.
 
-use std::cell::Cell;
 use std::mem::{align_of, size_of};
 
 /// A type that any bytes are a value of, and whose values are all bytes.
@@ -59,15 +58,6 @@ pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), len) }
 }
 
-/// The bytes of a run of cells.
-#[inline]
-#[must_use]
-pub fn bytes_of_cells<T: Plain>(cells: &[Cell<T>]) -> &[Cell<u8>] {
-    // SAFETY: `Cell<T>` has the layout of `T`, which has no padding; any bytes that are written
-    // make valid values, and `Cell` keeps all access on one thread.
-    unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), std::mem::size_of_val(cells)) }
-}
-
 /// Bytes as a run of values: `None` where they are not aligned for them or are no whole number of
 /// them.
 #[inline]
@@ -89,37 +79,10 @@ pub fn values_of_mut<T: Plain>(bytes: &mut [u8]) -> Option<&mut [T]> {
     Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), count) })
 }
 
-/// Copies bytes out of cells. The lengths must be equal.
-#[inline]
-pub fn copy_from_cells(cells: &[Cell<u8>], bytes: &mut [u8]) {
-    assert_eq!(cells.len(), bytes.len(), "a copy between unequal lengths");
-    // SAFETY: equal lengths (checked); `bytes` is uniquely borrowed, so it cannot overlap cells
-    // that are borrowed too; cells are only ever touched by this thread, which does nothing else
-    // meanwhile.
-    unsafe {
-        std::ptr::copy_nonoverlapping(cells.as_ptr().cast(), bytes.as_mut_ptr(), bytes.len());
-    }
-}
-
-/// Copies bytes into cells. The lengths must be equal.
-#[inline]
-pub fn copy_to_cells(bytes: &[u8], cells: &[Cell<u8>]) {
-    assert_eq!(cells.len(), bytes.len(), "a copy between unequal lengths");
-    // SAFETY: equal lengths (checked); a shared borrow of plain bytes cannot overlap cells, which
-    // would be interior mutability behind it; a pointer got from `&[Cell<u8>]` may be written
-    // through, on this thread.
-    unsafe {
-        std::ptr::copy_nonoverlapping(
-            bytes.as_ptr(),
-            cells.as_ptr().cast_mut().cast::<u8>(),
-            bytes.len(),
-        );
-    }
-}
-
 /// Number of values of `T` in the memory, if it is aligned for them and holds a whole number.
 fn fitting<T: Plain>(start: *const u8, bytes: usize) -> Option<usize> {
     const { assert!(size_of::<T>() != 0, "a plain type of no bytes") };
+    // A reference to values that are not aligned would be undefined behaviour.
     let aligned = start.addr().is_multiple_of(align_of::<T>());
     (aligned && bytes.is_multiple_of(size_of::<T>())).then(|| bytes / size_of::<T>())
 }
@@ -140,16 +103,5 @@ mod tests {
             "not aligned"
         );
         assert_eq!(values_of::<u32>(&bytes_of(&values)[..3]), None, "not whole");
-    }
-
-    #[test]
-    fn cells_copy_both_ways() {
-        let mut memory = [1u32, 2, 3];
-        let cells = Cell::from_mut(&mut memory[..]).as_slice_of_cells();
-        let mut out = [0u8; 12];
-        copy_from_cells(bytes_of_cells(cells), &mut out);
-        out[4] = 9;
-        copy_to_cells(&out, bytes_of_cells(cells));
-        assert_eq!(cells[1].get().to_ne_bytes()[0], 9);
     }
 }

@@ -38,6 +38,7 @@ fn with_avx2(bytes: &[u8]) -> u64 {
         _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
     };
     let even = _mm256_set1_epi64x(0xffff_ffff);
+    // Four sums of their own: no addition waits for the one before.
     let mut sums = [_mm256_setzero_si256(); 4];
     let (blocks, rest) = bytes.as_chunks::<64>();
     for block in blocks {

@@ -69,6 +69,7 @@ fn escaped(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     let Some(first) = text.find(&is_unsafe) else {
         return Cow::Borrowed(text);
     };
+    // Escapes are longer than what they replace; few texts have many.
     let mut safe = String::with_capacity(text.len() + 16);
     safe.push_str(&text[..first]);
     for c in text[first..].chars() {
@@ -85,9 +86,32 @@ fn escaped(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// Formats bytes with a binary unit and about three digits: `288 KiB`, `12 MiB`, `1.5 GiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| count >> shift > 0) else {
+        return format!("{count} B");
+    };
+    let value = count as f64 / (1_u64 << shift) as f64;
+    match value >= 100.0 || value.fract() < 0.05 {
+        true => format!("{value:.0} {unit}"),
+        false => format!("{value:.1} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_short() {
+        assert_eq!(bytes(72 * 4096), "288 KiB");
+        assert_eq!(bytes(3072 * 4096), "12 MiB");
+        assert_eq!(bytes(3 << 19), "1.5 MiB");
+        assert_eq!(bytes(5), "5 B");
+        assert_eq!(bytes(5 << 40), "5 TiB");
+    }
 
     #[test]
     fn every_character_that_a_terminal_obeys_is_escaped() {

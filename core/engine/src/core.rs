@@ -12,7 +12,7 @@ use crate::kernel::{Ctx, Kernel};
 use crate::mfc::{DmaCounters, DmaMode, Mfc};
 use crate::page_advice::PageAdvice;
 use crate::store::{LocalStore, STORE_BYTES_DEFAULT};
-use sidecore_sys::{RegionOptions, SysError, clock};
+use sidecore_sys::{RegionOptions, SysError};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,8 +28,6 @@ pub struct CoreOptions {
     pub region: RegionOptions,
     /// Mode of its transfers.
     pub mode: DmaMode,
-    /// True if stages are timed; costs about 10 ns per stage and transfer.
-    pub timed: bool,
 }
 
 impl Default for CoreOptions {
@@ -38,7 +36,6 @@ impl Default for CoreOptions {
             store_bytes: STORE_BYTES_DEFAULT,
             region: RegionOptions::default(),
             mode: DmaMode::default(),
-            timed: false,
         }
     }
 }
@@ -56,7 +53,7 @@ impl CoreOptions {
     }
 }
 
-/// Counters of a core since it was made, or since [`Core::take_counters`].
+/// Counters of a core since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoreCounters {
     /// Jobs that gave a result.
@@ -67,10 +64,6 @@ pub struct CoreCounters {
     pub panics: u64,
     /// Counters of its transfers.
     pub dma: DmaCounters,
-    /// Cycles from the start of a run to the kernel's first instruction, where stages are timed.
-    pub setup_cycles: u64,
-    /// Cycles in kernels, transfers included, where stages are timed.
-    pub kernel_cycles: u64,
 }
 
 impl CoreCounters {
@@ -79,21 +72,7 @@ impl CoreCounters {
         self.runs += other.runs;
         self.failures += other.failures;
         self.panics += other.panics;
-        self.setup_cycles += other.setup_cycles;
-        self.kernel_cycles += other.kernel_cycles;
         self.add_dma(&other.dma);
-    }
-
-    /// Times of its runs by stage, in total. All zero where stages were not timed. The first
-    /// call in a process takes 5 ms, to find out how long a cycle is.
-    #[must_use]
-    pub fn stage_times(&self) -> StageTimes {
-        let compute = self.kernel_cycles.saturating_sub(self.dma.cycles);
-        StageTimes {
-            setup_ns: clock::cycles_to_ns(self.setup_cycles),
-            dma_ns: clock::cycles_to_ns(self.dma.cycles),
-            compute_ns: clock::cycles_to_ns(compute),
-        }
     }
 
     fn add_dma(&mut self, dma: &DmaCounters) {
@@ -101,20 +80,7 @@ impl CoreCounters {
         self.dma.puts += dma.puts;
         self.dma.bytes_in += dma.bytes_in;
         self.dma.bytes_out += dma.bytes_out;
-        self.dma.stalls += dma.stalls;
-        self.dma.cycles += dma.cycles;
     }
-}
-
-/// The stages of the papers' table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StageTimes {
-    /// Making a run ready.
-    pub setup_ns: u64,
-    /// Transfers.
-    pub dma_ns: u64,
-    /// The rest of the kernel.
-    pub compute_ns: u64,
 }
 
 /// The hardware of one engine. The module's head names the threads that may drive it.
@@ -123,7 +89,6 @@ pub struct Core {
     store: LocalStore,
     states: States,
     mode: DmaMode,
-    timed: bool,
     counters: CoreCounters,
 }
 
@@ -137,7 +102,6 @@ impl Core {
             store: LocalStore::new(options.store_bytes, options.region)?,
             states: States::default(),
             mode: options.mode,
-            timed: options.timed,
             counters: CoreCounters::default(),
         })
     }
@@ -148,7 +112,7 @@ impl Core {
     /// The kernel's error; [`StoreError::TooSmall`] where the kernel needs a larger store;
     /// [`KernelError::Panicked`]; [`KernelError::TooManyKernels`].
     pub fn run<'j, K: Kernel>(&mut self, args: K::Args<'j>) -> Result<K::Out, KernelError> {
-        let begun = self.clock();
+        // Before the arguments are touched: a refused job has had no effect.
         let prepared = self.check::<K>().and_then(|()| self.states.find::<K>());
         let slot = match prepared {
             Ok(slot) => slot,
@@ -157,26 +121,21 @@ impl Core {
                 return Err(error);
             }
         };
-        let timed = self.timed;
         let arena = self.store.arena();
-        let mfc = Mfc::new(&arena, self.mode, timed);
+        let mfc = Mfc::new(&arena, self.mode);
         let state = self.states.get::<K>(slot);
-        let ready = if timed { clock::cycles() } else { 0 };
-        // A panicking closure may leave transfers and state behind, which the code below repairs:
-        // transfers are finished, the state is made anew, and the store has no state.
+        // A panicking closure may leave its state half changed, which the code below repairs: it is
+        // made anew. The store has no state.
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut cx = Ctx::new(state, &arena, &mfc);
             K::run(&mut cx, args)
         }));
-        let dma = mfc.finish();
-        if timed {
-            let ended = clock::cycles();
-            self.counters.setup_cycles += ready.wrapping_sub(begun);
-            self.counters.kernel_cycles += ended.wrapping_sub(ready);
-        }
+        // Also of a run that failed: its transfers did happen.
+        let dma = mfc.counters();
         self.counters.add_dma(&dma);
         let result = result.unwrap_or_else(|panic| {
             self.counters.panics += 1;
+            // The next job of this kind must not find what a panic has left half done.
             self.states.renew::<K>(slot);
             Err(KernelError::Panicked {
                 message: message_of(panic.as_ref()),
@@ -224,20 +183,10 @@ impl Core {
         self.mode = mode;
     }
 
-    /// Turns timing of the stages of the next runs on or off.
-    pub fn set_timed(&mut self, timed: bool) {
-        self.timed = timed;
-    }
-
     /// Its counters.
     #[must_use]
     pub fn counters(&self) -> CoreCounters {
         self.counters
-    }
-
-    /// Returns its counters and resets them to zero.
-    pub fn take_counters(&mut self) -> CoreCounters {
-        std::mem::take(&mut self.counters)
     }
 
     fn check<K: Kernel>(&self) -> Result<(), KernelError> {
@@ -247,10 +196,6 @@ impl Core {
         } else {
             Err(StoreError::TooSmall { needs: K::LS, has }.into())
         }
-    }
-
-    fn clock(&self) -> u64 {
-        if self.timed { clock::cycles() } else { 0 }
     }
 }
 
@@ -274,6 +219,7 @@ impl States {
         if let Some(slot) = self.kinds.iter().position(|&(other, _)| other == kind) {
             return Ok(slot);
         }
+        // States are never dropped while the core lives, so that their number needs a bound.
         if self.kinds.len() == KERNELS_MAX {
             return Err(KernelError::TooManyKernels { limit: KERNELS_MAX });
         }
@@ -291,6 +237,7 @@ impl States {
 
     /// Replaces a state that a panic may have left half changed.
     fn renew<K: Kernel>(&mut self, slot: usize) {
+        // Taken out first: if making a new state fails, none is left, and the next run makes it.
         let (_, old) = self.kinds.swap_remove(slot);
         // A state that panics when dropped must not take the driver with it either.
         drop(catch_unwind(AssertUnwindSafe(|| drop(old))));

@@ -70,31 +70,11 @@ pub enum DmaError {
         /// Bytes that the buffer holds.
         buffer_bytes: usize,
     },
-    /// A list, or a large transfer, of too many elements.
+    /// A large transfer of too many elements.
     #[error("a DMA list of {elements} elements is not allowed: 1 to {LIST_ELEMENTS_MAX}; split it")]
     ListLength {
-        /// Elements in the list.
+        /// Elements that it takes.
         elements: usize,
-    },
-    /// A list element that reaches outside the memory that the list is based on.
-    #[error(
-        "list element {index} covers bytes {offset} to {end} of main memory that has {main_bytes}"
-    )]
-    ListElement {
-        /// Its index.
-        index: usize,
-        /// Its first byte.
-        offset: usize,
-        /// The byte after its last.
-        end: usize,
-        /// Bytes of the memory.
-        main_bytes: usize,
-    },
-    /// More transfers that were never waited for than the MFC keeps track of.
-    #[error("{limit} transfers are in flight and none was waited for; wait for some first")]
-    TooManyInFlight {
-        /// The limit.
-        limit: usize,
     },
     /// A window, or memory fetched whole, does not fit the local store.
     #[error("no room for the transfer's buffer: {0}")]

@@ -44,7 +44,7 @@
 //!
 //! let source: Vec<u32> = (0..10_000).collect();
 //! let mut target = vec![0; 10_000];
-//! for mode in [DmaMode::Copy, DmaMode::Borrow, DmaMode::Checked] {
+//! for mode in [DmaMode::Copy, DmaMode::Borrow] {
 //!     let mut core = Core::new(CoreOptions { mode, ..CoreOptions::default() })?;
 //!     for round in 1..=2 {
 //!         let args = AddArgs {

@@ -1,11 +1,11 @@
-//! One engine: a core with a local store and tagged DMA; and the kernels that run on it.
+//! One engine: a core with a local store and DMA; and the kernels that run on it.
 //!
 //! Top-down, the way a job travels:
 //!
 //! - [`Core`]: an engine's hardware without a thread. Its owner drives it: an engine's thread, or
 //!   a caller on its own core, for which an off-load is then a call.
 //! - [`Kernel`]: code that an engine runs; [`Ctx`]: the interface that it runs with.
-//! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
+//! - [`mfc`]: DMA between main memory ([`In`], [`Out`]) and the local store.
 //! - `store`: the local store and its buffers.
 //! - [`page_advice`]: the best way to make such memory on this machine.
 //!
@@ -21,11 +21,11 @@ pub mod mfc;
 pub mod page_advice;
 mod store;
 
-pub use crate::core::{Core, CoreCounters, CoreOptions, KERNELS_MAX, StageTimes};
+pub use crate::core::{Core, CoreCounters, CoreOptions, KERNELS_MAX};
 pub use error::{DmaError, KernelError, StoreError};
 pub use kernel::{Ctx, Kernel};
-pub use memory::{Area, In, Out, Source, Target};
-pub use mfc::{DmaMode, Get, Mfc, Put, Tag, TagMask, View, Window};
+pub use memory::{In, Out, Source, Target};
+pub use mfc::{DmaMode, Get, Mfc, Put, View, Window};
 pub use store::{Arena, Buf};
 
 /// Types that the hardware's memory can hold: values that are the same thing as their bytes.

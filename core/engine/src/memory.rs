@@ -1,12 +1,10 @@
 //! Main memory as an engine sees it: borrows that DMA reads from and writes to.
 //!
 //! Why here: a job may touch only memory that its host lent it, and only while it is lent. [`In`]
-//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap. [`Area`] is memory
-//! that one kernel both reads and writes by DMA; there the kernel answers for the order (fences,
-//! barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
+//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap.
+//! Must stay true: safe code only; the lifetimes are the host's.
 
 use sidecore_sys::{Plain, SharedSlice};
-use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 
@@ -51,6 +49,7 @@ impl<'j, T> In<'j, T> {
     /// Chunk number `index` of `count` values each; the last may be shorter. `None` past the end.
     #[must_use]
     pub fn chunk(self, index: usize, count: usize) -> Option<Self> {
+        // Both are the caller's: an index past the end is an answer, not an overflow.
         let start = index.checked_mul(count)?;
         let end = start.checked_add(count)?.min(self.0.len());
         (start < end).then(|| Self(&self.0[start..end]))
@@ -102,17 +101,6 @@ impl<'j, T> Out<'j, T> {
         self.0.is_empty()
     }
 
-    /// Cuts off the first `count` values; the rest stays. `None`, and nothing cut, where there are
-    /// fewer.
-    pub fn take_front(&mut self, count: usize) -> Option<Out<'j, T>> {
-        if count > self.0.len() {
-            return None;
-        }
-        let (front, rest) = std::mem::take(&mut self.0).split_at_mut(count);
-        self.0 = rest;
-        Some(Out(front))
-    }
-
     /// Splits in two before value number `index`. `None` if there are fewer values.
     #[must_use]
     pub fn split_at(self, index: usize) -> Option<(Self, Self)> {
@@ -145,55 +133,7 @@ impl<'j, T> From<&'j mut [T]> for Out<'j, T> {
     }
 }
 
-/// Main memory that one kernel both gets from and puts to. Made from an [`Out`] (or any unique
-/// borrow) inside a kernel; copies of it name the same memory.
-pub struct Area<'c, T>(&'c [Cell<T>]);
-
-impl<T> Clone for Area<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Area<'_, T> {}
-
-impl<'c, T: Copy> Area<'c, T> {
-    /// Makes an area of memory that is lent for writing.
-    #[must_use]
-    pub fn new(memory: Out<'c, T>) -> Self {
-        Self(Cell::from_mut(memory.0).as_slice_of_cells())
-    }
-
-    /// Number of values.
-    #[must_use]
-    #[inline]
-    pub fn len(self) -> usize {
-        self.0.len()
-    }
-
-    /// True if there are none.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The values of `range`, or `None` if it reaches past the end.
-    #[must_use]
-    pub fn range(self, range: Range<usize>) -> Option<Self> {
-        self.0.get(range).map(Self)
-    }
-
-    /// The value number `index` as it stands now, without DMA.
-    ///
-    /// # Panics
-    /// If there are fewer values.
-    #[must_use]
-    pub fn value(self, index: usize) -> T {
-        self.0[index].get()
-    }
-}
-
-/// Source of a get: an [`In`], an [`Area`], or memory that another process may write to
+/// Source of a get: an [`In`], or memory that another process may write to
 /// ([`SharedSlice`]; always copied, never lent).
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
@@ -201,7 +141,6 @@ pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
 #[derive(Clone, Copy)]
 pub(crate) enum Readable<'c, T> {
     Slice(&'c [T]),
-    Cells(&'c [Cell<T>]),
     Shared(SharedSlice<'c>),
 }
 
@@ -211,37 +150,24 @@ impl<'c, T> From<In<'c, T>> for Source<'c, T> {
     }
 }
 
-impl<'c, T> From<Area<'c, T>> for Source<'c, T> {
-    fn from(memory: Area<'c, T>) -> Self {
-        Self(Readable::Cells(memory.0))
-    }
-}
-
 impl<'c, T> From<SharedSlice<'c>> for Source<'c, T> {
     fn from(memory: SharedSlice<'c>) -> Self {
         Self(Readable::Shared(memory))
     }
 }
 
-/// Target of a put: an [`Out`], an [`Area`], or memory that another process may write to.
+/// Target of a put: an [`Out`], or memory that another process may write to.
 #[derive(Debug)]
 pub struct Target<'c, T>(pub(crate) Writable<'c, T>);
 
 pub(crate) enum Writable<'c, T> {
     Slice(&'c mut [T]),
-    Cells(&'c [Cell<T>]),
     Shared(SharedSlice<'c>),
 }
 
 impl<'c, T> From<Out<'c, T>> for Target<'c, T> {
     fn from(memory: Out<'c, T>) -> Self {
         Self(Writable::Slice(memory.0))
-    }
-}
-
-impl<'c, T> From<Area<'c, T>> for Target<'c, T> {
-    fn from(memory: Area<'c, T>) -> Self {
-        Self(Writable::Cells(memory.0))
     }
 }
 
@@ -257,7 +183,6 @@ impl<'c, T: Plain> Readable<'c, T> {
     pub(crate) fn into_bytes(self) -> Readable<'c, u8> {
         match self {
             Self::Slice(values) => Readable::Slice(sidecore_sys::plain::bytes_of(values)),
-            Self::Cells(cells) => Readable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
             Self::Shared(memory) => Readable::Shared(memory),
         }
     }
@@ -268,7 +193,6 @@ impl Readable<'_, u8> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.len(),
-            Self::Cells(cells) => cells.len(),
             Self::Shared(memory) => memory.len(),
         }
     }
@@ -277,7 +201,6 @@ impl Readable<'_, u8> {
     pub(crate) fn address(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
-            Self::Cells(cells) => cells.as_ptr().addr(),
             Self::Shared(memory) => memory.address(),
         }
     }
@@ -289,7 +212,6 @@ impl Readable<'_, u8> {
         let range = offset..offset + target.len();
         match self {
             Self::Slice(bytes) => target.copy_from_slice(&bytes[range]),
-            Self::Cells(cells) => sidecore_sys::plain::copy_from_cells(&cells[range], target),
             Self::Shared(memory) => memory.read_at(offset, target),
         }
     }
@@ -300,7 +222,6 @@ impl<'c, T: Plain> Writable<'c, T> {
     pub(crate) fn into_bytes(self) -> Writable<'c, u8> {
         match self {
             Self::Slice(values) => Writable::Slice(sidecore_sys::plain::bytes_of_mut(values)),
-            Self::Cells(cells) => Writable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
             Self::Shared(memory) => Writable::Shared(memory),
         }
     }
@@ -311,7 +232,6 @@ impl Writable<'_, u8> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.len(),
-            Self::Cells(cells) => cells.len(),
             Self::Shared(memory) => memory.len(),
         }
     }
@@ -320,7 +240,6 @@ impl Writable<'_, u8> {
     pub(crate) fn address(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
-            Self::Cells(cells) => cells.as_ptr().addr(),
             Self::Shared(memory) => memory.address(),
         }
     }
@@ -331,15 +250,8 @@ impl Writable<'_, u8> {
         let range = offset..offset + source.len();
         match self {
             Self::Slice(bytes) => bytes[range].copy_from_slice(source),
-            Self::Cells(cells) => sidecore_sys::plain::copy_to_cells(source, &cells[range]),
             Self::Shared(memory) => memory.write_at(offset, source),
         }
-    }
-}
-
-impl<T> fmt::Debug for Area<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an area of {} values", self.0.len())
     }
 }
 

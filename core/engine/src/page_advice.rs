@@ -49,6 +49,7 @@ impl PageCost {
     /// last beyond the end.
     #[must_use]
     pub fn at(&self, working_set_bytes: usize) -> Option<f64> {
+        // The next larger working set that was measured: cost grows with size.
         let larger = self
             .cycles
             .iter()
@@ -97,9 +98,12 @@ impl PageAdvice {
                 .is_none_or(|factor| factor >= TOUCH_FACTOR_MIN),
         };
         let mut larger: Vec<&PageCost> = self.pages.iter().collect();
+        // Reserved pages last: they must save more than transparent ones, which need no
+        // administrator.
         larger.sort_by_key(|pages| pages.reserved);
         for pages in larger {
             let saves = small_cycles - pages.at(working_set_bytes).unwrap_or(small_cycles);
+            // Less than a cycle is within the spread of the measurement.
             if saves >= best.saves_cycles + SAVING_MIN_CYCLES {
                 best.page_bytes = pages.page_bytes;
                 best.reserved = pages.reserved;
@@ -146,6 +150,8 @@ impl PageAdvice {
     /// Advice for this machine, if there is any; read once in a process. A file that cannot be used
     /// is said in a warning.
     pub fn of_this_machine() -> Option<&'static Self> {
+        // Read once: pools of one process must not differ, and a start must not wait for a disk
+        // twice.
         static KNOWN: OnceLock<Option<PageAdvice>> = OnceLock::new();
         let load = || {
             Self::load().unwrap_or_else(|error| {
@@ -161,6 +167,7 @@ impl PageAdvice {
     /// # Errors
     /// [`PageAdviceError::File`], [`PageAdviceError::Malformed`].
     pub fn load() -> Result<Option<Self>, PageAdviceError> {
+        // The user's own measurement first, then the machine's.
         for directory in own_directory().into_iter().chain([PathBuf::from(SYSTEM)]) {
             let path = directory.join(FILE);
             match read(&directory) {
@@ -190,6 +197,7 @@ impl PageAdvice {
         let text = toml::to_string(&kept).map_err(|error| fail(io::Error::other(error)))?;
         let folder = Folder::create_own(&directory, 0o755);
         let folder = folder.map_err(|error| fail(error.into_io()))?;
+        // Replaced by a rename: a pool that starts meanwhile reads the old file or the new one.
         let write = |file: &mut File| file.write_all(text.as_bytes());
         folder
             .replace(OsStr::new(FILE), 0o644, write)
@@ -219,6 +227,7 @@ impl PageAdvice {
         let kept: Kept =
             toml::from_str(text).map_err(|error| malformed(error.message().to_owned()))?;
         for pages in &kept.learned.pages {
+            // The file may have been edited: a size is passed on to mmap.
             if !pages.page_bytes.is_power_of_two() {
                 return Err(malformed(format!("no page has {} bytes", pages.page_bytes)));
             }
@@ -226,6 +235,7 @@ impl PageAdvice {
                 return Err(malformed("a cost that is no number".to_owned()));
             }
         }
+        // A disk may have moved to another machine, or a home directory be shared.
         Ok((kept.cpu == machine::processor()).then_some(kept.learned))
     }
 }
@@ -234,6 +244,7 @@ impl PageAdvice {
 fn read(directory: &Path) -> io::Result<String> {
     let file = Folder::open(directory)?.read_file(Path::new(FILE))?;
     let mut text = String::new();
+    // Bounded: the directory is named by an environment variable.
     file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
@@ -251,6 +262,7 @@ fn own_directory() -> Option<PathBuf> {
     if let Some(directory) = set(STATE_VARIABLE) {
         return Some(directory.into());
     }
+    // Root measures for the machine.
     if local_socket::effective_uid() == 0 {
         return Some(SYSTEM.into());
     }

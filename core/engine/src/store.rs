@@ -73,6 +73,7 @@ impl<'c> Arena<'c> {
         let free_bytes = free.len();
         let wanted = count
             .checked_mul(size_of::<T>())
+            // Whole lines, so that the next buffer begins on one.
             .and_then(|bytes| bytes.checked_next_multiple_of(LINE_BYTES))
             .unwrap_or(usize::MAX);
         // The store's size need not be whole lines; its last part line is never handed out.
@@ -157,25 +158,10 @@ impl<'c, T: Plain> Buf<'c, T> {
         self.len = len;
     }
 
-    /// Makes the values unchangeable for the rest of the run, to be shared freely: tables, DMA
-    /// lists.
-    #[must_use]
-    pub fn freeze(self) -> &'c [T] {
-        match self.view {
-            Some(view) => view,
-            None => &self.values[..self.len],
-        }
-    }
-
-    /// True if it reads main memory that a get lent, rather than a copy.
-    #[must_use]
-    pub fn is_lent(&self) -> bool {
-        self.view.is_some()
-    }
-
     /// Makes the copy if main memory was lent.
     #[inline]
     fn own(&mut self) {
+        // The first write makes the lent bytes the buffer's own, as after a copied get.
         if let Some(view) = self.view.take() {
             self.values[..self.len].copy_from_slice(view);
         }
@@ -201,6 +187,7 @@ impl<'c> Buf<'c, u8> {
     /// rounded up.
     #[inline]
     pub(crate) fn into_values<T: Plain>(self) -> Buf<'c, T> {
+        // Never empty-handed: the buffer was made of whole values of this type.
         let values: &mut [T] = plain::values_of_mut(self.values).unwrap_or_default();
         Buf {
             len: self.len.div_ceil(size_of::<T>()).min(values.len()),
@@ -212,6 +199,7 @@ impl<'c> Buf<'c, u8> {
     /// All bytes that fit, for a get to write.
     #[inline]
     pub(crate) fn whole_mut(&mut self) -> &mut [u8] {
+        // The caller overwrites all of it: a lent view would hide the new bytes.
         self.view = None;
         self.values
     }
@@ -290,13 +278,13 @@ mod tests {
         let mut bytes = arena.alloc::<u32>(4).unwrap().into_bytes();
         bytes.lend(plain::bytes_of(&main));
         let mut buffer = bytes.into_values::<u32>();
-        assert!(buffer.is_lent());
+        assert!(buffer.view.is_some());
         assert_eq!(buffer.as_ptr(), main.as_ptr());
         buffer[1] = 9;
-        assert!(!buffer.is_lent());
+        assert!(buffer.view.is_none());
         assert_eq!((&buffer[..], main), (&[1, 9, 3][..], [1, 2, 3]));
         assert_eq!(buffer.capacity(), 4);
         buffer.set_len(4);
-        assert_eq!(buffer.freeze().len(), 4);
+        assert_eq!(buffer.len(), 4);
     }
 }

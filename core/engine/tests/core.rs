@@ -54,13 +54,12 @@ fn state_stays_and_a_panic_is_an_error_of_its_job() {
         Ok(1),
         "the state is new"
     );
-    let counters = core.take_counters();
+    let counters = core.counters();
     assert_eq!(
         (counters.runs, counters.failures, counters.panics),
         (3, 1, 1)
     );
     assert_eq!((counters.dma.bytes_in, counters.dma.bytes_out), (48, 36));
-    assert_eq!(core.counters().runs, 0);
     core.state::<Add>().unwrap().0 = 100;
     assert_eq!(run(&mut core, &[0, 0, 0], &mut target), Ok(100));
 }
@@ -117,28 +116,4 @@ fn kinds_of_kernels_are_bounded() {
         Err(KernelError::TooManyKernels { limit })
     );
     assert_eq!(core.run::<Numbered<63>>(()), Ok(63));
-}
-
-#[test]
-fn stages_add_up_to_the_time_of_the_runs() {
-    let mut core = core();
-    core.set_timed(true);
-    let values = vec![1; 8000];
-    let mut target = vec![0; 8000];
-    let begun_ns = sidecore_sys::clock::now_ns();
-    for _ in 0..200 {
-        core.run::<Add>((In::new(&values), Out::new(&mut target)))
-            .unwrap();
-    }
-    let elapsed_ns = sidecore_sys::clock::now_ns() - begun_ns;
-    let times = core.counters().stage_times();
-    assert!(
-        times.setup_ns > 0 && times.dma_ns > 0 && times.compute_ns > 0,
-        "{times:?}"
-    );
-    let sum_ns = times.setup_ns + times.dma_ns + times.compute_ns;
-    assert!(
-        sum_ns <= elapsed_ns + elapsed_ns / 10,
-        "{times:?} of {elapsed_ns}"
-    );
 }

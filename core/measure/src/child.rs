@@ -70,6 +70,7 @@ impl Speaker {
         let input = child.stdin.take();
         let output = child.stdout.take();
         let (sender, lines) = channel();
+        // A thread, because a pipe can be waited for only without a time limit.
         let reader = std::thread::Builder::new().name("child-lines".into());
         let reading = reader.spawn(move || {
             for line in output
@@ -113,6 +114,7 @@ impl Speaker {
             source: error.into(),
         })?;
         line.push(b'\n');
+        // Closed already: the process is about to end, and the next answer reports it.
         let Some(input) = &mut self.input else {
             return Ok(());
         };
@@ -138,6 +140,7 @@ impl Speaker {
     /// [`ChildError::Program`] where it ended or says nothing for half a minute;
     /// [`ChildError::Interrupted`] once `cancel` is true.
     pub fn line(&mut self, cancel: &AtomicBool) -> Result<String, ChildError> {
+        // Bounded: a peer that hangs must not hang the bench.
         let until = Instant::now() + ANSWER_TIME_MAX;
         loop {
             // Nothing hangs on it but the end.

@@ -26,6 +26,7 @@ pub fn word_round_trip_ns(here: usize, there: usize) -> Result<Option<f64>, SysE
         };
         let thread = || std::thread::Builder::new().name("distance".to_owned());
         let echo = thread().spawn_scoped(scope, || {
+            // Both are threads of their own: the caller keeps its cores.
             let pinned = cpu::pin(there);
             let mut seen = 0;
             while pinned.is_ok() && !over.load(Ordering::Relaxed) {
@@ -69,6 +70,7 @@ fn ask(word: &Word) -> Option<f64> {
             let ask = 2 * (run * (TRIPS + 1) + trip) + 1;
             word.0.store(ask, Ordering::Relaxed);
             while word.0.load(Ordering::Relaxed) != ask + 1 {
+                // The other thread may not get its core at all.
                 if begun.elapsed() > TIME_MAX {
                     return least;
                 }
@@ -76,6 +78,7 @@ fn ask(word: &Word) -> Option<f64> {
             }
         }
         let mean = start.elapsed().as_nanos() as f64 / TRIPS as f64;
+        // The least: everything that disturbs makes it longer.
         least = Some(least.map_or(mean, |least: f64| least.min(mean)));
     }
     least

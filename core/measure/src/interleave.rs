@@ -108,12 +108,14 @@ impl<E> Collected<E> {
         };
         for measured in all {
             for ((metric, unit), values) in metrics.iter().zip(&measured.samples) {
+                // Raw samples are kept also of a candidate that failed later.
                 let samples = Sample::series(group, metric, &measured.name, unit, values);
                 collected.samples.extend(samples);
             }
             collected.series.push(match measured.error {
                 None => Some(measured.samples.into_iter().map(Series::new).collect()),
                 Some(error) => {
+                    // One candidate may drop out; the others are still comparable among themselves.
                     collected.out.push((measured.name, error));
                     None
                 }
@@ -170,9 +172,11 @@ pub fn run<X: ?Sized, E>(
     let count = candidates.len();
     let mut round = 0;
     'rounds: while round < rounds {
+        // The state to return to if the round is noisy: then all candidates repeat it.
         let kept: Vec<usize> = all.iter().map(Measured::rounds).collect();
         judge.begin();
         for turn in 0..count {
+            // A position in a round has an effect of its own: caches, frequency, what ran before.
             let index = (turn + round) % count;
             let measured = &mut all[index];
             if measured.error.is_some() {

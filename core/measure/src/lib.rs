@@ -9,6 +9,7 @@
 //! - [`quiet`]: foreign load, which makes a round noisy.
 //! - [`report`]: a figure next to a paper's ([`Row`]), next to a peer's ([`Peer`]), a [`Sample`].
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
+//! - [`Machine`]: the machine of a run, its load and the commit.
 //! - [`distance`]: how far apart two cores are, which changes on virtual machines.
 //! - [`child`]: other processes that speak in lines, ended whatever happens.
 //!
@@ -19,12 +20,14 @@
 pub mod child;
 pub mod distance;
 pub mod interleave;
+mod machine;
 pub mod markdown;
 pub mod quiet;
 pub mod report;
 pub mod stats;
 mod table;
 
+pub use machine::Machine;
 pub use report::{Better, Figures, Peer, Row, Sample};
 pub use table::Table;
 

@@ -11,11 +11,10 @@
 //! assert_eq!(wanted(Better::Lower, Some(1.5)), "<= 1.5");
 //! ```
 
-use crate::Table;
 use crate::quiet::Noise;
 use crate::report::{Better, Peer, Row};
 use crate::stats::{number, percent};
-use sidecore_sys::Machine;
+use crate::{Machine, Table};
 
 /// The head of a report: machine, load, method, placement.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +76,7 @@ pub fn rows(rows: &[Row]) -> Table {
 
 fn peer_cells(peer: &Peer) -> Vec<String> {
     let (metric, name) = (peer.metric.clone(), peer.name.clone());
+    // What could not be measured has a line all the same: its note says why.
     let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
         let empty = || String::new();
         return vec![
@@ -100,6 +100,7 @@ fn peer_cells(peer: &Peer) -> Vec<String> {
         format!("{ratio:.2}"),
         percent(peer.spread.unwrap_or(0.0)),
         wanted(peer.better, peer.target),
+        // The standing first: it is what a reader looks for.
         match peer.note.is_empty() {
             true => standing.into(),
             false => format!("{standing}; {}", peer.note),

@@ -21,6 +21,7 @@
 
 use crate::interleave::Judge;
 use serde::Serialize;
+use sidecore_bare::width::ToU64;
 use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -139,6 +140,7 @@ impl Judge for QuietRounds<'_> {
     fn keep(&mut self) -> bool {
         let keep = self.judge(&self.watch.end());
         if !keep {
+            // The foreign program may be a short one.
             std::thread::sleep(PAUSE);
         }
         keep
@@ -174,6 +176,7 @@ impl Foreign {
 impl Reading {
     fn take() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        // Before the processes: those that end meanwhile then count as foreign, not as ours.
         let (busy, stolen) = machine_ticks(&stat).unwrap_or_default();
         let mut processes = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -190,6 +193,7 @@ impl Reading {
 
     fn since(&self, before: &Self, elapsed: Duration, cores: usize, ticks_per_s: u64) -> Foreign {
         let seconds = elapsed.as_secs_f64();
+        // Ticks are 10 ms: a shorter round cannot be judged.
         if seconds < JUDGED_S_MIN || self.busy == 0 {
             return Foreign::default();
         }
@@ -198,7 +202,7 @@ impl Reading {
         let others = self.busy.saturating_sub(before.busy).saturating_sub(own);
         // Both ends of the interval fall within a tick on each core, and `own` is read later than
         // `busy`.
-        let others = others.saturating_sub(2 * cores as u64);
+        let others = others.saturating_sub(2 * cores.to_u64());
         let stolen = self.stolen.saturating_sub(before.stolen);
         Foreign {
             processes: (others as f64 / ticks).min(1.0),
@@ -222,6 +226,7 @@ impl Process {
         // The name is in brackets and may hold any byte, brackets and spaces among them.
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split(' ').collect();
+        // Numbered as in proc(5); the name, which may hold spaces, was cut off.
         let number = |field: usize| fields.get(field - FIELD_STATE)?.parse::<i64>().ok();
         let ticks = [FIELD_UTIME, FIELD_STIME, FIELD_CUTIME, FIELD_CSTIME];
         let ticks: Option<i64> = ticks.into_iter().map(number).sum();
@@ -274,6 +279,7 @@ fn own_ticks(processes: &[Process], root: u32) -> u64 {
                 _ => break,
             }
         }
+        // Kernel threads do the I/O of the measurement itself.
         process.is_kernel
     };
     processes.iter().filter(is_own).map(|own| own.ticks).sum()

@@ -199,6 +199,7 @@ impl Figures {
     /// Adds a comparison of two series of the same rounds.
     pub fn compare(&mut self, what: &Comparison<'_>, here: &Series, there: &Series) {
         let outcome = Outcome::of(here, there);
+        // By the median ratio; the spread stands next to it for the reader.
         let met = |target| what.better.holds(outcome.ratio, target);
         self.peers.push(Peer {
             group: what.group,
@@ -234,6 +235,7 @@ impl Figures {
             unit,
             spread: here.spread(),
             rounds: here.rounds(),
+            // A goal is set on the returned row, where there is one.
             target: None,
             met: None,
             better: Better::Lower,

@@ -6,13 +6,12 @@
 //! Pure. Source: own.
 //!
 //! ```
-//! use sidecore_measure::stats::{Series, bytes, median};
+//! use sidecore_measure::stats::{Series, median};
 //!
 //! assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
 //! // The ratio is the median of the rounds' own, not the ratio of two medians.
 //! let (here, there) = (Series::new(vec![1.0, 2.0, 4.0]), Series::new(vec![2.0, 4.0, 4.0]));
 //! assert_eq!(here.over(&there).median(), 0.5);
-//! assert_eq!(bytes(288 << 10), "288 KiB");
 //! ```
 
 /// One figure's samples, a round each.
@@ -79,6 +78,7 @@ impl Outcome {
     /// Compares two series of the same rounds.
     #[must_use]
     pub fn of(here: &Series, peer: &Series) -> Self {
+        // Round by round: both of a round saw the same machine.
         let ratios = here.over(peer);
         Self {
             here: here.median(),
@@ -93,6 +93,7 @@ impl Outcome {
 /// The median; of an even number the mean of the two middle values; 0 of nothing.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
+    // A total order: a NaN sorts to an end instead of causing a panic.
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -107,6 +108,7 @@ fn spread(values: &[f64]) -> f64 {
     let middle = median(values);
     let largest = values.iter().copied().fold(f64::MIN, f64::max);
     let smallest = values.iter().copied().fold(f64::MAX, f64::min);
+    // A share of nothing has no meaning.
     if values.is_empty() || middle == 0.0 {
         return 0.0;
     }
@@ -120,6 +122,7 @@ fn spread(values: &[f64]) -> f64 {
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
+    // All shares are 0, or there are none.
     if squares == 0.0 {
         return 0.0;
     }
@@ -143,32 +146,9 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Formats bytes with a binary unit and about three digits: `288 KiB`, `12 MiB`, `1.5 GiB`.
-#[must_use]
-pub fn bytes(count: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| count >> shift > 0) else {
-        return format!("{count} B");
-    };
-    let value = count as f64 / (1_u64 << shift) as f64;
-    match value >= 100.0 || value.fract() < 0.05 {
-        true => format!("{value:.0} {unit}"),
-        false => format!("{value:.1} {unit}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_short() {
-        assert_eq!(bytes(72 * 4096), "288 KiB");
-        assert_eq!(bytes(3072 * 4096), "12 MiB");
-        assert_eq!(bytes(3 << 19), "1.5 MiB");
-        assert_eq!(bytes(5), "5 B");
-        assert_eq!(bytes(5 << 40), "5 TiB");
-    }
 
     #[test]
     fn fairness_is_between_one_and_one_of_n() {

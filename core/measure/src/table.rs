@@ -30,9 +30,11 @@ impl Table {
         let lines = || std::iter::once(&self.heads).chain(&self.rows);
         let width = |column: usize| {
             let widths = lines().map(|line| line[column].chars().count());
+            // Three characters are the least for the line below the heads.
             widths.max().unwrap_or(0).max(3)
         };
         let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        // Numbers are compared by their last digits.
         let right = |column: usize| {
             let numeric = |row: &Vec<String>| {
                 row[column].is_empty() || row[column].starts_with(|c: char| c.is_ascii_digit())

@@ -75,9 +75,11 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
     if !axis.title.is_empty() {
         builder.caption(axis.title, ("sans-serif", letters * 4 / 3));
     }
+    // Longer than the highest value by the legend's room.
     let mut chart = builder
         .build_cartesian_2d(across, 0.0..highest * room)
         .map_err(failed)?;
+    // So that neighbouring labels differ.
     let digits = match highest {
         top if top >= 10.0 => 0,
         top if top >= 0.5 => 1,
@@ -123,9 +125,11 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
                 chart.draw_series(line).map_err(failed)?
             }
         };
+        // A series without a name has the colour of one that has a name.
         if each.name.is_empty() {
             continue;
         }
+        // In the legend each shape is drawn as in the chart.
         let mark = each.mark;
         drawn.label(&each.name).legend(move |(x, y)| match mark {
             Mark::Crosses => Cross::new((x + 12, y), 6, style).into_dyn(),
@@ -133,6 +137,7 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
             Mark::Dashed => DashedPathElement::new([(x, y), (x + 24, y)], 6, 4, style).into_dyn(),
         });
     }
+    // An empty legend would still draw its box.
     if named(series) == 0 {
         return Ok(());
     }
@@ -173,6 +178,7 @@ impl Across {
                 let room = (most / least).powf(0.05).max(1.3);
                 Self::Powers(least / room..most * room)
             }
+            // Nothing above 0: any range will do.
             false => Self::Powers(1.0..10.0),
         }
     }
@@ -211,6 +217,7 @@ impl Ranged for Across {
             Self::Powers(range) => range,
         };
         let steps: &[f64] = match range.end / range.start {
+            // Below two powers of ten there would be one mark or none.
             few if few <= 60.0 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
@@ -232,6 +239,7 @@ fn grouped(value: f64) -> String {
     if value < 1.0 {
         return format!("{value:.2}");
     }
+    // Grouped from five digits on, as the pages around the pictures do.
     let digits = format!("{value:.0}");
     match digits.len() {
         ..5 => digits,
@@ -249,7 +257,9 @@ fn room(area: &Area<'_>, axis: &Axis<'_>, series: usize) -> f64 {
     let letters = f64::from(axis.letters);
     let title = if axis.title.is_empty() { 0.0 } else { 2.0 };
     let height = f64::from(area.dim_in_pixel().1) - letters * (5.0 + title);
+    // Room above the curves for a line each: the legend must not cover a curve.
     let legend = letters * (1.35 * series as f64 + 0.8);
+    // The legend takes two thirds at most.
     (height / (height - legend).max(height / 3.0)).max(1.1)
 }
 

@@ -30,6 +30,7 @@ pub fn themed(svg: &str, label: &str) -> String {
         return out;
     };
     let kept = head.split_once("viewBox=").map_or("", |(_, rest)| rest);
+    // The one text of a caller's that the drawing library does not escape.
     let label = label
         .replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -7,6 +7,7 @@
 //! The orderings are the callers', stated at their lines.
 
 use crate::sync::AtomicU64;
+use sidecore_bare::width::ToUsize;
 
 /// Numbers of one word.
 pub(crate) const WORD_BITS: usize = 64;
@@ -71,7 +72,7 @@ impl AtomicBits {
 /// The numbers of the bits of a word.
 pub(crate) fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let bit = (word != 0).then(|| word.trailing_zeros() as usize);
+        let bit = (word != 0).then(|| word.trailing_zeros().to_usize());
         word &= word.wrapping_sub(1);
         bit
     })

@@ -9,6 +9,7 @@
 
 use crate::bits::{AtomicBits, WORD_BITS};
 use crate::sync::{AtomicU64, Ordering};
+use sidecore_bare::width::ToUsize;
 use sidecore_sync::Changed;
 
 /// The most engines of a pool in a process: one bit each. A daemon's are fewer
@@ -132,7 +133,7 @@ fn take(word: &AtomicU64, preferred: u64, load: Ordering) -> Option<usize> {
         // SeqCst: partner of the read-modify-write in `release`, of which it acquires the core; a
         // look that fails here counts as one after `claim`'s fence.
         match word.compare_exchange_weak(idle, idle & !bit, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return Some(bit.trailing_zeros() as usize),
+            Ok(_) => return Some(bit.trailing_zeros().to_usize()),
             Err(now) => idle = now,
         }
     }

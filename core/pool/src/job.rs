@@ -14,6 +14,7 @@
 use crate::sync::{AtomicU64, Ordering};
 use crate::task::WaitPoint;
 use crossbeam_queue::ArrayQueue;
+use sidecore_bare::width::ToUsize;
 use sidecore_sync::WaitOptions;
 use std::cell::UnsafeCell;
 use std::time::Duration;
@@ -101,7 +102,7 @@ impl<C: 'static> Jobs<C> {
         work: impl FnOnce(JobTicket) -> R,
     ) -> Option<R> {
         let slot = self.free.pop()?;
-        let place = &self.slots[slot as usize];
+        let place = &self.slots[slot.to_usize()];
         let generation = (place.gate.load(Ordering::Relaxed) >> GENERATION_SHIFT).wrapping_add(1)
             & GENERATION_MASK;
         let erased: *const Body<'_, C> = body;
@@ -130,7 +131,7 @@ impl<C: 'static> Jobs<C> {
 
     /// Passes the gate and runs `inside`, unless the job was closed.
     fn enter(&self, ticket: JobTicket, inside: impl FnOnce(&Body<'_, C>)) {
-        let Some(place) = self.slots.get(ticket.slot as usize) else {
+        let Some(place) = self.slots.get(ticket.slot.to_usize()) else {
             return;
         };
         let mut gate = place.gate.load(Ordering::Acquire);
@@ -159,7 +160,7 @@ impl<C: 'static> Jobs<C> {
     }
 
     fn close(&self, slot: u32) {
-        let place = &self.slots[slot as usize];
+        let place = &self.slots[slot.to_usize()];
         place.gate.fetch_or(CLOSED, Ordering::AcqRel);
         // A helper finishes its last unit: microseconds, unless its core was taken from it.
         // Acquire: partner of the Release in `Leave`; the helpers' writes are visible after this.

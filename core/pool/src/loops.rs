@@ -17,6 +17,7 @@ use crate::partition::{LoopPartition, Worker};
 use crate::shared::{Claim, Shared, add};
 use crate::task::WaitPoint;
 use parking_lot::Mutex;
+use sidecore_bare::width::ToU64;
 use sidecore_engine::Core;
 use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
@@ -166,7 +167,7 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         let mut before = begun;
         while let Some((first, items)) = self.partition.next(worker) {
             let count = items.len();
-            driver.units += count as u64;
+            driver.units += count.to_u64();
             if let Err(error) = guarded(|| (self.kernel)(&mut driver.core, first, items)) {
                 self.partition.stop();
                 *self.failed.lock() = Some(error);

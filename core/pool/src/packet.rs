@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::driver::Driver;
+use sidecore_bare::width::ToUsize;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
@@ -83,7 +84,7 @@ impl Packet {
 
     /// The reverse of [`Self::to_bits`], which alone makes such numbers.
     pub(crate) fn from_bits(bits: u64) -> Self {
-        let address = std::ptr::with_exposed_provenance::<()>((bits & !KEEPS_CLAIM) as usize);
+        let address = std::ptr::with_exposed_provenance::<()>((bits & !KEEPS_CLAIM).to_usize());
         Self {
             // SAFETY: the address is that of a function of this type (`to_bits`).
             run: unsafe { std::mem::transmute::<*const (), Run>(address) },

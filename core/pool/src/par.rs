@@ -31,6 +31,7 @@ use crate::driver::guarded;
 use crate::error::OffloadError;
 use crate::pool::Pool;
 use parking_lot::Mutex;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sched::ClassId;
 use sidecore_sched::policy::CLASSES_MAX;
@@ -285,7 +286,10 @@ impl<'p, S: Source> Par<'p, S> {
     {
         let (source, options) = (&self.source, self.options);
         let count = source.len();
-        let chunk = (options.least as usize).max(count.div_ceil(REDUCE_CHUNKS_MAX));
+        let chunk = options
+            .least
+            .to_usize()
+            .max(count.div_ceil(REDUCE_CHUNKS_MAX));
         let map = |_: &mut Core, places: Range<usize>| {
             let items = places.map(|place| source.at(place));
             items.fold(identity(), &combine)

@@ -12,6 +12,7 @@
 //! Must stay true: shares are disjoint, and no share's counter returns the same index twice.
 #![allow(unsafe_code)]
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::Split;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,7 +56,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Sizes the next chunk from the last one: its items and the cycles that they took.
     pub(crate) fn learn(&mut self, items: usize, cycles: u64) {
-        let items = items.max(1) as u64;
+        let items = items.max(1).to_u64();
         let fitting = |cycles_wanted: u64| cycles_wanted.saturating_mul(items) / cycles.max(1);
         // A first chunk may have been quicker than others will be: grow in steps.
         let most = (items * GROWTH_MAX).max(self.floor);
@@ -85,7 +86,7 @@ impl<'a, T> LoopPartition<'a, T> {
                     end: range.end.into(),
                 }
             }),
-            count: count as usize,
+            count: count.to_usize(),
             joined: AtomicU32::new(0),
             taken_over: [AtomicU32::new(0), AtomicU32::new(0)],
             slice: PhantomData,
@@ -95,7 +96,7 @@ impl<'a, T> LoopPartition<'a, T> {
     /// An engine joins; the first one to do so has the first share. Its chunks have `least` items
     /// or more, but where a share ends.
     pub(crate) fn join(&self, least: u32) -> Worker {
-        let number = self.joined.fetch_add(1, Ordering::Relaxed) as usize;
+        let number = self.joined.fetch_add(1, Ordering::Relaxed).to_usize();
         Worker {
             number,
             share: number % self.count,
@@ -121,7 +122,7 @@ impl<'a, T> LoopPartition<'a, T> {
                 // Relaxed: the counter only divides; the job's gate published the items' contents.
                 let begin = share.next.fetch_add(wanted, Ordering::Relaxed);
                 if begin < share.end {
-                    let count = wanted.min(share.end - begin) as usize;
+                    let count = wanted.min(share.end - begin).to_usize();
                     if worker.share != worker.number {
                         let whose = usize::from(worker.number != 0);
                         self.taken_over[whose].fetch_add(count as u32, Ordering::Relaxed);
@@ -130,9 +131,9 @@ impl<'a, T> LoopPartition<'a, T> {
                     // below), `begin..begin + count` lies in this one, and `fetch_add` returned
                     // none of it to another engine: `stop` can only skip items, never repeat one.
                     let chunk = unsafe {
-                        std::slice::from_raw_parts_mut(self.first.add(begin as usize), count)
+                        std::slice::from_raw_parts_mut(self.first.add(begin.to_usize()), count)
                     };
-                    return Some((begin as usize, chunk));
+                    return Some((begin.to_usize(), chunk));
                 }
             }
             worker.share = (worker.share + 1) % self.count;

@@ -17,6 +17,7 @@ use crate::loops::Loop;
 use crate::shared::{Claim, Posted, Shared, add, engine_thread};
 use crate::task::{self, Scope, TasksOptions};
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::{Core, Kernel};
 use sidecore_sched::{ClassId, Decision};
 use sidecore_sys::clock;
@@ -144,13 +145,13 @@ impl Pool {
     /// Number of idle engines at this moment.
     #[must_use]
     pub fn engines_idle(&self) -> usize {
-        self.shared.claims.idle_count() as usize
+        self.shared.claims.idle_count().to_usize()
     }
 
     /// Number of tasks that the policy wants live at present.
     #[must_use]
     pub fn live_tasks(&self) -> usize {
-        self.shared.tasks.live_tasks() as usize
+        self.shared.tasks.live_tasks().to_usize()
     }
 
     /// Threads that are in the pool or wait for an engine, and tasks that wait for one; background
@@ -158,7 +159,7 @@ impl Pool {
     #[must_use]
     pub fn ready(&self) -> usize {
         let tasks = self.shared.tasks.counts.wanting.load(Ordering::Relaxed);
-        self.shared.threads.load(Ordering::Relaxed) as usize + tasks
+        self.shared.threads.load(Ordering::Relaxed).to_usize() + tasks
     }
 
     /// Counters of each engine so far. The first call in a process takes 5 ms, to measure the
@@ -182,13 +183,13 @@ impl Pool {
     /// The pool at this moment; its parts are read one after another while it goes on.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let read = |value: &AtomicUsize| value.load(Ordering::Relaxed) as u64;
+        let read = |value: &AtomicUsize| value.load(Ordering::Relaxed).to_u64();
         let tasks = &self.shared.tasks.counts;
         let (live, parked) = (read(&tasks.live), read(&tasks.parked));
         let spawned = tasks.spawned.load(Ordering::Relaxed);
         Snapshot {
             engines: self.counters(),
-            engines_idle: self.engines_idle() as u64,
+            engines_idle: self.engines_idle().to_u64(),
             tasks: TaskCounters {
                 spawned,
                 queued: tasks.waiting(),
@@ -198,8 +199,8 @@ impl Pool {
                 held: read(&tasks.held),
                 ended: tasks.ended.load(Ordering::Relaxed),
             },
-            callers: self.ready() as u64,
-            backlog: self.backlog() as u64,
+            callers: self.ready().to_u64(),
+            backlog: self.backlog().to_u64(),
             policy: self.shared.policy.lock().name(),
         }
     }
@@ -350,7 +351,7 @@ impl Pool {
         };
         let Ok(units) = u32::try_from(items.len()) else {
             drop((own, ready));
-            let most = u32::MAX as usize;
+            let most = u32::MAX.to_usize();
             let mut parts = items.chunks_mut(most).enumerate();
             return parts.try_for_each(|(part, items)| {
                 let kernel = |core: &mut Core, first: usize, items: &mut [T]| {
@@ -362,7 +363,7 @@ impl Pool {
             });
         };
         if let Some(own) = own.as_ref()
-            && (units == 1 || shared.trifles.take(class, items.len()))
+            && (units == 1 || shared.short_loops.take(class, items.len()))
         {
             // Nothing to decide: one unit has one width, and a short loop is not split.
             add(&own.slot().counters.called, 1);
@@ -430,7 +431,7 @@ impl Pool {
     /// thread.
     #[inline]
     pub(crate) fn takes_at_once(&self, class: ClassId, units: usize) -> bool {
-        self.shared.trifles.take(class, units) && !task::is_cancelled()
+        self.shared.short_loops.take(class, units) && !task::is_cancelled()
     }
 
     #[cfg(test)]

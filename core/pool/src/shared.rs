@@ -14,9 +14,9 @@ use crate::config::{Background, PoolConfig};
 use crate::driver::{Driver, guarded};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
-use crate::line::{Joined, Line};
+use crate::short_loops::ShortLoops;
 use crate::task::{self, Accounts, Priority, WaitPoint};
-use crate::trifles::Trifles;
+use crate::wait_queue::{Joined, WaitQueue};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// Time of the policy's last tick.
     ticked_ns: AtomicU64,
     /// Loops that are not worth asking the policy.
-    pub(crate) trifles: Trifles,
+    pub(crate) short_loops: ShortLoops,
     /// Split of the loops of each class.
     pub(crate) splits: Mutex<Box<[Split]>>,
     /// Engines on each core.
@@ -56,10 +56,10 @@ pub(crate) struct Shared {
     urgent_waiters: AtomicU32,
     /// Of the waiters, those that are tasks.
     task_waiters: AtomicU32,
-    /// Tasks, and threads that found no place in the line, wait here.
+    /// Tasks, and threads that found no place in the wait queue, wait here.
     freed: WaitPoint,
-    line: Line,
-    /// Engines that were given back while tasks waited: every other goes to the line.
+    wait_queue: WaitQueue,
+    /// Engines that were given back while tasks waited: every other goes to the wait queue.
     turns: AtomicU32,
     /// Plain threads between asking for an engine and being done.
     pub(crate) threads: CachePadded<AtomicU32>,
@@ -121,7 +121,7 @@ impl Shared {
             tasks: Arc::new(Accounts::new(live_tasks(&*config.policy, config.engines))),
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
-            trifles: Trifles::default(),
+            short_loops: ShortLoops::default(),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
             on_cpus: EnginesOnCpus::new(&cpu_of_engine),
             dedicated: config.dedicated,
@@ -129,7 +129,7 @@ impl Shared {
             urgent_waiters: AtomicU32::new(0),
             freed: WaitPoint::new(),
             task_waiters: AtomicU32::new(0),
-            line: Line::new(THREADS_WAITING_MAX),
+            wait_queue: WaitQueue::new(THREADS_WAITING_MAX),
             turns: AtomicU32::new(0),
             threads: CachePadded::new(AtomicU32::new(0)),
             core_options: config.core,
@@ -222,7 +222,7 @@ impl Shared {
         let work_ns = elapsed_ns as f64 * work_cycles as f64 / elapsed_cycles as f64;
         let (class, units) = (arrived.arrival.class, arrived.arrival.units);
         let here = width == 1 && (on_host || !self.dedicated);
-        self.trifles.note(class, units, here, elapsed_ns);
+        self.short_loops.note(class, units, here, elapsed_ns);
         let work_ns = match work_cycles {
             0 => 0,
             _ => (work_ns as u64).max(1),
@@ -234,7 +234,7 @@ impl Shared {
             width,
             on_host,
             // Without the cost of asking the policy, which most of such calls do not pay.
-            elapsed_ns: match here && Trifles::are(elapsed_ns) && work_ns > 0 {
+            elapsed_ns: match here && ShortLoops::are(elapsed_ns) && work_ns > 0 {
                 true => work_ns.min(elapsed_ns),
                 false => elapsed_ns,
             },
@@ -301,11 +301,14 @@ impl Shared {
         loop {
             let prepared = self.freed.threads().prepare();
             // After the count went up: a releaser that did not see it has set its bit before.
-            match self.line.join(|| self.claims.claim(Preferred::Of(near))) {
+            match self
+                .wait_queue
+                .join(|| self.claims.claim(Preferred::Of(near)))
+            {
                 Joined::Engine(engine) => return Ok(claim(engine)),
                 Joined::Place(place) => {
                     drop(prepared);
-                    return Ok(claim(self.line.wait(place, SPINS_IN_LINE)));
+                    return Ok(claim(self.wait_queue.wait(place, SPINS_IN_QUEUE)));
                 }
                 Joined::Full => prepared.wait(None),
             }
@@ -395,7 +398,7 @@ impl Shared {
 
     /// Gives a claimed engine back: to the thread that has waited longest, or to all.
     pub(crate) fn give_back(&self, engine: usize) {
-        if self.has_waiters() && self.is_turn_of_line() && self.line.hand_over(engine) {
+        if self.has_waiters() && self.is_turn_of_waiters() && self.wait_queue.hand_over(engine) {
             self.freed.threads().notify_one();
             return;
         }
@@ -403,7 +406,8 @@ impl Shared {
         if self.has_waiters() {
             let changed = Changed::publish();
             if !self.tasks_wait() {
-                self.line.serve(|| self.claims.claim(Preferred::Of(&[])));
+                self.wait_queue
+                    .serve(|| self.claims.claim(Preferred::Of(&[])));
             }
             self.freed.notify_after(changed, 1);
         } else if !self.backlog.is_empty() {
@@ -413,7 +417,7 @@ impl Shared {
 
     /// True if the next engine goes to the queue of threads rather than to a task: every other one
     /// where tasks wait too, one in a few where those are urgent.
-    fn is_turn_of_line(&self) -> bool {
+    fn is_turn_of_waiters(&self) -> bool {
         if !self.tasks_wait() {
             return true;
         }
@@ -424,10 +428,10 @@ impl Shared {
         turn.is_multiple_of(every)
     }
 
-    /// Threads that wait in line.
+    /// Threads that wait in the queue.
     #[cfg(test)]
     pub(crate) fn line_len(&self) -> usize {
-        self.line.len()
+        self.wait_queue.len()
     }
 
     /// True if tasks wait for an engine, at this moment.
@@ -540,7 +544,7 @@ impl Drop for TaskWaits<'_> {
         if before == 1 && self.shared.has_waiters() {
             // An engine may have been left to this task that it does not need any more.
             let claim = || self.shared.claims.claim(Preferred::Of(&[]));
-            self.shared.line.serve(claim);
+            self.shared.wait_queue.serve(claim);
         }
     }
 }
@@ -564,13 +568,13 @@ fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
     policy.live_tasks(engines as u32).max(1)
 }
 
-/// Looks of a caller for an idle engine before it joins the line: about a microsecond; and looks of
-/// one in the line before it sleeps.
+/// Looks of a caller for an idle engine before it joins the wait queue: about a microsecond; and
+/// looks of one in the queue before it sleeps.
 const SPINS_FOR_ENGINE: u32 = 30;
-const SPINS_IN_LINE: u32 = 30;
-/// Threads that wait in line; more wait until there is a place.
+const SPINS_IN_QUEUE: u32 = 30;
+/// Threads that wait in the queue; more wait until there is a place.
 const THREADS_WAITING_MAX: u32 = 1_024;
-/// Engines given back, of which one goes to the line where tasks wait, or urgent ones.
+/// Engines given back, of which one goes to the queue where tasks wait, or urgent ones.
 const TURNS: u32 = 2;
 const TURNS_URGENT: u32 = 8;
 /// Longest time for which others give way to urgent callers, each time.

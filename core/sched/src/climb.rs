@@ -68,7 +68,7 @@ impl Climb {
                 engines,
                 accepted: engines.max(1),
                 // A long step first: its gain or loss shows soonest.
-                step: (engines / 2).max(1) as i32,
+                step: (engines / 2).max(1).cast_signed(),
                 pause: PAUSE_MIN,
                 pause_next: PAUSE_MIN,
                 live,

@@ -131,6 +131,9 @@ impl<T> ReadyQueue<T> {
         } else {
             now()
         };
+        // Among those that waited too long the oldest goes first, whatever its kind: this is what
+        // bounds
+        // the wait of a slice behind a steady stream of events.
         let aged = (0..KINDS)
             .filter_map(|kind| {
                 let first = self.kinds[kind].front()?;
@@ -149,6 +152,7 @@ impl<T> ReadyQueue<T> {
     /// by time.
     fn is_aged(&self, now: Nanos, kind: usize, first: &Entry<T>) -> bool {
         let others = self.kinds[kind].len() as u64;
+        // A poller may ask many times in one turn of another program: its age is a time.
         if kind == POLL {
             return now.saturating_sub(first.since) >= ASKER_NS + others * ASKER_EACH_NS;
         }
@@ -159,6 +163,7 @@ impl<T> ReadyQueue<T> {
     /// if it is not in the queue as one that polls.
     pub fn came(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
         let polls = &mut self.kinds[POLL];
+        // Only pollers: a program of another kind runs soon anyway and finds the event itself.
         let Some(place) = polls.iter().position(|entry| is_it(&entry.program)) else {
             return false;
         };
@@ -205,6 +210,7 @@ impl Turn {
     /// Counts an operation of the program while another is ready. Returns the kind of readiness
     /// with which it gives way, if it does.
     pub fn operation(&mut self, now: Nanos, operation: Operation) -> Option<Ready> {
+        // Before anything else: a program that never waits must not keep its engine.
         if now.saturating_sub(self.began) > SLICE_NS {
             return Some(Ready::Slice);
         }

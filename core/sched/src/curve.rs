@@ -41,17 +41,17 @@ pub(crate) const TRIAL_SHARE: f64 = 256.0;
 pub(crate) const TRIAL_EVERY: u32 = 32;
 
 /// Calls in a row at a width that is tried, where drivers measure work.
-pub(crate) const RUN: u32 = 3;
+pub(crate) const RUN: u8 = 3;
 
 /// Measured costs by width. Entry 0 is the host.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    entries: [Entry; WIDTH_MAX as usize + 1],
+    entries: [Entry; PLACES],
     sizes: Sizes,
     arrivals: u32,
     trial_at: u32,
     /// Place that is being tried, and calls that it still gets.
-    run: (u8, u8),
+    run: (Place, u8),
     /// Departures of these calls that are to come, and the price of each of them.
     run_ends: u8,
     run_paid_ns: f64,
@@ -60,7 +60,7 @@ pub struct Curve {
     /// Units of the last departure.
     last_units: u32,
     /// The call before: its place, its kind of size, and the time of a unit in it.
-    last: Option<(usize, usize, f32)>,
+    last: Option<(Place, usize, f32)>,
     /// Nanoseconds that trials may cost now. Negative after a first look at a slow host.
     credit_ns: f64,
 }
@@ -68,11 +68,11 @@ pub struct Curve {
 impl Default for Curve {
     fn default() -> Self {
         Self {
-            entries: [Entry::default(); WIDTH_MAX as usize + 1],
+            entries: [Entry::default(); PLACES],
             sizes: Sizes::default(),
             arrivals: 0,
             trial_at: 0,
-            run: (0, 0),
+            run: (Place::HOST, 0),
             run_ends: 0,
             run_paid_ns: 0.0,
             is_work_known: false,
@@ -88,11 +88,11 @@ impl Curve {
     pub fn learn(&mut self, departure: &Departure) {
         let elapsed_ns = departure.elapsed_ns as f64;
         let units = departure.units.max(1);
-        let place = place(departure.on_host, departure.width);
-        let first_look_at_host = departure.on_host && self.entries[place].samples() == 0;
+        let place = Place::of(departure.on_host, departure.width);
+        let first_look_at_host = departure.on_host && self.at(place).samples() == 0;
         self.last_units = units;
         if departure.work_ns != 0 {
-            if self.run_ends > 0 && place == usize::from(self.run.0) {
+            if self.run_ends > 0 && place == self.run.0 {
                 // Engines that slept make a trial dearer than it was thought: paid afterwards.
                 self.run_ends -= 1;
                 self.credit_ns -= (elapsed_ns - self.run_paid_ns).max(0.0);
@@ -102,25 +102,28 @@ impl Curve {
             // The reference keeps its first value: units are alike, and widths are compared by
             // elapsed times alone.
             let work_ns = self.sizes.work_ns(units).unwrap_or_else(|| {
-                self.sizes.set(units, elapsed_ns * place.max(1) as f64);
-                elapsed_ns * place.max(1) as f64
+                self.sizes.set(units, elapsed_ns * place.cores());
+                elapsed_ns * place.cores()
             });
             let work_ns = work_ns.max(0.01);
             // Of the first call a little is taken to be fixed, so that it can be found out.
-            let least = match place {
-                0 | 1 => f64::INFINITY,
-                _ => FIRST_SHARE * elapsed_ns / work_ns,
+            let least = match place.is_split() {
+                false => f64::INFINITY,
+                true => FIRST_SHARE * elapsed_ns / work_ns,
             };
-            self.entries[place].learn(work_ns, elapsed_ns.max(0.1), least, SAMPLES_MAX, 1.0, false);
+            let entry = self.at_mut(place);
+            entry.learn(work_ns, elapsed_ns.max(0.1), least, SAMPLES_MAX, 1.0, false);
         }
         self.credit_ns += elapsed_ns / TRIAL_SHARE;
+        // Bounded, so that hours without a trial do not pay for a burst of dear ones.
         self.credit_ns = self.credit_ns.min(elapsed_ns * CREDIT_TASKS_MAX);
         if first_look_at_host {
+            // Only now is it known what the look cost; trials wait until it is earned again.
             self.credit_ns -= elapsed_ns;
         }
     }
 
-    fn learn_with_work(&mut self, departure: &Departure, place: usize) {
+    fn learn_with_work(&mut self, departure: &Departure, place: Place) {
         let (units, elapsed_ns) = (departure.units.max(1), departure.elapsed_ns as f64);
         let measured_ns = departure.work_ns as f64;
         self.is_work_known = true;
@@ -128,33 +131,33 @@ impl Curve {
         let unit_ns = (measured_ns / f64::from(units)) as f32;
         if let Some((last_place, last_bucket, last_unit_ns)) = self.last
             && last_bucket == bucket
-            && place.max(1) != last_place.max(1)
-            && place.min(last_place) <= 1
+            && place.is_split() != last_place.is_split()
         {
             // One of the two ran on one core: how much slower are units where several work?
             let (wide, ratio) = match place > last_place {
                 true => (place, unit_ns / last_unit_ns),
                 false => (last_place, last_unit_ns / unit_ns),
             };
-            self.entries[wide].learn_slowing(ratio, wide as u32);
+            self.at_mut(wide).learn_slowing(ratio, wide.width());
         }
-        let was_alone = self.last.is_some_and(|(last_place, ..)| last_place <= 1);
+        let was_alone = self
+            .last
+            .is_some_and(|(last_place, ..)| !last_place.is_split());
         self.last = Some((place, bucket, unit_ns));
-        let slowing = f64::from(self.entries[place].slowing());
+        let slowing = f64::from(self.at(place).slowing());
         let work_ns = (measured_ns / slowing).max(1.0);
         self.sizes.learn(units, work_ns);
         // As if its units had been as fast as on one core.
         let elapsed_ns = (elapsed_ns / slowing).max(1.0);
         // After a call that was not split, this one shows the cost of waking engines rather than
         // that of the width.
-        let was_asleep = place > 1 && was_alone;
+        let was_asleep = place.is_split() && was_alone;
         // A host is slower or faster by a factor of its own.
-        let least = if place == 0 {
-            f64::INFINITY
-        } else {
-            1.0 / place as f64
+        let least = match place {
+            Place::HOST => f64::INFINITY,
+            engines => 1.0 / engines.cores(),
         };
-        let entry = &mut self.entries[place];
+        let entry = &mut self.entries[place.index()];
         if was_asleep && entry.samples() != 0 && self.run_ends == 0 {
             // So does the way back from a trial.
             self.credit_ns -= (elapsed_ns - entry.cost_ns(work_ns)).max(0.0);
@@ -174,6 +177,7 @@ impl Curve {
     pub fn choose(&mut self, limit: u32, units: u32) -> Decision {
         self.arrivals = self.arrivals.wrapping_add(1);
         let limit = limit.clamp(1, WIDTH_MAX);
+        // Optimistic first: an estimate that was never measured cannot be compared.
         if let Some(width) = self.unexplored(limit, units) {
             return Decision::engines(width);
         }
@@ -183,14 +187,15 @@ impl Curve {
         {
             return Decision::engines(width);
         }
-        if self.run.1 > 0 && u32::from(self.run.0) <= limit {
+        if self.run.1 > 0 && self.run.0 <= Place::engines(limit) {
             self.run.1 -= 1;
-            return decision_of(usize::from(self.run.0));
+            return self.run.0.decision();
         }
         let decision = match self.offload_pays_for(best, units) {
             true => Decision::engines(best),
             false => Decision::Host,
         };
+        // A trial disturbs its call: at most one in TRIAL_EVERY arrivals, whatever the credit.
         if self.arrivals.wrapping_sub(self.trial_at) < TRIAL_EVERY {
             return decision;
         }
@@ -200,37 +205,37 @@ impl Curve {
     /// A width that must be seen before anything is decided; the widest first.
     fn unexplored(&self, limit: u32, units: u32) -> Option<u32> {
         if !self.is_work_known {
-            return widths(limit).find(|&width| self.at(width).samples() == 0);
+            return widths(limit).find(|&width| self.at_width(width).samples() == 0);
         }
         // Costs are lines over the work, and near widths cost alike: halves tell enough, trials do
         // the rest.
         let halves = (0..=limit.ilog2()).map(|halved| limit >> halved);
         let work_ns = self.sizes.work_ns(units).unwrap_or(0.0);
-        let is_new = |entry: &Entry| entry.samples() < RUN || entry.is_new_to(work_ns);
-        halves.into_iter().find(|&width| is_new(self.at(width)))
+        let is_new = |entry: &Entry| entry.samples() < u32::from(RUN) || entry.is_new_to(work_ns);
+        halves
+            .into_iter()
+            .find(|&width| is_new(self.at_width(width)))
     }
 
     /// Nanoseconds for each unit at this width in calls as large as the last one, or `None` if
     /// nothing was measured.
     #[must_use]
     pub fn unit_ns(&self, on_host: bool, width: u32) -> Option<f64> {
-        let place = place(on_host, width);
-        let cost_ns = self.cost_ns(place, self.last_units)?;
+        let cost_ns = self.cost_ns(Place::of(on_host, width), self.last_units)?;
         Some(cost_ns / f64::from(self.last_units.max(1)))
     }
 
     /// Likely nanoseconds of a call of `units` at a place that was measured.
-    fn cost_ns(&self, place: usize, units: u32) -> Option<f64> {
-        let entry = &self.entries[place];
+    fn cost_ns(&self, place: Place, units: u32) -> Option<f64> {
+        let entry = self.at(place);
         let work_ns = self.sizes.work_ns(units)?;
         (entry.samples() != 0).then(|| entry.cost_ns(work_ns))
     }
 
     /// The same by the last samples, if those were all far below the estimate.
-    fn lately_ns(&self, place: usize, units: u32) -> f64 {
-        let entry = &self.entries[place];
+    fn lately_ns(&self, place: Place, units: u32) -> f64 {
         let work_ns = self.sizes.work_ns(units).unwrap_or(0.0);
-        entry.lately_ns(work_ns)
+        self.at(place).lately_ns(work_ns)
     }
 
     /// The width from 1 to `limit` that is best for calls as large as the last one: see
@@ -244,11 +249,11 @@ impl Curve {
     /// others can use the engines that it leaves idle.
     fn best_for(&self, limit: u32, units: u32) -> u32 {
         let limit = limit.clamp(1, WIDTH_MAX);
-        if self.at(limit).samples() == 0 {
+        // The widest may be the best as long as it is unknown.
+        if self.at_width(limit).samples() == 0 {
             return limit;
         }
-        let costs =
-            || (1..=limit).filter_map(|width| Some((width, self.cost_ns(width as usize, units)?)));
+        let costs = || (1..=limit).filter_map(|width| Some((width, self.width_ns(width, units)?)));
         let least = costs().map(|(_, ns)| ns).fold(f64::INFINITY, f64::min);
         costs()
             .find(|&(_, ns)| ns <= least * ABOUT_AS_GOOD)
@@ -257,15 +262,15 @@ impl Curve {
 
     /// A width that may be the best and was seen too seldom to say; the one seen least first.
     fn contender(&self, limit: u32, best: u32, units: u32) -> Option<u32> {
-        let close = self.cost_ns(best as usize, units).unwrap_or(0.0) * CLOSE;
+        let close = self.width_ns(best, units).unwrap_or(0.0) * CLOSE;
         let unsure = |&width: &u32| {
-            let entry = self.at(width);
+            let entry = self.at_width(width);
             entry.samples() < 2
-                || entry.is_young() && self.lately_ns(width as usize, units) <= close
+                || entry.is_young() && self.lately_ns(Place::engines(width), units) <= close
         };
         widths(limit)
             .filter(unsure)
-            .min_by_key(|&width| self.at(width).samples())
+            .min_by_key(|&width| self.at_width(width).samples())
     }
 
     /// The paper's off-load test at this width for calls as large as the last one. True if the
@@ -277,7 +282,10 @@ impl Curve {
     }
 
     fn offload_pays_for(&self, width: u32, units: u32) -> bool {
-        match (self.cost_ns(width as usize, units), self.cost_ns(0, units)) {
+        match (
+            self.width_ns(width, units),
+            self.cost_ns(Place::HOST, units),
+        ) {
             (Some(engines), Some(host)) => engines < host,
             _ => true,
         }
@@ -286,14 +294,14 @@ impl Curve {
     /// The decision to try instead of `decision`: of all that are affordable, the one that was not
     /// tried for longest.
     fn trial(&mut self, limit: u32, units: u32, decision: Decision) -> Option<Decision> {
-        let usual_ns = self.cost_ns(decided(decision), units).unwrap_or(0.0);
+        let usual_ns = self.cost_ns(Place::decided(decision), units).unwrap_or(0.0);
         let run = if self.is_work_known { RUN } else { 1 };
-        let affordable = |place: usize| -> Option<(usize, f64)> {
-            let entry = &self.entries[place];
+        let affordable = |place: Place| -> Option<(Place, f64)> {
+            let entry = self.at(place);
             let more_ns = match (place, entry.samples()) {
                 // The host is scarce: while it does the work itself, it hands out none.
-                (0, 0) => self.serial_ns(limit, units) * HOST_GUESS,
-                (0, _) => self.lately_ns(0, units),
+                (Place::HOST, 0) => self.serial_ns(limit, units) * HOST_GUESS,
+                (Place::HOST, _) => self.lately_ns(place, units),
                 (_, 0) => 0.0,
                 // From few samples, it may be better than it looks.
                 (_, samples) => {
@@ -305,35 +313,49 @@ impl Curve {
             (cost_ns <= self.credit_ns).then_some((place, cost_ns))
         };
         let (place, cost_ns) = widths(limit)
-            .map(|width| width as usize)
-            .chain([0])
-            .filter(|&place| place != decided(decision))
+            .map(Place::engines)
+            .chain([Place::HOST])
+            .filter(|&place| place != Place::decided(decision))
             .filter_map(affordable)
-            .min_by_key(|&(place, _)| self.entries[place].tried_at)?;
+            .min_by_key(|&(place, _)| self.at(place).tried_at)?;
         self.credit_ns -= cost_ns;
         self.trial_at = self.arrivals;
-        self.run = (place as u8, (run - 1) as u8);
-        (self.run_ends, self.run_paid_ns) = (run as u8, usual_ns + cost_ns / f64::from(run));
-        let lost = self.entries[place].samples() >= LOSS_SAMPLES
+        self.run = (place, run - 1);
+        (self.run_ends, self.run_paid_ns) = (run, usual_ns + cost_ns / f64::from(run));
+        // From few samples a loss may be chance, and must not make the next trial rarer.
+        let lost = self.at(place).samples() >= LOSS_SAMPLES
             && self.lately_ns(place, units) > usual_ns * CLEARLY;
-        let entry = &mut self.entries[place];
-        entry.tried_at = self.arrivals;
+        let arrivals = self.arrivals;
+        let entry = self.at_mut(place);
+        entry.tried_at = arrivals;
         entry.losses = if lost {
             (entry.losses + 1).min(LOSSES_MAX)
         } else {
             0
         };
-        Some(decision_of(place))
+        Some(place.decision())
     }
 
     /// About one engine's time for a call: measured, or as if wider ones were ideal.
     fn serial_ns(&self, limit: u32, units: u32) -> f64 {
-        let ideal = |width: u32| Some(self.cost_ns(width as usize, units)? * f64::from(width));
+        let ideal = |width: u32| Some(self.width_ns(width, units)? * f64::from(width));
         (1..=limit).find_map(ideal).unwrap_or(0.0)
     }
 
-    fn at(&self, width: u32) -> &Entry {
-        &self.entries[width as usize]
+    fn width_ns(&self, width: u32, units: u32) -> Option<f64> {
+        self.cost_ns(Place::engines(width), units)
+    }
+
+    fn at(&self, place: Place) -> &Entry {
+        &self.entries[place.index()]
+    }
+
+    fn at_mut(&mut self, place: Place) -> &mut Entry {
+        &mut self.entries[place.index()]
+    }
+
+    fn at_width(&self, width: u32) -> &Entry {
+        self.at(Place::engines(width))
     }
 }
 
@@ -347,25 +369,57 @@ fn widths(limit: u32) -> impl Iterator<Item = u32> {
     (1..=limit).rev().filter(worth)
 }
 
-/// The table's entry for the host, or for a width.
-fn place(on_host: bool, width: u32) -> usize {
-    if on_host {
-        0
-    } else {
-        width.clamp(1, WIDTH_MAX) as usize
+/// Where a call runs: on the host (0), or on 1 to [`WIDTH_MAX`] engines. Narrower places are less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(u8);
+
+impl Place {
+    const HOST: Self = Self(0);
+
+    /// `width` engines, clamped to the widths of the table.
+    fn engines(width: u32) -> Self {
+        Self(width.clamp(1, WIDTH_MAX) as u8)
+    }
+
+    fn of(on_host: bool, width: u32) -> Self {
+        match on_host {
+            true => Self::HOST,
+            false => Self::engines(width),
+        }
+    }
+
+    fn decided(decision: Decision) -> Self {
+        Self::of(decision == Decision::Host, decision.width())
+    }
+
+    fn decision(self) -> Decision {
+        match self {
+            Self::HOST => Decision::Host,
+            engines => Decision::engines(engines.width()),
+        }
+    }
+
+    fn index(self) -> usize {
+        self.0.into()
+    }
+
+    fn width(self) -> u32 {
+        self.0.into()
+    }
+
+    /// Cores that work on the call.
+    fn cores(self) -> f64 {
+        self.0.max(1).into()
+    }
+
+    /// True if several cores work on the call.
+    fn is_split(self) -> bool {
+        self.0 > 1
     }
 }
 
-fn decided(decision: Decision) -> usize {
-    place(decision == Decision::Host, decision.width())
-}
-
-fn decision_of(place: usize) -> Decision {
-    match place {
-        0 => Decision::Host,
-        width => Decision::engines(width as u32),
-    }
-}
+/// Entries of a table of all places.
+const PLACES: usize = WIDTH_MAX as usize + 1;
 
 /// Ratio of the costs of a width that was seen too seldom and of the best one, up to which it is
 /// tried again. Tasks of one class differ in size, and the very first often does more than later
@@ -374,7 +428,7 @@ fn decision_of(place: usize) -> Decision {
 const CLOSE: f64 = 2.0;
 
 /// Samples that an estimate is a mean over where each is judged by its own work.
-const RECENT_SAMPLES: u32 = 64;
+const RECENT_SAMPLES: u16 = 64;
 
 /// Share of a first call's time that is taken to grow with the work, where the driver does not
 /// measure it.

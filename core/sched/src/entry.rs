@@ -11,7 +11,7 @@
 //! Must stay true: among calls of one size the cost is the mean of their times. Pure.
 
 /// Largest number of samples that an estimate is a mean over.
-pub(crate) const SAMPLES_MAX: u32 = 1024;
+pub(crate) const SAMPLES_MAX: u16 = 1024;
 
 /// Samples in a row below a quarter of the estimate that start it anew. By chance, exponential
 /// times do this once in two thousand.
@@ -58,10 +58,10 @@ impl Entry {
     }
 
     /// Takes in a call far shorter than those before, and the few after it: the least fixed part.
-    pub(crate) fn learn_anew(&mut self, work_ns: f64, elapsed_ns: f64, calls: u32) {
+    pub(crate) fn learn_anew(&mut self, work_ns: f64, elapsed_ns: f64, calls: u8) {
         let fixed_ns = (elapsed_ns - f64::from(self.share) * work_ns).max(0.0) as f32;
         if self.anew == 0 {
-            self.anew = calls as u8;
+            self.anew = calls;
             self.fixed_ns = fixed_ns;
             self.work_least_ns = work_ns as f32;
         }
@@ -105,7 +105,7 @@ impl Entry {
         work_ns: f64,
         elapsed_ns: f64,
         least: f64,
-        most: u32,
+        most: u16,
         trust: f64,
         is_measured: bool,
     ) {
@@ -133,12 +133,12 @@ impl Entry {
         } else {
             self.low_run = 0;
         }
-        self.samples = (self.samples + 1).min(most as u16);
+        self.samples = (self.samples + 1).min(most);
         self.work_least_ns = self.work_least_ns.min(work_ns as f32);
         let samples = f64::from(self.samples);
         // A sum; once the mean is over as many as it may be, one call's share of it goes.
-        if u32::from(self.samples) == most {
-            self.works_ns -= self.works_ns / most as f32;
+        if self.samples == most {
+            self.works_ns -= self.works_ns / f32::from(most);
         }
         self.works_ns += work_ns as f32;
         let bounded_ns = elapsed_ns.min(expected_ns * 4.0);

@@ -62,6 +62,7 @@ impl Mgps {
         };
         self.departures = 0;
         self.window_began = now;
+        // Tasks under way reach into the next window and count there, too.
         self.under_way_max = self.under_way.len();
         self.seen.clear();
         for index in 0..self.under_way.len() {
@@ -82,6 +83,7 @@ impl Policy for Mgps {
     }
 
     fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
+        // The first window begins with the first arrival, not with the policy.
         if self.engines == 0 {
             self.window_began = now;
         }
@@ -107,6 +109,8 @@ impl Policy for Mgps {
 
     fn tick(&mut self, now: Nanos) {
         let waited_ns = now.saturating_sub(self.window_began);
+        // Long tasks leave seldom: without this bound a few of them would keep an old grain for
+        // seconds.
         if waited_ns >= WINDOW_NS_MAX && !self.seen.is_empty() {
             self.evaluate(now);
         }

@@ -51,6 +51,8 @@ impl Patience {
 
     /// A wait ended: `polled` as [`Self::polls`] had said, `soon` if it took less than the limit.
     pub fn ended(&mut self, polled: bool, soon: bool) {
+        // A sleeper's long wait has its wake-up in it: it does not say that polling would have
+        // failed.
         if !polled && !soon {
             return;
         }

@@ -45,6 +45,7 @@ impl Sizes {
         let unit_ns = (work_ns / f64::from(units.max(1))) as f32;
         let size = &mut self.0[Self::bucket(units)];
         size.samples = (size.samples + 1).min(LONG_SAMPLES);
+        // Both are plain means until they rest on their full number of samples.
         size.lately_ns += (unit_ns - size.lately_ns) / f32::from(size.samples.min(LATE_SAMPLES));
         size.long_ns += (unit_ns - size.long_ns) / f32::from(size.samples);
     }

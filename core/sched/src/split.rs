@@ -101,12 +101,14 @@ impl Split {
         }
         let even = f64::from(run.units) / f64::from(run.width);
         let first = f64::from(self.first_units(run.units, run.width));
+        // An engine that seems to have been idle all along would make a unit cost nothing.
         let worked_ns = (run.elapsed_ns - run.first_idle_ns).max(run.elapsed_ns / 64.0);
         let unit_ns = worked_ns / first.max(1.0);
         // The first engine idle longer than the others: they started later than was thought.
         let error_units = (run.first_idle_ns - run.others_idle_ns) / unit_ns;
         let step_max = even * (FIRST_SHARE_MAX - 1.0) / 8.0;
         self.late_units += (error_units / 2.0).clamp(-step_max, step_max);
+        // Negative would mean that the first engine starts later than those it sends packets to.
         self.late_units = self.late_units.clamp(0.0, even * f64::from(run.width));
     }
 }

@@ -12,6 +12,7 @@ use crate::SysError;
 use crate::region::page_bytes;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{self, MapFlags, ProtFlags};
+use sidecore_bare::width::ToU64;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
@@ -70,6 +71,7 @@ impl AliasedMap {
     /// that too few are reserved; [`SysError::Call`] where there are no memory files.
     pub fn new(options: AliasOptions) -> Result<Self, SysError> {
         let AliasOptions { frames, pages, .. } = options;
+        // Each page is a map of its own; the other half is left for the process.
         let most = maps_max() / 2;
         let refuse = |rule| SysError::Size {
             what: "an aliased map",
@@ -90,6 +92,7 @@ impl AliasedMap {
             .ok_or_else(|| refuse("all pages together fit the address space"))?;
         let file = memory_file(options)?;
         let store = Mapping::of_file(&file, frames * bytes, bytes)?;
+        // Reserved as one range first, so that no other mapping comes in between.
         let view = Mapping::reserve(view_bytes, bytes)?;
         for page in 0..pages {
             view.show(&file, page * bytes, frame_of(page, frames) * bytes, bytes)?;
@@ -150,6 +153,7 @@ impl AliasedMap {
 /// Every run of `frames` pages shows each frame once, in steps that are no neighbours, and the next
 /// run begins with another one.
 fn frame_of(page: usize, frames: usize) -> usize {
+    // Odd and coprime to the number of frames: each round of pages visits every frame once.
     let mut step = (frames * 3 / 8).max(3) | 1;
     while common_divisor(step, frames) != 1 {
         step += 2;
@@ -185,7 +189,7 @@ fn memory_file(options: AliasOptions) -> Result<OwnedFd, SysError> {
         }
     })?;
     let bytes = options.frames * options.frame.bytes();
-    ftruncate(&file, bytes as u64).map_err(|source| refused(bytes, source))?;
+    ftruncate(&file, bytes.to_u64()).map_err(|source| refused(bytes, source))?;
     Ok(file)
 }
 
@@ -228,6 +232,7 @@ impl Mapping {
         let mapped = mapped.map_err(|source| refused(bytes, source))?;
         let map_start = NonNull::new(mapped.cast::<u8>())
             .ok_or_else(|| refused(bytes, rustix::io::Errno::NOMEM))?;
+        // Only the start is aligned; the rest of the reservation stays unused.
         let before = map_start.as_ptr().align_offset(align);
         // SAFETY: at most `align` bytes further, which were mapped on top of `bytes`.
         let start = unsafe { map_start.add(before) };
@@ -273,7 +278,7 @@ impl Mapping {
                 protection,
                 MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE,
                 file,
-                from as u64,
+                from.to_u64(),
             )
         };
         placed.map(drop).map_err(|source| refused(bytes, source))

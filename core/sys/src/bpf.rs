@@ -8,6 +8,7 @@
 
 use crate::{SysError, interface};
 use rustix::io::Errno;
+use sidecore_bare::width::ToU64;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -63,8 +64,8 @@ pub(crate) fn table_set(table: &OwnedFd, key: u32, socket: BorrowedFd<'_>) -> Re
     let value = socket.as_raw_fd();
     let request = MapUpdate {
         map: table.as_raw_fd().cast_unsigned(),
-        key: ptr::from_ref(&key).addr() as u64,
-        value: ptr::from_ref(&value).addr() as u64,
+        key: ptr::from_ref(&key).addr().to_u64(),
+        value: ptr::from_ref(&value).addr().to_u64(),
         ..MapUpdate::default()
     };
     // SAFETY: the request has the kernel's layout; its pointers are to a key and a value of four
@@ -82,6 +83,7 @@ pub(crate) fn load(
     attach_type: u32,
     instructions: &[u64],
 ) -> Result<OwnedFd, SysError> {
+    // Helpers for GPL programs are not used.
     let license = c"MIT";
     let request = ProgramLoad {
         program_type,

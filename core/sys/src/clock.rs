@@ -65,6 +65,7 @@ pub fn cycles_per_us() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
         let (clock, counter) = (now_ns(), cycles());
+        // Long enough that the two readings' own time is below a thousandth.
         std::thread::sleep(Duration::from_millis(5));
         let (clock_later, counter_later) = (now_ns(), cycles());
         let elapsed_us = (clock_later - clock).max(1) as f64 / 1000.0;

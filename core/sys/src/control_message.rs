@@ -4,6 +4,7 @@
 //! any bytes can be read. Pure.
 
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 
 /// One control message.
@@ -57,7 +58,7 @@ impl Iterator for ControlMessages<'_> {
             level: number(8),
             kind: number(12),
             whole: at..next,
-            value: at + HEADER_BYTES as usize..end,
+            value: at + HEADER_BYTES.to_usize()..end,
         })
     }
 }
@@ -85,7 +86,7 @@ pub fn judge_for_tcp(control: &[u8]) -> Result<(), Errno> {
         }
     }
     // Less than a header is passed over, as CMSG_NXTHDR(3) has it.
-    if control.len().saturating_sub(judged) >= HEADER_BYTES as usize {
+    if control.len().saturating_sub(judged) >= HEADER_BYTES.to_usize() {
         return Err(Errno::INVAL);
     }
     Ok(())

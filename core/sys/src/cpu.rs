@@ -91,6 +91,7 @@ pub fn step_aside(cpu: usize) -> Result<(), SysError> {
     }
     let mut others = allowed;
     others.unset(cpu);
+    // Moved away at once; the second call only allows it to come back.
     thread::sched_setaffinity(None, &others).map_err(refuse)?;
     thread::sched_setaffinity(None, &allowed).map_err(refuse)
 }
@@ -118,6 +119,7 @@ pub fn run_first() -> Result<(), SysError> {
     // SAFETY: a struct of integers, for which zero is a value.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
     param.sched_priority = 1;
+    // Children start in the usual class: a program that this thread starts must not block the core.
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: 0 is this thread; the kernel only reads the struct, which lives through the call.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
@@ -154,6 +156,7 @@ pub fn run_last(thread_id: i32) -> Result<(), SysError> {
 
 /// Names this thread, as `top -H` shows it; cut to the 15 bytes that the kernel keeps.
 pub fn set_thread_name(name: &str) {
+    // The kernel keeps 15 bytes (TASK_COMM_LEN).
     let bytes: Vec<u8> = name.bytes().filter(|&byte| byte != 0).take(15).collect();
     if let Ok(name) = CString::new(bytes) {
         // A thread without its name works as well.

@@ -173,6 +173,7 @@ impl Folder {
         }
         let opened = fs::openat(self, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
         let descriptor = opened.map_err(failed("opening", &place))?;
+        // What exists already may be another user's.
         check(descriptor.as_fd(), &place, false)?;
         Ok(Self::from_descriptor(place, descriptor))
     }
@@ -239,6 +240,7 @@ impl Folder {
     /// # Errors
     /// Those of openat2(2); `ELOOP` where there is a link on the way.
     pub fn open_file(&self, relative: &Path, flags: OFlags, mode: RawMode) -> io::Result<File> {
+        // NONBLOCK: a pipe that has been put in the file's place must not block the open.
         let flags = flags | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);
         Ok(open_beneath(self.as_fd(), relative, flags, mode)?.into())
@@ -310,6 +312,7 @@ impl Folder {
     ) -> io::Result<()> {
         let (hidden, mut file) = self.temporary(mode)?;
         let written = write(&mut file)
+            // Durable before it is visible under its name.
             .and_then(|()| file.sync_all())
             .and_then(|()| self.rename(&hidden, name));
         written.inspect_err(|_| {
@@ -449,6 +452,7 @@ fn named(path: &Path) -> io::Result<Named> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
+    // These lead to open files by links of the kernel's, which cannot be avoided.
     let is_open = OPEN_FILES.iter().any(|place| path.starts_with(place));
     if is_open || old.as_ref().is_some_and(|old| !old.is_file()) {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY;
@@ -512,6 +516,7 @@ fn open_by_components(
             }
         }
     }
+    // One component at a time, none of them a link: what RESOLVE_BENEATH does in one call.
     let Some((last, above)) = names.split_last() else {
         return Ok(fs::openat(folder, ".", flags, mode)?);
     };
@@ -540,6 +545,7 @@ fn check(folder: BorrowedFd<'_>, place: &Path, is_above: bool) -> Result<(), Fol
         });
     }
     let mode = stat.st_mode & 0o7777;
+    // In a sticky directory others can add entries, but not replace ours.
     let is_sticky = mode & 0o1000 != 0;
     if mode & 0o022 != 0 && !(is_above && is_sticky) {
         return Err(FolderError::Writable {
@@ -553,6 +559,7 @@ fn check(folder: BorrowedFd<'_>, place: &Path, is_above: bool) -> Result<(), Fol
 /// A number that no other user can predict: the standard library's hasher is keyed by the system's
 /// random source.
 fn unguessable() -> u64 {
+    // Keys from the system's random numbers: a name that others can foresee could be taken.
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)] // the kernel reads and writes memory by its address
 
 use io_uring::{IoUring, cqueue, squeue};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -136,13 +137,14 @@ impl FuseQueue {
                     Err(error) => return Err(error),
                 }
             };
-            let index = done.user_data() as usize;
+            let index = done.user_data().to_usize();
             let entry = &mut self.entries[index];
             match -done.result() {
                 0 => {
                     entry.state = State::Ours;
                     return Ok(Some(index));
                 }
+                // Unmounted or aborted; each entry comes back once, with one of these.
                 libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => {
                     entry.state = State::Ended;
                     self.ended += 1;
@@ -172,13 +174,14 @@ impl FuseQueue {
             let payload = std::slice::from_raw_parts(payload, entry.payload_bytes);
             (entry.head.as_ref(), payload)
         };
-        let payload = &payload[..payload.len().min(head.payload_bytes as usize)];
+        let payload = &payload[..payload.len().min(head.payload_bytes.to_usize())];
         let all = u32::from_ne_bytes([
             head.in_out[0],
             head.in_out[1],
             head.in_out[2],
             head.in_out[3],
         ]);
+        // `all` counts header, operation and payload; only the last has a length of its own.
         let operation = (all as usize).saturating_sub(IN_HEADER_BYTES + payload.len());
         FuseRequest {
             head: &head.in_out[..IN_HEADER_BYTES],
@@ -217,6 +220,7 @@ impl FuseQueue {
         head.in_out[4..8].copy_from_slice(&(-error).to_ne_bytes());
         head.in_out[8..16].copy_from_slice(&unique.to_ne_bytes());
         head.payload_bytes = len;
+        // Read before the entry becomes the kernel's.
         let commit_id = head.commit_id;
         entry.state = State::Kernels;
         self.push(COMMIT_AND_FETCH, index, 0, 0, commit_id)?;
@@ -234,12 +238,13 @@ impl FuseQueue {
     ) -> io::Result<()> {
         let mut bytes = [0; 128];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        // By offset: the crate names no field of the 80 bytes that a command may use.
         put(0, &[IORING_OP_URING_CMD]);
         put(4, &self.device.to_ne_bytes());
         put(8, &command.to_ne_bytes());
         put(16, &address.to_ne_bytes());
         put(24, &len.to_ne_bytes());
-        put(32, &(index as u64).to_ne_bytes());
+        put(32, &index.to_u64().to_ne_bytes());
         // `struct fuse_uring_cmd_req`: no flags, the answer's number, the queue's.
         put(56, &commit_id.to_ne_bytes());
         put(64, &self.number.to_ne_bytes());
@@ -264,6 +269,7 @@ impl Entry {
             padding: 0,
             reserved: 0,
         };
+        // Leaked: a box would assert unique access while the kernel writes.
         let head = NonNull::from(Box::leak(Box::new(head)));
         let payload = Box::leak(vec![0_u8; payload_bytes].into_boxed_slice());
         let payload: NonNull<u8> = NonNull::from(payload).cast();
@@ -310,6 +316,7 @@ impl Drop for Entry {
 /// Reading fails, or gives something else.
 pub fn queues() -> io::Result<u16> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    // The kernel makes a queue for each possible processor, whether it is online or not.
     let last = text.trim().rsplit(['-', ',']).next().unwrap_or_default();
     let last: u16 = last.parse().map_err(io::Error::other)?;
     Ok(last + 1)

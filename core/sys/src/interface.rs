@@ -50,6 +50,7 @@ impl Request {
     /// # Errors
     /// [`SysError::Size`] for a name that no interface can have.
     pub(crate) fn new(name: &str) -> Result<Self, SysError> {
+        // IFNAMSIZ less its zero byte; the kernel would cut a longer name off.
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(['\0', '/']) {
             return Err(SysError::Size {
                 what: "the name of a network interface",
@@ -142,6 +143,7 @@ pub fn hardware_address(name: &str) -> Result<[u8; 6], SysError> {
 /// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN.
 pub fn set_up(name: &str) -> Result<(), SysError> {
     let mut request = get::<SIOCGIFFLAGS>(name, "SIOCGIFFLAGS")?;
+    // The other flags as they are: the call replaces all of them.
     let flags = u16::from_ne_bytes([request.value[0], request.value[1]]) | IFF_UP;
     request.value[..2].copy_from_slice(&flags.to_ne_bytes());
     set::<SIOCSIFFLAGS>(request, "SIOCSIFFLAGS")
@@ -167,6 +169,7 @@ pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), S
             let mask = u32::MAX
                 .checked_shl(32 - u32::from(prefix_bits))
                 .unwrap_or(0);
+            // The address first: setting it resets the mask to that of its class.
             set::<SIOCSIFADDR>(request.with_ipv4(address), "SIOCSIFADDR")?;
             set::<SIOCSIFNETMASK>(
                 request.with_ipv4(Ipv4Addr::from_bits(mask)),
@@ -183,6 +186,7 @@ pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), S
             // SAFETY: SIOCSIFADDR on an IPv6 socket reads one `struct in6_ifreq`, which `Request6`
             // is, byte for byte.
             match unsafe { ioctl(socket, Setter::<SIOCSIFADDR, Request6>::new(request)) } {
+                // It has the address already, which is what was asked for.
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(error) => Err(refused("SIOCSIFADDR")(error)),
             }

@@ -10,6 +10,7 @@ use crate::SysError;
 use crate::interface::{Request, refused, socket};
 use rustix::ioctl::{Opcode, Setter, ioctl};
 use rustix::net::AddressFamily;
+use sidecore_bare::width::ToUsize;
 
 /// Turns a feature on or off; one that the interface does not have, or that cannot be changed,
 /// stays.
@@ -39,7 +40,7 @@ fn number_of(name: &str, feature: &str) -> Result<(usize, usize), SysError> {
         *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     ask(name, &mut counted)?;
-    let count = (counted[4] as usize).min(FEATURES_MAX);
+    let count = counted[4].to_usize().min(FEATURES_MAX);
     let mut listed = vec![ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32];
     // The kernel knows how many there are by itself: a moment later there are no more.
     listed.resize(3 + FEATURES_MAX * NAME_WORDS, 0);

@@ -26,6 +26,7 @@
 use crate::SysError;
 use crate::region::page_bytes;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -69,7 +70,7 @@ impl FileMap {
         };
         let file_bytes = file.metadata().map_err(refuse)?.len();
         let fits = offset
-            .checked_add(len as u64)
+            .checked_add(len.to_u64())
             .is_some_and(|end| end <= file_bytes);
         if len == 0 || !fits {
             return Err(SysError::Size {
@@ -78,7 +79,7 @@ impl FileMap {
                 rule: "at least 1 byte, and none past the end of the file",
             });
         }
-        let lead = (offset % page_bytes() as u64) as usize;
+        let lead = (offset % page_bytes().to_u64()).to_usize();
         let map_bytes = (lead + len).next_multiple_of(page_bytes());
         // The table first: from the first moment that it can be read, the map is guarded.
         let guard = Guard::claim()?;
@@ -91,7 +92,7 @@ impl FileMap {
                 ProtFlags::READ,
                 MapFlags::SHARED,
                 file,
-                offset - lead as u64,
+                offset - lead.to_u64(),
             )
         };
         let mapped = mapped

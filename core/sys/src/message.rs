@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // names and control messages as bytes
 
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -87,7 +88,7 @@ pub fn receive(
     // writes no more than those.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     let bytes = count(result)?;
-    let name_bytes = (header.msg_namelen as usize).min(name.len());
+    let name_bytes = header.msg_namelen.to_usize().min(name.len());
     Ok(Received {
         bytes,
         name: name[..name_bytes].to_vec(),

@@ -19,6 +19,7 @@
 
 use crate::SysError;
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use std::io::IoSlice;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -56,6 +57,8 @@ impl PacketSocket {
         this.set(libc::PACKET_VNET_HDR, 1, "PACKET_VNET_HDR")?;
         // Our own outgoing frames are not input.
         this.set(PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")?;
+        // Without a queueing discipline a full device is reported at once; its absence is no
+        // failure.
         this.bypasses_queue = this.set(PACKET_QDISC_BYPASS, 1, "").is_ok();
         for (option, bytes) in [
             (libc::SO_RCVBUFFORCE, BUFFER_BYTES),
@@ -101,6 +104,7 @@ impl PacketSocket {
     /// # Errors
     /// [`SysError::Call`]: `ENOSPC` where no number is left.
     pub fn begin_fanout(&self) -> Result<u16, SysError> {
+        // The kernel chooses a number that no other group has.
         let kind = libc::PACKET_FANOUT_HASH | FANOUT_UNIQUE_ID;
         self.set(libc::PACKET_FANOUT, (kind as i32) << 16, "PACKET_FANOUT")?;
         let (mut value, mut bytes) = (0_i32, size_of::<i32>() as u32);
@@ -185,7 +189,7 @@ impl PacketSocket {
         }
         let received = received as usize;
         for (length, message) in lengths.iter_mut().zip(&messages[..received]) {
-            *length = message.msg_len as usize;
+            *length = message.msg_len.to_usize();
         }
         Ok(received)
     }
@@ -223,6 +227,7 @@ impl PacketSocket {
             return Ok(sent as usize);
         }
         match last() {
+            // The caller keeps the frames and tries again: a full queue is not a loss.
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR => Ok(0),
             // The device does not take this one, or is down: as if lost on the wire.
             Errno::INVAL | Errno::MSGSIZE | Errno::NETDOWN => Ok(1.min(count)),

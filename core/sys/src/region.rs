@@ -167,6 +167,7 @@ impl Region {
 
     fn map(len: usize, huge: HugePages) -> Result<Self, SysError> {
         if huge == HugePages::Reserved {
+            // hugetlbfs takes whole pages only; the rest of the last one is lost.
             let map_bytes = len.next_multiple_of(HUGE_PAGE_BYTES);
             let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
             if let Ok(map_start) = map_anonymous(map_bytes, flags) {
@@ -200,6 +201,7 @@ impl Region {
     /// regions are rounded up to a whole huge page of addresses so that one can be used at all.
     fn map_transparent(len: usize) -> Option<Self> {
         let huge_bytes = len.checked_next_multiple_of(HUGE_PAGE_BYTES)?;
+        // Larger by a page, to cut an aligned range out of it.
         let wide_bytes = huge_bytes.checked_add(HUGE_PAGE_BYTES)?;
         let wide = map_anonymous(wide_bytes, MapFlags::PRIVATE).ok()?;
         let before = wide.as_ptr().align_offset(HUGE_PAGE_BYTES);

@@ -8,30 +8,19 @@
 //! caller that no longer exists is no error.
 #![allow(unsafe_code)] // seccomp(2) and its ioctls take untyped requests
 
+mod filter;
+
+pub use filter::{Filter, When};
+
 use crate::SysError;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
-
-/// Condition under which a call is handed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// Always.
-    Always,
-    /// If the argument (0 to 5) is not 0: a pointer that was given.
-    Given(u8),
-    /// If the lower 32 bits of the argument are one of these.
-    OneOf(u8, &'static [u32]),
-    /// Unless the argument is this.
-    Unless(u8, u64),
-}
-
-/// Calls that are handed over, by number.
-pub type Filter = [(i64, When)];
 
 /// Puts a filter over this thread and all threads and processes that it starts from now on.
 ///
@@ -48,9 +37,10 @@ pub type Filter = [(i64, When)];
 /// [`SysError::Call`]: `EBUSY` where this thread has a listener already, `EINVAL` where the kernel
 /// has no user notifications (Linux 5.0).
 pub fn install(filter: &Filter) -> Result<Listener, SysError> {
-    let program = assemble(filter);
+    let program = filter::assemble(filter);
     let program = libc::sock_fprog {
-        len: program.len() as u16,
+        // The kernel refuses programs of more than 4,096 instructions (BPF_MAXINSNS).
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         filter: program.as_ptr().cast_mut(),
     };
     let install = || {
@@ -67,6 +57,7 @@ pub fn install(filter: &Filter) -> Result<Listener, SysError> {
         RawFd::try_from(result).ok().filter(|file| *file >= 0)
     };
     let file = install().or_else(|| {
+        // EACCES is the kernel's demand for one of the two: the capability or the renunciation.
         if io::Error::last_os_error().raw_os_error() != Some(libc::EACCES) {
             return None;
         }
@@ -259,6 +250,7 @@ impl Listener {
         let count = unsafe {
             libc::process_vm_readv(call.thread, &raw const local, 1, &raw const remote, 1, 0)
         };
+        // Looked at afterwards: the number may have become another process's during the copy.
         let copied = whole(count, target.len());
         if self.is_waiting(call.id) {
             copied
@@ -279,6 +271,7 @@ impl Listener {
     pub fn memory(&self, call: &Call) -> Result<Memory, Errno> {
         let path = format!("/proc/{}/mem", call.thread);
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        // Opened before the check: the order is what makes the check mean this file.
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
             Errno::NOENT => Errno::SRCH,
             error => error,
@@ -388,10 +381,11 @@ impl Memory {
         let mut at = address;
         while !rest.is_empty() {
             match rustix::io::pwrite(&self.0, rest, at) {
+                // A page that is not there, or that the caller may not write to itself.
                 Ok(0) | Err(_) => return Err(Errno::FAULT),
                 Ok(count) => {
                     rest = &rest[count..];
-                    at += count as u64;
+                    at += count.to_u64();
                 }
             }
         }
@@ -436,7 +430,7 @@ fn piece(start: *mut u8, bytes: usize) -> libc::iovec {
 
 /// An address of another process; this process never dereferences it.
 fn address_of(address: u64) -> *mut u8 {
-    ptr::without_provenance_mut(address as usize)
+    ptr::without_provenance_mut(address.to_usize())
 }
 
 fn whole(count: isize, wanted: usize) -> Result<(), Errno> {
@@ -445,68 +439,6 @@ fn whole(count: isize, wanted: usize) -> Result<(), Errno> {
         Ok(_) => Err(Errno::FAULT),
         Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::FAULT)),
     }
-}
-
-/// The filter as a program of classic BPF (seccomp(2)).
-fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
-    let statement = |code: u32, value: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k: value,
-    };
-    let jump = |value: u32, if_equal: u8, if_not: u8| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt: if_equal,
-        jf: if_not,
-        k: value,
-    };
-    let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
-    let give = |value: u32| statement(libc::BPF_RET | libc::BPF_K, value);
-    let (allow, notify) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_USER_NOTIF);
-    // Of another ABI (32-bit programs), numbers mean something else.
-    let mut program = vec![
-        load(ARCHITECTURE),
-        jump(NATIVE, 1, 0),
-        give(allow),
-        load(NUMBER),
-    ];
-    for (number, when) in filter {
-        // The lower half of an argument comes first: little-endian, as all that we build for.
-        let low = |argument: u8| ARGUMENTS + u32::from(argument) * 8;
-        let body = match when {
-            When::Always => vec![give(notify)],
-            When::Given(argument) => vec![
-                load(low(*argument)),
-                jump(0, 0, 2),
-                load(low(*argument) + 4),
-                jump(0, 1, 0),
-                give(notify),
-                give(allow),
-            ],
-            When::Unless(argument, value) => vec![
-                load(low(*argument)),
-                jump(*value as u32, 0, 3),
-                load(low(*argument) + 4),
-                jump((*value >> 32) as u32, 0, 1),
-                give(allow),
-                give(notify),
-            ],
-            When::OneOf(argument, values) => {
-                let mut body = vec![load(low(*argument))];
-                for (index, value) in values.iter().enumerate() {
-                    body.push(jump(*value, (values.len() - index) as u8, 0));
-                }
-                body.push(give(allow));
-                body.push(give(notify));
-                body
-            }
-        };
-        program.push(jump(*number as u32, 0, body.len() as u8));
-        program.extend(body);
-    }
-    program.push(give(allow));
-    program
 }
 
 fn last(call: &'static str) -> SysError {
@@ -526,180 +458,8 @@ const SHORTAGE_MAX: Duration = Duration::from_millis(250);
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(2);
 /// Signals in a row that call one request away.
 const INTERRUPTIONS_MAX: u32 = 1000;
-/// Offsets in `struct seccomp_data`.
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-const ARGUMENTS: u32 = 16;
-/// `AUDIT_ARCH_X86_64` and its like: the target of this build.
-const NATIVE: u32 = if cfg!(target_arch = "aarch64") {
-    0xc000_00b7
-} else {
-    0xc000_003e
-};
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6.
 const SYNC_WAKE_UP: u64 = 1;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A thread that makes one call with a pointer to a word; the word after the call.
-    fn caller(word: u64) -> (Listener, Call, std::thread::JoinHandle<u64>) {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let asking = std::thread::spawn(move || {
-            let mut word = Box::new(word);
-            let listener = install(&[(libc::SYS_getcpu, When::Always)]).unwrap();
-            sender.send(listener).unwrap();
-            // SAFETY: the call is answered without the kernel's part; the word outlives it.
-            unsafe { libc::syscall(libc::SYS_getcpu, &raw mut *word, 0, 0) };
-            // SAFETY: the word is this thread's; another one has written it while this one waited.
-            unsafe { std::ptr::read_volatile(&raw const *word) }
-        });
-        let listener = receiver.recv().unwrap();
-        let call = listener.receive().unwrap().unwrap();
-        (listener, call, asking)
-    }
-
-    #[test]
-    fn what_passes_is_waited_for_and_nothing_else() {
-        let after = |errors: &'static [Errno]| {
-            let mut errors = errors.iter();
-            move || errors.next().map_or(Ok(7), |error| Err(*error))
-        };
-        let passing = &[Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOBUFS];
-        assert_eq!(patiently(Duration::MAX, after(passing)), Ok(7));
-        assert_eq!(patiently(Duration::ZERO, after(passing)), Err(Errno::NOMEM));
-        assert_eq!(patiently(Duration::ZERO, after(&[Errno::INTR])), Ok(7));
-        let other = after(&[Errno::INTR, Errno::NOENT]);
-        assert_eq!(patiently(Duration::MAX, other), Err(Errno::NOENT));
-        let interrupted = || Err(Errno::INTR);
-        assert_eq!(patiently(Duration::MAX, interrupted), Err(Errno::INTR));
-    }
-
-    #[test]
-    fn an_answer_that_cannot_be_given_is_noted() {
-        let (listener, call, asking) = caller(7);
-        assert!(listener.answer(call.id, Answer::Value(0)));
-        // A caller that has ended does not count.
-        assert!(!listener.answer(call.id, Answer::Value(0)));
-        assert!(!listener.is_waiting(call.id));
-        assert!(listener.failure().is_none());
-        asking.join().unwrap();
-        let requests: [fn(&Listener) -> bool; 2] = [
-            |listener| listener.answer(7, Answer::Proceed),
-            |listener| listener.is_waiting(7),
-        ];
-        for request in requests {
-            // A file that knows no such requests.
-            let listener = Listener {
-                file: std::fs::File::open("/dev/null").unwrap().into(),
-                failure: Cell::new(None),
-            };
-            assert!(!request(&listener));
-            assert!(listener.failure().is_some());
-            assert!(listener.receive().is_err());
-        }
-    }
-
-    #[test]
-    fn memory_is_a_waiting_callers_alone() {
-        let (listener, call, asking) = caller(7);
-        let at = call.arguments[0];
-        let mut bytes = [0; 8];
-        listener.read(&call, at, &mut bytes).unwrap();
-        assert_eq!(u64::from_ne_bytes(bytes), 7);
-        listener.write(&call, at, &8u64.to_ne_bytes()).unwrap();
-        assert_eq!(listener.write(&call, 1, b"x"), Err(Errno::FAULT));
-        assert_eq!(listener.read(&call, 1, &mut bytes), Err(Errno::FAULT));
-        let memory = listener.memory(&call).unwrap();
-        assert!(listener.answer(call.id, Answer::Value(0)));
-        assert_eq!(asking.join().unwrap(), 8);
-        // The process lives on, and with it the memory of the call's arguments.
-        assert_eq!(listener.write(&call, at, b"x"), Err(Errno::SRCH));
-        assert_eq!(listener.read(&call, at, &mut bytes), Err(Errno::SRCH));
-        assert!(listener.memory(&call).is_err());
-        drop(memory);
-    }
-
-    #[test]
-    fn a_number_that_is_another_processs_now_is_not_written_to() {
-        let (listener, call, asking) = caller(7);
-        // As if the caller had ended, and another process had got its number.
-        let mut other = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
-        let stale = Call {
-            id: call.id + 1,
-            thread: other.id().cast_signed(),
-            ..call
-        };
-        let mut bytes = [0; 8];
-        let own = bytes.as_ptr().addr() as u64;
-        assert_eq!(listener.read(&stale, own, &mut bytes), Err(Errno::SRCH));
-        assert_eq!(listener.write(&stale, own, &bytes), Err(Errno::SRCH));
-        assert!(listener.memory(&stale).is_err());
-        other.kill().unwrap();
-        other.wait().unwrap();
-        assert!(listener.answer(call.id, Answer::Value(0)));
-        asking.join().unwrap();
-    }
-
-    #[test]
-    fn calls_of_a_thread_are_answered_by_another() {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let asking = std::thread::spawn(move || {
-            // In a process namespace that its session's leader is not in, both are 0.
-            // SAFETY: calls without pointers.
-            let (group, session) = unsafe { (libc::getpgid(0), libc::getsid(0)) };
-            let filter = [
-                (libc::SYS_getppid, When::Always),
-                (libc::SYS_getpgid, When::Given(0)),
-                (libc::SYS_getsid, When::OneOf(0, &[7, 8])),
-                (libc::SYS_getuid, When::Unless(5, 7 << 40 | 8)),
-            ];
-            let listener = install(&filter).unwrap();
-            sender.send(listener).unwrap();
-            // SAFETY: calls without pointers.
-            unsafe {
-                (
-                    libc::getppid(),
-                    libc::getpgid(0) == group,
-                    libc::getpgid(1 << 20),
-                    libc::getsid(0) == session,
-                    libc::getsid(7),
-                    libc::getsid(8),
-                    [7 << 40 | 8, 6 << 40 | 8, 7 << 40 | 9]
-                        .map(|last: u64| libc::syscall(libc::SYS_getuid, 0, 0, 0, 0, 0, last)),
-                )
-            }
-        });
-        let listener = receiver.recv().unwrap();
-        let mut answers = [
-            Answer::Value(4711),
-            Answer::Value(4712),
-            Answer::Fail(Errno::PERM),
-            Answer::Value(4713),
-            Answer::Value(4714),
-            Answer::Value(4715),
-        ]
-        .into_iter();
-        let mut ready = Vec::new();
-        for answer in &mut answers {
-            crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
-                .unwrap();
-            let call = listener.receive().unwrap().unwrap();
-            assert!(listener.is_waiting(call.id));
-            assert!(listener.answer(call.id, answer));
-            assert!(!listener.is_waiting(call.id));
-        }
-        let got = asking.join().unwrap();
-        // SAFETY: a call without pointers.
-        let user = i64::from(unsafe { libc::getuid() });
-        assert_eq!(got, (4711, true, 4712, true, -1, 4713, [user, 4714, 4715]));
-        // No process is left under the filter.
-        crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
-            .unwrap();
-        assert_eq!(ready, [true]);
-    }
-}
+mod tests;

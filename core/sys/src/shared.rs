@@ -32,6 +32,7 @@ use crate::map::Guard;
 use crate::region::page_bytes;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use sidecore_bare::width::ToU64;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -111,11 +112,11 @@ impl SharedMap {
             // Before Linux 6.3 there is no such flag.
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(refused("memfd_create"))?;
-        rustix::fs::ftruncate(&file, len as u64).map_err(refused("ftruncate of a memfd"))?;
+        rustix::fs::ftruncate(&file, len.to_u64()).map_err(refused("ftruncate of a memfd"))?;
         // Now, and not at an access, is when the machine may have no memory left.
         for at in (0..len).step_by(STEP_BYTES) {
-            let step = STEP_BYTES.min(len - at) as u64;
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), at as u64, step)
+            let step = STEP_BYTES.min(len - at).to_u64();
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), at.to_u64(), step)
                 .map_err(refused("fallocate of a memfd"))?;
             between();
         }

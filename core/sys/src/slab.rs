@@ -10,6 +10,7 @@ use crate::SysError;
 use crate::region::{Backing, Region, RegionOptions, page_bytes};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice};
+use sidecore_bare::width::ToUsize;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -67,7 +68,7 @@ impl Slab {
     #[must_use]
     pub fn take(&self) -> Option<SlotBuf> {
         let index = self.shared.lock_free().pop()?;
-        let offset = index as usize * self.shared.slot_bytes;
+        let offset = index.to_usize() * self.shared.slot_bytes;
         // SAFETY: `index < slots`, so the slot lies within the region.
         let start = unsafe { self.shared.region.start().add(offset) };
         Some(SlotBuf {

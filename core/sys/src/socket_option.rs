@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // numbers and bytes as the caller has them
 
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -31,7 +32,7 @@ pub fn get(
         )
     };
     check(result)?;
-    value.truncate(bytes as usize);
+    value.truncate(bytes.to_usize());
     Ok(value)
 }
 

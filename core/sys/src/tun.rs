@@ -59,6 +59,7 @@ impl Tap {
         let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
             .map_err(refused("opening /dev/net/tun"))?;
         let mut request = Request::new(name)?;
+        // No packet information: the header of virtio_net says more.
         let mut kind = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
         if queues == Queues::Several {
             kind |= IFF_MULTI_QUEUE;
@@ -75,6 +76,7 @@ impl Tap {
             )
         }
         .map_err(refused("TUNSETVNETHDRSZ"))?;
+        // Offered only if the caller can cut and checksum such frames itself.
         let take = if offload {
             TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6
         } else {
@@ -85,6 +87,7 @@ impl Tap {
             .map_err(refused("TUNSETOFFLOAD"))?;
         Ok(Self {
             file,
+            // As the kernel chose it, where the given one was a pattern (`tap%d`).
             name: request.name(),
         })
     }

@@ -7,7 +7,7 @@
 //! first level's capacity, 10 % for the second's, 10 % of the counters' own penalty where the
 //! machine has counters.
 
-use sidecore_sys::Machine;
+use sidecore_measure::Machine;
 use sidecore_tlb::cpuid::{self, CpuidLevel};
 use sidecore_tlb::report::Level;
 use sidecore_tlb::{Config, run};

@@ -8,6 +8,8 @@
 //! true: every node has a place of its own in the frame that its page shows. Pure.
 //! Source: docs/tlb.md, "Method".
 
+use sidecore_bare::width::{ToU64, ToUsize};
+
 /// Placement of nodes on the cache lines of their pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -44,12 +46,14 @@ pub(crate) fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -
     } = ground;
     let page_blocks = page_values / block_values;
     let mut seen = std::collections::HashMap::new();
+    // The frame with most nodes decides how many lines of each frame are needed.
     let busiest = {
         for &(_, frame) in pages {
             *seen.entry(frame).or_insert(0usize) += 1;
         }
         seen.values().copied().max().unwrap_or(0)
     };
+    // Several pages may show one frame: its nodes share the frame's lines.
     let frames = seen.len().max(1);
     let blocks = match layout {
         Layout::Near => busiest,
@@ -68,6 +72,7 @@ pub(crate) fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -
         let (block, slot) = match layout {
             Layout::Near => {
                 let mut block = index % page_blocks;
+                // The next free line of the frame; the assertion above has left enough.
                 while !taken.insert((frame, block)) {
                     block = (block + 1) % page_blocks;
                 }
@@ -92,6 +97,7 @@ fn lanes(layout: Layout, blocks: usize, frames: usize, page_blocks: usize) -> us
         Layout::Near => page_blocks,
         Layout::Far => {
             let wanted = (blocks * frames / LANE_BLOCKS).max(1);
+            // A power of two, so that lanes begin at equal distances in the page.
             let wanted = 1 << wanted.ilog2();
             wanted.max(blocks.next_power_of_two()).min(page_blocks)
         }
@@ -113,6 +119,7 @@ pub(crate) fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
 /// cycle over all nodes.
 pub(crate) fn shuffle(order: &mut [u32], random: &mut Random) {
     for last in (1..order.len()).rev() {
+        // Fisher and Yates: each order equally likely.
         order.swap(last, random.below(last + 1));
     }
 }
@@ -130,11 +137,12 @@ impl Random {
 
     /// A number below `bound`, which is at most 2^32 and not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
+        // xorshift64*: no quality is needed but a long period.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        ((high * bound as u64) >> 32) as usize
+        ((high * bound.to_u64()) >> 32).to_usize()
     }
 }
 

@@ -20,6 +20,7 @@
 //! ```
 
 use serde::Serialize;
+use sidecore_bare::width::ToUsize;
 use std::collections::BTreeMap;
 
 /// One level for loads from pages of 4 KiB, as a leaf describes it.
@@ -97,6 +98,7 @@ impl Leaves {
             let result = raw_cpuid::native_cpuid::cpuid_count(leaf, subleaf);
             [result.eax, result.ebx, result.ecx, result.edx]
         };
+        // The vendor's name is in EBX, EDX, ECX, in this order.
         let [basic_max, b, c, d] = read(0, 0);
         let vendor: Vec<u8> = [b, d, c].into_iter().flat_map(u32::to_le_bytes).collect();
         let mut leaves = Self::of(&String::from_utf8_lossy(&vendor), family(read(1, 0)[0]));
@@ -137,6 +139,7 @@ pub fn decode(leaves: &Leaves) -> Vec<CpuidLevel> {
     match &leaves.vendor[..] {
         "AuthenticAMD" | "HygonGenuine" => amd(leaves),
         _ => match intel(leaves) {
+            // Leaf 2 is the older form; newer processors only refer to leaf 0x18 there.
             levels if levels.is_empty() => intel_codes(leaves),
             levels => levels,
         },
@@ -147,6 +150,7 @@ pub fn decode(leaves: &Leaves) -> Vec<CpuidLevel> {
 #[cfg(any(test, target_arch = "x86_64"))]
 fn family(signature: u32) -> u32 {
     match signature >> 8 & 0xf {
+        // The extended family is added only to 15.
         0xf => 0xf + (signature >> 20 & 0xff),
         family => family,
     }
@@ -155,13 +159,14 @@ fn family(signature: u32) -> u32 {
 fn amd(leaves: &Leaves) -> Vec<CpuidLevel> {
     let first = leaves.get(LEAF_FIRST, 0)[1];
     let second = leaves.get(LEAF_SECOND, 0)[1];
+    // 0: no such level; 0xff: fully associative.
     let code = first >> 24;
     let mut levels = Vec::new();
     if code != 0 {
         levels.push(CpuidLevel {
             level: 1,
-            entries: (first >> 16 & 0xff) as usize,
-            ways: (code != 0xff).then_some(code as usize),
+            entries: (first >> 16 & 0xff).to_usize(),
+            ways: (code != 0xff).then_some(code.to_usize()),
             fully_associative: code == 0xff,
             leaf: "0x80000005 EBX".to_owned(),
             field: first >> 16 & 0xff,
@@ -173,7 +178,7 @@ fn amd(leaves: &Leaves) -> Vec<CpuidLevel> {
     if code != 0 {
         levels.push(CpuidLevel {
             level: 2,
-            entries: field as usize * unit,
+            entries: field.to_usize() * unit,
             ways: ways(code),
             fully_associative: code == 0xf,
             leaf: "0x80000006 EBX".to_owned(),
@@ -181,6 +186,7 @@ fn amd(leaves: &Leaves) -> Vec<CpuidLevel> {
             note,
         });
     }
+    // A hypervisor may clear the number and leave the ways.
     levels.retain(|level| level.entries > 0);
     levels
 }
@@ -205,7 +211,7 @@ fn unit(leaves: &Leaves, field: u32) -> (usize, &'static str) {
 /// Ways by the code of leaf 0x80000006; `None` where it is full, or left to other leaves.
 fn ways(code: u32) -> Option<usize> {
     Some(match code {
-        1..=4 => code as usize,
+        1..=4 => code.to_usize(),
         5 => 6,
         6 => 8,
         8 => 16,
@@ -224,14 +230,16 @@ fn intel(leaves: &Leaves) -> Vec<CpuidLevel> {
     let mut levels = Vec::new();
     for subleaf in 0..=last {
         let [_, b, sets, d] = leaves.get(LEAF_TRANSLATION, subleaf);
+        // Instruction and store buffers are not measured here.
         let for_loads = matches!(d & 0x1f, DATA | UNIFIED | LOADS);
+        // Bit 0: holds translations of 4 KiB pages.
         let small = b & 1 == 1;
         let ways = b >> 16;
         if for_loads && small && ways * sets > 0 {
             levels.push(CpuidLevel {
-                level: (d >> 5 & 7) as usize,
-                entries: ways as usize * sets as usize,
-                ways: Some(ways as usize),
+                level: (d >> 5 & 7).to_usize(),
+                entries: ways.to_usize() * sets.to_usize(),
+                ways: Some(ways.to_usize()),
                 fully_associative: d >> 8 & 1 == 1,
                 leaf: format!("0x18, subleaf {subleaf}"),
                 field: b,
@@ -247,6 +255,7 @@ fn intel(leaves: &Leaves) -> Vec<CpuidLevel> {
 /// taken for the first.
 fn intel_codes(leaves: &Leaves) -> Vec<CpuidLevel> {
     let registers = leaves.get(LEAF_CODES, 0);
+    // Bit 31 set: the register holds no descriptors.
     let valid = registers.iter().filter(|register| *register >> 31 == 0);
     let bytes = valid.flat_map(|register| register.to_le_bytes());
     let mut levels: Vec<CpuidLevel> = bytes

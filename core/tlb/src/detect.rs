@@ -69,7 +69,9 @@ pub struct Findings {
 pub fn find(curve: &Curve) -> Findings {
     let fastest = curve.fastest();
     let mut fits: Vec<Fit> = Vec::new();
+    // The least of all windows: disturbances only ever add cycles.
     let mut candidates: Vec<Fit> = candidates(&fastest);
+    // The best explanations first: each rules out its neighbours, which fit the same rise.
     candidates.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     for candidate in candidates {
         if fits.len() < LEVELS_MAX && fits.iter().all(|fit| fit.is_apart_from(&candidate)) {
@@ -90,6 +92,7 @@ pub fn find(curve: &Curve) -> Findings {
 /// its confidence. Confidence alone would take the last few points, disturbed one after the other,
 /// for a small step without noise.
 fn in_hierarchy(mut knees: Vec<(f64, Knee)>) -> Vec<Knee> {
+    // A miss of a later level costs more; of a pair in the wrong order one is no level.
     while let Some(index) = knees
         .windows(2)
         .position(|pair| pair[1].1.penalty_cycles < pair[0].1.penalty_cycles * CHEAPER_SHARE)
@@ -187,6 +190,7 @@ impl Shape {
 /// The m of m = 1 - exp(-(m+d)x) that is not 0, if there is one: the share of misses at x times the
 /// capacity.
 fn random_share(x: f64, foreign: f64) -> f64 {
+    // Everything fits, and nothing else comes in.
     if foreign == 0.0 && x <= 1.0 {
         return 0.0;
     }
@@ -232,14 +236,17 @@ impl Fit {
                 .filter(|(index, _)| index % 2 == odd);
             kept.map(|(_, &point)| point).collect()
         };
+        // How far the capacity moves when other points are fitted; half of it where none fits.
         let off = |points: &[(f64, f64)]| {
             let entries = best.shape.entries(best.start);
             refine(points, &best).map_or(0.5, |fit| {
                 (fit.shape.entries(fit.start) / entries - 1.0).abs()
             })
         };
+        // A level that half of the points do not show is an accident of the other half.
         let halves = off(&half_of(0)).max(off(&half_of(1)));
         let fifth = off(&fifth);
+        // What the fit leaves unexplained, relative to the rise itself.
         let noise = best.miss / best.height.max(f64::MIN_POSITIVE);
         let confidence = (1.0 - NOISE_WEIGHT * noise).clamp(0.0, 1.0)
             * (1.0 - HALVES_WEIGHT * halves).clamp(0.0, 1.0)
@@ -260,6 +267,7 @@ fn candidates(points: &[(f64, f64)]) -> Vec<Fit> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return Vec::new();
     };
+    // Place by place; overlapping ones are sorted out by `find`.
     let mut found = Vec::new();
     let mut start = first.0;
     while start < last.0 {
@@ -271,6 +279,7 @@ fn candidates(points: &[(f64, f64)]) -> Vec<Fit> {
         let wide = RANDOM_COARSE.map(|foreign| Shape::Random { foreign });
         let fits = narrow.chain(best_shape(points, &wide, start));
         found.extend(fits.filter(|fit| fit.is_level(points)));
+        // Steps of equal ratio: levels are as likely at any order of magnitude.
         start *= GRID_STEP;
     }
     found
@@ -302,6 +311,7 @@ fn best_shape(points: &[(f64, f64)], shapes: &[Shape], start: f64) -> Option<Fit
     let window = window(points, start, shapes.first()?.reach());
     let fits = shapes.iter().filter_map(|&shape| fit(window, shape, start));
     let mut best = fits.min_by(|a, b| a.miss.total_cmp(&b.miss))?;
+    // Compared with a straight line over the same points: a slow rise is no level.
     best.gain = (slope_miss(window) - best.miss) * window.len() as f64;
     Some(best)
 }
@@ -327,6 +337,7 @@ fn fit(points: &[(f64, f64)], shape: Shape, start: f64) -> Option<Fit> {
         shared.iter().map(|&point| off(line, point)).sum::<f64>() / shared.len() as f64
     };
     let first = line(shared.iter().copied())?;
+    // Fitted twice: a few disturbed points must not bend the line.
     let limit = OUTLIER * mean(first);
     let near = shared.iter().filter(|&&point| off(first, point) <= limit);
     let (base, height) = line(near.copied())?;
@@ -364,6 +375,7 @@ fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> 
         over += (x - mean_x) * (y - mean_y);
         under += (x - mean_x) * (x - mean_x);
     }
+    // All points at one place have no slope.
     (under > 1e-9).then(|| {
         let slope = over / under;
         (mean_y - slope * mean_x, slope)
@@ -382,6 +394,7 @@ impl Fit {
         };
         let before = window.iter().filter(|point| point.0 <= foot).count();
         let after = window.iter().filter(|point| point.0 >= top).count();
+        // Without ground on a side, the base or the height would be a guess.
         before >= GROUND_POINTS
             && after >= GROUND_POINTS
             && self.height >= HEIGHT_MIN.max(HEIGHT_SHARE_MIN * self.base)
@@ -395,6 +408,7 @@ fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
     let Some(&(end, top)) = points.last() else {
         return false;
     };
+    // Behind the last knee, or in the last octave: elsewhere a rise has been explained.
     let from = last.map_or(end / 2.0, |knee| (end / 2.0).max(knee.entries_end));
     let Some(&(_, ground)) = points.iter().find(|point| point.0 >= from) else {
         return false;

@@ -26,6 +26,7 @@ pub fn render(report: &Report) -> String {
     for level in &report.unclear {
         out.push_str(&format!("- {}\n", unclear(level)));
     }
+    // Shown also where they disagree: hypervisors change what CPUID reports.
     for (said, measured) in report.beside_cpuid() {
         out.push_str(&format!("- {}\n", beside(said, measured)));
     }

@@ -10,8 +10,9 @@ use crate::curve::Curve;
 use crate::detect::Knee;
 use crate::sets::Indexing;
 use serde::Serialize;
+use sidecore_bare::width::ToU64;
 use sidecore_engine::page_advice::PageAdvice;
-use sidecore_sys::Machine;
+use sidecore_measure::Machine;
 use std::collections::BTreeMap;
 
 /// Everything that a run measured and found.
@@ -221,5 +222,5 @@ const BESIDE_FACTOR: f64 = 1.5;
 /// Bytes with a binary unit: `288 KiB`, `12 MiB`.
 #[must_use]
 pub fn bytes(count: usize) -> String {
-    sidecore_measure::stats::bytes(count as u64)
+    sidecore_sys::text::bytes(count.to_u64())
 }

@@ -43,12 +43,14 @@ pub enum Indexing {
 /// or show neither.
 #[must_use]
 pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
+    // Narrow strides cannot tell many sets from none.
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
     if knees.len() < KNEES_MIN || widest.0 < STRIDE_MIN {
         return None;
     }
     let best = (0..=SETS_LOG_MAX)
         .map(|log| Hypothesis::new(1 << log, entries, knees))
+        // Of hypotheses that explain as many knees, the closest one.
         .max_by(|a, b| a.agree.cmp(&b.agree).then(b.spread.total_cmp(&a.spread)))?;
     // Bits that are folded into the set's number show at the widest strides only.
     if best.agree * 3 < knees.len() * 2 || best.beyond < BEYOND_KNEES || !best.wide_agree {
@@ -88,6 +90,7 @@ fn by_short_laps(entries: f64, sets: usize, knees: &[(usize, f64)]) -> Option<f6
         .map(|&(stride, held)| held * stride.min(sets) as f64)
         .filter(|size| (size / entries).ln().abs() < OWN_AGREES_FACTOR.ln())
         .collect();
+    // The median: one disturbed stride does not move it.
     sizes.sort_by(f64::total_cmp);
     (sizes.len() >= SHORT_LAPS_MIN).then(|| sizes[sizes.len() / 2])
 }
@@ -113,6 +116,7 @@ impl Hypothesis {
         let size = |&(stride, held): &(usize, f64)| held * stride.min(sets) as f64;
         let mut sizes: Vec<f64> = knees.iter().map(size).chain([own]).collect();
         sizes.sort_by(f64::total_cmp);
+        // The own knee is one vote among the strides'.
         let entries = sizes[sizes.len() / 2];
         let off = |knee: &(usize, f64)| (size(knee) / entries).ln().abs();
         let agreeing = || knees.iter().filter(|knee| off(knee) < AGREE_FACTOR.ln());
@@ -120,6 +124,7 @@ impl Hypothesis {
         Self {
             sets,
             entries,
+            // Without the level's own knee, strides that agree show another level.
             agree: if own_agrees { agreeing().count() } else { 0 },
             beyond: agreeing().filter(|knee| knee.0 > sets).count(),
             wide_agree: knees

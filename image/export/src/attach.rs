@@ -56,6 +56,7 @@ pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undon
         return detach_ublk(&states, dev_id, path, force);
     }
     let mut entries = states.entries()?;
+    // Looked up before the clean-up, which removes the records of dead servers.
     entries.retain(|entry| entry.record.device.as_ref() == Some(&path));
     entries.sort_by_key(|entry| entry.alive);
     let Some(entry) = entries.pop() else {
@@ -112,6 +113,7 @@ fn detach_ublk(
         .entries()?
         .into_iter()
         .find(|entry| entry.alive && entry.record.device.as_ref() == Some(&path));
+    // The device goes before the process: its end is what callers may rely on.
     if let Some(entry) = server
         && !gone_within(&entry, GRACE)
     {
@@ -139,6 +141,7 @@ fn refuse_if_used(entry: &Entry, path: &Path, mounts: &[PathBuf]) -> Result<(), 
             next: format!("run `umount {}` first", dir.display()),
         });
     }
+    // Device mapper and md hold the device without a mount.
     if let Some(holder) = entry.record.loop_number.and_then(above::holder) {
         return Err(ExportError::DeviceBusy {
             device,

@@ -237,6 +237,7 @@ impl FuseServer {
         if options.threads == 0 || options.threads > THREADS_MAX {
             return Err(FuseError::Threads(options.threads));
         }
+        // `allow_other` without root depends on the administrator's `user_allow_other`.
         let root_user = rustix::process::geteuid().is_root();
         let mut kind = place::Kind {
             source: "sidecore".into(),
@@ -274,6 +275,7 @@ impl FuseServer {
         let threads = options.threads;
         let shared_place = Arc::new(Mutex::new(at));
         let at = Arc::clone(&shared_place);
+        // The mount is usable once the kernel has all queues: a request before would wait for them.
         let (sender, begun) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
@@ -305,6 +307,7 @@ impl FuseServer {
                 return Err(error);
             }
         };
+        // After the mount exists: the setting belongs to its backing device.
         set_read_ahead(device, options.read_ahead_bytes);
         Ok(Self {
             thread,
@@ -345,7 +348,7 @@ impl FuseServer {
     }
 
     /// Removes a mount from its directory, because the set-up on top of it failed.
-    pub fn take_away(self) {
+    pub(crate) fn take_away(self) {
         drop(self.place.lock().take());
     }
 
@@ -405,6 +408,7 @@ fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
 /// only wait.
 fn threads_default() -> usize {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    // At least two: one may wait for a disk while the other serves what is cached.
     cores.clamp(2, 8)
 }
 

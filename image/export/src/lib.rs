@@ -4,11 +4,11 @@
 pub mod attach;
 mod error;
 pub mod fuse;
-pub mod loopdev;
+mod loopdev;
 pub mod mount;
 pub mod nbd;
 pub mod state;
-pub mod ublk;
+mod ublk;
 
 pub use error::ExportError;
 

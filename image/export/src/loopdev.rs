@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 /// Lifetime of a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifetime {
+pub(crate) enum Lifetime {
     /// Removed when its last user closes it (a mount).
     UntilUnused,
     /// Stays until it is cleared (`attach`); its partitions become devices too.
@@ -30,7 +30,7 @@ pub enum Lifetime {
 /// A loop device that this process has connected. Dropping it closes the descriptor; for
 /// [`Lifetime::UntilUnused`] that is the last user, unless a mount has the device.
 #[derive(Debug)]
-pub struct LoopDevice {
+pub(crate) struct LoopDevice {
     number: u32,
     _device: OwnedFd,
 }
@@ -43,7 +43,7 @@ impl LoopDevice {
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.
-    pub fn connect(
+    pub(crate) fn connect(
         file: &File,
         lifetime: Lifetime,
         direct_io: bool,
@@ -62,6 +62,7 @@ impl LoopDevice {
                 Lifetime::UntilCleared => LO_FLAGS_PARTSCAN,
             };
         for _ in 0..ATTEMPTS_MAX {
+            // The driver reserves nothing: `configure` decides which of several processes gets it.
             let number = loop_control::get_free(&control)?;
             let device = rustix::fs::open(path(number), access | OFlags::CLOEXEC, Mode::empty())?;
             match loop_control::configure(
@@ -89,20 +90,20 @@ impl LoopDevice {
 
     /// Its number.
     #[must_use]
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.number
     }
 }
 
 /// The path of loop device `number`.
 #[must_use]
-pub fn path(number: u32) -> PathBuf {
+pub(crate) fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
 
 /// True when loop device `number` is connected to the file of this name in a hidden FUSE mount.
 #[must_use]
-pub fn is_on(number: u32, file_name: &str) -> bool {
+pub(crate) fn is_on(number: u32, file_name: &str) -> bool {
     // No path leads to the file, so the kernel shows its name within the mount, after a slash.
     std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"))
         .is_ok_and(|name| name.trim_end().trim_start_matches('/') == file_name)
@@ -110,7 +111,7 @@ pub fn is_on(number: u32, file_name: &str) -> bool {
 
 /// The loop devices that are connected to the file of this name; see [`is_on`].
 #[must_use]
-pub fn all_on(file_name: &str) -> Vec<u32> {
+pub(crate) fn all_on(file_name: &str) -> Vec<u32> {
     let devices = std::fs::read_dir("/sys/block")
         .into_iter()
         .flatten()
@@ -132,7 +133,7 @@ pub fn all_on(file_name: &str) -> Vec<u32> {
 ///
 /// # Errors
 /// Those of the driver; a device that is not connected is no error.
-pub fn clear(number: u32) -> io::Result<()> {
+pub(crate) fn clear(number: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let device = rustix::fs::open(path(number), flags, Mode::empty())?;
     match loop_control::clear(&device) {
@@ -142,9 +143,9 @@ pub fn clear(number: u32) -> io::Result<()> {
 }
 
 /// Attempts to get an unused device while other processes do the same.
-pub const ATTEMPTS_MAX: usize = 64;
+pub(crate) const ATTEMPTS_MAX: usize = 64;
 /// The logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
-pub const SECTOR_BYTES: u32 = 512;
+pub(crate) const SECTOR_BYTES: u32 = 512;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_PARTSCAN: u32 = 8;

@@ -71,6 +71,7 @@ pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, 
     ) else {
         return Err(ExportError::NotMounted(dir.to_owned()));
     };
+    // The clean-up above has removed the mount, unless that failed.
     if !entry.is_alive() {
         return after_death(entry);
     }
@@ -174,6 +175,7 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
     };
     let mut entries = states.entries()?;
     entries.retain(is_it);
+    // The living one is last: a dead server's record may name the same directory.
     entries.sort_by_key(|entry| entry.alive);
     Ok(entries.pop())
 }

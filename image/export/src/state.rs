@@ -149,6 +149,7 @@ impl StateDir {
     /// The directory for this user. `SIDECORE_STATE_DIR` overrides it.
     #[must_use]
     pub fn of_user() -> Self {
+        // A directory that is empty after a boot, as the mounts are.
         let path = if let Some(path) = std::env::var_os("SIDECORE_STATE_DIR") {
             std::path::absolute(&path).unwrap_or_else(|_| PathBuf::from(path))
         } else if rustix::process::geteuid().is_root() {
@@ -175,6 +176,8 @@ impl StateDir {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(ExportError::state(&path, error)),
             }
+            // The lock, not the process number, shows that the server lives: numbers are used
+            // again.
             let lock = lock_file(&path.join("lock"))
                 .and_then(|file| {
                     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -234,7 +237,7 @@ impl StateDir {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn lock_all(&self) -> Result<File, ExportError> {
+    pub(crate) fn lock_all(&self) -> Result<File, ExportError> {
         let failed = |error| ExportError::state(&self.path, error);
         self.trusted(true)?;
         let file = lock_file(&self.path.join("lock")).map_err(failed)?;
@@ -267,6 +270,7 @@ impl StateDir {
             let entry = entry.map_err(failed)?;
             // Only directories that `claim` has made: the path may have been set to a directory
             // that others use too.
+            // x
             let ours = entry
                 .file_name()
                 .to_str()
@@ -317,6 +321,7 @@ impl Claim {
     /// # Errors
     /// When the file cannot be written, or a path in it is not UTF-8.
     pub fn write(&self, record: &Record) -> Result<(), ExportError> {
+        // A rename replaces the record at once: a reader sees the old one or the new one.
         let new = self.path.join("state.json.new");
         serde_json::to_vec_pretty(record)
             .map_err(io::Error::from)
@@ -344,6 +349,7 @@ impl Claim {
 /// False where something is left, and the directory with it, for the next command.
 pub(crate) fn clean(entry: &Entry) -> bool {
     let record = &entry.record;
+    // The mount first: it holds the loop device.
     let mut left = false;
     if let Some(mount) = &record.mount {
         match mount.find() {
@@ -421,7 +427,7 @@ fn remove(path: &Path) {
 }
 
 /// Most servers on one machine.
-pub const SERVERS_MAX: usize = 4096;
+pub(crate) const SERVERS_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;

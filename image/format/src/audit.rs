@@ -14,6 +14,7 @@ use super::sidecar;
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
 use super::{Format, FormatError, Frame, Index, ReadAt, thin};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// The comparison of one image's tables.
 pub struct Audit<'a> {
@@ -86,6 +87,7 @@ impl<'a> Audit<'a> {
             return Ok(());
         };
         let [stored_bytes, raw_bytes, check] = entry;
+        // The sizes come first: with a wrong size the bytes of the checksum are not the frame's.
         let differs = match end {
             _ if stored_bytes != frame.stored_bytes => Some("compressed size"),
             _ if raw_bytes != frame.raw_bytes => Some("size of contents"),
@@ -127,7 +129,7 @@ impl<'a> Audit<'a> {
     fn frames_end(&self, index: &Index) -> u64 {
         match index.last_stored() {
             Some(last) => last.offset + u64::from(last.stored_bytes),
-            None => thin::head(index.codec()).len() as u64,
+            None => thin::head(index.codec()).len().to_u64(),
         }
     }
 
@@ -140,15 +142,17 @@ impl<'a> Audit<'a> {
         else {
             return Ok(None);
         };
+        // Without the checksum bit entries have another width, and all that follow would be
+        // misread.
         if table.descriptor != seekable::CHECKED_BIT {
             self.table_fault("its descriptor is not the one that stands in our images");
             return Ok(None);
         }
-        let at = (self.compared % PIECE_ENTRIES) as usize * ENTRY_BYTES;
+        let at = (self.compared % PIECE_ENTRIES).to_usize() * ENTRY_BYTES;
         if at == 0 {
             let left = (table.frames - self.compared).min(PIECE_ENTRIES);
-            self.piece.resize(left as usize * ENTRY_BYTES, 0);
-            let offset = self.compared * ENTRY_BYTES as u64;
+            self.piece.resize(left.to_usize() * ENTRY_BYTES, 0);
+            let offset = self.compared * ENTRY_BYTES.to_u64();
             let start = table.start + SKIPPABLE_BYTES;
             self.bytes.fill(&mut self.piece, start + offset)?;
         }
@@ -159,6 +163,7 @@ impl<'a> Audit<'a> {
 
     /// One fault is enough: the table cannot be relied on.
     fn table_fault(&mut self, reason: &str) {
+        // Ends the comparison; entries after a false one would each be reported again.
         self.table = None;
         self.faults
             .push(format!("the seek table is damaged: {reason}"));
@@ -167,6 +172,8 @@ impl<'a> Audit<'a> {
     /// The fault of the index frame of an image that is read by its seek table; `None` if the image
     /// never had one.
     fn lost_index(&self, table: &Table) -> Result<Option<&'static str>, FormatError> {
+        // Reading fell back to the seek table: the index frame is missing, damaged, or never
+        // existed.
         match sidx::read(&self.bytes, table.start, Format::Zstd, seekable::NAME) {
             Ok(Found::Damaged(reason)) => return Ok(Some(reason)),
             Ok(Found::Index(_)) => return Ok(None),
@@ -178,7 +185,7 @@ impl<'a> Audit<'a> {
         if !table.is_checked() || table.frames == 0 {
             return Ok(None);
         }
-        let last = table.start + SKIPPABLE_BYTES + (table.frames - 1) * ENTRY_BYTES as u64;
+        let last = table.start + SKIPPABLE_BYTES + (table.frames - 1) * ENTRY_BYTES.to_u64();
         let entry = self.bytes.array::<ENTRY_BYTES>(last)?.unwrap_or_default();
         let start = table.start.checked_sub(le32(&entry).into());
         let head = start

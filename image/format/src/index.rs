@@ -12,14 +12,18 @@
 //! the entries that were read, never to a number in a header.
 //! Called from: any thread; an index is immutable.
 
+use sidecore_bare::width::{ToU64, ToUsize};
+mod builder;
+
 use super::lock::{Cipher, FrameKey, ImageKey, Lock};
 use super::read_at::Bytes;
-use super::stored_bytes_limit;
 use super::tree::{Hash, Judge, Tree};
-use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
+use super::{Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
 use crate::codec::CodecId;
 use std::ops::Range;
 use std::sync::Arc;
+
+pub(crate) use builder::Builder;
 
 /// The frames of an image.
 #[derive(Debug)]
@@ -217,6 +221,7 @@ impl Index {
         if self.holes.is_empty() {
             return None;
         }
+        // Few runs even for a large thin image; a search costs less than a number for each frame.
         let behind = self.holes.partition_point(|hole| hole.first <= i);
         self.holes[..behind].last()
     }
@@ -224,9 +229,9 @@ impl Index {
     /// Number of frame `i` among the stored frames; `None` for a hole.
     fn stored_number(&self, i: u64) -> Option<usize> {
         match self.hole_before(i) {
-            None => Some(i as usize),
+            None => Some(i.to_usize()),
             Some(hole) if i < hole.end => None,
-            Some(hole) => Some((hole.stored_before + i - hole.end) as usize),
+            Some(hole) => Some((hole.stored_before + i - hole.end).to_usize()),
         }
     }
 
@@ -234,6 +239,7 @@ impl Index {
     pub fn stored_in(&self, frames: Range<u64>) -> impl Iterator<Item = u64> {
         let (mut next, end) = (frames.start, frames.end.min(self.frames));
         std::iter::from_fn(move || {
+            // A run is skipped as a whole: an empty image of 8 EiB has one hole of 10^14 frames.
             next += self.hole_run(next);
             let frame = (next < end).then_some(next)?;
             next += 1;
@@ -259,6 +265,7 @@ impl Index {
     /// Memory that this index takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
+        // Regular layouts are computed and take no memory.
         let places = match &self.places {
             Places::Same => 0,
             Places::Packed(places) => size_of_val(&**places),
@@ -281,6 +288,19 @@ impl Index {
         size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + holes + leaves
     }
 
+    /// Where the contents of frame `i` begin and end; `n` is its number among the stored ones.
+    fn raw_range(&self, i: u64, n: usize) -> (u64, u64) {
+        match &self.raws {
+            Raws::Even => {
+                let start = i * u64::from(self.frame_bytes);
+                // The last frame may be shorter.
+                let end = (start + u64::from(self.frame_bytes)).min(self.raw_bytes);
+                (start, end)
+            }
+            Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
+        }
+    }
+
     /// Frame `i`.
     ///
     /// # Panics
@@ -289,19 +309,11 @@ impl Index {
     pub fn frame(&self, i: u64) -> Frame {
         assert!(i < self.frames, "frame {i} of {}", self.frames);
         let stored_number = self.stored_number(i);
-        // Frames of a thin image are of one size.
+        // A hole has no place in the tables. Frames of a thin image are of one size, so that the
+        // number below is then not used.
         let n = stored_number.unwrap_or_default();
-        let (raw_offset, raw_end) = match &self.raws {
-            Raws::Even => {
-                let start = i * u64::from(self.frame_bytes);
-                (
-                    start,
-                    (start + u64::from(self.frame_bytes)).min(self.raw_bytes),
-                )
-            }
-            Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
-        };
-        let raw_bytes = (raw_end - raw_offset) as u32;
+        let (raw_offset, raw_end) = self.raw_range(i, n);
+        let raw_bytes = frame_size(raw_end - raw_offset);
         if stored_number.is_none() {
             return Frame {
                 number: i,
@@ -317,11 +329,8 @@ impl Index {
             Places::Same => (raw_offset, raw_bytes, CodecId::Store),
             Places::Packed(places) => {
                 let start = places[n].offset();
-                (
-                    start,
-                    (places[n + 1].offset() - start) as u32,
-                    places[n].codec(),
-                )
+                let stored_bytes = frame_size(places[n + 1].offset() - start);
+                (start, stored_bytes, places[n].codec())
             }
             Places::Scattered(places, sizes) => (places[n].offset(), sizes[n], places[n].codec()),
         };
@@ -363,12 +372,16 @@ impl Index {
             self.raw_bytes
         );
         match &self.raws {
+            // The case of every image that this program writes; a division takes tens of cycles.
             Raws::Even if self.frame_bytes.is_power_of_two() => {
                 raw_offset >> self.frame_bytes.trailing_zeros()
             }
             Raws::Even => raw_offset / u64::from(self.frame_bytes),
             Raws::Uneven(offsets) => {
-                offsets.partition_point(|&start| start <= raw_offset) as u64 - 1
+                offsets
+                    .partition_point(|&start| start <= raw_offset)
+                    .to_u64()
+                    - 1
             }
         }
     }
@@ -379,6 +392,7 @@ impl Index {
         if self.zeros.is_empty() && self.holes.is_empty() {
             return false;
         }
+        // A hole needs no bit: it is not stored because it is zeros.
         let Some(n) = self.stored_number(i) else {
             return true;
         };
@@ -487,6 +501,7 @@ impl Index {
             return Err(untrusted("its hash tree is one of another image"));
         };
         judge(&root, &tree.signatures).map_err(|reason| untrusted(&reason))?;
+        // Set before the check below, which reads leaves through `frame`; taken back if it fails.
         self.leaves = Some(leaves);
         // Declared zeros are not read, so the declaration itself is checked. Holes have no leaves;
         // the root covers their places.
@@ -510,7 +525,7 @@ impl Index {
 
 impl Place {
     fn new(offset: u64, codec: CodecId) -> Self {
-        Self(offset | (codec as u64) << OFFSET_BITS)
+        Self(offset | codec.index().to_u64() << OFFSET_BITS)
     }
 
     fn offset(self) -> u64 {
@@ -518,267 +533,14 @@ impl Place {
     }
 
     fn codec(self) -> CodecId {
-        CodecId::ALL[(self.0 >> OFFSET_BITS) as usize]
+        CodecId::ALL[(self.0 >> OFFSET_BITS).to_usize()]
     }
 }
 
-/// Collects frames in order and checks each against its neighbours, the file and the limits.
-#[derive(Debug)]
-pub(super) struct Builder {
-    format: Format,
-    variant: &'static str,
-    file_bytes: u64,
-    expected: u64,
-    places: Vec<Place>,
-    sizes: Vec<u32>,
-    /// Empty as long as all frames are of one size.
-    raw_offsets: Vec<u64>,
-    frame_bytes: u32,
-    stored_bytes_max: u32,
-    raw_bytes: u64,
-    /// End of the last frame's compressed bytes.
-    end: u64,
-    packed: bool,
-    /// The last frame was smaller than those before: no frame may follow without an offset table.
-    short: bool,
-    stored_checks: Vec<u64>,
-    raw_checks: Vec<u32>,
-    zeros: Vec<u64>,
-    holes: Vec<Hole>,
-    /// Codec of a thin image's frames.
-    codec: Option<CodecId>,
+/// The bytes of one frame, from a difference of offsets: [`Builder::push`] has bounded it.
+fn frame_size(bytes: u64) -> u32 {
+    bytes as u32
 }
 
-impl Builder {
-    /// Expects `frames` frames. Memory is allocated as they are added: the number may be false, and
-    /// the table a hole of its file.
-    pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
-        let mut places = Vec::new();
-        places.reserve_exact(frames.min(RESERVED_MAX) as usize + 1);
-        Self {
-            format,
-            variant,
-            file_bytes,
-            expected: frames,
-            places,
-            sizes: Vec::new(),
-            raw_offsets: Vec::new(),
-            frame_bytes: 0,
-            stored_bytes_max: 0,
-            raw_bytes: 0,
-            end: 0,
-            packed: true,
-            short: false,
-            stored_checks: Vec::new(),
-            raw_checks: Vec::new(),
-            zeros: Vec::new(),
-            holes: Vec::new(),
-            codec: None,
-        }
-    }
-
-    /// Makes it the index of a thin image, whose frames are of `codec`.
-    pub(super) fn set_thin(&mut self, codec: CodecId) {
-        self.codec = Some(codec);
-    }
-
-    /// Number of the next frame.
-    fn next(&self) -> u64 {
-        self.places.len() as u64 + self.holes.last().map_or(0, |it| it.end - it.stored_before)
-    }
-
-    /// Adds a run of `frames` holes with `raw_bytes` of zeros, in frames of `frame_bytes`.
-    ///
-    /// # Errors
-    /// [`FormatError::Table`] if the run is empty, or continues the one before.
-    pub(super) fn push_holes(
-        &mut self,
-        frames: u64,
-        raw_bytes: u64,
-        frame_bytes: u32,
-    ) -> Result<(), FormatError> {
-        let first = self.next();
-        let touches = self.holes.last().is_some_and(|it| it.end == first);
-        if frames == 0 || touches {
-            return Err(FormatError::Table {
-                format: self.variant,
-                frame: first,
-                frames: self.expected,
-                reason: "a run of holes is empty, or follows another one",
-                value: frames,
-            });
-        }
-        self.holes.push(Hole {
-            first,
-            end: first + frames,
-            stored_before: self.places.len() as u64,
-        });
-        let largest = raw_bytes.min(frame_bytes.into()) as u32;
-        self.frame_bytes = self.frame_bytes.max(largest);
-        self.raw_bytes += raw_bytes;
-        Ok(())
-    }
-
-    /// Changes the index's format, if the frames themselves determine it.
-    pub(super) fn set_format(&mut self, format: Format) {
-        self.format = format;
-    }
-
-    /// Adds the next frame; its `raw_offset` is set here.
-    ///
-    /// # Errors
-    /// [`FormatError::Table`] or [`FormatError::FrameTooLarge`].
-    pub(super) fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
-        let number = self.places.len() as u64;
-        let table = |reason, value| FormatError::Table {
-            format: self.variant,
-            frame: number,
-            frames: self.expected,
-            reason,
-            value,
-        };
-        if frame.raw_bytes > FRAME_BYTES_MAX {
-            return Err(FormatError::FrameTooLarge {
-                format: self.variant,
-                frame: number,
-                bytes: frame.raw_bytes.into(),
-                limit: FRAME_BYTES_MAX.into(),
-            });
-        }
-        if frame.raw_bytes == 0 {
-            return Err(table("inflates to nothing", 0));
-        }
-        if frame.stored_bytes == 0 {
-            return Err(table("has no compressed bytes", 0));
-        }
-        if u64::from(frame.stored_bytes) > stored_bytes_limit(frame.raw_bytes) {
-            let reason = "its compressed bytes are far more than its contents";
-            return Err(table(reason, frame.stored_bytes.into()));
-        }
-        let end = frame.offset.checked_add(frame.stored_bytes.into());
-        let Some(end) = end.filter(|&end| end <= self.file_bytes && end <= OFFSET_MASK) else {
-            return Err(table("begins or ends outside the file", frame.offset));
-        };
-        if number > 0 && frame.offset != self.end && self.packed {
-            self.unpack();
-        }
-        if !self.packed {
-            self.sizes.push(frame.stored_bytes);
-        }
-        self.even(frame.raw_bytes);
-        self.places.push(Place::new(frame.offset, frame.codec));
-        self.end = end;
-        self.raw_bytes += u64::from(frame.raw_bytes);
-        self.stored_bytes_max = self.stored_bytes_max.max(frame.stored_bytes);
-        match frame.check {
-            FrameCheck::None => {}
-            FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => {
-                self.stored_checks.push(check);
-            }
-            FrameCheck::Raw(check) => self.raw_checks.push(check),
-        }
-        if zero {
-            let word = (number / 64) as usize;
-            if self.zeros.len() <= word {
-                self.zeros.resize(word + 1, 0);
-            }
-            self.zeros[word] |= 1 << (number % 64);
-        }
-        Ok(())
-    }
-
-    /// The frames are not contiguous: store the size of each.
-    fn unpack(&mut self) {
-        self.packed = false;
-        let ends = self.places.iter().skip(1).map(|place| place.offset());
-        let sizes = (self.places.iter().zip(ends.chain([self.end])))
-            .map(|(place, end)| (end - place.offset()) as u32);
-        self.sizes.extend(sizes);
-    }
-
-    /// Stores raw offsets only from the first frame on that differs from those before it.
-    fn even(&mut self, raw_bytes: u32) {
-        let number = self.places.len() as u64;
-        let first = u64::from(self.frame_bytes);
-        if self.raw_offsets.is_empty() && number > 0 && (self.short || raw_bytes > self.frame_bytes)
-        {
-            self.raw_offsets.extend((0..number).map(|i| i * first));
-        }
-        if !self.raw_offsets.is_empty() {
-            self.raw_offsets.push(self.raw_bytes);
-        }
-        self.short = number > 0 && raw_bytes < self.frame_bytes;
-        self.frame_bytes = self.frame_bytes.max(raw_bytes);
-    }
-
-    /// Ends the list.
-    ///
-    /// # Errors
-    /// [`FormatError::Empty`] if no frame was added; [`FormatError::Table`] if some frames have a
-    /// checksum of one kind and others do not.
-    pub(super) fn finish(mut self) -> Result<Index, FormatError> {
-        let (frames, all_frames) = (self.places.len(), self.next());
-        let first = self.places.first().map(|place| place.codec());
-        let Some(codec) = first.or(self.codec).filter(|_| self.next() > 0) else {
-            return Err(FormatError::Empty {
-                format: self.variant,
-            });
-        };
-        let checks = match (self.stored_checks.len(), self.raw_checks.len()) {
-            // Only holes.
-            (0, 0) if self.codec.is_some() => Checks::Stored(Box::default()),
-            (0, 0) => Checks::None,
-            (n, 0) if n == frames => Checks::Stored(self.stored_checks.into()),
-            (0, n) if n == frames => Checks::Raw(self.raw_checks.into()),
-            (stored, raw) => {
-                return Err(FormatError::Table {
-                    format: self.variant,
-                    frame: (stored + raw) as u64,
-                    frames: frames as u64,
-                    reason: "has no checksum, though others have one",
-                    value: 0,
-                });
-            }
-        };
-        let places = if self.packed {
-            self.places.push(Place::new(self.end, codec));
-            Places::Packed(self.places.into())
-        } else {
-            Places::Scattered(self.places.into(), self.sizes.into())
-        };
-        let raws = if self.raw_offsets.is_empty() {
-            Raws::Even
-        } else {
-            self.raw_offsets.push(self.raw_bytes);
-            Raws::Uneven(self.raw_offsets.into())
-        };
-        if !self.zeros.is_empty() {
-            self.zeros.resize(frames.div_ceil(64), 0);
-        }
-        Ok(Index {
-            format: self.format,
-            variant: self.variant,
-            frames: all_frames,
-            raw_bytes: self.raw_bytes,
-            stored_bytes: self.file_bytes,
-            frame_bytes: self.frame_bytes,
-            stored_bytes_max: self.stored_bytes_max,
-            codec,
-            places,
-            raws,
-            checks,
-            zeros: self.zeros.into(),
-            holes: self.holes.into(),
-            is_thin: self.codec.is_some(),
-            tree: None,
-            leaves: None,
-            lock: None,
-            key: None,
-        })
-    }
-}
-
-/// Number of entries for which memory is reserved before any was read.
-const RESERVED_MAX: u64 = 64 << 10;
 const OFFSET_BITS: u32 = 60;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

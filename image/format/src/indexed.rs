@@ -110,6 +110,7 @@ impl ImageWriter for IndexedWriter {
             .as_mut()
             .map(|seal| seal.finish(form.name, &mut tail));
         let sealed = sealed.transpose()?;
+        // The tree comes first: the index is found from the end, and the tree from the index.
         let mac = self.lock.as_ref().map(Locker::mac);
         let index = self.index.finish(&self.table, mac, &mut tail)?;
         let written = Written {

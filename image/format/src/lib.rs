@@ -144,6 +144,12 @@ pub(crate) fn stored_bytes_limit(raw_bytes: u32) -> u64 {
     2 * u64::from(raw_bytes) + 4096
 }
 
+/// Contents of the next frame, when `left` bytes of the device are left.
+#[must_use]
+pub(crate) fn next_raw_bytes(left: u64, frame_bytes: u32) -> u32 {
+    u32::try_from(left).map_or(frame_bytes, |left| left.min(frame_bytes))
+}
+
 impl Format {
     /// All formats, in the order in which they are probed: raw accepts everything that no other
     /// format claims.

@@ -19,6 +19,7 @@ use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
 use super::{FormatError, Index};
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::rand::SecureRandom;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -45,6 +46,7 @@ impl Cipher {
     #[must_use]
     pub fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
+        // GCM also multiplies without carries; without that instruction ChaCha20 is the faster one.
         let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
         #[cfg(target_arch = "aarch64")]
         let has_aes = std::arch::is_aarch64_feature_detected!("aes");
@@ -226,6 +228,7 @@ impl FrameKey {
         stored: &mut Vec<u8>,
     ) -> Result<(), NotAuthentic> {
         let (nonce, with) = (nonce(number), raw_bytes.to_le_bytes());
+        // The size is authenticated with the bytes: a frame cannot be passed off as a shorter one.
         let sealed = self
             .key
             .seal_in_place_append_tag(nonce, Aad::from(with), stored);
@@ -245,6 +248,7 @@ impl FrameKey {
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], NotAuthentic> {
         buffer.clear();
+        // Decrypted in a copy: the encrypted bytes may be mapped from the file.
         buffer.extend_from_slice(encrypted);
         let (nonce, with) = (nonce(number), raw_bytes.to_le_bytes());
         let opened = self.key.open_in_place(nonce, Aad::from(with), buffer);
@@ -255,6 +259,7 @@ impl FrameKey {
 /// Frame numbers are nonces: a key belongs to one image.
 fn nonce(number: u64) -> Nonce {
     let mut bytes = [0; 12];
+    // RFC 8439 and SP 800-38D: 96 bits, never twice with one key. The upper 32 stay 0.
     bytes[4..].copy_from_slice(&number.to_le_bytes());
     Nonce::assume_unique_for_key(bytes)
 }
@@ -293,12 +298,13 @@ impl Locker {
     #[doc(hidden)]
     #[must_use]
     pub fn of(cipher: Cipher, secret: &ImageKey, slots: &[Slot]) -> Option<Self> {
+        // Without a slot the image could never be opened again.
         if !(1..=SLOTS_MAX).contains(&slots.len()) {
             return None;
         }
         let keys = Keys::new(secret, None);
         Some(Self {
-            head: head_of(cipher, slots),
+            head: head_of(cipher, slots)?,
             index_key: derived(INDEX_CONTEXT, &keys.secret),
             key: FrameKey::new(cipher, &keys)?,
         })
@@ -311,6 +317,7 @@ impl Locker {
         let mut salt = [0; SALT_BYTES];
         let drawn = ring::rand::SystemRandom::new().fill(&mut salt);
         drawn.ok()?;
+        // Not the old key: frame numbers are nonces, and would repeat with it.
         let keys = Keys::of_salt(&key.successors, &salt);
         let head = lock.head_with(&salt)?;
         Some(Self {
@@ -374,20 +381,23 @@ impl Keys {
     }
 }
 
-fn head_of(cipher: Cipher, slots: &[Slot]) -> Vec<u8> {
+/// The header with these slots; `None` if a length has no room in its field.
+fn head_of(cipher: Cipher, slots: &[Slot]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     content.extend(TAG);
-    content.extend([VERSION, cipher.number(), slots.len() as u8, 0]);
+    // One byte counts the slots, two a slot's length, four the header's.
+    let count = u8::try_from(slots.len()).ok()?;
+    content.extend([VERSION, cipher.number(), count, 0]);
     for slot in slots {
         let (kind, body) = slot.encode();
         content.extend([kind, 0]);
-        content.extend((body.len() as u16).to_le_bytes());
+        content.extend(u16::try_from(body.len()).ok()?.to_le_bytes());
         content.extend(body);
     }
     let mut out = MAGIC.to_le_bytes().to_vec();
-    out.extend((content.len() as u32).to_le_bytes());
+    out.extend(u32::try_from(content.len()).ok()?.to_le_bytes());
     out.extend(content);
-    out
+    Some(out)
 }
 
 impl Slot {
@@ -414,6 +424,7 @@ impl Slot {
 
     /// `None` if the body is not valid for its kind.
     fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        // Each kind ends with the wrapped key, exactly: bytes behind it would be unchecked.
         let wrapped = || body.last_chunk::<WRAPPED_BYTES>().copied();
         match kind {
             X25519 => Some(Self::X25519 {
@@ -430,6 +441,7 @@ impl Slot {
                     wrapped,
                 })
             }
+            // A newer program's kind: its keys cannot be used, those of other slots can.
             other => Some(Self::Unknown(other)),
         }
     }
@@ -472,33 +484,18 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
     let head_bytes = SKIPPABLE_BYTES + u64::from(le32(&fixed[4..]));
     let limit = "it must hold its slots, in at most 64 KiB";
     let damaged = |value| field("the length of its head", value, limit);
+    // Bounded before the buffer is allocated.
     if head_bytes > HEAD_BYTES_MAX || head_bytes > bytes.size {
         return Err(damaged(head_bytes));
     }
-    let mut head = vec![0; head_bytes as usize];
+    let mut head = vec![0; head_bytes.to_usize()];
     bytes.fill(&mut head, 0)?;
-    let mut slots = Vec::new();
-    let mut left = head.get(FIXED_BYTES..).unwrap_or_default();
-    let mut salt = None;
-    if is_salted {
-        let (first, behind) = left
-            .split_first_chunk::<SALT_BYTES>()
-            .ok_or_else(|| damaged(head_bytes))?;
-        salt = Some(*first);
-        left = behind;
-    }
-    for _ in 0..fixed[18].min(SLOTS_MAX as u8) {
-        let slot = left.split_at_checked(4).and_then(|(start, body)| {
-            let len = usize::from(u16::from_le_bytes([start[2], start[3]]));
-            let (body, behind) = body.split_at_checked(len)?;
-            left = behind;
-            Slot::decode(start[0], body)
-        });
-        slots.push(slot.ok_or_else(|| damaged(head_bytes))?);
-    }
+    let variable = head.get(FIXED_BYTES..).unwrap_or_default();
+    let (salt, slots) =
+        read_slots(variable, is_salted, fixed[18]).ok_or_else(|| damaged(head_bytes))?;
     // Each passphrase would take memory and seconds before it is known if it fits.
     let is_passphrase = |slot: &&Slot| matches!(slot, Slot::Passphrase { .. });
-    let passphrases = slots.iter().filter(is_passphrase).count() as u64;
+    let passphrases = slots.iter().filter(is_passphrase).count().to_u64();
     if passphrases > 1 {
         let limit = "at most one is tried; encrypt it for keys (--recipient) instead";
         return Err(field("the number of its passphrases", passphrases, limit));
@@ -518,6 +515,30 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
     Ok(Some(*index))
 }
 
+/// The salt, if there is one, and `count` slots; `None` if they do not fit.
+fn read_slots(
+    mut left: &[u8],
+    is_salted: bool,
+    count: u8,
+) -> Option<(Option<[u8; SALT_BYTES]>, Vec<Slot>)> {
+    let mut salt = None;
+    if is_salted {
+        let (first, behind) = left.split_first_chunk()?;
+        salt = Some(*first);
+        left = behind;
+    }
+    let mut slots = Vec::new();
+    for _ in 0..usize::from(count).min(SLOTS_MAX) {
+        let (start, body) = left.split_at_checked(4)?;
+        // Each slot has its length, so that kinds of a later version can be skipped.
+        let len = usize::from(u16::from_le_bytes([start[2], start[3]]));
+        let (body, behind) = body.split_at_checked(len)?;
+        left = behind;
+        slots.push(Slot::decode(start[0], body)?);
+    }
+    Some((salt, slots))
+}
+
 fn cut(reason: &'static str) -> FormatError {
     FormatError::NoIndex {
         format: NAME,
@@ -532,6 +553,7 @@ impl Lock {
     /// written with it.
     pub(super) fn open(&self, index: &Index, secret: &ImageKey) -> Option<Arc<FrameKey>> {
         let keys = Keys::new(secret, self.salt.as_ref());
+        // Head and index under one code: an index cannot be moved to an image with other slots.
         let mut hasher = mac(&derived(INDEX_CONTEXT, &keys.secret), &self.head);
         sidx::cover_index(index, &mut hasher);
         // Compared in constant time.
@@ -544,15 +566,17 @@ impl Lock {
     /// The header of an image with the same slots and another salt. Slots of unknown kinds are
     /// copied, too.
     fn head_with(&self, salt: &[u8; SALT_BYTES]) -> Option<Vec<u8>> {
+        // An image that is itself a successor has a salt in front of its slots; the new one
+        // replaces it.
         let old_salt_bytes = self.salt.map_or(0, |salt| salt.len());
         let (fixed, behind) = self.head.split_at_checked(FIXED_BYTES)?;
         let slots = behind.get(old_salt_bytes..)?;
         let mut head = [fixed, salt, slots].concat();
-        let content_bytes = (head.len() as u64).checked_sub(SKIPPABLE_BYTES)?;
-        if head.len() as u64 > HEAD_BYTES_MAX {
+        if head.len().to_u64() > HEAD_BYTES_MAX {
             return None;
         }
-        head[4..8].copy_from_slice(&(content_bytes as u32).to_le_bytes());
+        let content_bytes = head.len().to_u64().checked_sub(SKIPPABLE_BYTES)?;
+        head[4..8].copy_from_slice(&u32::try_from(content_bytes).ok()?.to_le_bytes());
         head[16] = VERSION_SALTED;
         Some(head)
     }

@@ -55,6 +55,7 @@ impl Output {
     /// Opens an output that will be named `target`.
     pub fn create(target: &Path, existing: Existing) -> io::Result<Self> {
         let refused = |kind, text: &str| Err(io::Error::new(kind, text));
+        // O_PATH: the file is looked at without the right to read it, and a device is not opened.
         let found = match open_named(target, OFlags::PATH, 0) {
             Ok(found) => Some(found.metadata()?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -81,6 +82,7 @@ impl Output {
                 );
             }
         };
+        // From here on the name is used only in this open directory.
         let (folder, name) = Folder::of_file(target)?;
         let (file, kind) = if is_straight {
             let file = open_named(target, OFlags::RDWR, 0)?;
@@ -125,6 +127,7 @@ impl Output {
 
     /// Writes the bytes to disk and gives the file its name.
     pub fn finish(mut self) -> io::Result<()> {
+        // Before the name: after a crash the name must not stand for an empty file.
         self.file.sync_all()?;
         match std::mem::replace(&mut self.kind, Kind::Straight) {
             Kind::Straight => return Ok(()),
@@ -136,6 +139,7 @@ impl Output {
     }
 
     fn link(&self) -> io::Result<()> {
+        // linkat(2): AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH.
         let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let link = |name: &OsStr| {
             rustix::fs::linkat(CWD, &nameless, &self.folder, name, AtFlags::SYMLINK_FOLLOW)

@@ -6,6 +6,7 @@ use super::read_at::Bytes;
 use super::write::{Ending, ImageWriter, Packed};
 use super::{FormatError, Index, foreign};
 use crate::codec::CodecId;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 
 /// Accepts any bytes that no other format claimed, unless another program has to convert them
@@ -13,7 +14,7 @@ use std::io;
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let mut head = [0; foreign::HEAD_BYTES];
     // A file may be shorter than that, and still be compressed.
-    let head = &mut head[..bytes.size.min(foreign::HEAD_BYTES as u64) as usize];
+    let head = &mut head[..bytes.size.min(foreign::HEAD_BYTES.to_u64()).to_usize()];
     bytes.fill(head, 0)?;
     match foreign::recognize(head) {
         Some(foreign) => Err(FormatError::Foreign {

@@ -5,6 +5,7 @@
 //! [`PIECE_BYTES`].
 
 use super::FormatError;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -52,7 +53,7 @@ impl ReadAt for File {
 
 impl ReadAt for &[u8] {
     fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.len() as u64)
+        Ok(self.len().to_u64())
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -117,7 +118,7 @@ impl<'a> Bytes<'a> {
         &self,
         offset: u64,
     ) -> Result<Option<[u8; N]>, FormatError> {
-        match offset.checked_add(N as u64) {
+        match offset.checked_add(N.to_u64()) {
             Some(end) if end <= self.size => {
                 let mut buf = [0; N];
                 self.fill(&mut buf, offset)?;
@@ -132,7 +133,7 @@ impl<'a> Bytes<'a> {
     /// # Errors
     /// [`FormatError::Io`].
     pub(super) fn tail<const N: usize>(&self) -> Result<Option<[u8; N]>, FormatError> {
-        match self.size.checked_sub(N as u64) {
+        match self.size.checked_sub(N.to_u64()) {
             Some(offset) => self.array(offset),
             None => Ok(None),
         }
@@ -151,11 +152,12 @@ impl<'a> Bytes<'a> {
     ) -> Result<(), FormatError> {
         self.pieces(
             offset,
-            count * N as u64,
+            count * N.to_u64(),
+            // Pieces of whole records.
             PIECE_BYTES / N * N,
             |start, piece| {
                 for (i, record) in piece.as_chunks::<N>().0.iter().enumerate() {
-                    each(start / N as u64 + i as u64, record)?;
+                    each(start / N.to_u64() + i.to_u64(), record)?;
                 }
                 Ok(())
             },
@@ -174,14 +176,15 @@ impl<'a> Bytes<'a> {
         piece_bytes: usize,
         mut each: impl FnMut(u64, &[u8]) -> Result<(), FormatError>,
     ) -> Result<(), FormatError> {
+        // A remote source fetches ahead; pieces of 64 KiB would be a round trip each.
         self.will_read(offset..offset.saturating_add(length));
-        let mut buf = vec![0; length.min(piece_bytes as u64) as usize];
+        let mut buf = vec![0; length.min(piece_bytes.to_u64()).to_usize()];
         let mut done = 0;
         while done < length {
-            let take = (length - done).min(buf.len() as u64) as usize;
+            let take = (length - done).min(buf.len().to_u64()).to_usize();
             self.fill(&mut buf[..take], offset + done)?;
             each(done, &buf[..take])?;
-            done += take as u64;
+            done += take.to_u64();
         }
         Ok(())
     }

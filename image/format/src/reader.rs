@@ -9,6 +9,7 @@
 use super::lock::FrameKey;
 use super::{Frame, FrameCheck, Index, ReadAt};
 use crate::codec::{self, CodecError, CodecId, Inflater};
+use sidecore_bare::width::ToUsize;
 use std::io;
 use std::sync::Arc;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
@@ -110,11 +111,13 @@ impl FrameReader {
     pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
         if frame.is_hole() {
             self.raw.clear();
-            self.raw.resize(frame.raw_bytes as usize, 0);
+            self.raw.resize(frame.raw_bytes.to_usize(), 0);
             return Ok(&self.raw);
         }
+        // Taken out, because `inflate` borrows all of `self`; put back below, so that its memory is
+        // kept.
         let mut stored = std::mem::take(&mut self.stored);
-        stored.resize(frame.stored_bytes as usize, 0);
+        stored.resize(frame.stored_bytes.to_usize(), 0);
         let read = source.read_exact_at(&mut stored, frame.offset);
         let result = read
             .map_err(FrameError::from)
@@ -153,7 +156,7 @@ impl FrameReader {
         stored: &[u8],
         frame: &Frame,
     ) -> Result<&[u8], FrameError> {
-        if stored.len() != frame.stored_bytes as usize {
+        if stored.len() != frame.stored_bytes.to_usize() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         self.inflate(stored, frame).map(|()| &*self.raw)
@@ -168,14 +171,16 @@ impl FrameReader {
             if !leaf.is_of(frame.raw_bytes, stored) {
                 return Err(FrameError::Untrusted);
             }
+            // The leaf was just checked, so the declaration is trusted: no byte is decompressed.
             if leaf.zero {
                 self.raw.clear();
-                self.raw.resize(frame.raw_bytes as usize, 0);
+                self.raw.resize(frame.raw_bytes.to_usize(), 0);
                 return Ok(());
             }
             verified = true;
         }
         let mut stored = stored;
+        // The cipher authenticates the bytes: a checksum of them would say nothing more.
         if let Some(key) = &self.lock {
             let opened = key.decrypt(frame.number, frame.raw_bytes, stored, &mut self.opened);
             stored = opened.map_err(|_| FrameError::NotAuthentic)?;
@@ -191,8 +196,8 @@ impl FrameReader {
             }
             verified = true;
         }
-        self.raw.resize(frame.raw_bytes as usize, 0);
-        let inflater = self.inflaters[frame.codec as usize]
+        self.raw.resize(frame.raw_bytes.to_usize(), 0);
+        let inflater = self.inflaters[frame.codec.index()]
             .get_or_insert_with(|| codec::make_inflater(frame.codec));
         // The seek table's checksum is the one inside the zstd frame: once is enough.
         let checked_after = matches!(frame.check, FrameCheck::Raw(_));

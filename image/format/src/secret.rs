@@ -175,9 +175,11 @@ impl Secrets {
         if self.is_empty() {
             return Err(FormatError::Locked);
         }
+        // A copy, because `unlock` borrows the index mutably.
         let slots = lock.slots().to_vec();
         let mut opened = false;
         for slot in &slots {
+            // An unwrapped key may still be another image's: only the index's code decides.
             for secret in self.unwrap(slot)? {
                 opened = true;
                 if index.unlock(&secret) {
@@ -202,6 +204,7 @@ impl Secrets {
         match slot {
             Slot::X25519 { share, wrapped } => {
                 let open = |identity: &StaticSecret| {
+                    // Every slot is tried with every identity: slots do not name their recipient.
                     let (own, share) = (PublicKey::from(identity), PublicKey::from(*share));
                     let key = agreed(identity, &share, &own, &share)?;
                     unwrap(&key, wrapped)
@@ -248,6 +251,7 @@ impl Cost {
     /// The key of a passphrase; `None` if it would cost more than the limits.
     fn key(&self, passphrase: &str, salt: &[u8; 16]) -> Option<Zeroizing<[u8; 32]>> {
         let work_kib = u64::from(self.memory_kib) * u64::from(self.passes);
+        // The cost comes from the file: unbounded, a hostile image would take all memory or hours.
         let bounded = self.memory_kib <= MEMORY_KIB_MAX
             && self.passes <= PASSES_MAX
             && work_kib <= WORK_KIB_MAX
@@ -264,6 +268,7 @@ impl Cost {
 fn wrap_for(recipient: &PublicKey, secret: &ImageKey) -> Result<Slot, SecretError> {
     let mut drawn = Zeroizing::new([0; 32]);
     draw(&mut *drawn)?;
+    // An ephemeral pair for each slot, as in age's X25519 recipient.
     let pair = StaticSecret::from(*drawn);
     let share = PublicKey::from(&pair);
     let key = agreed(&pair, recipient, recipient, &share)
@@ -275,6 +280,7 @@ fn wrap_for(recipient: &PublicKey, secret: &ImageKey) -> Result<Slot, SecretErro
 }
 
 fn wrap_by(passphrase: &str, secret: &ImageKey) -> Result<Slot, SecretError> {
+    // A salt for each slot: equal passphrases have different keys.
     let mut salt = [0; 16];
     draw(&mut salt)?;
     let cost = Cost {
@@ -305,6 +311,7 @@ fn agreed(
     if !shared.was_contributory() {
         return None;
     }
+    // Bound to both public keys, so that no other pair of keys gives the same wrapping key.
     let salt = [share.to_bytes(), recipient.to_bytes()].concat();
     let salt = ring::hkdf::Salt::new(ring::hkdf::HKDF_SHA256, &salt);
     let mut key = Zeroizing::new([0; 32]);
@@ -322,6 +329,7 @@ fn wrap(key: &[u8; 32], secret: &ImageKey) -> Result<[u8; WRAPPED_BYTES], Secret
     let failed = SecretError::Wrap("the cipher refused it");
     let mut wrapped = [0; WRAPPED_BYTES];
     let mut sealed = secret.to_vec();
+    // A constant nonce: each wrapping key is derived for one slot and encrypts once.
     let nonce = Nonce::assume_unique_for_key([0; 12]);
     let sealing = cipher(key)
         .and_then(|key| {
@@ -338,6 +346,7 @@ fn unwrap(key: &[u8; 32], wrapped: &[u8; WRAPPED_BYTES]) -> Option<ImageKey> {
     let mut bytes = Zeroizing::new(*wrapped);
     let nonce = Nonce::assume_unique_for_key([0; 12]);
     let opened = cipher(key)?.open_in_place(nonce, Aad::empty(), &mut *bytes);
+    // Only authenticated bytes are looked at; a wrong key ends here.
     let opened: &[u8; 32] = opened.ok()?.first_chunk()?;
     Some(Zeroizing::new(*opened))
 }
@@ -371,6 +380,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
 
 fn read_passphrase(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     let text = read(path)?;
+    // Editors end a file with a newline, which is not part of a passphrase.
     let line = text.lines().next().unwrap_or_default();
     match line.is_empty() {
         true => Err(SecretError::Passphrase {

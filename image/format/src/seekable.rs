@@ -15,11 +15,15 @@ use super::sidx::{self, Found, le32};
 use super::table::Tail;
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
+use sidecore_bare::width::{ToU64, ToUsize};
 
 pub(super) const NAME: &str = "seekable zstd";
 
 /// True when the file begins or ends like one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
+    // Either end is enough: an image that was cut short should be reported as such, not taken for
+    // raw
+    // bytes.
     let ends = (bytes.tail::<4>()?).is_some_and(|tail| tail == FOOTER_MAGIC.to_le_bytes());
     if ends || begins_frame(bytes, 0)? {
         return Ok(true);
@@ -39,20 +43,9 @@ fn begins_frame(bytes: &Bytes<'_>, offset: u64) -> Result<bool, FormatError> {
 /// Reads the tables.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let table = Table::find(bytes)?;
-    match sidx::read(bytes, table.start, Format::Zstd, NAME)? {
-        Found::Index(index) => return Ok(*index),
-        Found::Nothing => {}
-        Found::Damaged(reason) if table.frames == 0 => {
-            return Err(FormatError::NoIndex {
-                format: NAME,
-                at: "the end of the file",
-                reason,
-                next: "fetch it again",
-            });
-        }
-        Found::Damaged(reason) => tracing::warn!(
-            "{NAME}: the index frame is damaged ({reason}); going on with the seek table"
-        ),
+    // Our index first: its checksums are of compressed bytes, so that parts can be delivered early.
+    if let Some(index) = parse_index_frame(bytes, &table)? {
+        return Ok(index);
     }
     let mut builder = Builder::new(Format::Zstd, NAME, bytes.size, table.frames);
     let mut offset = 0_u64;
@@ -81,10 +74,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         if raw_bytes != 0 {
             return builder.push(frame, false);
         }
-        let mut head = [0; FRAME_HEAD_BYTES_MAX];
-        let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(stored_bytes as usize)];
-        bytes.fill(head, frame.offset)?;
-        match zstd_safe::get_frame_content_size(head) {
+        match contents_size(bytes, &frame)? {
             Ok(Some(0)) => Ok(()),
             _ => Err(FormatError::Table {
                 format: NAME,
@@ -111,6 +101,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         })?;
     }
     let index = builder.finish()?;
+    // A false size in one entry moves all later frames, and the sum then misses the table.
     if offset != table.start {
         return Err(FormatError::Table {
             format: NAME,
@@ -120,10 +111,44 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             value: offset,
         });
     }
+    // Frames of one size vouch for each other; the check of headers costs a read per frame.
     if !index.is_even() {
         compare_sizes(bytes, &index)?;
     }
     Ok(index)
+}
+
+/// Reads the image by our index frame, in front of the seek table; `None` if it has to be read by
+/// the seek table.
+fn parse_index_frame(bytes: &Bytes<'_>, table: &Table) -> Result<Option<Index>, FormatError> {
+    match sidx::read(bytes, table.start, Format::Zstd, NAME)? {
+        Found::Index(index) => return Ok(Some(*index)),
+        Found::Nothing => {}
+        // A thin image has an empty seek table: nothing else describes its frames.
+        Found::Damaged(reason) if table.frames == 0 => {
+            return Err(FormatError::NoIndex {
+                format: NAME,
+                at: "the end of the file",
+                reason,
+                next: "fetch it again",
+            });
+        }
+        Found::Damaged(reason) => tracing::warn!(
+            "{NAME}: the index frame is damaged ({reason}); going on with the seek table"
+        ),
+    }
+    Ok(None)
+}
+
+/// The size of its contents that a frame's own header gives.
+fn contents_size(
+    bytes: &Bytes<'_>,
+    frame: &Frame,
+) -> Result<Result<Option<u64>, zstd_safe::ContentSizeError>, FormatError> {
+    let mut head = [0; FRAME_HEAD_BYTES_MAX];
+    let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(frame.stored_bytes.to_usize())];
+    bytes.fill(head, frame.offset)?;
+    Ok(zstd_safe::get_frame_content_size(head))
 }
 
 /// The seek table has no checksum of itself: a damaged size would move everything after it. Equal
@@ -131,7 +156,6 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 /// puts the size in all its frames or in none. Only in the second case, or if headers are intact
 /// and agree, can the places of frames be relied on.
 fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
-    let mut head = [0; FRAME_HEAD_BYTES_MAX];
     let mut silent = None;
     let mut spoken = false;
     let table = |frame, reason, value| {
@@ -145,9 +169,7 @@ fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     };
     for i in 0..index.frames() {
         let frame = index.frame(i);
-        let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(frame.stored_bytes as usize)];
-        bytes.fill(head, frame.offset)?;
-        match zstd_safe::get_frame_content_size(head) {
+        match contents_size(bytes, &frame)? {
             Ok(Some(size)) if size == u64::from(frame.raw_bytes) => spoken = true,
             Ok(Some(size)) => {
                 let reason = "the frame's own head gives it another size than the table, bytes";
@@ -160,6 +182,7 @@ fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
             }
         }
     }
+    // One program wrote all frames: it gives the sizes of all or of none.
     match silent {
         Some((i, offset)) if spoken => table(
             i,
@@ -207,13 +230,13 @@ impl Table {
                 limit: "bits 2 to 6 must be 0",
             });
         }
+        // The descriptor decides the width of entries, hence where the table begins.
         let checked = descriptor & CHECKED_BIT != 0;
         let entry_bytes = if checked { 12 } else { 8 };
-        let content = frames * entry_bytes + FOOTER_BYTES;
+        let content = frames * entry_bytes + u64::from(FOOTER_BYTES);
         let Some(start) = bytes.size.checked_sub(content + sidx::SKIPPABLE_BYTES) else {
-            let room = bytes
-                .size
-                .saturating_sub(FOOTER_BYTES + sidx::SKIPPABLE_BYTES);
+            let around = u64::from(FOOTER_BYTES) + sidx::SKIPPABLE_BYTES;
+            let room = bytes.size.saturating_sub(around);
             return Err(FormatError::TooManyFrames {
                 format: NAME,
                 frames,
@@ -221,6 +244,7 @@ impl Table {
                 room: room / entry_bytes,
             });
         };
+        // The footer alone may be chance: the head must be where the footer says.
         let head = bytes.array::<8>(start)?.unwrap_or_default();
         if head[..4] != TABLE_MAGIC.to_le_bytes() || u64::from(le32(&head[4..])) != content {
             return Err(FormatError::NoIndex {
@@ -254,14 +278,14 @@ fn put_seek_table(written: &Written<'_>, tail: &mut Tail<'_>) -> Result<bool, Fo
     // For a thin image it would leave out the holes. Such an image has a table without entries, by
     // which older versions of this program find the index, whose version they refuse.
     if written.is_thin {
-        put_table_head(FOOTER_BYTES as u32, tail)?;
+        put_table_head(FOOTER_BYTES, tail)?;
         put_footer(0, tail)?;
         return Ok(true);
     }
     // Our own frames, which have no contents.
     let own = written.tree_bytes.into_iter().chain([written.index_bytes]);
-    let entries = written.table.count() + own.clone().count() as u64;
-    let Ok(content) = u32::try_from(entries * 12 + FOOTER_BYTES) else {
+    let entries = written.table.count() + own.clone().count().to_u64();
+    let Ok(content) = u32::try_from(entries * 12 + u64::from(FOOTER_BYTES)) else {
         return Ok(false);
     };
     let entries = u32::try_from(entries).ok();
@@ -273,6 +297,8 @@ fn put_seek_table(written: &Written<'_>, tail: &mut Tail<'_>) -> Result<bool, Fo
         let (raw_bytes, check) = (frame.raw_bytes(), frame.stored_end);
         tail.put(&entry_of(frame.stored_bytes, raw_bytes, check))?;
     }
+    // The specification wants an entry for each frame of the file, ours too, or offsets would not
+    // add up.
     for bytes in own {
         tail.put(&entry_of(bytes, 0, NOTHING_CHECK))?;
     }
@@ -313,4 +339,4 @@ pub(super) const CHECKED_BIT: u8 = 1 << 7;
 /// RFC 8878, section 3.1.1.1, and the magic number before it.
 const FRAME_HEAD_BYTES_MAX: usize = 18;
 const RESERVED_BITS: u8 = 0b0111_1100;
-const FOOTER_BYTES: u64 = 9;
+const FOOTER_BYTES: u32 = 9;

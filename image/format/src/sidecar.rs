@@ -14,10 +14,12 @@
 use super::read_at::Bytes;
 use super::seekable;
 use super::sidx::{self, Found};
-use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::skippable::{MAGIC, le32, le64};
 use super::table::{Entry, Table, Tail};
+use super::write::byte_count;
 use super::{FRAME_BYTES_MAX, FormatError, Index, ReadAt, stored_bytes_limit};
 use crate::codec::CodecId;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_zstd::frame::{
     self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES_MAX, Start,
 };
@@ -91,6 +93,7 @@ fn open(file: &File, sidecar: &File) -> Result<Index, FormatError> {
             source,
         })
     };
+    // Of the open files, not of their names, which another user could exchange in between.
     let (of, found) = (metadata(file)?, metadata(sidecar)?);
     let mine = rustix::process::geteuid().as_raw();
     let owner = found.uid();
@@ -112,8 +115,9 @@ pub(super) fn read(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, Forma
         let frame = index.frame(number);
         end = frame.offset + u64::from(frame.stored_bytes);
         let mut head = [0; HEADER_BYTES_MAX];
-        let head = &mut head[..HEADER_BYTES_MAX.min(frame.stored_bytes as usize)];
+        let head = &mut head[..HEADER_BYTES_MAX.min(frame.stored_bytes.to_usize())];
         file.fill(head, frame.offset)?;
+        // A checksum of headers, not of the file: the file may have terabytes.
         heads.update(head);
         let said = contents_at(file, frame.offset, end)?;
         if said.is_some_and(|size| size != u64::from(frame.raw_bytes)) {
@@ -131,6 +135,7 @@ pub(super) fn read(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, Forma
 
 /// Reads the index in `sidecar`, which belongs to a `file` whose parts each take a round trip.
 fn read_far(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, FormatError> {
+    // Anyone may have put it next to a remote file, and all of it is kept in memory.
     if sidecar.size > FAR_BYTES_MAX {
         return other("it is larger than 256 MiB");
     }
@@ -151,10 +156,10 @@ fn read_far(file: &Bytes<'_>, sidecar: &Bytes<'_>) -> Result<Index, FormatError>
 
 /// Reads the index in `sidecar`, for a file of this size, and the checksum of all frames' headers.
 fn read_tables(file_bytes: u64, sidecar: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
-    let head = sidecar.array::<{ HEAD_BYTES as usize }>(0)?;
+    let head = sidecar.array::<HEAD_BYTES>(0)?;
     let head = head.filter(|head| {
         head[..4] == MAGIC.to_le_bytes()
-            && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
+            && le32(&head[4..]) == HEAD_CONTENT_BYTES
             && head[8..16] == TAG
     });
     let Some(head) = head else {
@@ -163,6 +168,7 @@ fn read_tables(file_bytes: u64, sidecar: &Bytes<'_>) -> Result<(Index, u64), For
     if head[16..24] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
         return other("it is newer than this program");
     }
+    // The cheapest sign of another file, or of one that was appended to.
     if le64(&head[24..]) != file_bytes {
         return other("the file has another size");
     }
@@ -186,7 +192,10 @@ fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64
     // The walk allows no more of them in front of a frame.
     for _ in 0..=SKIPPED_MAX {
         let mut head = [0; HEADER_BYTES_MAX];
-        let bytes = end.saturating_sub(offset).min(HEADER_BYTES_MAX as u64) as usize;
+        let bytes = end
+            .saturating_sub(offset)
+            .min(HEADER_BYTES_MAX.to_u64())
+            .to_usize();
         file.fill(&mut head[..bytes], offset)?;
         // For a frame with contents only the header is read: it may have many blocks.
         let header = match frame::start(&head[..bytes]) {
@@ -197,11 +206,12 @@ fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64
             Ok(Start::Frame(header)) => header,
             Err(_) => break,
         };
+        // The usual case, decided by the header alone.
         if header.content_bytes.is_some_and(|size| size > 0) {
             return Ok(header.content_bytes);
         }
-        let blocks_at = header.bytes as u64;
-        if end - offset < blocks_at + BLOCK_HEADER_BYTES as u64 {
+        let blocks_at = header.bytes.to_u64();
+        if end - offset < blocks_at + BLOCK_HEADER_BYTES.to_u64() {
             break;
         }
         let first = file.array(offset + blocks_at)?.unwrap_or_default();
@@ -237,7 +247,7 @@ fn shape_at(
     end: u64,
 ) -> Result<Result<Shape, &'static str>, FormatError> {
     Shape::of(&mut |at, bytes| {
-        let fits = end.saturating_sub(offset) >= at + bytes.len() as u64;
+        let fits = end.saturating_sub(offset) >= at + bytes.len().to_u64();
         if fits {
             file.fill(bytes, offset + at)?;
         }
@@ -263,6 +273,7 @@ impl Shape {
     fn of(read: &mut ReadFrame<'_>) -> Result<Result<Self, &'static str>, FormatError> {
         let mut head = [0; HEADER_BYTES_MAX];
         let mut bytes = HEADER_BYTES_MAX;
+        // A small frame at the end of the file has fewer bytes than the longest header.
         while bytes > 0 && !read(0, &mut head[..bytes])? {
             bytes -= 1;
         }
@@ -275,17 +286,10 @@ impl Shape {
                 }));
             }
             Ok(Start::Frame(header)) => header,
-            Err(error) => {
-                return Ok(Err(match error {
-                    sidecore_zstd::Error::Truncated => CUT_SHORT,
-                    sidecore_zstd::Error::Magic => "is none of zstd's",
-                    sidecore_zstd::Error::Dictionary => "needs a dictionary",
-                    _ => "has a head that this program does not know",
-                }));
-            }
+            Err(error) => return Ok(Err(fault_of(&error))),
         };
         let contents = header.content_bytes;
-        let mut at = header.bytes as u64;
+        let mut at = header.bytes.to_u64();
         if contents.is_some_and(|size| size > FRAME_BYTES_MAX.into()) {
             return Ok(Err(TOO_LARGE));
         }
@@ -298,8 +302,10 @@ impl Shape {
             let Ok(block) = BlockHeader::read(block, BLOCK_BYTES_MAX) else {
                 return Ok(Err("has a block of no known kind"));
             };
-            at += (BLOCK_HEADER_BYTES + block.stored_bytes) as u64;
+            at += (BLOCK_HEADER_BYTES + block.stored_bytes).to_u64();
             is_empty &= block.is_empty();
+            // Checked at each block: a run of empty blocks would otherwise be followed to the end
+            // of the file.
             if at > stored_bytes_limit(FRAME_BYTES_MAX) {
                 return Ok(Err(TOO_LARGE));
             }
@@ -307,6 +313,7 @@ impl Shape {
                 break;
             }
         }
+        // RFC 8878, section 3.1.1: an optional checksum of four bytes follows the last block.
         let bytes = at + if header.has_checksum { 4 } else { 0 };
         if !read(bytes - 1, &mut [0])? {
             return Ok(Err(CUT_SHORT));
@@ -316,6 +323,16 @@ impl Shape {
             contents,
             is_empty,
         }))
+    }
+}
+
+/// Fault of a frame's head.
+fn fault_of(error: &sidecore_zstd::Error) -> &'static str {
+    match error {
+        sidecore_zstd::Error::Truncated => CUT_SHORT,
+        sidecore_zstd::Error::Magic => "is none of zstd's",
+        sidecore_zstd::Error::Dictionary => "needs a dictionary",
+        _ => "has a head that this program does not know",
     }
 }
 
@@ -356,8 +373,9 @@ impl<'a> Scan<'a> {
     /// supports.
     pub fn next(&mut self, stored: &mut Vec<u8>) -> Result<bool, FormatError> {
         stored.clear();
+        // The buffers take turns, so that a walk allocates two and no more.
         std::mem::swap(stored, &mut self.carried);
-        let start = self.read_to - stored.len() as u64;
+        let start = self.read_to - stored.len().to_u64();
         let refused = |reason| FormatError::Scan {
             frame: self.frames,
             offset: start,
@@ -371,17 +389,19 @@ impl<'a> Scan<'a> {
             }
             let (file, read_to) = (&self.file, &mut self.read_to);
             let mut read = |offset: u64, bytes: &mut [u8]| {
-                let from = (at + offset) as usize;
+                let from = (at + offset).to_usize();
                 let end = from + bytes.len();
                 while stored.len() < end {
-                    let more = (file.size - *read_to).min(PIECE_BYTES) as usize;
+                    // In pieces: block headers are a few bytes, and a read for each would cost a
+                    // system call.
+                    let more = (file.size - *read_to).min(PIECE_BYTES).to_usize();
                     if more == 0 {
                         return Ok(false);
                     }
                     let had = stored.len();
                     stored.resize(had + more, 0);
                     file.fill(&mut stored[had..], *read_to)?;
-                    *read_to += more as u64;
+                    *read_to += more.to_u64();
                 }
                 bytes.copy_from_slice(&stored[from..end]);
                 Ok(true)
@@ -413,7 +433,7 @@ impl<'a> Scan<'a> {
                 break;
             }
         }
-        self.carried = stored.split_off(at as usize);
+        self.carried = stored.split_off(at.to_usize());
         self.frames += 1;
         Ok(true)
     }
@@ -431,7 +451,7 @@ impl Walked {
     pub fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
         let head = &stored[..stored.len().min(HEADER_BYTES_MAX)];
         self.heads.update(head);
-        let entry = Entry::new(check, stored.len() as u32, 0, raw_bytes, false);
+        let entry = Entry::new(check, byte_count(stored), 0, raw_bytes, false);
         self.table.push(entry);
     }
 
@@ -459,8 +479,9 @@ impl Walked {
             return Err(FormatError::Empty { format: "zstd" });
         }
         let mut tail = Tail::new(out);
+        // A skippable frame, so that zstd's own tools pass over it.
         tail.put(&MAGIC.to_le_bytes())?;
-        tail.put(&((HEAD_BYTES - SKIPPABLE_BYTES) as u32).to_le_bytes())?;
+        tail.put(&HEAD_CONTENT_BYTES.to_le_bytes())?;
         tail.put(&TAG)?;
         tail.put(&[VERSION, 0, 0, 0, 0, 0, 0, 0])?;
         tail.put(&file_bytes.to_le_bytes())?;
@@ -482,7 +503,9 @@ pub const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a wh
      at all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
 pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
-const HEAD_BYTES: u64 = 40;
+const HEAD_BYTES: usize = 40;
+/// All of it but the magic number and this length.
+const HEAD_CONTENT_BYTES: u32 = 32;
 /// Largest index of a remote file.
 const FAR_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of bytes after the last frame of a remote file.

@@ -16,8 +16,9 @@ pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
 use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
-use super::{thin, tree};
+use super::{next_raw_bytes, skippable, thin, tree};
 use crate::codec::CodecId;
+use sidecore_bare::width::ToU64;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Writes the index of an image.
@@ -76,7 +77,7 @@ impl Writer {
         tail: &mut Tail<'_>,
     ) -> Result<Option<u32>, FormatError> {
         let code = mac.map(|mac| self.code(table, mac));
-        let code_bytes = code.map_or(0, |code| code.len() as u64);
+        let code_bytes = code.map_or(0, |code| code.len().to_u64());
         let (version, entry_bytes) = match (&code, self.shape) {
             (_, Shape::Thin) => (VERSION_THIN, ENTRY_BYTES),
             (Some(_), Shape::Even) => (VERSION_LOCKED, ENTRY_BYTES),
@@ -85,21 +86,20 @@ impl Writer {
             // The authentication code does not cover sizes; `pack` refuses this combination.
             (Some(_), Shape::Uneven) => return Ok(None),
         };
-        let entries = table.count() * entry_bytes as u64;
-        let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
-        let content_bytes = u32::try_from(content).ok();
-        let total = content_bytes.and_then(|bytes| bytes.checked_add(SKIPPABLE_BYTES as u32));
+        let entries = table.count() * entry_bytes.to_u64();
+        let lengths = skippable::lengths(HEAD_BYTES + entries + code_bytes + TAIL_BYTES);
         let codec = codec_number(self.codec);
-        let (Some(content_bytes), Some(total_bytes), Some(codec)) = (content_bytes, total, codec)
-        else {
+        let (Some((content_bytes, total_bytes)), Some(codec)) = (lengths, codec) else {
             return Ok(None);
         };
+        // Readers take memory for the largest frame by this field.
         let frame_bytes = match self.shape {
             Shape::Uneven => table.raw_bytes_max(),
             Shape::Even | Shape::Thin => self.frame_bytes,
         };
         tail.put(&MAGIC.to_le_bytes())?;
         tail.put(&content_bytes.to_le_bytes())?;
+        // The magic number and the length are implied by the place: they are not hashed.
         tail.begin_check()?;
         tail.put(&TAG)?;
         tail.put(&[version, codec, 0, 0])?;
@@ -122,7 +122,7 @@ impl Writer {
 
     fn code(&self, table: &Table, mut hasher: blake3::Hasher) -> [u8; 32] {
         let raw_bytes = table.raw_bytes();
-        let frame_bytes = raw_bytes.min(self.frame_bytes.into()) as u32;
+        let frame_bytes = next_raw_bytes(raw_bytes, self.frame_bytes);
         let codec = codec_number(self.codec).unwrap_or(u8::MAX);
         cover_shape(&mut hasher, codec, frame_bytes, table.count(), raw_bytes);
         for entry in table.frames() {
@@ -167,11 +167,12 @@ fn cover_shape(
 pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
     let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
     let (frames, raw_bytes) = (index.frames(), index.raw_bytes());
-    let entries = index.stored_frames() + index.holes().len() as u64;
+    let entries = index.stored_frames() + index.holes().len().to_u64();
     cover_shape(hasher, codec, index.frame_bytes(), entries, raw_bytes);
     let mut next = 0;
     while next < frames {
         let holes = index.hole_run(next);
+        // Entered as in the table: one entry for a run, whose length stands in place of a checksum.
         if holes > 0 {
             hasher.update(&entry_of(ZERO_BIT, holes));
             next += holes;
@@ -254,13 +255,14 @@ pub(super) fn read_locked(
     let expected = Expected {
         format: None,
         version: VERSION_LOCKED,
-        code_bytes: CODE_BYTES as u64,
+        code_bytes: CODE_BYTES.to_u64(),
         first,
         file_bytes: bytes.size,
         is_sidecar: false,
     };
     let found = find(bytes, bytes.size, &expected, variant)?;
-    let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES as u64);
+    // The code stands in front of the tail; `find` has hashed it with the entries.
+    let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES.to_u64());
     let code = code_at.map(|at| bytes.array(at)).transpose()?.flatten();
     Ok((found, code.unwrap_or_default()))
 }
@@ -280,180 +282,280 @@ struct Expected {
     is_sidecar: bool,
 }
 
+/// An index frame with the right checksum; its fields may still be false.
+struct Intact {
+    /// Its first byte in the file.
+    start: u64,
+    /// From the magic number to the size of the contents.
+    head: [u8; 40],
+    shape: Option<Shape>,
+}
+
+/// Finds the index frame that ends at byte `end`; the reason in `Err` is that of [`find`].
+fn locate(
+    bytes: &Bytes<'_>,
+    end: u64,
+    expected: &Expected,
+) -> Result<Result<Intact, Found>, FormatError> {
+    let damaged = |reason| Ok(Err(Found::Damaged(reason)));
+    let Some(tail_at) = end.checked_sub(TAIL_BYTES) else {
+        return Ok(Err(Found::Nothing));
+    };
+    let Some(tail) = bytes.array::<16>(tail_at)? else {
+        return Ok(Err(Found::Nothing));
+    };
+    if tail[12..] != END_TAG {
+        return Ok(Err(Found::Nothing));
+    }
+    let total_bytes = u64::from(le32(&tail[8..]));
+    let Some(start) = end.checked_sub(total_bytes) else {
+        return damaged("its length is more than the file's");
+    };
+    let around = SKIPPABLE_BYTES + HEAD_BYTES + expected.code_bytes + TAIL_BYTES;
+    if total_bytes < around {
+        return damaged("its length is less than its head's");
+    }
+    // Before the first read, so that a remote file is asked once for the whole frame.
+    bytes.will_read(start..end);
+    let Some(head) = bytes.array::<40>(start)? else {
+        return damaged("its head lies outside the file");
+    };
+    let shape = expected.shape_of(head[16]);
+    let entry_bytes = match shape {
+        Some(Shape::Uneven) => ENTRY_BYTES_UNEVEN,
+        // A version that is not known is reported only if the frame is intact; until then its
+        // entries are taken to be of the usual size.
+        _ => ENTRY_BYTES,
+    };
+    let frames = le64(&head[24..]);
+    if head[..4] != MAGIC.to_le_bytes()
+        || u64::from(le32(&head[4..])) != total_bytes - SKIPPABLE_BYTES
+        || head[8..16] != TAG
+        || frames.checked_mul(entry_bytes.to_u64()) != Some(total_bytes - around)
+    {
+        return damaged("its head does not agree with its end");
+    }
+    let mut hasher = Xxh3Default::new();
+    let hashed = total_bytes - SKIPPABLE_BYTES - TAIL_BYTES;
+    bytes.pieces(start + SKIPPABLE_BYTES, hashed, PIECE_BYTES, |_, piece| {
+        hasher.update(piece);
+        Ok(())
+    })?;
+    match hasher.digest() == le64(&tail) {
+        true => Ok(Ok(Intact { start, head, shape })),
+        false => damaged("its checksum is wrong"),
+    }
+}
+
+impl Expected {
+    /// The kind of an index of this version; `None` for one that is not known here.
+    fn shape_of(&self, version: u8) -> Option<Shape> {
+        match version {
+            // An encrypted image's frames are of one size.
+            VERSION_UNEVEN if self.version == VERSION => Some(Shape::Uneven),
+            VERSION_THIN if !self.is_sidecar => Some(Shape::Thin),
+            version => (version == self.version).then_some(Shape::Even),
+        }
+    }
+}
+
+/// The fields of an index, each checked on its own.
+struct Fields {
+    shape: Shape,
+    format: Format,
+    codec: CodecId,
+    frame_bytes: u32,
+    /// Number of entries.
+    frames: u64,
+    raw_bytes: u64,
+}
+
+impl Fields {
+    fn of(
+        intact: &Intact,
+        expected: &Expected,
+        variant: &'static str,
+    ) -> Result<Self, FormatError> {
+        let head = &intact.head;
+        let field = |field, value, limit| FormatError::Field {
+            format: variant,
+            field,
+            value,
+            limit,
+        };
+        let shape = intact.shape.ok_or_else(|| {
+            let limit = "this program reads 1, 3 and 4, and 2 and 4 of encrypted images; update it";
+            field("the version of the index frame", head[16].into(), limit)
+        })?;
+        let (format, codec) = match (expected.format, head[17]) {
+            (None | Some(Format::Zstd), ZSTD) => (Format::Zstd, CodecId::Zstd),
+            (None | Some(Format::Lz4), LZ4) => (Format::Lz4, CodecId::Lz4Frame),
+            (_, other) => {
+                let limit = "zstd 0 or lz4 1";
+                return Err(field("the codec of the index frame", other.into(), limit));
+            }
+        };
+        let frame_bytes = le32(&head[20..]);
+        if frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
+            let limit = "it must be 1 to 64 MiB";
+            return Err(field("the frame size", frame_bytes.into(), limit));
+        }
+        let (frames, raw_bytes) = (le64(&head[24..]), le64(&head[32..]));
+        if frames == 0 {
+            return Err(FormatError::Empty { format: variant });
+        }
+        let limit = match shape {
+            Shape::Even if raw_bytes.div_ceil(frame_bytes.into()) != frames => {
+                "which is not frames times the frame size"
+            }
+            Shape::Thin if raw_bytes > THIN_BYTES_MAX => "a device has less than 8 EiB",
+            _ => {
+                return Ok(Self {
+                    shape,
+                    format,
+                    codec,
+                    frame_bytes,
+                    frames,
+                    raw_bytes,
+                });
+            }
+        };
+        Err(field("the size of the contents", raw_bytes, limit))
+    }
+
+    /// Contents from frame `number` on, in bytes.
+    fn raw_left(&self, number: u64) -> u64 {
+        self.raw_bytes
+            .saturating_sub(number.saturating_mul(self.frame_bytes.into()))
+    }
+}
+
+/// Reads the index frame that ends at byte `end`.
 fn find(
     bytes: &Bytes<'_>,
     end: u64,
     expected: &Expected,
     variant: &'static str,
 ) -> Result<Found, FormatError> {
-    let Some(tail_at) = end.checked_sub(TAIL_BYTES) else {
-        return Ok(Found::Nothing);
+    let intact = match locate(bytes, end, expected)? {
+        Ok(intact) => intact,
+        Err(found) => return Ok(found),
     };
-    let Some(tail) = bytes.array::<16>(tail_at)? else {
-        return Ok(Found::Nothing);
-    };
-    if tail[12..] != END_TAG {
-        return Ok(Found::Nothing);
+    let fields = Fields::of(&intact, expected, variant)?;
+    let mut builder = Builder::new(fields.format, variant, expected.file_bytes, fields.frames);
+    let mut first = expected.first;
+    if fields.shape == Shape::Thin {
+        builder.set_thin(fields.codec);
+        // An encrypted image begins with its lock, which other programs refuse as well.
+        if expected.code_bytes == 0 {
+            first = check_thin_head(bytes, fields.codec, variant)?;
+        }
     }
-    let frame_bytes_total = u64::from(le32(&tail[8..]));
-    let Some(start) = end.checked_sub(frame_bytes_total) else {
-        return Ok(Found::Damaged("its length is more than the file's"));
+    // The frames of a sidecar are in another file, whose size is the limit.
+    let limit = match expected.is_sidecar {
+        true => expected.file_bytes,
+        false => intact.start,
     };
-    let around = SKIPPABLE_BYTES + HEAD_BYTES + expected.code_bytes + TAIL_BYTES;
-    if frame_bytes_total < around {
-        return Ok(Found::Damaged("its length is less than its head's"));
-    }
-    bytes.will_read(start..end);
-    let Some(head) = bytes.array::<40>(start)? else {
-        return Ok(Found::Damaged("its head lies outside the file"));
-    };
-    let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
-    // An encrypted image's frames are of one size.
-    let uneven = head[16] == VERSION_UNEVEN && expected.version == VERSION;
-    let entry_bytes = if uneven {
-        ENTRY_BYTES_UNEVEN
-    } else {
-        ENTRY_BYTES
-    };
-    let entries_bytes = frame_bytes_total - around;
-    if head[..4] != MAGIC.to_le_bytes()
-        || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES
-        || head[8..16] != TAG
-        || frames.checked_mul(entry_bytes as u64) != Some(entries_bytes)
-    {
-        return Ok(Found::Damaged("its head does not agree with its end"));
-    }
-    let mut hasher = Xxh3Default::new();
-    let hashed = frame_bytes_total - SKIPPABLE_BYTES - TAIL_BYTES;
-    bytes.pieces(start + SKIPPABLE_BYTES, hashed, PIECE_BYTES, |_, piece| {
-        hasher.update(piece);
-        Ok(())
-    })?;
-    if hasher.digest() != le64(&tail) {
-        return Ok(Found::Damaged("its checksum is wrong"));
-    }
-    let field = |field, value, limit| FormatError::Field {
-        format: variant,
-        field,
-        value,
+    let mut entries = Entries {
+        fields: &fields,
+        variant,
+        builder,
+        offset: first,
         limit,
     };
-    let is_thin = head[16] == VERSION_THIN && !expected.is_sidecar;
-    if head[16] != expected.version && !uneven && !is_thin {
-        let limit = "this program reads 1, 3 and 4, and 2 and 4 of encrypted images; update it";
-        return Err(field(
-            "the version of the index frame",
-            head[16].into(),
-            limit,
-        ));
+    entries.read(bytes, intact.start + SKIPPABLE_BYTES + HEAD_BYTES)?;
+    let mut index = entries.builder.finish()?;
+    if index.raw_bytes() != fields.raw_bytes {
+        return Err(FormatError::Field {
+            format: variant,
+            field: "the size of the contents",
+            value: fields.raw_bytes,
+            limit: "which is not the sum of its frames",
+        });
     }
-    let (format, codec) = match (expected.format, head[17]) {
-        (None | Some(Format::Zstd), ZSTD) => (Format::Zstd, CodecId::Zstd),
-        (None | Some(Format::Lz4), LZ4) => (Format::Lz4, CodecId::Lz4Frame),
-        _ => {
-            return Err(field(
-                "the codec of the index frame",
-                head[17].into(),
-                "zstd 0 or lz4 1",
-            ));
+    if !expected.is_sidecar {
+        index.set_tree(tree::read(bytes, intact.start, variant)?);
+    }
+    Ok(Found::Index(Box::new(index)))
+}
+
+/// The entries of an index, which become frames one after another.
+struct Entries<'f> {
+    fields: &'f Fields,
+    variant: &'static str,
+    builder: Builder,
+    /// Where the next stored frame begins: entries hold sizes, not places.
+    offset: u64,
+    /// No frame may end behind this byte.
+    limit: u64,
+}
+
+impl Entries<'_> {
+    /// Reads all entries, from byte `at` of the file on.
+    fn read(&mut self, bytes: &Bytes<'_>, at: u64) -> Result<(), FormatError> {
+        let fields = self.fields;
+        if fields.shape == Shape::Uneven {
+            return bytes.records::<ENTRY_BYTES_UNEVEN>(at, fields.frames, |i, entry| {
+                self.stored(i, le32(entry), le64(&entry[4..]), le32(&entry[12..]))
+            });
         }
-    };
-    if frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
-        return Err(field(
-            "the frame size",
-            frame_bytes.into(),
-            "it must be 1 to 64 MiB",
-        ));
+        // The number of the next frame; a thin image has fewer entries than frames.
+        let mut number = 0_u64;
+        bytes.records::<ENTRY_BYTES>(at, fields.frames, |i, entry| {
+            let (word, check) = (le32(entry), le64(&entry[4..]));
+            // No frame has zero compressed bytes: the word marks a run, whose length stands in
+            // place of the checksum.
+            if fields.shape == Shape::Thin && word == ZERO_BIT {
+                return self.holes(&mut number, check);
+            }
+            let raw_bytes = next_raw_bytes(fields.raw_left(number), fields.frame_bytes);
+            number += 1;
+            self.stored(i, word, check, raw_bytes)
+        })
     }
-    let raw_bytes = le64(&head[32..]);
-    if frames == 0 {
-        return Err(FormatError::Empty { format: variant });
+
+    fn holes(&mut self, number: &mut u64, count: u64) -> Result<(), FormatError> {
+        let fields = self.fields;
+        let frames = fields.raw_bytes.div_ceil(fields.frame_bytes.into());
+        let end = number.checked_add(count).filter(|&end| end <= frames);
+        let end = end.ok_or(FormatError::Table {
+            format: self.variant,
+            frame: *number,
+            frames,
+            reason: "a run of holes goes past the end of the contents",
+            value: count,
+        })?;
+        // Only the last frame is shorter, so the difference of what is left is exact.
+        let raw_bytes = fields.raw_left(*number) - fields.raw_left(end);
+        *number = end;
+        self.builder
+            .push_holes(count, raw_bytes, fields.frame_bytes)
     }
-    let frames_by_size = raw_bytes.div_ceil(frame_bytes.into());
-    if !uneven && !is_thin && frames_by_size != frames {
-        let limit = "which is not frames times the frame size";
-        return Err(field("the size of the contents", raw_bytes, limit));
-    }
-    if is_thin && raw_bytes > THIN_BYTES_MAX {
-        let limit = "a device has less than 8 EiB";
-        return Err(field("the size of the contents", raw_bytes, limit));
-    }
-    let mut builder = Builder::new(format, variant, expected.file_bytes, frames);
-    let mut offset = expected.first;
-    if is_thin {
-        builder.set_thin(codec);
-        if expected.code_bytes == 0 {
-            offset = check_thin_head(bytes, codec, variant)?;
-        }
-    }
-    let limit = if expected.is_sidecar {
-        expected.file_bytes
-    } else {
-        start
-    };
-    let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
-    let mut each = |builder: &mut Builder, i: u64, word: u32, check: u64, raw_bytes: u32| {
+
+    fn stored(&mut self, i: u64, word: u32, check: u64, raw_bytes: u32) -> Result<(), FormatError> {
+        // The highest bit says that all of the frame is zeros.
         let stored_bytes = word & !ZERO_BIT;
         let frame = Frame {
-            offset,
+            offset: self.offset,
             stored_bytes,
             raw_bytes,
             raw_offset: 0,
             number: 0,
-            codec,
+            codec: self.fields.codec,
             check: FrameCheck::Stored(check),
         };
-        offset += u64::from(stored_bytes);
-        if offset > limit {
+        self.offset += u64::from(stored_bytes);
+        if self.offset > self.limit {
             return Err(FormatError::Table {
-                format: variant,
+                format: self.variant,
                 frame: i,
-                frames,
+                frames: self.fields.frames,
                 reason: "ends inside the index or behind the file",
-                value: offset,
+                value: self.offset,
             });
         }
-        builder.push(frame, word & ZERO_BIT != 0)
-    };
-    let raw_left = |frame: u64| raw_bytes.saturating_sub(frame.saturating_mul(frame_bytes.into()));
-    if uneven {
-        bytes.records::<ENTRY_BYTES_UNEVEN>(entries_at, frames, |i, entry| {
-            let (word, check, raw_bytes) = (le32(entry), le64(&entry[4..]), le32(&entry[12..]));
-            each(&mut builder, i, word, check, raw_bytes)
-        })?;
-    } else {
-        // The number of the next frame; a thin image has fewer entries than frames.
-        let mut number = 0_u64;
-        bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
-            let (word, check) = (le32(entry), le64(&entry[4..]));
-            if is_thin && word == ZERO_BIT {
-                let there = raw_left(number);
-                number = (number.checked_add(check))
-                    .filter(|&end| end <= frames_by_size)
-                    .ok_or(FormatError::Table {
-                        format: variant,
-                        frame: number,
-                        frames: frames_by_size,
-                        reason: "a run of holes goes past the end of the contents",
-                        value: check,
-                    })?;
-                let bytes = there - raw_left(number);
-                return builder.push_holes(check, bytes, frame_bytes);
-            }
-            let raw_bytes = raw_left(number).min(frame_bytes.into()) as u32;
-            number += 1;
-            each(&mut builder, i, word, check, raw_bytes)
-        })?;
+        self.builder.push(frame, word & ZERO_BIT != 0)
     }
-    let mut index = builder.finish()?;
-    if index.raw_bytes() != raw_bytes {
-        let limit = "which is not the sum of its frames";
-        return Err(field("the size of the contents", raw_bytes, limit));
-    }
-    if !expected.is_sidecar {
-        index.set_tree(tree::read(bytes, start, variant)?);
-    }
-    Ok(Found::Index(Box::new(index)))
 }
 
 /// Checks that a thin image begins with a header that other programs refuse; returns the offset of
@@ -464,9 +566,10 @@ fn check_thin_head(
     variant: &'static str,
 ) -> Result<u64, FormatError> {
     let wanted = thin::head(codec);
+    // The largest header is read whichever codec it is: a thin image is longer than any.
     let found = bytes.array::<THIN_HEAD_BYTES_MAX>(0)?;
     match found.is_some_and(|found| found.starts_with(wanted)) {
-        true => Ok(wanted.len() as u64),
+        true => Ok(wanted.len().to_u64()),
         false => Err(FormatError::NoIndex {
             format: variant,
             at: "the end of the file",
@@ -500,7 +603,7 @@ const ENTRY_BYTES_UNEVEN: usize = 16;
 /// A thin image, encrypted or not: an entry without compressed bytes is a run of holes.
 const VERSION_THIN: u8 = 4;
 /// The largest file offset of the operating system.
-const THIN_BYTES_MAX: u64 = i64::MAX as u64;
+const THIN_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 const THIN_HEAD_BYTES_MAX: usize = 16;
 const ZSTD: u8 = 0;
 const LZ4: u8 = 1;

@@ -6,6 +6,7 @@
 //! Must stay true: every method may be called from any thread at any time; delivered bytes are
 //! right, or an error is delivered instead, never wrong bytes.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::time::Duration;
 
 /// Reasons why a read could not be served. The device has already logged the cause once; clients
@@ -192,7 +193,7 @@ pub trait BlockSource: Send + Sync {
 /// # Errors
 /// [`ReadError::OutOfRange`] if any byte of it lies outside.
 pub fn check_range(offset: u64, len: usize, size_bytes: u64) -> Result<(), ReadError> {
-    match offset.checked_add(len as u64) {
+    match offset.checked_add(len.to_u64()) {
         Some(end) if end <= size_bytes => Ok(()),
         _ => Err(ReadError::OutOfRange {
             offset,
@@ -219,7 +220,7 @@ impl MemorySource {
 
 impl BlockSource for MemorySource {
     fn size_bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        self.bytes.len().to_u64()
     }
 
     fn preferred_bytes(&self) -> u32 {
@@ -232,7 +233,7 @@ impl BlockSource for MemorySource {
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
         check_range(offset, dst.len(), self.size_bytes())?;
-        let start = offset as usize;
+        let start = offset.to_usize();
         dst.copy_from_slice(&self.bytes[start..start + dst.len()]);
         Ok(())
     }
@@ -240,7 +241,7 @@ impl BlockSource for MemorySource {
     fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         match check_range(offset, len, self.size_bytes()) {
             Ok(()) => {
-                let start = offset as usize;
+                let start = offset.to_usize();
                 deliver(Ok(&[&self.bytes[start..start + len]]));
             }
             Err(error) => deliver(Err(&error)),
@@ -248,7 +249,7 @@ impl BlockSource for MemorySource {
     }
 
     fn extent(&self, offset: u64) -> Extent {
-        let start = offset.min(self.size_bytes()) as usize;
+        let start = offset.min(self.size_bytes()).to_usize();
         let rest = &self.bytes[start..];
         let zero = rest.first() == Some(&0);
         let len = rest
@@ -256,7 +257,7 @@ impl BlockSource for MemorySource {
             .position(|&byte| (byte == 0) != zero)
             .unwrap_or(rest.len());
         Extent {
-            len: len as u64,
+            len: len.to_u64(),
             zero,
         }
     }

@@ -7,6 +7,7 @@
 //! Must stay true: [`Table::frames`] returns every frame that was pushed, in order.
 
 use super::FormatError;
+use sidecore_bare::width::ToUsize;
 use std::io;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -80,6 +81,7 @@ impl Table {
         self.count += 1;
         self.raw_bytes += u64::from(entry.raw_bytes());
         self.raw_bytes_max = self.raw_bytes_max.max(entry.raw_bytes());
+        // Equal neighbours, as the frames of a hole are, take one entry.
         match self.runs.last_mut() {
             Some(last)
                 if last.repeats < u32::MAX
@@ -98,6 +100,7 @@ impl Table {
     pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64) {
         self.raw_bytes += raw_bytes;
         match self.runs.last_mut() {
+            // Writers may pass a long run in parts; the index holds it as one entry.
             Some(last) if last.hole_frames().is_some() => last.check += frames,
             _ => {
                 self.runs.push(Entry::holes(frames));
@@ -108,7 +111,7 @@ impl Table {
 
     /// The frames, in order; a run of holes once.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Entry> {
-        (self.runs.iter()).flat_map(|run| std::iter::repeat_n(run, run.repeats as usize))
+        (self.runs.iter()).flat_map(|run| std::iter::repeat_n(run, run.repeats.to_usize()))
     }
 
     /// Number of entries of a table.
@@ -145,6 +148,7 @@ impl<'o> Tail<'o> {
 
     /// Adds a few bytes, at most [`PIECE_BYTES`].
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        // Sent before it grows: the piece's memory was reserved once.
         if self.piece.len() + bytes.len() > PIECE_BYTES {
             self.send()?;
         }
@@ -155,6 +159,7 @@ impl<'o> Tail<'o> {
     /// Begins a new checksum at the next byte.
     pub(super) fn begin_check(&mut self) -> Result<(), FormatError> {
         self.send()?;
+        // Bytes before belong to no checksum, and have just been sent through the hasher.
         self.hasher.reset();
         Ok(())
     }
@@ -171,6 +176,7 @@ impl<'o> Tail<'o> {
     }
 
     fn send(&mut self) -> Result<(), FormatError> {
+        // Hashed as it is written, so that a table of gigabytes is not gone through twice.
         self.hasher.update(&self.piece);
         let written = self.out.write_all(&self.piece);
         written.map_err(FormatError::Write)?;

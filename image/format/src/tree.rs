@@ -15,8 +15,9 @@
 use super::read_at::Bytes;
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::Tail;
-use super::{FormatError, Index};
+use super::{FormatError, Index, next_raw_bytes, skippable};
 use blake3::Hasher;
+use sidecore_bare::width::ToU64;
 use std::ops::Range;
 
 /// A BLAKE3 hash.
@@ -100,7 +101,7 @@ impl Shape {
         };
         let mut hasher = Hasher::new_keyed(ROOT_KEY_THIN);
         hasher.update(&self.bytes());
-        hasher.update(&(holes.len() as u64).to_le_bytes());
+        hasher.update(&holes.len().to_u64().to_le_bytes());
         for run in holes {
             hasher.update(&run.start.to_le_bytes());
             hasher.update(&run.end.to_le_bytes());
@@ -131,7 +132,7 @@ impl Writer {
 
     /// Adds a run of holes. Frames are counted here, since only the other frames have leaves.
     pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64, frame_bytes: u32) {
-        let first = self.leaves.len() as u64 + self.hole_frames;
+        let first = self.leaves.len().to_u64() + self.hole_frames;
         self.hole_frames += frames;
         let Some(holes) = &mut self.holes else { return };
         match holes.last_mut() {
@@ -139,7 +140,7 @@ impl Writer {
             _ => holes.push(first..first + frames),
         }
         self.raw_bytes += raw_bytes;
-        let largest = raw_bytes.min(frame_bytes.into()) as u32;
+        let largest = next_raw_bytes(raw_bytes, frame_bytes);
         self.frame_bytes = self.frame_bytes.max(largest);
     }
 
@@ -158,9 +159,10 @@ impl Writer {
     ) -> Result<Option<(Hash, u32)>, FormatError> {
         let shape = Shape {
             frame_bytes: self.frame_bytes,
-            frames: self.leaves.len() as u64,
+            frames: self.leaves.len().to_u64(),
             raw_bytes: self.raw_bytes,
         };
+        // The root is a hash over all leaves in one list; BLAKE3 makes a tree of it by itself.
         let leaves = self.leaves.as_flattened();
         let mut runs = self.holes.as_deref().unwrap_or_default().iter().cloned();
         let is_thin = self.holes.is_some();
@@ -168,20 +170,20 @@ impl Writer {
         let root = *hasher.update(leaves).finalize().as_bytes();
         let version = if is_thin { VERSION_THIN } else { VERSION };
         let signatures = sign(&root);
-        let signatures = &signatures[..signatures.len().min(SIGNATURES_MAX)];
+        // The header counts them in a byte; of more than 255 the first ones are kept.
+        let count = u8::try_from(signatures.len()).unwrap_or(u8::MAX);
+        let signatures = &signatures[..count.into()];
         let content = HEAD_BYTES
-            + signatures.len() as u64 * SIGNATURE_BYTES as u64
-            + leaves.len() as u64
+            + signatures.len().to_u64() * SIGNATURE_BYTES.to_u64()
+            + leaves.len().to_u64()
             + TAIL_BYTES;
-        let content_bytes = u32::try_from(content).ok();
-        let total = content_bytes.and_then(|bytes| bytes.checked_add(SKIPPABLE_BYTES as u32));
-        let (Some(content_bytes), Some(total_bytes)) = (content_bytes, total) else {
+        let Some((content_bytes, total_bytes)) = skippable::lengths(content) else {
             return Ok(None);
         };
         tail.put(&MAGIC.to_le_bytes())?;
         tail.put(&content_bytes.to_le_bytes())?;
         tail.put(&TAG)?;
-        tail.put(&[version, BLAKE3, signatures.len() as u8, 0])?;
+        tail.put(&[version, BLAKE3, count, 0])?;
         tail.put(&shape.bytes())?;
         tail.put(&root)?;
         for signature in signatures {
@@ -234,14 +236,15 @@ pub(super) fn read(
     let Some(start) = start else {
         return Ok(None);
     };
+    // Zeros are no tree: the tag is compared below.
     let head = bytes.array::<72>(start)?.unwrap_or([0; 72]);
     let shape = Shape {
         frame_bytes: le32(&head[20..]),
         frames: le64(&head[24..]),
         raw_bytes: le64(&head[32..]),
     };
-    let signatures_bytes = u64::from(head[18]) * SIGNATURE_BYTES as u64;
-    let leaves_bytes = shape.frames.checked_mul(size_of::<Hash>() as u64);
+    let signatures_bytes = u64::from(head[18]) * SIGNATURE_BYTES.to_u64();
+    let leaves_bytes = shape.frames.checked_mul(size_of::<Hash>().to_u64());
     let content_bytes = total_bytes - SKIPPABLE_BYTES;
     if head[..4] != MAGIC.to_le_bytes()
         || u64::from(le32(&head[4..])) != content_bytes
@@ -261,9 +264,20 @@ pub(super) fn read(
     }
     let mut root = [0; 32];
     root.copy_from_slice(&head[40..]);
-    let mut signatures = Vec::new();
     let signatures_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
-    bytes.records::<SIGNATURE_BYTES>(signatures_at, head[18].into(), |_, record| {
+    let signatures = read_signatures(bytes, signatures_at, head[18])?;
+    Ok(Some(Tree {
+        root,
+        signatures,
+        shape,
+        is_thin: head[16] == VERSION_THIN,
+        leaves_at: signatures_at + signatures_bytes,
+    }))
+}
+
+fn read_signatures(bytes: &Bytes<'_>, at: u64, count: u8) -> Result<Vec<Signature>, FormatError> {
+    let mut signatures = Vec::new();
+    bytes.records::<SIGNATURE_BYTES>(at, count.into(), |_, record| {
         let mut signature = Signature {
             key: [0; 32],
             signature: [0; 64],
@@ -273,13 +287,7 @@ pub(super) fn read(
         signatures.push(signature);
         Ok(())
     })?;
-    Ok(Some(Tree {
-        root,
-        signatures,
-        shape,
-        is_thin: head[16] == VERSION_THIN,
-        leaves_at: signatures_at + signatures_bytes,
-    }))
+    Ok(signatures)
 }
 
 impl Tree {
@@ -293,6 +301,8 @@ impl Tree {
         bytes: &Bytes<'_>,
         index: &Index,
     ) -> Result<Option<Leaves>, FormatError> {
+        // Checked first: the leaves of another image would be read in vain, or the wrong number of
+        // them.
         if self.shape != Shape::of(index) || self.is_thin != index.is_thin() {
             return Ok(None);
         }
@@ -317,7 +327,6 @@ const BLAKE3: u8 = 0;
 const HEAD_BYTES: u64 = 64;
 const TAIL_BYTES: u64 = 8;
 const SIGNATURE_BYTES: usize = 96;
-const SIGNATURES_MAX: usize = 255;
 const LEAF_KEY: &Hash = b"sidecore image tree: a leaf (v1)";
 const ROOT_KEY: &Hash = b"sidecore image tree: root (v1)\0\0";
 const ROOT_KEY_THIN: &Hash = b"sidecore image tree: root (v2)\0\0";

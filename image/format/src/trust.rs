@@ -92,6 +92,7 @@ impl Trust {
     }
 
     fn judge(&self, root: &Hash, signatures: &[Signature]) -> Result<(), String> {
+        // With both a root and keys, both must accept: each narrows the other.
         if let Some(wanted) = &self.root
             && wanted != root
         {
@@ -102,6 +103,8 @@ impl Trust {
             return Ok(());
         }
         let message = signed_message(root);
+        // The signed message has a context of its own: a signature of anything else is of no use
+        // here.
         let is_valid = |signature: &Signature| {
             let key = self
                 .keys
@@ -129,6 +132,7 @@ impl Trust {
 /// # Errors
 /// [`TrustError`].
 pub fn signer(paths: &[PathBuf]) -> Result<Signer, TrustError> {
+    // All are read before the first root is signed: a wrong file is an error at once.
     let mut keys = Vec::new();
     for path in paths {
         let text = read_key(path)?;

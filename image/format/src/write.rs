@@ -52,8 +52,8 @@ impl Packed {
     pub fn of(stored: &[u8], raw: &[u8]) -> Self {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
         Self {
-            stored_bytes: stored.len() as u32,
-            raw_bytes: raw.len() as u32,
+            stored_bytes: byte_count(stored),
+            raw_bytes: byte_count(raw),
             zero: is_zero(raw),
             stored_check: xxhash_rust::xxh3::xxh3_64(stored),
             stored_end: u32::from_le_bytes(end),
@@ -66,7 +66,7 @@ impl Packed {
     pub fn with_stored(self, stored: &[u8]) -> Self {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
         Self {
-            stored_bytes: stored.len() as u32,
+            stored_bytes: byte_count(stored),
             stored_check: xxhash_rust::xxh3::xxh3_64(stored),
             stored_end: u32::from_le_bytes(end),
             ..self
@@ -215,9 +215,16 @@ pub trait ImageWriter: Send {
     fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError>;
 }
 
+/// Number of a frame's bytes, as tables hold it. Frames are far below 4 GiB; one above would get a
+/// size that no parser accepts, not a small one.
+pub(crate) fn byte_count(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
 /// True when all bytes are zero.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
+    // Comparisons of arrays become vector instructions; a loop that ends early does not.
     let (words, rest) = bytes.as_chunks::<64>();
     words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|&byte| byte == 0)
 }

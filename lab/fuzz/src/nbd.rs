@@ -9,13 +9,13 @@
 //! Source: own; the rules are the NBD protocol document's.
 
 use sidecore_block::source::BlockSource;
-use sidecore_export::nbd::answer::{
-    CHUNK_DATA_BYTES_MAX, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Gone, Sink, answer,
-};
 use sidecore_export::nbd::handshake::{
     Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REPLY_BYTES_MAX, Step, Terms,
 };
-use sidecore_export::nbd::session::{Next, Session, Work};
+use sidecore_export::nbd::reply::{
+    CHUNK_DATA_BYTES_MAX, Disconnected, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Sink, reply,
+};
+use sidecore_export::nbd::session::{Command, Next, Session};
 use sidecore_export::nbd::wire::{self, Fields, OPTION_BYTES, chunk, state};
 
 mod device;
@@ -79,11 +79,11 @@ pub fn dialogue(device: &Device, input: &[u8], arrival_bytes: usize) -> Vec<u8> 
             }
             Next::Need | Next::Disconnect | Next::Violation(_) => return sent,
             Next::Used(used) => arriving.take(used),
-            Next::Work(used, work) => {
+            Next::Command(used, command) => {
                 arriving.take(used);
                 memory.bytes.clear();
-                let outcome = answer(device, terms.structured, &work, &mut memory);
-                check(device, terms, &work, outcome, &memory.bytes);
+                let outcome = reply(device, terms.structured, &command, &mut memory);
+                check(device, terms, &command, outcome, &memory.bytes);
                 if sent.len() < KEPT_BYTES_MAX {
                     sent.extend_from_slice(&memory.bytes);
                 }
@@ -162,39 +162,50 @@ fn check_option_replies(bytes: &[u8]) {
 }
 
 /// One request's replies against what the device holds.
-fn check(device: &Device, terms: Terms, work: &Work, outcome: Result<(), Gone>, bytes: &[u8]) {
-    let bound = match *work {
-        Work::Read { len, .. } => {
+fn check(
+    device: &Device,
+    terms: Terms,
+    command: &Command,
+    outcome: Result<(), Disconnected>,
+    bytes: &[u8],
+) {
+    let bound = match *command {
+        Command::Read { len, .. } => {
             let len = len as usize;
             let chunks = len / FRAME_BYTES + len / CHUNK_DATA_BYTES_MAX + 3;
-            len + chunks * (wire::DATA_CHUNK_BYTES + ERROR_TEXT_BYTES_MAX + 14)
+            len + chunks * (wire::DATA_CHUNK_BYTES + usize::from(ERROR_TEXT_BYTES_MAX) + 14)
         }
-        Work::Status { .. } => wire::CHUNK_BYTES + 4 + 8 * EXTENTS_MAX,
-        _ => wire::CHUNK_BYTES + 14 + ERROR_TEXT_BYTES_MAX,
+        Command::Status { .. } => wire::CHUNK_BYTES + 4 + 8 * EXTENTS_MAX,
+        _ => wire::CHUNK_BYTES + 14 + usize::from(ERROR_TEXT_BYTES_MAX),
     };
     assert!(
         bytes.len() <= bound,
-        "{work:?} was answered with {} bytes",
+        "{command:?} was answered with {} bytes",
         bytes.len()
     );
     if terms.structured {
         assert_eq!(outcome, Ok(()));
-        check_chunks(device, work, bytes);
+        check_chunks(device, command, bytes);
     } else {
-        check_simple(device, work, outcome, bytes);
+        check_simple(device, command, outcome, bytes);
     }
 }
 
-fn check_simple(device: &Device, work: &Work, outcome: Result<(), Gone>, bytes: &[u8]) {
+fn check_simple(
+    device: &Device,
+    command: &Command,
+    outcome: Result<(), Disconnected>,
+    bytes: &[u8],
+) {
     let mut fields = Fields(bytes);
     assert_eq!(fields.u32(), Some(wire::SIMPLE_REPLY_MAGIC));
     let error = fields.u32().expect("a reply is cut short");
-    assert_eq!(fields.u64(), Some(cookie(work)));
+    assert_eq!(fields.u64(), Some(cookie(command)));
     let data = fields.0;
-    match *work {
-        Work::Read { offset, len, .. } => {
+    match *command {
+        Command::Read { offset, len, .. } => {
             let good = device.good(offset, u64::from(len));
-            if outcome == Err(Gone::HalfReply) {
+            if outcome == Err(Disconnected::HalfReply) {
                 assert!(!good && error == 0, "a good read was broken off");
                 assert_eq!(data, &device.bytes()[offset as usize..][..data.len()]);
                 assert!(device.good(offset, data.len() as u64));
@@ -205,17 +216,17 @@ fn check_simple(device: &Device, work: &Work, outcome: Result<(), Gone>, bytes: 
                 assert!(error != 0 && data.is_empty());
             }
         }
-        Work::Refuse(refusal) => assert!(error == refusal.error && data.is_empty()),
-        Work::Cache { offset, len, .. } => {
+        Command::Refuse(refusal) => assert!(error == refusal.error && data.is_empty()),
+        Command::Cache { offset, len, .. } => {
             assert_eq!(error == 0, device.good(offset, u64::from(len)));
             assert!(data.is_empty());
         }
-        Work::Status { .. } => panic!("block status without structured replies"),
+        Command::Status { .. } => panic!("block status without structured replies"),
         _ => panic!("a change of a device that takes no writes"),
     }
 }
 
-fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
+fn check_chunks(device: &Device, command: &Command, bytes: &[u8]) {
     let mut fields = Fields(bytes);
     let mut chunks = 0;
     let mut errors = Vec::new();
@@ -226,15 +237,15 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
         assert_eq!(fields.u32(), Some(wire::STRUCTURED_REPLY_MAGIC));
         let flags = fields.u16().expect("a chunk is cut short");
         let kind = fields.u16().expect("a chunk is cut short");
-        assert_eq!(fields.u64(), Some(cookie(work)));
+        assert_eq!(fields.u64(), Some(cookie(command)));
         let len = fields.u32().expect("a chunk is cut short") as usize;
         let payload = fields.bytes(len).expect("a chunk is cut short");
         done = flags & chunk::DONE != 0;
         chunks += 1;
         match kind {
             chunk::NONE => assert!(done && payload.is_empty()),
-            chunk::OFFSET_DATA => covered.push(check_data(device, work, payload)),
-            chunk::BLOCK_STATUS => check_status(device, work, payload),
+            chunk::OFFSET_DATA => covered.push(check_data(device, command, payload)),
+            chunk::BLOCK_STATUS => check_status(device, command, payload),
             chunk::ERROR | chunk::ERROR_OFFSET => {
                 let mut payload = Fields(payload);
                 let error = payload.u32().expect("an error is cut short");
@@ -248,17 +259,20 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
         }
     }
     assert!(done, "no chunk is the last");
-    match *work {
-        Work::Refuse(refusal) => assert_eq!(errors, [(refusal.error, None)]),
-        Work::Status { .. } => assert!(chunks == 1 && errors.is_empty()),
-        Work::Cache { offset, len, .. } => {
+    match *command {
+        Command::Refuse(refusal) => assert_eq!(errors, [(refusal.error, None)]),
+        Command::Status { .. } => assert!(chunks == 1 && errors.is_empty()),
+        Command::Cache { offset, len, .. } => {
             assert!(covered.is_empty());
             assert_eq!(errors.is_empty(), device.good(offset, u64::from(len)));
         }
-        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush { .. } => {
+        Command::Write { .. }
+        | Command::Zero { .. }
+        | Command::Trim { .. }
+        | Command::Flush { .. } => {
             panic!("a change of a device that takes no writes");
         }
-        Work::Read {
+        Command::Read {
             offset, len, whole, ..
         } => {
             let end = offset + u64::from(len);
@@ -287,10 +301,10 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
     }
 }
 
-fn check_data(device: &Device, work: &Work, payload: &[u8]) -> (u64, u64) {
-    let Work::Read {
+fn check_data(device: &Device, command: &Command, payload: &[u8]) -> (u64, u64) {
+    let Command::Read {
         offset: from, len, ..
-    } = *work
+    } = *command
     else {
         panic!("data that was not asked for");
     };
@@ -310,10 +324,10 @@ fn check_data(device: &Device, work: &Work, payload: &[u8]) -> (u64, u64) {
     (offset, end)
 }
 
-fn check_status(device: &Device, work: &Work, payload: &[u8]) {
-    let Work::Status {
+fn check_status(device: &Device, command: &Command, payload: &[u8]) {
+    let Command::Status {
         offset, len, one, ..
-    } = *work
+    } = *command
     else {
         panic!("a status that was not asked for");
     };
@@ -338,16 +352,16 @@ fn check_status(device: &Device, work: &Work, payload: &[u8]) {
     assert!(count > 0 && count <= if one { 1 } else { EXTENTS_MAX });
 }
 
-fn cookie(work: &Work) -> u64 {
-    match *work {
-        Work::Read { cookie, .. }
-        | Work::Status { cookie, .. }
-        | Work::Cache { cookie, .. }
-        | Work::Write { cookie, .. }
-        | Work::Zero { cookie, .. }
-        | Work::Trim { cookie, .. }
-        | Work::Flush { cookie } => cookie,
-        Work::Refuse(refusal) => refusal.cookie,
+fn cookie(command: &Command) -> u64 {
+    match *command {
+        Command::Read { cookie, .. }
+        | Command::Status { cookie, .. }
+        | Command::Cache { cookie, .. }
+        | Command::Write { cookie, .. }
+        | Command::Zero { cookie, .. }
+        | Command::Trim { cookie, .. }
+        | Command::Flush { cookie } => cookie,
+        Command::Refuse(refusal) => refusal.cookie,
     }
 }
 
@@ -359,7 +373,7 @@ pub struct Memory {
 }
 
 impl Sink for Memory {
-    fn send(&mut self, head: &[u8], pieces: &[&[u8]], _more: bool) -> Result<(), Gone> {
+    fn send(&mut self, head: &[u8], pieces: &[&[u8]], _more: bool) -> Result<(), Disconnected> {
         self.bytes.extend_from_slice(head);
         for piece in pieces {
             self.bytes.extend_from_slice(piece);
@@ -367,7 +381,7 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<(), Gone> {
+    fn flush(&mut self) -> Result<(), Disconnected> {
         Ok(())
     }
 }

@@ -8,9 +8,9 @@ use sidecore_bench::phylo::grain::{Grain, GrainOptions, GrainRow, grain, picture
 use sidecore_cell_sim::Machine as CellMachine;
 use sidecore_cell_sim::figures::{Point, point};
 use sidecore_cell_sim::property::Property;
+use sidecore_measure::Machine;
 use sidecore_measure::quiet::Noise;
 use sidecore_sys::cpu;
-use sidecore_sys::machine::Machine;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! The memory flow controller: tagged DMA between main memory and the local store.
+//! The memory flow controller: DMA between main memory and the local store.
 //!
 //! Why here: on an engine the program, not the cache, decides which data is near. A command takes
 //! its buffer and gives it back when it has been waited for, so using a buffer in flight does not
@@ -33,60 +33,40 @@
 //!
 //! **Rules of the hardware, kept and stated in errors.** A command moves 1, 2, 4, 8 or a multiple
 //! of 16 bytes, at most 16 KiB. Below 16 bytes both addresses are aligned to the size and agree in
-//! their low four bits, else both are aligned to 16. A list has at most 2,048 elements, each under
-//! the same rules. 32 tag groups. At most 16 commands queue; one more stalls until one is done.
-//! `get_large` and `put_large` are for any size and alignment. They stand for the list that a
-//! program would write, and for the shifting that it would do where main memory is not aligned.
-//!
-//! **Order.** Within a tag group commands may be done in any order, with two exceptions. One with a
-//! *fence* comes after all earlier ones of its group; one with a *barrier* also before all later
-//! ones. Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never
-//! overlap.
+//! their low four bits, else both are aligned to 16. `get_large` and `put_large` are for any size
+//! up to 32 MiB and any alignment: they stand for the list of commands that a program for the Cell
+//! would write. Tag groups, fences and lists themselves have no counterpart here: a buffer in
+//! flight is known by its handle, and `In` and `Out` never overlap, so no order could be observed.
 //!
 //! **Modes.** [`DmaMode::Borrow`], the default, lends. A get of an [`In`] is prefetched into the
 //! cache and hands out main memory itself until it is written to; a [`Window`] is the output chunk
 //! itself. No core has a second unit that moves memory while it computes, so the kernel waits for a
 //! copy; only the processor's prefetcher works in parallel. [`DmaMode::Copy`] copies when a command
-//! is issued: the kernel works on bytes of its own store, which lie together in few pages.
-//! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
-//! least expects. A transfer happens when it is waited for (or when the queue is full), newest
-//! first, and a get's buffer holds [`POISON`] until then. Every mode copies puts, lists, an
-//! [`Area`](crate::Area), and memory that another process may write to: shared memory could
-//! otherwise change under the kernel.
+//! is issued: the kernel works on bytes of its own store, which lie together in few pages. Both
+//! copy puts, and memory that another process may write to: shared memory could otherwise change
+//! under the kernel.
 //!
 //! **Cost.** A double-buffered loop of lent gets and windows takes as long as the plain loop over
 //! the same memory. A put adds a second pass over its bytes, and a copied get one over its own
 //! (`sidecore offload bench --only streaming`).
 //!
-//! Must stay true: a run ends only when every command that it issued is done. One thread: the one
-//! that runs the kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU
-//! C/C++ Language Extensions, "MFC".
+//! Must stay true: a command that is refused has moved nothing. One thread: the one that runs the
+//! kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU C/C++ Language
+//! Extensions, "MFC".
 
-mod command;
 mod handle;
-mod issue;
-mod queue;
 mod rules;
 mod streams;
 
 pub use handle::{Get, Put, View, Window};
-pub use issue::Issue;
-pub use rules::ListElement;
 
 use crate::error::DmaError;
-pub use crate::limits::{
-    IN_FLIGHT_MAX, LIST_ELEMENTS_MAX, QUEUE_COMMANDS, TAGS, TRANSFER_BYTES_MAX,
-};
-use crate::memory::{In, Out, Source, Target};
+use crate::memory::{In, Out, Readable, Source, Target, Writable};
 use crate::store::{Arena, Buf};
-use command::Order;
-use queue::Queue;
-use sidecore_sys::{Plain, clock};
-use std::cell::{Cell, RefCell};
+use sidecore_bare::width::ToU64;
+use sidecore_sys::Plain;
+use std::cell::Cell;
 use streams::Streams;
-
-/// Byte that fills a get's buffer, in `Checked` mode, until the get was waited for.
-pub const POISON: u8 = 0xd5;
 
 /// Mode of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,65 +76,12 @@ pub enum DmaMode {
     /// Prefetch and lend; copy only where lending is impossible.
     #[default]
     Borrow,
-    /// Copy when waited for, in the least expected order, and poison until then.
-    Checked,
-}
-
-/// A tag group, 0 to 31.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Tag(u8);
-
-impl Tag {
-    /// Tag group number `number`, or `None` where there is none.
-    #[must_use]
-    pub const fn new(number: u8) -> Option<Self> {
-        if number < TAGS {
-            Some(Self(number))
-        } else {
-            None
-        }
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self.0
-    }
-
-    /// The mask that holds only this group.
-    #[must_use]
-    pub const fn mask(self) -> TagMask {
-        TagMask(1 << self.0)
-    }
-}
-
-/// A set of tag groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TagMask(pub u32);
-
-impl TagMask {
-    /// All groups.
-    pub const ALL: Self = Self(u32::MAX);
-
-    /// True if it holds `tag`.
-    #[must_use]
-    pub const fn holds(self, tag: Tag) -> bool {
-        self.0 & 1 << tag.0 != 0
-    }
-}
-
-impl std::ops::BitOr for TagMask {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// Counters of a run's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DmaCounters {
-    /// Commands that read memory in (a list counts once).
+    /// Commands that read memory in.
     pub gets: u64,
     /// Commands that took memory out.
     pub puts: u64,
@@ -162,30 +89,22 @@ pub struct DmaCounters {
     pub bytes_in: u64,
     /// Bytes taken out, windows included.
     pub bytes_out: u64,
-    /// Times that a command found the queue full.
-    pub stalls: u64,
-    /// Cycles spent in transfers, where they are timed.
-    pub cycles: u64,
 }
 
 /// One engine's memory flow controller, for one run.
 #[derive(Debug)]
 pub struct Mfc<'c> {
     mode: DmaMode,
-    timed: bool,
     store: &'c Arena<'c>,
-    queue: RefCell<Queue<'c>>,
     streams: Streams,
     counters: Cell<DmaCounters>,
 }
 
 impl<'c> Mfc<'c> {
-    pub(crate) fn new(store: &'c Arena<'c>, mode: DmaMode, timed: bool) -> Self {
+    pub(crate) fn new(store: &'c Arena<'c>, mode: DmaMode) -> Self {
         Self {
             mode,
-            timed,
             store,
-            queue: RefCell::new(Queue::new()),
             streams: Streams::default(),
             counters: Cell::new(DmaCounters::default()),
         }
@@ -197,65 +116,115 @@ impl<'c> Mfc<'c> {
         self.mode
     }
 
-    /// Issues the next command in tag group `tag`.
-    #[must_use]
-    pub fn tag(&'c self, tag: Tag) -> Issue<'c> {
-        Issue {
-            mfc: self,
-            tag,
-            order: Order::Free,
-        }
-    }
-
-    /// Transfers `source` into `buffer`; tag group 0. See [`Issue::get`].
+    /// Transfers all of `source` into `buffer`, which has its length afterwards. In `Borrow` mode
+    /// an [`In`] is prefetched into the cache and lent: the buffer reads main memory until it is
+    /// written to.
     ///
     /// # Errors
-    /// As [`Issue::get`].
+    /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`]. The buffer is
+    /// lost to this run then.
     pub fn get<T: Plain>(
         &'c self,
         buffer: Buf<'c, T>,
         source: impl Into<Source<'c, T>>,
     ) -> Result<Get<'c, T>, DmaError> {
-        self.tag(Tag::default()).get(buffer, source)
+        let source = source.into().0.into_bytes();
+        rules::check(source.len(), buffer.address(), source.address())?;
+        self.transfer_in(buffer, &source)
     }
 
-    /// Transfers `source`, of any size and alignment, into `buffer`; tag group 0. See
-    /// [`Issue::get_large`].
+    /// As [`Self::get`], for any size up to 32 MiB and any alignment.
     ///
     /// # Errors
-    /// As [`Issue::get_large`].
+    /// [`DmaError::ListLength`], [`DmaError::BufferTooShort`].
     pub fn get_large<T: Plain>(
         &'c self,
         buffer: Buf<'c, T>,
         source: impl Into<Source<'c, T>>,
     ) -> Result<Get<'c, T>, DmaError> {
-        self.tag(Tag::default()).get_large(buffer, source)
+        let source = source.into().0.into_bytes();
+        rules::check_large(source.len())?;
+        self.transfer_in(buffer, &source)
     }
 
-    /// Takes the first values of `buffer` out to `target`, all of it; tag group 0. See
-    /// [`Issue::put`].
+    /// Takes the first values of `buffer` out to all of `target`.
     ///
     /// # Errors
-    /// As [`Issue::put`].
+    /// As [`Self::get`].
     pub fn put<T: Plain>(
         &'c self,
         buffer: Buf<'c, T>,
         target: impl Into<Target<'c, T>>,
     ) -> Result<Put<'c, T>, DmaError> {
-        self.tag(Tag::default()).put(buffer, target)
+        let target = target.into().0.into_bytes();
+        rules::check(target.len(), buffer.address(), target.address())?;
+        self.transfer_out(buffer, target)
     }
 
-    /// Takes `buffer` out to `target`, of any size and alignment; tag group 0. See
-    /// [`Issue::put_large`].
+    /// As [`Self::put`], for any size up to 32 MiB and any alignment.
     ///
     /// # Errors
-    /// As [`Issue::put_large`].
+    /// As [`Self::get_large`].
     pub fn put_large<T: Plain>(
         &'c self,
         buffer: Buf<'c, T>,
         target: impl Into<Target<'c, T>>,
     ) -> Result<Put<'c, T>, DmaError> {
-        self.tag(Tag::default()).put_large(buffer, target)
+        let target = target.into().0.into_bytes();
+        rules::check_large(target.len())?;
+        self.transfer_out(buffer, target)
+    }
+
+    #[inline]
+    fn transfer_in<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        source: &Readable<'c, u8>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        let bytes = source.len();
+        let mut buffer = buffer.into_bytes();
+        let room = buffer.whole_mut();
+        if bytes > room.len() {
+            return Err(DmaError::BufferTooShort {
+                bytes,
+                buffer_bytes: room.len(),
+            });
+        }
+        match (self.mode, source) {
+            (DmaMode::Borrow, Readable::Slice(source)) => {
+                self.streams.prefetch(source);
+                // No byte moves until the kernel writes to the buffer.
+                buffer.lend(source);
+            }
+            // Memory of another process may change at any time: only a copy can be relied on.
+            (DmaMode::Copy | DmaMode::Borrow, source) => {
+                source.copy_to(0, &mut room[..bytes]);
+                buffer.set_filled(bytes);
+            }
+        }
+        self.count_get(bytes);
+        Ok(Get::new(buffer.into_values()))
+    }
+
+    #[inline]
+    fn transfer_out<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        mut target: Writable<'c, u8>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        // The target decides: a buffer may be longer, and its rest stays behind.
+        let bytes = target.len();
+        let buffer = buffer.into_bytes();
+        if bytes > buffer.len() {
+            return Err(DmaError::BufferTooShort {
+                bytes,
+                buffer_bytes: buffer.len(),
+            });
+        }
+        // Always a copy: the buffer goes back to the kernel, which fills it with the next results.
+        target.copy_from(0, &buffer[..bytes]);
+        self.count_put(bytes);
+        Ok(Put::new(buffer.into_values()))
     }
 
     /// Fetches memory of any size as a whole, to be read. In `Borrow` mode it is prefetched and
@@ -265,11 +234,11 @@ impl<'c> Mfc<'c> {
     /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in
     /// `Borrow` mode.
     pub fn fetch<T: Plain>(&'c self, source: In<'c, T>) -> Result<View<'c, T>, DmaError> {
-        let begun = self.clock();
         if self.mode == DmaMode::Borrow {
             let bytes = sidecore_sys::plain::bytes_of(source.as_slice());
+            // The kernel reads main memory itself: its first misses overlap with the prefetch.
             self.streams.prefetch(bytes);
-            self.count_get(bytes.len(), begun);
+            self.count_get(bytes.len());
             return Ok(View::Lent(source.as_slice()));
         }
         let buffer = self.store.alloc(source.len())?;
@@ -287,53 +256,15 @@ impl<'c> Mfc<'c> {
         if self.mode == DmaMode::Borrow {
             return Ok(Window::direct(self, target));
         }
-        let bytes = target.len() * size_of::<T>();
-        rules::check_large(bytes)?;
+        // Now, so that a window that could not be committed is not written to.
+        rules::check_large(target.len() * size_of::<T>())?;
         let buffer = self.store.alloc(target.len())?;
         Ok(Window::copied(self, buffer, target))
     }
 
-    /// Waits until all commands of all the groups in `mask` are done.
-    pub fn wait_all(&self, mask: TagMask) {
-        let begun = self.clock();
-        self.queue.borrow_mut().perform_all(mask);
-        self.count_time(begun);
-    }
-
-    /// Waits until at least one of the groups in `mask` has no command left, and says which have
-    /// none.
-    #[must_use]
-    pub fn wait_any(&self, mask: TagMask) -> TagMask {
-        let begun = self.clock();
-        let idle = self.queue.borrow_mut().perform_any(mask);
-        self.count_time(begun);
-        idle
-    }
-
-    /// The groups of `mask` that have no command left, without waiting.
-    #[must_use]
-    pub fn idle_tags(&self, mask: TagMask) -> TagMask {
-        self.queue.borrow().idle(mask)
-    }
-
-    /// Commands that may be issued before one stalls. Always 16 where transfers are made when
-    /// issued.
-    #[must_use]
-    pub fn queue_room(&self) -> usize {
-        QUEUE_COMMANDS - self.queue.borrow().queued()
-    }
-
-    /// Completes all commands, so that the run may end; returns the counters of the run.
-    pub(crate) fn finish(&self) -> DmaCounters {
-        self.wait_all(TagMask::ALL);
-        let mut counters = self.counters.get();
-        counters.stalls = self.queue.borrow().stalls();
-        counters
-    }
-
-    #[inline]
-    fn clock(&self) -> u64 {
-        if self.timed { clock::cycles() } else { 0 }
+    /// The counters of the run.
+    pub(crate) fn counters(&self) -> DmaCounters {
+        self.counters.get()
     }
 
     #[inline]
@@ -344,28 +275,18 @@ impl<'c> Mfc<'c> {
     }
 
     #[inline]
-    fn count_time(&self, begun: u64) {
-        if self.timed {
-            let cycles = clock::cycles().wrapping_sub(begun);
-            self.count(|counters| counters.cycles += cycles);
-        }
-    }
-
-    #[inline]
-    fn count_get(&self, bytes: usize, begun: u64) {
+    fn count_get(&self, bytes: usize) {
         self.count(|counters| {
             counters.gets += 1;
-            counters.bytes_in += bytes as u64;
+            counters.bytes_in += bytes.to_u64();
         });
-        self.count_time(begun);
     }
 
     #[inline]
-    fn count_put(&self, bytes: usize, begun: u64) {
+    fn count_put(&self, bytes: usize) {
         self.count(|counters| {
             counters.puts += 1;
-            counters.bytes_out += bytes as u64;
+            counters.bytes_out += bytes.to_u64();
         });
-        self.count_time(begun);
     }
 }

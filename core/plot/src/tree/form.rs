@@ -51,6 +51,7 @@ impl Form {
                     25..=80 => 600.0,
                     _ => 760.0,
                 };
+                // Names are centred on their rows: half a row is left above and below.
                 let bottom = top + measure.row * (layout.tips as f64 - 0.5);
                 Self {
                     size: [left + scale + names + MARGIN, bottom + LEGEND + MARGIN],
@@ -64,9 +65,11 @@ impl Form {
                 }
             }
             TreeForm::Circular => {
+                // A gap shows where the names begin.
                 let step = (1.0 - OPEN) * TAU / layout.tips as f64;
                 // Names at the rim are as far apart as rows.
                 let rim = (measure.row * 0.95 / step).max(RIM_MIN);
+                // The root's branches need room: at radius 0 they would lie on one another.
                 let inner = 0.07 * rim;
                 let radius = rim + names + MARGIN;
                 Self {
@@ -146,6 +149,7 @@ impl Form {
         let gap = NAME_GAP / self.scale;
         match self.shape {
             Shape::Rows { .. } => self.at(layout.depth[tip] + gap, layout.row[tip]),
+            // Names of a circle stand at its rim, whatever the tip's depth; leaders lead to them.
             Shape::Circle { .. } => self.at(1.0 + gap, layout.row[tip]),
         }
     }
@@ -169,6 +173,7 @@ impl Form {
         match self.shape {
             Shape::Rows { .. } => {
                 let down = to.y - from.y;
+                // Never more than the branch itself.
                 let round = CORNER.min(down.abs()).min(to.x - from.x).max(0.0);
                 let turn = corner.y - round.copysign(down);
                 let _ = write!(
@@ -186,6 +191,8 @@ impl Form {
             Shape::Circle { inner, step, .. } => {
                 let radius = inner + self.scale * layout.depth[parent];
                 let turn = step * (layout.row[node] - layout.row[parent]);
+                // The two flags choose one of the four arcs between the points (SVG, section
+                // 9.3.8).
                 let (large, sweep) = (u8::from(turn.abs() > PI), u8::from(turn > 0.0));
                 let _ = write!(
                     path,

@@ -24,6 +24,7 @@ impl Layout {
         let parents: Vec<Option<usize>> = nodes.iter().map(|node| node.parent).collect();
         let mut children = vec![Vec::new(); nodes.len()];
         for (node, parent) in parents.iter().enumerate().skip(1) {
+            // The passes below rely on this order.
             let parent = parent.filter(|&parent| parent < node);
             let parent = parent.expect("parents stand before their children");
             children[parent].push(node);
@@ -38,6 +39,7 @@ impl Layout {
         }
         if !options.keep_order {
             for own in &mut children {
+                // Smaller subtrees first: a ladder shows the shape better than the file's order.
                 own.sort_by_key(|&child| below[child]);
             }
         }
@@ -53,11 +55,13 @@ impl Layout {
         }
         for node in (0..nodes.len()).rev() {
             if let [first, .., last] = children[node][..] {
+                // Between its outermost children, which come after it in the list.
                 row[node] = 0.5 * (row[first] + row[last]);
             } else if let [only] = children[node][..] {
                 row[node] = row[only];
             }
         }
+        // All or none: a missing length would look like one of zero.
         let has_lengths = nodes.iter().skip(1).all(|node| node.length.is_some());
         let mut depth = vec![0.0; nodes.len()];
         if has_lengths && !options.cladogram {

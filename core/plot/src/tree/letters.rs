@@ -13,7 +13,7 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
         'A'..='Z' | '<' | '>' | '≥' => 0.72,
         'a'..='z' | '0'..='9' => 0.58,
         // Scripts with wide letters.
-        _ if letter as u32 > 0x2E80 => 1.0,
+        _ if u32::from(letter) > 0x2E80 => 1.0,
         _ => 0.65,
     });
     size * each.sum::<f64>()

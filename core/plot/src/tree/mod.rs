@@ -160,6 +160,7 @@ fn names(sheet: &mut Sheet, nodes: &[TreeNode], layout: &Layout, form: &Form, me
         if !layout.children[node].is_empty() {
             continue;
         }
+        // One path for all leaders: a large tree has thousands.
         form.leader(&mut leaders, layout, node);
         let spot = form.name(layout, node);
         let up = 0.35 * measure.letters;
@@ -209,6 +210,7 @@ fn supports(
             sheet.dot(class, spot, 0.2 * measure.small + 0.8, &text);
             any = Some(whole);
         }
+        // A value stands above its branch, else behind the fork, else only as a dot.
         let room = width(&text, measure.small) + 5.0;
         let before = form.length(layout, node);
         let behind = layout.children[node]
@@ -239,6 +241,7 @@ fn legend(sheet: &mut Sheet, layout: &Layout, form: &Form, measure: &Measure, do
     let mut x = left;
     if let Some(depth) = layout.length {
         let scale = form.scale() / depth;
+        // A round length near the wanted size, rather than a bar of a fixed size.
         let length = round_length(BAR / scale);
         let end = x + length * scale;
         let tick = 3.0;
@@ -275,6 +278,7 @@ fn legend(sheet: &mut Sheet, layout: &Layout, form: &Form, measure: &Measure, do
 
 /// The support that a label has, the first where it has several.
 fn support(label: &str) -> Option<f64> {
+    // Several values (`95/0.98`) are of several methods; the first one decides the dot.
     let first = label.split('/').next()?;
     first
         .trim()

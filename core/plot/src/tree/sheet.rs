@@ -146,6 +146,7 @@ impl Sheet {
 
 /// The attribute that moves an element to a spot, and turns it.
 fn moved(spot: Spot) -> String {
+    // The left half of a circle is turned over, so that no name stands on its head.
     let angle = if spot.turned {
         spot.angle - 180.0
     } else {
@@ -175,6 +176,7 @@ fn style(theme: TreeTheme, stroke: f64) -> String {
         0.7 * stroke,
     );
     match theme {
+        // The page's own scheme decides; a viewer without style queries shows the light one.
         TreeTheme::Auto => {
             css.push_str(&colours(&LIGHT, true));
             let dark = colours(&DARK, true);
@@ -223,6 +225,7 @@ fn colours(palette: &Palette, follow: bool) -> String {
     let mut css = String::new();
     for (class, property, variable, plain) in rules {
         let _ = write!(css, ".phylogeny {class}{{{property}:{plain}");
+        // Pages may set their own colours by CSS variables of these names.
         if follow {
             let _ = write!(css, ";{property}:var(--{variable},{plain})");
         }
@@ -240,6 +243,7 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
+            // XML would change them, and other controls are not allowed in it at all.
             '\t' | '\n' | '\r' => out.push(' '),
             _ if letter < ' ' || letter == '\u{FFFE}' || letter == '\u{FFFF}' => {}
             _ => out.push(letter),

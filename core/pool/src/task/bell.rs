@@ -14,6 +14,7 @@ use super::fiber;
 use crate::bits::{AtomicBits, WORD_BITS, bits_of};
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sync::{Changed, EventCount, Private, SleepWord};
 use sidecore_sync::{WaitOptions, Waiter};
 use std::time::Duration;
@@ -60,7 +61,8 @@ impl Bells {
             .find_map(|(index, word)| Some(index * WORD_BITS + take_zero(word)?))?;
         // Relaxed: the host is started after this, and the fence before its sleep publishes it to
         // every thread that notifies after its own fence.
-        self.taken_end.fetch_max(bell as u64 + 1, Ordering::Relaxed);
+        self.taken_end
+            .fetch_max(bell.to_u64() + 1, Ordering::Relaxed);
         Some(bell)
     }
 
@@ -77,7 +79,7 @@ impl Bells {
     /// Wakes all of a set that sleep.
     pub(super) fn notify_after(&self, changed: Changed, set: HostSet) {
         // Relaxed: after the fence of `changed`; partner of the store in `take`.
-        let end = self.taken_end.load(Ordering::Relaxed) as usize;
+        let end = self.taken_end.load(Ordering::Relaxed).to_usize();
         for first in bits_of(set) {
             for bell in (first..end).step_by(WORD_BITS) {
                 self.bells[bell].notify_after(changed);
@@ -90,7 +92,7 @@ impl Bells {
 fn take_zero(word: &AtomicU64) -> Option<usize> {
     let mut taken = word.load(Ordering::Relaxed);
     loop {
-        let free = taken.trailing_ones() as usize;
+        let free = taken.trailing_ones().to_usize();
         if free == WORD_BITS {
             return None;
         }

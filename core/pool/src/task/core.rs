@@ -13,6 +13,7 @@ use super::body::Body;
 use super::fiber;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sched::TaskId;
 use sidecore_sync::Changed;
 use std::sync::Arc;
@@ -190,7 +191,7 @@ impl TaskCore {
         let changed = Changed::publish();
         let bell = self.bell.load(Ordering::Relaxed);
         if bell != u32::MAX {
-            bells().bell(bell as usize).notify_after(changed);
+            bells().bell(bell.to_usize()).notify_after(changed);
         }
     }
 
@@ -286,7 +287,7 @@ impl ScopeCore {
     /// one another. The caller holds this scope by itself, because its opener may go on at once.
     pub(super) fn count(self: &Arc<Self>, ended: usize) {
         let counts = &self.pool.counts;
-        counts.ended.fetch_add(ended as u64, Ordering::Relaxed);
+        counts.ended.fetch_add(ended.to_u64(), Ordering::Relaxed);
         // AcqRel: partner of the Acquire in `is_done`; all that tasks did is seen.
         self.counted.fetch_add(ended, Ordering::AcqRel);
         // Relaxed: the fence of `changed` partners the waiter's, which stands between its store to

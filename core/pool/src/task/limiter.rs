@@ -15,6 +15,7 @@
 
 use super::bell::WaitPoint;
 use crate::sync::{AtomicU32, Mutex, Ordering};
+use sidecore_bare::width::ToUsize;
 use sidecore_sync::Changed;
 use std::collections::BTreeSet;
 
@@ -101,7 +102,7 @@ impl TaskLimiter {
         lists.at_work.insert(task);
         // By age, not by arrival: the oldest tasks end first, and free their stacks.
         let older = lists.at_work.range(..task).count();
-        if older < limit as usize || !self.is_over(limit) {
+        if older < limit.to_usize() || !self.is_over(limit) {
             return false;
         }
         lists.at_work.remove(&task);

@@ -32,7 +32,7 @@ fn an_estimate_falls_as_a_mean_and_rises_slowly() {
     assert_close(estimate(&[&[1_000; 99][..], &[2_000]].concat()), 1_010.0);
     assert_close(estimate(&[&[1_000; 99][..], &[900]].concat()), 999.0);
     // Over the last ones, in effect: samples older than SAMPLES_MAX count no more than others.
-    let old = vec![1_000; 3 * SAMPLES_MAX as usize];
+    let old = vec![1_000; 3 * usize::from(SAMPLES_MAX)];
     let last = estimate(&[&old[..], &[1_000 + 1_024]].concat());
     assert!((1_000.9..=1_001.1).contains(&last), "{last}");
 }

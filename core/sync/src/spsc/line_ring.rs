@@ -12,6 +12,7 @@
 
 use super::positions::{Consumer, Producer, Violation};
 use crate::atomic::{AtomicU64, Ordering};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Words of an entry.
 pub const LINE_WORDS: usize = 7;
@@ -87,7 +88,7 @@ pub struct Writer<const N: usize>(Producer);
 impl<const N: usize> Default for Writer<N> {
     fn default() -> Self {
         const { assert!(N.is_power_of_two(), "a ring of 2^n lines") };
-        Self(Producer::new(N as u64))
+        Self(Producer::new(N.to_u64()))
     }
 }
 
@@ -104,7 +105,7 @@ impl<const N: usize> Writer<N> {
             return Ok(known);
         }
         let position = lines.position().ok_or(Violation)?;
-        Ok(self.0.room(wanted as u64, position)? as usize)
+        Ok(self.0.room(wanted.to_u64(), position)?.to_usize())
     }
 
     /// Writes an entry; false where there is no room.
@@ -120,7 +121,7 @@ impl<const N: usize> Writer<N> {
         if self.room(lines, 1)? == 0 {
             return Ok(false);
         }
-        let index = self.0.position() as usize % N;
+        let index = self.0.position().to_usize() % N;
         let line = lines.line(index).ok_or(Violation)?;
         for (word, value) in line.words.iter().zip(words) {
             word.store(*value, Ordering::Relaxed);
@@ -140,7 +141,7 @@ pub struct Reader<const N: usize>(Consumer);
 impl<const N: usize> Default for Reader<N> {
     fn default() -> Self {
         const { assert!(N.is_power_of_two(), "a ring of 2^n lines") };
-        Self(Consumer::new(N as u64))
+        Self(Consumer::new(N.to_u64()))
     }
 }
 
@@ -152,7 +153,7 @@ impl<const N: usize> Reader<N> {
     #[inline]
     fn turn_has_come<'l>(&self, lines: &'l impl Lines<N>) -> Option<&'l Line> {
         let position = self.0.position();
-        let line = lines.line(position as usize % N)?;
+        let line = lines.line(position.to_usize() % N)?;
         // Acquire: partner of the Release in `Writer::write`. Any other turn is an old entry, or
         // rubbish of which nothing comes.
         (line.turn.load(Ordering::Acquire) == position + 1).then_some(line)

@@ -14,6 +14,7 @@
 use super::positions::{Consumer, Producer};
 use crate::atomic::AtomicU64;
 use crossbeam_utils::CachePadded;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ impl<T> Memory<T> {
     /// The place of a position, which is the caller's until it publishes or releases it.
     #[inline]
     fn place(&self, position: u64) -> *mut T {
-        let index = position as usize & (self.places.len() - 1);
+        let index = position.to_usize() & (self.places.len() - 1);
         self.places[index].with_mut(|place| place)
     }
 }
@@ -81,11 +82,11 @@ pub fn ring<T>(capacity: usize, init: impl FnMut(usize) -> T) -> (Sender<T>, Rec
     });
     let sender = Sender {
         memory: Arc::clone(&memory),
-        end: Producer::new(capacity as u64),
+        end: Producer::new(capacity.to_u64()),
     };
     let receiver = Receiver {
         memory,
-        end: Consumer::new(capacity as u64),
+        end: Consumer::new(capacity.to_u64()),
     };
     (sender, receiver)
 }

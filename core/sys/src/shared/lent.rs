@@ -16,6 +16,7 @@
 use super::{SharedMap, refused};
 use crate::SysError;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
+use sidecore_bare::width::ToU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ impl SharedMap {
     pub fn lent(&self) -> LentMemory {
         LentMemory {
             file: Arc::clone(&self.file),
-            bytes: self.len as u64,
+            bytes: self.len.to_u64(),
         }
     }
 }

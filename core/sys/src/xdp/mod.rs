@@ -23,6 +23,7 @@ use rustix::net::xdp::{
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -108,7 +109,7 @@ impl XdpSocket {
         let chunks = NonNull::from(memory.bytes_mut()).cast::<u8>();
         let register = XdpUmemReg {
             addr: chunks.as_ptr().addr() as u64,
-            len: (2 * CHUNKS * CHUNK_BYTES) as u64,
+            len: (2 * CHUNKS * CHUNK_BYTES).to_u64(),
             chunk_size: CHUNK_BYTES as u32,
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
@@ -127,10 +128,10 @@ impl XdpSocket {
         let receive = Ring::map(&socket, XDP_PGOFF_RX_RING, &at.rx, entries)?;
         let transmit = Ring::map(&socket, XDP_PGOFF_TX_RING, &at.tx, entries)?;
         for chunk in 0..CHUNKS {
-            fill.push((chunk * CHUNK_BYTES) as u64);
+            fill.push((chunk * CHUNK_BYTES).to_u64());
         }
         fill.publish();
-        let free = (CHUNKS..2 * CHUNKS).map(|chunk| (chunk * CHUNK_BYTES) as u64);
+        let free = (CHUNKS..2 * CHUNKS).map(|chunk| (chunk * CHUNK_BYTES).to_u64());
         let flags = match mode {
             Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
             Mode::Generic | Mode::Native => SocketAddrXdpFlags::XDP_COPY,
@@ -161,7 +162,7 @@ impl XdpSocket {
                 break;
             };
             // The frame may begin anywhere in its chunk; the chunk goes back.
-            let (address, bytes) = (frame.address as usize, frame.bytes as usize);
+            let (address, bytes) = (frame.address.to_usize(), frame.bytes.to_usize());
             if address < CHUNKS * CHUNK_BYTES && bytes <= CHUNK_BYTES - address % CHUNK_BYTES {
                 // SAFETY: within a chunk (checked) that the kernel gave to us; it writes to it
                 // again only after it is in the fill ring, below. `&mut self`: there is no other
@@ -169,7 +170,7 @@ impl XdpSocket {
                 let frame =
                     unsafe { slice::from_raw_parts_mut(self.chunks.as_ptr().add(address), bytes) };
                 sink(frame);
-                self.fill.push((address - address % CHUNK_BYTES) as u64);
+                self.fill.push((address - address % CHUNK_BYTES).to_u64());
             }
             count += 1;
         }
@@ -194,7 +195,7 @@ impl XdpSocket {
         let Some(address) = self.free.pop() else {
             return false;
         };
-        let mut at = address as usize;
+        let mut at = address.to_usize();
         for piece in pieces {
             // SAFETY: `address` is a chunk of ours in the second half, and the pieces fit
             // (checked); they are borrowed elsewhere and cannot overlap it.
@@ -253,10 +254,10 @@ impl XdpSocket {
 
     fn reclaim(&mut self) {
         while let Some(address) = self.completion.pop() {
-            let address = address as usize - address as usize % CHUNK_BYTES;
+            let address = address.to_usize() - address.to_usize() % CHUNK_BYTES;
             let ours = (CHUNKS * CHUNK_BYTES..2 * CHUNKS * CHUNK_BYTES).contains(&address);
             if ours && self.free.len() < CHUNKS {
-                self.free.push(address as u64);
+                self.free.push(address.to_u64());
             }
         }
         self.completion.release();

@@ -9,6 +9,7 @@ use super::call;
 use crate::SysError;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::net::xdp::XdpRingOffset;
+use sidecore_bare::width::ToUsize;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
@@ -38,9 +39,9 @@ impl<T: Copy> Ring<T> {
         at: &XdpRingOffset,
         count: u32,
     ) -> Result<Self, SysError> {
-        let (producer, consumer) = (at.producer as usize, at.consumer as usize);
-        let entries = at.desc as usize;
-        let map_bytes = entries + count as usize * size_of::<T>();
+        let (producer, consumer) = (at.producer.to_usize(), at.consumer.to_usize());
+        let entries = at.desc.to_usize();
+        let map_bytes = entries + count.to_usize() * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let map = unsafe {
             mm::mmap(
@@ -95,7 +96,7 @@ impl<T: Copy> Ring<T> {
         if self.is_full() {
             return;
         }
-        let index = (self.ours & (self.count - 1)) as usize;
+        let index = (self.ours & (self.count - 1)).to_usize();
         // SAFETY: below `count`; the kernel reads it only after it is published, and has read the
         // previous entry, as its position says (`is_full`).
         unsafe { self.entries.add(index).write_volatile(value) };
@@ -121,7 +122,7 @@ impl<T: Copy> Ring<T> {
                 return None;
             }
         }
-        let index = (self.ours & (self.count - 1)) as usize;
+        let index = (self.ours & (self.count - 1)).to_usize();
         // SAFETY: below `count`; covered by the producer's position, so the kernel has written it
         // and does not until we release it.
         let value = unsafe { self.entries.add(index).read_volatile() };

@@ -10,6 +10,7 @@ use super::memory::{Memory, SMALL_VALUES};
 use super::probe::{Probe, Window};
 use crate::chain::Layout;
 use crate::detect::Knee;
+use sidecore_bare::width::ToUsize;
 
 /// Cycles that translation adds from below `knee` to above it; `None` where the memory has no
 /// control.
@@ -34,7 +35,10 @@ pub(crate) fn translation(
         let pages: Vec<usize> = (0..count as usize).collect();
         let many = probe.places(memory, Layout::Far, &pages);
         let few = many.iter().map(|&place| {
-            let (page, place) = (place as usize / SMALL_VALUES, place as usize % SMALL_VALUES);
+            let (page, place) = (
+                place.to_usize() / SMALL_VALUES,
+                place.to_usize() % SMALL_VALUES,
+            );
             (first[memory.frame_of(page)] * SMALL_VALUES + place) as u32
         });
         let few: Vec<u32> = few.collect();

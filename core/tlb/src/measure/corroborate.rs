@@ -28,6 +28,7 @@ pub(crate) fn check(
     for (name, event) in events(first) {
         let mut counter = match EventCounter::open(event) {
             Ok(counter) => counter,
+            // Another event may be allowed, or exist on this processor.
             Err(error) => {
                 refused = Some(error);
                 continue;
@@ -54,6 +55,7 @@ fn events(first: bool) -> Vec<(&'static str, Event)> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let generic = ("dTLB-load-misses", Event::LoadTranslationMisses);
     let raw = |name, config| (name, Event::Raw(config));
+    // The same number may mean another event elsewhere, so the maker is asked first.
     let mut events = if cpuinfo.contains("AuthenticAMD") && first {
         vec![raw("ls_l1_d_tlb_miss.all", 0xff45)]
     } else if cpuinfo.contains("AuthenticAMD") {
@@ -99,6 +101,7 @@ fn measure(
                 counts.push(counter.read()?);
                 Ok(())
             })?;
+            // Read before and after the window.
             let counted = counts[1].saturating_sub(counts[0]) as f64 / window.steps as f64;
             if best.is_none_or(|(_, cycles)| window.cycles < cycles) {
                 best = Some((counted, window.cycles));

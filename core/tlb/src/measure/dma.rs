@@ -5,6 +5,7 @@
 //! Source: papers/003.
 
 use super::TlbError;
+use sidecore_bare::width::ToUsize;
 use sidecore_engine::{Core, Ctx, In, Kernel, KernelError};
 
 /// Numbers in a get of 128 bytes.
@@ -28,7 +29,7 @@ impl Kernel for Chase {
         let mut buffer = cx.store.alloc::<u32>(BLOCK_VALUES)?;
         let mut at = args.from;
         for _ in 0..args.steps {
-            let (block, slot) = (at as usize / BLOCK_VALUES, at as usize % BLOCK_VALUES);
+            let (block, slot) = (at.to_usize() / BLOCK_VALUES, at.to_usize() % BLOCK_VALUES);
             let source = args.memory.chunk(block, BLOCK_VALUES);
             let source = source.ok_or_else(|| KernelError::failed("a chase left its memory"))?;
             buffer = cx.mfc.get(buffer, source)?.wait();

@@ -37,6 +37,8 @@ impl Memory {
         config: &Config,
     ) -> Result<Result<Self, Missing>, TlbError> {
         let store = match kind {
+            // Few frames behind many pages: the data stays in the cache, so that only translations
+            // miss.
             Pages::SmallAliased => Store::Aliased(AliasedMap::new(AliasOptions {
                 frame: Frame::Small,
                 frames: FRAMES,
@@ -177,6 +179,7 @@ fn medium(small_pages: usize, config: &Config) -> Result<Result<Region, Missing>
     }
     let mut changes = Vec::new();
     if config.reserve {
+        // The larger size is turned off: the kernel would prefer it.
         for (path, value) in [(settings::MEDIUM, "madvise"), (settings::LARGE, "never")] {
             match Change::make(path, value) {
                 Ok(change) => changes.push(change),
@@ -184,6 +187,7 @@ fn medium(small_pages: usize, config: &Config) -> Result<Result<Region, Missing>
             }
         }
     }
+    // The kernel counts them for the whole machine; other programs make few at the same time.
     let before = settings::medium_made();
     let region = plain(small_pages, HugePages::Transparent)?;
     let made = settings::medium_made().saturating_sub(before);
@@ -218,6 +222,7 @@ fn reserved(kind: Pages, small_pages: usize, config: &Config) -> Result<AliasedM
         if !config.reserve {
             return Err(missing(format!("needs {frames}, {free} are free")));
         }
+        // The pool is enlarged by what is missing: other programs keep theirs.
         let now = settings::number(&pool) + frames - free;
         match Change::make(&pool, &now.to_string()) {
             Ok(made) => change = Some(made),

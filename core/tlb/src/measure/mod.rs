@@ -18,7 +18,8 @@ mod touch;
 
 use crate::report::Report;
 use sidecore_engine::KernelError;
-use sidecore_sys::{Machine, SysError, cpu};
+use sidecore_measure::Machine;
+use sidecore_sys::{SysError, cpu};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -152,10 +153,12 @@ pub fn run(
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Report, TlbError> {
     let allowed = cpu::allowed()?;
+    // The last one: interrupts and other programs are most often on the first.
     let core = config.core.or(allowed.last().copied()).unwrap_or(0);
     if !allowed.contains(&core) {
         return Err(TlbError::Core { core, allowed });
     }
+    // Refused before the start: swapping would look like a level of translation.
     let free = settings::memory_available();
     if free < MEMORY_NEEDED {
         return Err(TlbError::Memory {

@@ -10,6 +10,7 @@ use super::{TlbError, dma};
 use crate::access::Path;
 use crate::chain::{self, Layout, Random};
 use crate::curve::Point;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::{Core, CoreOptions, DmaMode};
 use sidecore_sys::clock;
 use std::collections::VecDeque;
@@ -76,6 +77,7 @@ impl<'a> Probe<'a> {
         pages: &[usize],
         windows: usize,
     ) -> Result<Point, TlbError> {
+        // Once for all windows: the order of visits changes, the places do not.
         let places = self.places(memory, layout, pages);
         let mut measured = Vec::with_capacity(windows * PATIENCE);
         while measured.len() < windows
@@ -117,6 +119,7 @@ impl<'a> Probe<'a> {
         places: &[u32],
         around: &mut dyn FnMut() -> Result<(), TlbError>,
     ) -> Result<Window, TlbError> {
+        // Looked at in each window, some milliseconds apart.
         if self.cancel.load(Ordering::Relaxed) {
             return Err(TlbError::Interrupted);
         }
@@ -124,21 +127,26 @@ impl<'a> Probe<'a> {
             return Err(TlbError::NoPages);
         };
         self.link(memory, places);
-        let nodes = places.len() as u64;
+        let nodes = places.len().to_u64();
+        // Every translation and line is brought in before the time is taken.
         let mut at = self.walk(memory, place, LAPS_WARM * nodes)?;
         let steps = (LAPS * nodes).max(STEPS_MIN);
         around()?;
+        // Additions count the core's own clock, which boosts and throttles against the counter's.
         let before = clock::additions_per_cycle();
         let begun = clock::cycles();
         at = self.walk(memory, at, steps)?;
         let counted = clock::cycles().wrapping_sub(begun);
         let after = clock::additions_per_cycle();
         around()?;
+        // Without a use of the result the loads could be removed.
         std::hint::black_box(at);
+        // The faster of both: an interrupt slows one of them.
         let own = before.max(after);
         let clock = self.full_speed(own);
         Ok(Window {
             cycles: counted as f64 * clock / steps as f64,
+            // The core ran slower than it can: others used it, or its frequency changed.
             steady: (clock / own).ln() < UNSTEADY,
             steps,
         })
@@ -161,11 +169,12 @@ impl<'a> Probe<'a> {
         if self.order.len() != count {
             self.order = (0..count as u32).collect();
         }
+        // A new order each time, so that no chance of one order looks like a level.
         chain::shuffle(&mut self.order, &mut self.random);
         for index in 0..count {
-            let from = places[self.order[index] as usize];
-            let to = places[self.order[(index + 1) % count] as usize];
-            memory.set(from as usize, to);
+            let from = places[self.order[index].to_usize()];
+            let to = places[self.order[(index + 1) % count].to_usize()];
+            memory.set(from.to_usize(), to);
         }
     }
 
@@ -217,7 +226,7 @@ fn summary(pages: usize, windows: &[Window]) -> Point {
 /// Every load waits for the one before.
 #[inline(never)]
 fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
-    (0..steps).fold(from, |at, _| values[at as usize])
+    (0..steps).fold(from, |at, _| values[at.to_usize()])
 }
 
 /// Numbers of four bytes that one access fetches.

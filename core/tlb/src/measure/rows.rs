@@ -26,6 +26,7 @@ pub(super) const DOCUMENT_PAGES_MAX: usize = 3072;
 
 /// The document's figures next to those that the report has so far.
 pub(super) fn rows(report: &Report, document: &[DocumentPoint]) -> Vec<Row> {
+    // A run of the levels alone has nothing to compare.
     if document.is_empty() {
         return Vec::new();
     }
@@ -35,6 +36,7 @@ pub(super) fn rows(report: &Report, document: &[DocumentPoint]) -> Vec<Row> {
         };
         document.iter().find(same).map(|point| point.cycles)
     };
+    // The papers' machines had one level, which corresponds to the largest here.
     let last = |path| levels(report, path, Pages::SmallAliased).last();
     let cycles = |name, paper, here| Row {
         name,
@@ -152,6 +154,7 @@ pub(super) fn meaning(report: &Report) -> Vec<String> {
         ));
     }
     for (size, &granule) in &report.effective_granule_bytes {
+        // The keys are texts because JSON has no other.
         let page = size.parse::<usize>().unwrap_or(granule);
         if granule < page {
             lines.push(format!(
@@ -167,6 +170,7 @@ pub(super) fn meaning(report: &Report) -> Vec<String> {
             ));
         }
     }
+    // Twice the reach: where the level's misses dominate.
     let sizes = small
         .iter()
         .map(|level| level.reach_bytes * 2)

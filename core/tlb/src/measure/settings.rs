@@ -32,6 +32,7 @@ impl Change {
             source,
         };
         let text = fs::read_to_string(path).map_err(failed)?;
+        // Made before the write: if that fails half-way, the old value is written back.
         let change = Self {
             path: path.to_owned(),
             old: chosen(&text).to_owned(),
@@ -80,6 +81,7 @@ pub(crate) fn pool(kind: Pages) -> String {
 
 /// Number of huge pages in the pool that are free and not promised.
 pub(crate) fn free_in_pool(kind: Pages) -> usize {
+    // Reserved by mappings that have not touched them yet: not free for us.
     let promised = number(&pool_file(kind, "resv_hugepages"));
     number(&pool_file(kind, "free_hugepages")).saturating_sub(promised)
 }
@@ -99,6 +101,7 @@ pub(crate) fn huge_bytes(address: usize) -> usize {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let mut inside = false;
     for line in maps.lines() {
+        // smaps(5): a line with a range begins a mapping, lines with values follow it.
         if let Some((from, to)) = range(line) {
             inside = (from..to).contains(&address);
         } else if inside && let Some(kib) = line.strip_prefix("AnonHugePages:") {

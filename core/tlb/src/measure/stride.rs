@@ -34,6 +34,7 @@ pub(crate) fn indexing(
         if let Some(held) = knee(probe, memory, (stride, most, before), plan)? {
             knees.push((stride, held));
         }
+        // Sets are chosen by low bits: only powers of two meet in fewer sets.
         stride *= 2;
     }
     Ok(sets::indexing(entries, &knees))
@@ -46,6 +47,7 @@ fn knee(
     (stride, most, before): (usize, usize, f64),
     plan: &Plan,
 ) -> Result<Option<f64>, TlbError> {
+    // Too few points for a knee.
     if most < PAGES_MIN * 4 {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ use crate::detect::{self, Knee};
 use crate::report::{Corroboration, FirstUse, Level, Measured, Missing, Report, SURE_MIN};
 use crate::sets::Indexing;
 use sidecore_engine::page_advice::{PageAdvice, PageCost};
-use sidecore_sys::Machine;
+use sidecore_measure::Machine;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -53,6 +53,7 @@ pub(super) fn all(
         granules: BTreeMap::new(),
         missing: Vec::new(),
     };
+    // Small pages first: all that follows refers to their levels.
     survey.small_pages()?;
     let mut document = Vec::new();
     let mut first_use = Vec::new();
@@ -79,6 +80,7 @@ pub(super) fn all(
         curves: survey.curves,
         seconds: survey.begun.elapsed().as_secs_f64(),
     };
+    // Last: the comparison with the papers reads the whole report.
     report.rows = rows::rows(&report, &document);
     report.meaning = rows::meaning(&report);
     Ok(report)
@@ -94,6 +96,7 @@ impl<'a> Survey<'a> {
         self.tell("loads, 4 KiB pages");
         let mut probe = self.probe(Path::Load)?;
         let plan = self.plan;
+        // Small levels with nodes on lines of their own: nothing but translation changes.
         let near = self.sweep(&mut probe, memory, Layout::Near, NEAR, &plan)?;
         let far = self.sweep(&mut probe, memory, Layout::Far, far(&plan), &plan)?;
         // The near curve has less around the knees that both see.
@@ -109,11 +112,13 @@ impl<'a> Survey<'a> {
             .filter(|knee| knee.entries >= beyond.min(near_end));
         knees.extend(far.map(|knee| (Layout::Far, knee)));
         self.granules.insert(SMALL_BYTES.to_string(), SMALL_BYTES);
+        // Entries of the level below: its misses have to be forced while this one is examined.
         let mut before = 0.0;
         for (layout, mut knee) in knees {
             if layout == Layout::Far {
                 let windows = plan.windows * plan.passes;
                 let added = control::translation(&mut probe, memory, &knee, windows)?;
+                // Where translation adds too little of the rise, the caches cause it.
                 if added.is_some_and(|added| added < knee.penalty_cycles * TRANSLATION_SHARE) {
                     continue;
                 }
@@ -129,6 +134,7 @@ impl<'a> Survey<'a> {
                 Some((_, entries)) => knee.entries = entries,
                 None => {}
             }
+            // The first level's misses are counted by another event.
             let first = self.levels.is_empty();
             let checked = corroborate::check(&mut probe, memory, layout, &knee, first)?;
             let level = self.add_level(
@@ -174,9 +180,12 @@ impl<'a> Survey<'a> {
             self.tell(&format!("loads, {}", kind.name()));
             let mut probe = self.probe(Path::Load)?;
             let knees = self.sweep(&mut probe, &mut memory, Layout::Far, far(&plan), &plan)?;
+            // It is the reference for the advice; its levels were found with aliased pages.
             if kind == Pages::SmallPlain {
                 continue;
             }
+            // Hosts may back large pages by small ones: then one translation covers less than a
+            // page.
             let granule = self
                 .granule(&knees)
                 .unwrap_or(kind.bytes())
@@ -184,6 +193,7 @@ impl<'a> Survey<'a> {
             let known = self.granules.entry(kind.bytes().to_string());
             known.or_insert(granule);
             if granule < kind.bytes() {
+                // The sweep counts small pages; several of them share a translation.
                 let scale = (granule / SMALL_BYTES) as f64;
                 for knee in &knees {
                     let mut knee = *knee;
@@ -225,6 +235,7 @@ impl<'a> Survey<'a> {
             // Few frames show in many pages; numbers reach 16 GiB.
             _ => (ALIASED_BYTES_MAX / kind.bytes()).min(plan.pages_max),
         };
+        // Too few pages to leave the smallest level.
         if most < WHOLE_PAGES_MIN {
             return Ok(());
         }
@@ -256,10 +267,12 @@ impl<'a> Survey<'a> {
                 .iter()
                 .any(|entries| (knee.entries / entries).ln().abs() < SAME_FACTOR.ln())
         };
+        // The same capacity as with small pages: each translation covers one of them.
         if knees.iter().any(|knee| same(&knee)) {
             return Some(SMALL_BYTES);
         }
         let (first, known) = (knees.first()?, known.first()?);
+        // Else the ratio of the first knees, which is a power of two.
         let times = (first.entries / known).log2().round().max(0.0).exp2();
         Some(SMALL_BYTES * times as usize)
     }
@@ -297,6 +310,7 @@ impl<'a> Survey<'a> {
         range: Range,
         plan: &Plan,
     ) -> Result<Vec<Knee>, TlbError> {
+        // No further than there is memory.
         let range = Range {
             to: range.to.min(memory.small_pages() / range.stride),
             ..range
@@ -327,6 +341,7 @@ impl<'a> Survey<'a> {
     ) -> Option<&mut Level> {
         let alike = |level: &&Level| level.path == path.name() && level.pages == pages.name();
         let entries = knee.entries.round().max(1.0) as usize;
+        // Unsure levels are reported, but no advice rests on them.
         let list = match knee.confidence >= SURE_MIN {
             true => &mut self.levels,
             false => &mut self.unclear,
@@ -361,6 +376,7 @@ impl<'a> Survey<'a> {
                     && measured.pages == kind
                     && measured.stride_bytes == SMALL_BYTES
             })?;
+            // Only what translation adds counts: the cost with few pages is the caches'.
             let first = measured.curve.fastest().first()?.1;
             let most = self.plan.compared().pages_max as f64;
             let sizes = sweep::spread(FAR_FROM as f64, most, 2).into_iter();
@@ -393,6 +409,7 @@ impl<'a> Survey<'a> {
 
     fn probe(&self, path: Path) -> Result<Probe<'a>, TlbError> {
         let mut probe = Probe::new(path, self.config.seed ^ SEED, self.cancel)?;
+        // The time is shared: later probes repeat less on a busy machine.
         probe.be_patient_until(self.begun + self.plan.patience);
         Ok(probe)
     }

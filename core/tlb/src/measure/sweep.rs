@@ -28,6 +28,7 @@ impl Range {
     pub(crate) fn pages(self, count: usize) -> Vec<usize> {
         let place = |index: usize| match self.stride {
             1 => index,
+            // Shifted by one more each time, or all pages would fall in one set.
             stride => index * stride + index % stride,
         };
         (0..count).map(place).collect()
@@ -45,12 +46,15 @@ pub(crate) fn curve(
     let mut curve = Curve::default();
     let mut pages = spread(range.from as f64, range.to as f64, plan.points_per_octave);
     for _ in 0..=plan.refinements {
+        // Passes over the whole range: a disturbance of some seconds does not hit one place every
+        // time.
         for _ in 0..plan.passes {
             for &count in &pages {
                 let visited = range.pages(count);
                 curve.add(probe.point(memory, layout, &visited, plan.windows)?);
             }
         }
+        // More points where the curve bends; the flat parts need none.
         pages = close_to_knees(&curve, range, plan);
     }
     Ok(curve)

@@ -56,8 +56,10 @@ fn source(bytes: usize, touched: bool, rounds: usize) -> Result<f64, TlbError> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         if touched {
+            // Written, not read: a read would map the shared page of zeros.
             block.fill(1);
         } else {
+            // The next access takes a page fault, as the first one did.
             let released = block.release_pages();
             released.map_err(|source| SysError::Call {
                 call: "giving pages back",
@@ -74,6 +76,7 @@ fn store(touched: bool, rounds: usize) -> Result<f64, TlbError> {
     let block = vec![1; BLOCK_BYTES];
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
+        // A store of its own in each round: its first use happens once.
         let mut core = core(memory(touched))?;
         core.prepare::<Bring>().map_err(TlbError::Engine)?;
         times.push(time(&mut core, &block)?);

@@ -2,7 +2,7 @@
 //!
 //! Why here: everything that needs a system call for each client is done by one thread, so that
 //! engines need none. Must stay true: nothing here waits for a client; a connection that says
-//! nothing, says nonsense, or does not read its answer is closed ([`Door`]).
+//! nothing, says nonsense, or does not read its answer is closed ([`Acceptor`]).
 
 use super::DaemonOptions;
 use super::crew::{Crew, Running};
@@ -19,7 +19,7 @@ use crate::shm::load::UserLoad;
 use crate::shm::session::{Names, Session};
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
-use sidecore_attach::{Door, Event, Segment, Usage};
+use sidecore_attach::{Acceptor, Event, Segment, Usage};
 use sidecore_bare::width::ToU64;
 use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{clock, cpu};
@@ -49,7 +49,7 @@ struct Sample {
 /// Everything that the control thread owns.
 pub(crate) struct Control {
     options: DaemonOptions,
-    door: Door<Client>,
+    door: Acceptor<Client>,
     activity: Arc<ActivityPage>,
     roster: Arc<Roster>,
     crew: Crew,
@@ -62,7 +62,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(
         options: DaemonOptions,
-        door: Door<Client>,
+        door: Acceptor<Client>,
         activity: Arc<ActivityPage>,
         roster: Arc<Roster>,
         crew: Crew,

@@ -57,7 +57,7 @@ use control::{Control, SEGMENT_NAME};
 use crew::Crew;
 use heartbeat::Heartbeat;
 use roster::Roster;
-use sidecore_attach::{Door, DoorOptions, Quota, Trust};
+use sidecore_attach::{Acceptor, AcceptorOptions, Quota, Trust};
 use sidecore_engine::CoreOptions;
 use sidecore_sys::{cpu, local_socket, shared_futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -123,14 +123,14 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
-    fn door(&self, cpus: Vec<usize>) -> DoorOptions {
+    fn door(&self, cpus: Vec<usize>) -> AcceptorOptions {
         let user_places_max = match self.user_clients_max {
             0 => (self.clients_max / 4).max(1),
             clients => clients,
         };
-        DoorOptions {
+        AcceptorOptions {
             cpus,
-            doors: 1,
+            acceptors: 1,
             allow: self.allow.clone(),
             quota: Quota {
                 places_max: self.clients_max,
@@ -240,7 +240,7 @@ impl Daemon {
         // Everything else stays off the engines' cores, if there are others.
         let is_host = |cpu: &usize| !cpu_of_engine.contains(cpu);
         let host_cpus: Vec<usize> = cpus.iter().copied().filter(is_host).collect();
-        let door = Door::open(PROTOCOL, &socket, options.door(host_cpus.clone()))
+        let door = Acceptor::open(PROTOCOL, &socket, options.door(host_cpus.clone()))
             .map_err(|error| DaemonError::of_socket(error, &socket))?;
         if let Some(bytes) = layout::segment_bytes(engines, ARENA_BYTES_DEFAULT) {
             door.expect(SEGMENT_NAME, bytes);

@@ -7,6 +7,7 @@
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 
 /// Head of a request: `struct fuse_in_header`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Head {
     /// Length of the request, its head, and what follows that.
     fn first(bytes: &[u8]) -> Result<(usize, Self, Body<'_>), Errno> {
         let mut rest = Body(bytes);
-        let len = rest.u32()? as usize;
+        let len = rest.u32()?.to_usize();
         let operation = rest.u32()?;
         let (unique, node) = (rest.u64()?, rest.u64()?);
         // User, group and process of the caller: nothing here depends on them.

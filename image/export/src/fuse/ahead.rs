@@ -58,6 +58,7 @@ impl Ahead {
     pub(super) fn listed(&mut self, files: &[u64]) {
         for &file in files {
             if self.next.len() >= FILES_MAX {
+                // Forgotten as a whole: an order with gaps would end runs at random places.
                 self.next.clear();
             }
             if let Some(before) = self.listed.replace(file)
@@ -74,6 +75,7 @@ impl Ahead {
         self.see(file);
         let next = self.next.get(&file).copied()?;
         let found = self.streams.iter_mut().find(|stream| stream.mark == file);
+        // A reader is followed only from its second file on; a single read says nothing.
         let Some(stream) = found else {
             // A large file that was left to its reader already has a stream.
             if !self.streams.iter().any(|stream| stream.mark == next) {
@@ -87,6 +89,7 @@ impl Ahead {
         let mark = self.next.get(&stream.last).copied();
         let Some(mark) = mark.filter(|mark| !self.seen.contains(mark)) else {
             // The order ends here, or other files are stored already.
+            // The first to be replaced.
             stream.used = 0;
             return None;
         };
@@ -95,6 +98,7 @@ impl Ahead {
         if stream.hits < HITS_MIN {
             return None;
         }
+        // Runs grow with each confirmed prediction, as a kernel's read-ahead window does.
         let doublings = (stream.hits - HITS_MIN).min(16);
         let bytes = (RUN_BYTES_MIN << doublings).min(RUN_BYTES_MAX);
         Some(Run { mark, bytes })

@@ -14,6 +14,7 @@
 //! (`fuse_reverse_inval_inode`).
 
 use super::outlet::Notices;
+use sidecore_bare::width::ToU64;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -38,6 +39,7 @@ pub(super) fn line() -> (Behind, Delivered) {
 impl Behind {
     /// These bytes were delivered. Never blocks.
     pub(super) fn delivered(&self, offset: u64, len: usize) {
+        // A full queue drops the report: those pages stay until the kernel needs their memory.
         let _ = self.0.try_send((offset, len));
     }
 }
@@ -75,7 +77,8 @@ impl Kept {
     fn push(&mut self, stretch: Stretch) {
         self.bytes += stretch.1;
         match self.line.back_mut() {
-            Some(last) if last.0 + last.1 as u64 == stretch.0 && last.1 < JOINED_BYTES => {
+            // Joined, so that a sequential reader costs one notice for each MiB.
+            Some(last) if last.0 + last.1.to_u64() == stretch.0 && last.1 < JOINED_BYTES => {
                 last.1 += stretch.1;
             }
             _ => self.line.push_back(stretch),

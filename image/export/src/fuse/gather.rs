@@ -6,6 +6,7 @@
 use super::nodes::ReadReply;
 use super::session::REQUEST_BYTES_MAX;
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use sidecore_format::source::BlockSource;
 use std::cell::RefCell;
 
@@ -36,7 +37,7 @@ pub(super) fn with_scratch(len: usize, work: impl FnOnce(&mut [u8])) {
     }
     SCRATCH.with_borrow_mut(|buffer| {
         if buffer.len() < len {
-            buffer.resize(len.max(REQUEST_BYTES_MAX as usize), 0);
+            buffer.resize(len.max(REQUEST_BYTES_MAX.to_usize()), 0);
         }
         work(&mut buffer[..len]);
     });

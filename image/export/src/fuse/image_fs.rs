@@ -15,6 +15,7 @@ use super::nodes::{Answer, List, Nodes, Opened, ReadReply, Space, Terms};
 use super::session::REQUEST_BYTES_MAX;
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::{BlockSource, WriteError};
 use sidecore_sys::fuse_device;
 use std::ffi::OsString;
@@ -59,6 +60,7 @@ impl ImageFs {
             rdev: 0,
             block_bytes: source.preferred_bytes(),
         };
+        // No execute bits: the file is a disk.
         let permissions = match source.writes() {
             Some(_) => options.mode & 0o666,
             None => options.mode & 0o444,
@@ -97,7 +99,11 @@ impl ImageFs {
     /// thread's buffer, at once, so that the source can spread all their frames over its engines.
     fn read_gathered(&self, offset: u64, len: usize, reply: ReadReply<'_>) {
         with_scratch(len, |buffer| {
-            let real = self.source_bytes.saturating_sub(offset).min(len as u64) as usize;
+            let real = self
+                .source_bytes
+                .saturating_sub(offset)
+                .min(len.to_u64())
+                .to_usize();
             let (data, padding) = buffer.split_at_mut(real);
             padding.fill(0);
             match self.source.read_into(offset, data) {
@@ -154,6 +160,7 @@ impl Nodes for ImageFs {
         }
         if let Some(file) = self.source.passthrough().filter(|_| self.passthrough) {
             let mut backing = self.backing.lock();
+            // Under the lock: the kernel limits registrations, and one serves all opens.
             if backing.is_none() {
                 *backing = Backing::register(device, file);
             }
@@ -178,13 +185,18 @@ impl Nodes for ImageFs {
         if node != FILE {
             return reply.error(Errno::ISDIR);
         }
-        let len = self.size_bytes.saturating_sub(offset).min(len as u64) as usize;
+        let len = self
+            .size_bytes
+            .saturating_sub(offset)
+            .min(len.to_u64())
+            .to_usize();
         if len == 0 {
             return reply.pieces(&[]);
         }
         if let Some(behind) = &self.behind {
             behind.delivered(offset, len);
         }
+        // The padding has no bytes in the source that could be lent.
         let inside = offset + len as u64 <= self.source_bytes;
         if !inside || len > self.read_with_max_bytes {
             return self.read_gathered(offset, len, reply);
@@ -195,13 +207,14 @@ impl Nodes for ImageFs {
     fn write(&self, node: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
         let writes = self.source.writes().filter(|_| node == FILE);
         let writes = writes.ok_or(Errno::ROFS)?;
-        let end = offset.checked_add(bytes.len() as u64);
+        let end = offset.checked_add(bytes.len().to_u64());
+        // A disk does not grow.
         if end.is_none_or(|end| end > self.size_bytes) {
             return Err(Errno::FBIG);
         }
         // The padding up to a whole sector is not stored.
         let real = self.source_bytes.saturating_sub(offset);
-        let real = real.min(bytes.len() as u64) as usize;
+        let real = real.min(bytes.len().to_u64()).to_usize();
         let written = writes.write(offset.min(self.source_bytes), &bytes[..real]);
         written.map_err(|error| errno(&error))
     }
@@ -217,6 +230,7 @@ impl Nodes for ImageFs {
     fn allocate(&self, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
         let writes = self.source.writes().filter(|_| node == FILE);
         let writes = writes.ok_or(Errno::ROFS)?;
+        // Zeros in the padding are there already.
         let end = offset.saturating_add(len).min(self.source_bytes);
         let len = end.saturating_sub(offset);
         // Both modes promise zeros.
@@ -278,8 +292,8 @@ impl Nodes for ImageFs {
         ];
         for (index, (attributes, name)) in entries.into_iter().enumerate() {
             let kind = (attributes.node, attributes.mode);
-            let wanted = index as u64 >= from;
-            if wanted && !list.add(kind, index as u64 + 1, name, || attributes) {
+            let wanted = index.to_u64() >= from;
+            if wanted && !list.add(kind, index.to_u64() + 1, name, || attributes) {
                 break;
             }
         }

@@ -17,6 +17,7 @@
 use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
+use sidecore_bare::width::ToU64;
 use sidecore_sys::fuse_ring::FuseQueue;
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -68,11 +69,13 @@ impl<'a> Outlet<'a> {
                 match pieces.len() <= PIECES_MAX {
                     true => persist(|| write(*device, &head, pieces)),
                     false => {
+                        // Rare: more pieces than one `writev` takes here.
                         let whole = pieces.concat();
                         persist(|| write(*device, &head, &[&whole]))
                     }
                 }
             }
+            // The kernel takes the reply from the entry's own memory.
             Way::Queue(queue, entry) => match gather(queue.room(*entry), pieces) {
                 true => queue.answer(*entry, unique, 0, len),
                 false => queue.answer(*entry, unique, libc::EIO, 0),
@@ -155,7 +158,7 @@ impl Notices {
     /// # Errors
     /// The system's; not found where the kernel does not know the node.
     pub(super) fn forget_pages(&self, node: u64, offset: u64, len: usize) -> io::Result<()> {
-        let body = Words::default().u64(node).u64(offset).u64(len as u64);
+        let body = Words::default().u64(node).u64(offset).u64(len.to_u64());
         let head = answer_head(0, notice::INVAL_INODE, body.bytes().len());
         write(self.0.as_fd(), &head, &[body.bytes()])
     }

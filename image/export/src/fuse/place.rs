@@ -63,6 +63,7 @@ pub(super) fn nowhere(kind: &Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     let set_flag = |key: &str| rustix::mount::fsconfig_set_flag(context.as_fd(), key);
     set("source", &kind.source)?;
     set("subtype", "sidecore")?;
+    // The descriptor is looked up in this process: nothing needs to be passed on.
     set("fd", &device.as_raw_fd().to_string())?;
     set("rootmode", "40000")?;
     set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
@@ -170,6 +171,7 @@ fn receive(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
 
 /// True while the session of a device is mounted: afterwards the device reports an error.
 fn is_mounted(device: &OwnedFd) -> bool {
+    // POLLERR is reported without being asked for.
     let mut polled = [PollFd::new(device, PollFlags::empty())];
     match poll(&mut polled, Some(&Timespec::default())) {
         Ok(_) => !polled[0].revents().contains(PollFlags::ERR),

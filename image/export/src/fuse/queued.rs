@@ -23,6 +23,7 @@ pub(super) fn serve(
     while let Some(entry) = queue.wait()? {
         let request = queue.request(entry);
         let head = Head::alone(request.head)?;
+        // One slice, as it comes from the device: both ways share the parsers.
         body.clear();
         body.extend_from_slice(request.operation);
         body.extend_from_slice(request.payload);

@@ -17,6 +17,7 @@ use super::outlet::{Notices, Outlet, TRIES, TRY_PAUSE, answer_lost};
 use super::queued;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sidecore_bare::width::ToUsize;
 use sidecore_sys::fuse_ring::{self, FuseQueue};
 use std::cell::Cell;
 use std::io;
@@ -72,7 +73,7 @@ impl<N: Nodes> Session<N> {
             terms.take(wanted);
         }
         nodes.agree(&mut terms);
-        let payload_bytes = terms.write_bytes_max.max(REQUEST_BYTES_MAX) as usize;
+        let payload_bytes = terms.write_bytes_max.max(REQUEST_BYTES_MAX).to_usize();
         let queues = match queued && terms.offers(flag::OVER_IO_URING) {
             true => queues(payload_bytes),
             false => Vec::new(),
@@ -93,7 +94,7 @@ impl<N: Nodes> Session<N> {
         if lost.get() {
             return Err(answer_lost());
         }
-        let request_bytes = terms.write_bytes_max as usize + REQUEST_BYTES_MIN;
+        let request_bytes = terms.write_bytes_max.to_usize() + REQUEST_BYTES_MIN;
         Ok(Self {
             device: Arc::new(device),
             nodes: Arc::new(nodes),
@@ -318,7 +319,7 @@ impl From<Words> for Reply {
 /// Offset and length of a read or a list: `struct fuse_read_in`.
 fn read_arguments(body: &mut Body<'_>) -> Answer<(u64, usize)> {
     body.skip(8)?;
-    Ok((body.u64()?, body.u32()? as usize))
+    Ok((body.u64()?, body.u32()?.to_usize()))
 }
 
 fn look_up(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
@@ -366,14 +367,14 @@ fn space(nodes: &impl Nodes) -> Words {
 }
 
 fn attribute(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
-    let room = body.u32()? as usize;
+    let room = body.u32()?.to_usize();
     body.skip(4)?;
     let value = nodes.attribute(head.node, body.name()?)?;
     fitting(value, room)
 }
 
 fn attribute_names(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
-    let room = body.u32()? as usize;
+    let room = body.u32()?.to_usize();
     fitting(nodes.attribute_names(head.node)?, room)
 }
 

@@ -11,6 +11,7 @@
 use super::ahead::{RUN_BYTES_MAX, Run};
 use super::outlet::Notices;
 use super::tree_fs::{Files, fill};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_erofs::{Extent, Kind};
 use std::io;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ impl Runs {
         let (mut last, mut bytes) = (run.mark, 0);
         let mut group = Group::default();
         while bytes < run.bytes {
+            // Locked for each file alone: readers report under the same lock.
             let next = self.files.ahead.lock().take_after(run.mark, last);
             let Some(nid) = next else { break };
             last = nid;
@@ -75,16 +77,22 @@ impl Runs {
             if inode.kind != Kind::File || inode.size_bytes > FILE_BYTES_MAX {
                 break;
             }
-            let len = inode.size_bytes as usize;
+            let len = inode.size_bytes.to_usize();
             bytes += inode.size_bytes;
             let mut extents = Vec::new();
             let erofs = &self.files.tree.erofs;
-            if len == 0 || erofs.extents(&inode, 0, len as u64, &mut extents).is_err() {
+            if len == 0
+                || erofs
+                    .extents(&inode, 0, len.to_u64(), &mut extents)
+                    .is_err()
+            {
                 continue;
             }
             let node = self.files.node(nid);
             match extents[..] {
                 [Extent { at: Some(at), .. }] => {
+                    // Files of one directory are neighbours in the image: one read serves many of
+                    // them.
                     if !group.takes(at, len) {
                         self.flush(&mut group, notices, buffer)?;
                         group.start = at;
@@ -113,6 +121,7 @@ impl Runs {
                 notices.store(file.node, 0, &part[file.from..file.from + file.len])?;
             }
         }
+        // The list keeps its memory for the next group.
         group.files.clear();
         group.len = 0;
         Ok(())
@@ -122,13 +131,13 @@ impl Runs {
 impl Group {
     /// True when a file lies behind the others, and not far away.
     fn takes(&self, at: u64, len: usize) -> bool {
-        let end = self.start + self.len as u64;
+        let end = self.start + self.len.to_u64();
         let near = (end..=end + GAP_BYTES_MAX).contains(&at);
-        near && !self.files.is_empty() && at + len as u64 - self.start <= GROUP_BYTES_MAX
+        near && !self.files.is_empty() && at + len.to_u64() - self.start <= GROUP_BYTES_MAX
     }
 
     fn add(&mut self, node: u64, at: u64, len: usize) {
-        let from = (at - self.start) as usize;
+        let from = (at - self.start).to_usize();
         self.files.push(Stored { node, from, len });
         self.len = from + len;
     }
@@ -137,7 +146,7 @@ impl Group {
 /// The first `len` bytes of a buffer, which is sized for the longest read at once.
 fn part(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buffer.len() < len {
-        buffer.resize(GROUP_BYTES_MAX as usize, 0);
+        buffer.resize(GROUP_BYTES_MAX.to_usize(), 0);
     }
     &mut buffer[..len]
 }

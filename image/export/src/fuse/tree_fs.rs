@@ -20,6 +20,7 @@ use super::gather::{read_through, with_scratch};
 use super::nodes::{Answer, List, Nodes, ReadReply, Space, Terms};
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_erofs::{Bytes, Erofs, Error, Extent, Inode, Kind, Unreadable};
 use sidecore_format::source::BlockSource;
 use std::collections::HashSet;
@@ -121,7 +122,9 @@ impl Files {
     }
 
     pub(super) fn inode_of(&self, nid: u64) -> Result<Inode, Error> {
-        let place = &self.inodes[nid as usize % INODES];
+        // Direct-mapped: two threads contend only for the same place, and an eviction needs no
+        // order.
+        let place = &self.inodes[nid.to_usize() % INODES];
         if let Some(inode) = place.lock().filter(|inode| inode.nid == nid) {
             return Ok(inode);
         }
@@ -146,6 +149,7 @@ impl Files {
             _ => return Errno::IO,
         };
         let mut logged = self.logged.lock();
+        // Bounded: a hostile image must not fill the log or the set.
         if logged.len() < LOGGED_MAX && logged.insert(nid) {
             tracing::error!("{error}; programs that use it get an I/O error");
         }
@@ -176,17 +180,18 @@ impl TreeFs {
         let found = self.files.inode(node).and_then(|inode| match inode.kind {
             Kind::Directory => Err(Errno::ISDIR),
             _ => (self.files.tree.erofs)
-                .extents(&inode, offset, len as u64, &mut extents)
+                .extents(&inode, offset, len.to_u64(), &mut extents)
                 .map_err(|error| self.files.fault(&error)),
         });
         if let Err(errno) = found {
             return reply.error(errno);
         }
         let total: u64 = extents.iter().map(|extent| extent.len).sum();
-        let total = total as usize;
+        let total = total.to_usize();
         let source = &*self.files.tree.source;
         match extents[..] {
             [] => reply.pieces(&[]),
+            // One extent: lent from the cache. Several, or a hole, have to be gathered.
             [Extent { at: Some(at), .. }] if total <= self.read_with_max_bytes => {
                 read_through(source, at, total, reply);
             }
@@ -202,7 +207,7 @@ impl TreeFs {
 pub(super) fn fill(source: &dyn BlockSource, extents: &[Extent], buffer: &mut [u8]) -> Answer<()> {
     let mut rest = buffer;
     for extent in extents {
-        let (part, others) = rest.split_at_mut(extent.len as usize);
+        let (part, others) = rest.split_at_mut(extent.len.to_usize());
         match extent.at {
             Some(at) => source.read_into(at, part).map_err(|_| Errno::IO)?,
             None => part.fill(0),
@@ -267,6 +272,7 @@ impl Nodes for TreeFs {
 
     fn list(&self, node: u64, from: u64, list: &mut List) -> Answer<()> {
         let directory = self.files.directory(node)?;
+        // A list that was begun must not end in an error: the entries before it would be lost.
         let mut some = false;
         let mut files = Vec::new();
         let listed = self.files.tree.erofs.list(&directory, from, &mut |entry| {
@@ -341,6 +347,7 @@ impl TreeFs {
             _ => return Err(Errno::INVAL),
         };
         let mut extents = Vec::new();
+        // Bounded in time: a program with a hostile file must not keep this thread.
         for _ in 0..SEEK_STEPS_MAX {
             extents.clear();
             let erofs = &self.files.tree.erofs;

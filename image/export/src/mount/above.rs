@@ -43,10 +43,13 @@ impl Above {
         let path = loopdev::path(number);
         let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::open(&path, alone, Mode::empty()) {
+            // A mounted file system holds its device exclusively.
             Err(Errno::BUSY) => {}
             Ok(_) => return Ok(None),
             Err(error) => return Err(ExportError::Loop(error.into())),
         }
+        // The kernel returns the file system that is mounted already, whatever options are asked
+        // for.
         let mount = mount_nowhere(file_system, &path.to_string_lossy(), false, true)?;
         let root = root_of(&mount).map_err(|e| ExportError::os("cannot open its root", e))?;
         Ok(Some(Self {
@@ -104,6 +107,7 @@ pub(super) fn write_out_device(record: &Record) -> io::Result<()> {
     let Some((device, _)) = device(record)? else {
         return Ok(());
     };
+    // Their dirty pages first: they go to the device's own cache, which is written below.
     for mount in mounts_on(record, table::read()?) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A mount that is hidden below another cannot be reached by any of its names.
@@ -143,6 +147,7 @@ pub(super) fn shut_down_device(record: &Record) -> Result<(), ExportError> {
         let root = root_of(&mount).map_err(|e| ExportError::os("cannot open its root", e))?;
         file_system::shut_down(&root).map_err(|_| ExportError::NotShutDown(file_system.name()))?;
     }
+    // First no new writes, then the old ones: the other way round one could slip in between.
     let refused = file_system::set_read_only(&device, true);
     let written = refused.and_then(|()| rustix::fs::fsync(&device));
     written.map_err(|e| {
@@ -177,6 +182,8 @@ pub(crate) fn mounts_on(record: &Record, mounts: Vec<table::Mount>) -> Vec<table
     let partition = format!("{device}p");
     let is_on = |mount: &table::Mount| {
         let source = mount.source.to_string_lossy();
+        // btrfs and others show a device number of their own, so that the source's name counts,
+        // too.
         let same = (mount.device.major, mount.device.minor) == (LOOP_MAJOR, number);
         same || source == *device || source.starts_with(&partition)
     };

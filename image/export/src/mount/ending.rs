@@ -178,6 +178,7 @@ impl Ending {
             (Phase::Flushing { until }, Event::Done(true)) => {
                 (Phase::Unmounting { until }, Act::Unmount)
             }
+            // Nothing was removed yet: a full disk may be cleared, and the next signal tries again.
             (Phase::Flushing { .. }, _) => (Phase::Serving, Act::Wait(None)),
             (Phase::Unmounting { until }, Event::Unmounted(Unmounted::Busy)) => {
                 (Phase::Detaching { until }, Act::Detach)
@@ -194,6 +195,7 @@ impl Ending {
             (Phase::Detaching { until }, _) => self.leave(Some(until)),
             (Phase::FlushingAgain { .. }, _) => (Phase::PuttingBack, Act::PutBack),
             (Phase::PuttingBack, Event::Done(true)) => (Phase::Serving, Act::Wait(None)),
+            // Without a mount point and without a flush: only the last user ends it.
             (Phase::PuttingBack, _) => self.leave(None),
             (Phase::Leaving { .. }, Event::Signal) => (Phase::Pulling, Act::Pull),
             (Phase::Leaving { until: Some(until) }, Event::Time) if now >= until => {
@@ -277,6 +279,8 @@ pub(crate) fn undo(hands: &mut impl Hands, writable: bool, force: bool) -> Outco
     if writable && !hands.flush() {
         return Outcome::NotFlushed(true);
     }
+    // After the flush: with a lazy unmount the kernel writes out later, when errors reach no
+    // command.
     if hands.unmount() == Unmounted::Busy {
         if !force {
             return Outcome::Busy;

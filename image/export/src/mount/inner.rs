@@ -14,6 +14,7 @@
 use crate::ExportError;
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::BlockSource;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -121,7 +122,7 @@ impl FileSystem {
 /// # Errors
 /// [`ExportError::Read`] when the image is damaged there.
 pub fn detect(source: &dyn BlockSource) -> Result<Content, ExportError> {
-    let len = source.size_bytes().min(HEAD_BYTES as u64) as usize;
+    let len = source.size_bytes().min(HEAD_BYTES.to_u64()).to_usize();
     let mut head = vec![0; len];
     source.read_into(0, &mut head).map_err(ExportError::Read)?;
     Ok(classify(&head))

@@ -16,25 +16,25 @@
 //!
 //! [`serve`] keeps the calling thread, which should be the process's first.
 
+mod set_up;
+
 use super::above::{self, Above};
 use super::ending::{Act, Closed, Ending, Event, Terms, Unmounted};
-use super::{Content, FileSystem, detect, inner};
-use crate::fuse::{self, Device, FuseOptions, FuseServer, MountPoint, Tree};
-use crate::loopdev::{self, Lifetime, LoopDevice};
-use crate::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
+use super::{FileSystem, inner};
+use crate::fuse::{self, FuseOptions};
+use crate::loopdev;
+use crate::state::{self, Claim, Entry, Record, StateDir, table};
 use crate::{ExportError, Ready};
-use rustix::fs::{AtFlags, StatxFlags};
-use rustix::mount::{MoveMountFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use sidecore_format::source::{BlockSource, WriteError};
 use sidecore_sys::apart;
 use sidecore_sys::signals::Signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Form in which an image is served.
@@ -108,10 +108,12 @@ fn serve_here(
         let _ = signals.try_send(Event::Signal);
         watched.signal();
     })?;
+    // The kernel would refuse as well, but only after the FUSE file is there.
     let root = rustix::process::geteuid().is_root();
     if !root && !matches!(target, Target::File { .. } | Target::Tree { .. }) {
         return Err(ExportError::NotRoot);
     }
+    // No sector: neither a device nor a file system.
     if source.size_bytes() == 0 {
         return Err(ExportError::Empty);
     }
@@ -122,6 +124,7 @@ fn serve_here(
     let mut record = Record::new(absolute(image));
     record.file_name = file_name(&record.image, target);
     record.writable = source.writes().is_some();
+    // From here on a later command finds the leftovers of this process.
     let claim = states.claim(&record)?;
     setting_up.begins(claim.path());
     let mut server = Server {
@@ -209,16 +212,6 @@ fn abort(record: &Record) {
     }
 }
 
-/// Opens the file system inside for [`Target::Tree`].
-fn open_tree(source: Arc<dyn BlockSource>) -> Result<Tree, ExportError> {
-    match detect(&*source)? {
-        Content::FileSystem(FileSystem::Erofs) => Ok(Tree::open(source)?),
-        Content::FileSystem(other) => Err(ExportError::OnlyErofs(other.name())),
-        Content::PartitionTable => Err(ExportError::Partitions),
-        Content::Unknown => Err(ExportError::NoFileSystem),
-    }
-}
-
 /// Checks that a directory can be a mount point; a device needs none.
 fn check(target: &Target) -> Result<(), ExportError> {
     match target {
@@ -264,6 +257,7 @@ fn file_name(image: &Path, target: &Target) -> String {
         return "image".into();
     }
     let name = image.file_name().unwrap_or_default().to_string_lossy();
+    // The name is read in tables of mounts: no spaces, escapes or letters that look like others.
     let plain: String = name
         .chars()
         .map(|c| {
@@ -308,247 +302,9 @@ struct Server {
 }
 
 impl Server {
-    fn set_up(
-        &mut self,
-        target: &Target,
-        mut options: FuseOptions,
-        events: SyncSender<Event>,
-    ) -> Result<Ready, ExportError> {
-        options.file_name = self.record.file_name.clone().into();
-        options.mount_source = format!("sidecore-{}", self.record.pid);
-        // A queue's only thread would wait for the network, and with it all other requests.
-        options.queued &= !self.source.waits_for_a_network();
-        let usual = options.read_ahead_bytes == fuse::READ_AHEAD_BYTES_DEFAULT;
-        if usual && matches!(target, Target::File { .. }) && self.source.waits_for_a_network() {
-            // A reader of such a file is visible only through its read-ahead, of which two windows
-            // are in flight. With smaller windows the link would be full some round trips later.
-            options.read_ahead_bytes = FAR_FILE_READ_AHEAD_BYTES;
-        }
-        let read_ahead_bytes = options.read_ahead_bytes;
-        let mut place = MountPoint::Hidden;
-        let content = match target {
-            Target::Mount { file_systems, .. } => match detect(&*self.source)? {
-                Content::FileSystem(file_system) => {
-                    let name = file_system.name();
-                    if !file_systems.iter().any(|allowed| allowed == name) {
-                        return Err(ExportError::NotAllowed(name));
-                    }
-                    if self.source.writes().is_some() && !file_system.is_writable() {
-                        return Err(ExportError::NotWritable(name));
-                    }
-                    Some(file_system)
-                }
-                Content::PartitionTable => return Err(ExportError::Partitions),
-                Content::Unknown => return Err(ExportError::NoFileSystem),
-            },
-            Target::Device => None,
-            Target::File { dir: given } | Target::Tree { dir: given } => {
-                let dir = directory(given)?;
-                self.record.mount = Some(MountRecord {
-                    dir,
-                    source: options.mount_source.clone(),
-                    id: None,
-                    device: None,
-                });
-                self.claim.write(&self.record)?;
-                place = MountPoint::At(given);
-                None
-            }
-        };
-        if content == Some(FileSystem::Erofs) {
-            // erofs refuses a file of a file system that is stacked on another, which passthrough
-            // makes it.
-            options.passthrough = false;
-        }
-        if !matches!(target, Target::File { .. } | Target::Tree { .. }) {
-            // A loop device consists of whole sectors.
-            options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
-        }
-        let on_end = move || {
-            let _ = events.send(Event::Released);
-        };
-        // A file system that is mounted on the file keeps pages of its own.
-        options.drop_behind = content.is_some();
-        let source = Arc::clone(&self.source);
-        let fuse = match target {
-            Target::Tree { dir } => {
-                let tree = open_tree(source)?;
-                options.check_permissions = false;
-                FuseServer::start_tree(tree, &options, dir, on_end)?
-            }
-            _ => FuseServer::start(source, &options, place, on_end)?,
-        };
-        let put = away(|| self.put_in_place(&fuse, target, content, read_ahead_bytes));
-        let (place, way) = match put {
-            Ok(put) => put,
-            Err(error) => {
-                fuse.take_away();
-                return Err(error);
-            }
-        };
-        // From here on only the new mount or device holds the FUSE file.
-        drop(fuse.release());
-        Ok(Ready {
-            place,
-            way,
-            state: self.claim.path().to_owned(),
-            pid: self.record.pid,
-        })
-    }
-
-    /// Sets up the users' view of the FUSE file; returns it, and the way it was made. Call it apart
-    /// from the FUSE device: it waits for the session.
-    fn put_in_place(
-        &mut self,
-        fuse: &FuseServer,
-        target: &Target,
-        content: Option<FileSystem>,
-        read_ahead_bytes: u32,
-    ) -> Result<(PathBuf, String), ExportError> {
-        self.record.fuse = Some(fuse.device());
-        self.claim.write(&self.record)?;
-        match (target, content) {
-            (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
-                self.mount(fuse, file_system, dir, *trusted, read_ahead_bytes)
-            }
-            (Target::Tree { dir }, _) => {
-                Ok((directory(dir)?, "erofs, read by this program".into()))
-            }
-            (Target::File { dir }, _) => {
-                Ok((dir.join("image"), "the contents as one FUSE file".into()))
-            }
-            _ => self.attach(fuse, read_ahead_bytes),
-        }
-    }
-
-    /// Mounts the file system inside: directly from the FUSE file where the kernel can, else on a
-    /// loop device.
-    fn mount(
-        &mut self,
-        fuse: &FuseServer,
-        file_system: FileSystem,
-        dir: &Path,
-        trusted: bool,
-        read_ahead_bytes: u32,
-    ) -> Result<(PathBuf, String), ExportError> {
-        let dir = directory(dir)?;
-        let image = fuse
-            .open_image()
-            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
-        let mut direct = None;
-        if file_system == FileSystem::Erofs {
-            direct = self.mount_direct(file_system, &image, trusted)?;
-        }
-        // Alive until the mount holds the device.
-        let mut _loop_device = None;
-        let (mount, source, way) = match direct {
-            Some((mount, source)) => {
-                let way = format!("{}, straight from the FUSE file", file_system.name());
-                (mount, source, way)
-            }
-            None => {
-                let writable = self.source.writes().is_some();
-                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, writable, writable)
-                    .map_err(ExportError::Loop)?;
-                self.record.loop_number = Some(device.number());
-                self.claim.write(&self.record)?;
-                let source = loopdev::path(device.number()).display().to_string();
-                set_loop_read_ahead(device.number(), read_ahead_bytes);
-                _loop_device = Some(device);
-                let mount = inner::mount_nowhere(file_system, &source, trusted, writable)?;
-                self.inner = Some(file_system);
-                let way = format!("{} on {source} on the FUSE file", file_system.name());
-                (mount, source, way)
-            }
-        };
-        self.place(&mount, dir.clone(), source)?;
-        Ok((dir, way))
-    }
-
-    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); returns the mount and its
-    /// source's name.
-    fn mount_direct(
-        &self,
-        file_system: FileSystem,
-        image: &std::fs::File,
-        trusted: bool,
-    ) -> Result<Option<(OwnedFd, String)>, ExportError> {
-        // The file has no path; a link to our descriptor, in this thread's table, gives it one
-        // during the call.
-        let link = self.claim.path().join(&self.record.file_name);
-        let target = format!("/proc/thread-self/fd/{}", image.as_raw_fd());
-        std::os::unix::fs::symlink(target, &link)
-            .map_err(|error| ExportError::state(self.claim.path(), error))?;
-        let source = link.to_string_lossy().into_owned();
-        let mount = inner::mount_nowhere(file_system, &source, trusted, false);
-        let _ = std::fs::remove_file(&link);
-        match mount {
-            Ok(mount) => Ok(Some((mount, source))),
-            Err(ExportError::Inner {
-                source, messages, ..
-            }) => {
-                tracing::debug!(
-                    "no {} without a loop device: {source}{messages}",
-                    file_system.name()
-                );
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Attaches a detached mount to a directory, recorded first.
-    fn place(&mut self, mount: &OwnedFd, dir: PathBuf, source: String) -> Result<(), ExportError> {
-        let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
-        let flags = AtFlags::EMPTY_PATH;
-        let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
-        // Two servers may have passed the check; only one at a time continues to the mount.
-        let _all = self.states.lock_all()?;
-        check_free(&dir)?;
-        self.record.mount = Some(MountRecord {
-            dir: dir.clone(),
-            source,
-            id: Some(stat.stx_mnt_id),
-            device: Some(Device {
-                major: stat.stx_dev_major,
-                minor: stat.stx_dev_minor,
-            }),
-        });
-        self.claim.write(&self.record)?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(mount.as_fd(), "", rustix::fs::CWD, &dir, flags).map_err(|e| {
-            ExportError::Directory {
-                dir,
-                source: e.into(),
-            }
-        })
-    }
-
-    /// Makes a block device.
-    fn attach(
-        &mut self,
-        fuse: &FuseServer,
-        read_ahead_bytes: u32,
-    ) -> Result<(PathBuf, String), ExportError> {
-        let image = fuse
-            .open_image()
-            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
-        let writable = self.source.writes().is_some();
-        let device = LoopDevice::connect(&image, Lifetime::UntilCleared, true, writable)
-            .map_err(ExportError::Loop)?;
-        let path = loopdev::path(device.number());
-        set_loop_read_ahead(device.number(), read_ahead_bytes);
-        self.record.loop_number = Some(device.number());
-        self.record.device = Some(path.clone());
-        if let Err(error) = self.claim.write(&self.record) {
-            let _ = loopdev::clear(device.number());
-            return Err(error);
-        }
-        Ok((path, "loop device on the FUSE file".into()))
-    }
-
     /// Serves until all is undone, and makes written data durable.
     fn until_the_end(mut self, inbox: &Receiver<Event>) -> Result<(), ExportError> {
+        // Nothing can be lost of a read-only mount.
         let patience = match self.record.writable {
             true => PATIENCE,
             false => PATIENCE_READING,
@@ -602,6 +358,7 @@ impl Server {
     /// Waits for an event, at most until `until`.
     fn wait(&self, inbox: &Receiver<Event>, until: Option<Duration>, begun: Instant) -> Event {
         loop {
+            // Woken each TICK, so that idle memory is released also where nothing happens.
             let left = until.map(|until| until.saturating_sub(begun.elapsed()));
             match inbox.recv_timeout(left.unwrap_or(TICK).min(TICK)) {
                 Ok(event) => return event,
@@ -723,6 +480,7 @@ impl Server {
             Err(error @ WriteError::NoSpace { .. }) => (Closed::Later, Some(error.to_string())),
             Err(error) => (Closed::Never, Some(error.to_string())),
         };
+        // The record is what other processes read; it is written only when something has changed.
         if self.record.fault != fault {
             if let Some(fault) = &fault {
                 tracing::error!("what was written cannot be made durable: {fault}");
@@ -735,6 +493,7 @@ impl Server {
 
     /// Removes leftovers of an abort, and the record.
     fn end(self) {
+        // On another thread: an unmount that waits for our own FUSE session must not keep it open.
         let entry = Entry::new(self.claim.path().to_owned(), self.record);
         match apart(|| Ok(state::clean(&entry))) {
             Ok(true) => self.claim.release(),
@@ -756,17 +515,6 @@ fn done(what: &str, result: Result<(), ExportError>) -> bool {
     result.is_ok()
 }
 
-fn set_loop_read_ahead(number: u32, bytes: u32) {
-    let path = format!("/sys/block/loop{number}/queue/read_ahead_kb");
-    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
-        tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
-    }
-}
-
-/// Read-ahead in the one file of a remote image, by default: half of the bandwidth-delay product of
-/// a link of 1 Gb/s and 200 ms. Trees keep the general default: for files shorter than a window the
-/// rest of it would be fetched in vain.
-const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
 /// Most events that wait for the server's thread.
 const EVENTS_MAX: usize = 16;
 /// Interval at which the source may give memory back.

@@ -84,6 +84,7 @@ impl<'u> Undoing<'u> {
     fn flush_by(&self, file: OwnedFd) -> Result<(), String> {
         let mut command = (self.flusher)();
         command.stdin(file).stdout(Stdio::null());
+        // Another process: a flush that hangs in the kernel cannot be interrupted.
         let child = command.stderr(Stdio::piped()).spawn();
         // Otherwise the command keeps the file system for as long as it lives.
         drop(command);
@@ -97,6 +98,7 @@ impl<'u> Undoing<'u> {
                 Err(error) => return Err(error.to_string()),
             }
             let now = self.progress();
+            // The time since the last progress counts, not the total: a disk may need minutes.
             if now != progress {
                 (progress, since) = (now, Instant::now());
             } else if since.elapsed() > ANSWER_MAX {
@@ -143,9 +145,11 @@ impl<'u> Undoing<'u> {
     pub(crate) fn look(&mut self) -> Seen {
         let begun = *self.looking.get_or_insert_with(Instant::now);
         std::thread::sleep(LOOK_AGAIN);
+        // A stopped server would never end; a failure shows as no progress.
         let _ = self.wake();
         let is_alive = self.entry.is_alive();
         let record = self.entry.again();
+        // A fault is recorded before the server ends, so that no end is taken for success.
         if let Some(fault) = record.as_ref().and_then(|it| it.fault.as_ref()) {
             self.fault.clone_from(fault);
             return Seen::Failing;
@@ -204,6 +208,7 @@ impl<'u> Undoing<'u> {
         if let Some(mount) = here {
             return Some(By::Mount(mount.dir));
         }
+        // Read last: it looks into every process of the machine.
         let elsewhere = table::everywhere(is_it);
         elsewhere.first().map(|(pid, _)| By::Namespace(*pid))
     }
@@ -312,6 +317,7 @@ impl<'u> Mount<'u> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+        // Made before the unmount: the copy reaches the file system when its directory does not.
         let copy = match entry.record.writable {
             true => rustix::mount::open_tree(rustix::fs::CWD, dir, flags).ok(),
             // There is nothing to flush.
@@ -370,7 +376,9 @@ impl Hands for Mount<'_> {
                 return false;
             }
         };
+        // A mount of one file has no device; the file itself is flushed.
         let below = below.or_else(|| self.one_file(&root));
+        // The file system first: its dirty pages become writes to what is below.
         self.undoing.flush(root) && below.is_none_or(|below| self.undoing.flush(below))
     }
 

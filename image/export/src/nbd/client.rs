@@ -14,6 +14,7 @@ use super::wire::{
     self, CHUNK_BYTES, Fields, OPTION_REPLY_BYTES, REQUEST_BYTES, Request, chunk, command, info,
     option, reply,
 };
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_random::split_mix;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -140,12 +141,13 @@ impl Client {
         let mut got = 0;
         loop {
             let message = self.message(|_| len)?;
-            let part_bytes = (message.data_bytes + message.hole_bytes) as usize;
+            let part_bytes = (message.data_bytes + message.hole_bytes).to_usize();
             if part_bytes > dst.len() - got {
                 return Err(self.fault("sent more data than it was asked for"));
             }
+            // A simple reply and an error have no offset; chunks may come in any order.
             let from = match message.offset {
-                Some(at) => at.wrapping_sub(offset) as usize,
+                Some(at) => at.wrapping_sub(offset).to_usize(),
                 None => 0,
             };
             let Some(part) = dst.get_mut(from..from.saturating_add(part_bytes)) else {
@@ -174,6 +176,8 @@ impl Client {
             return Err(self.fault("does not speak newstyle NBD"));
         }
         let flags = fields.u16().unwrap_or(0);
+        // The two flags that this client knows: fixed newstyle, and no zeros after an export's
+        // name.
         self.send(&u32::from(flags & 3).to_be_bytes())?;
         self.option(option::STRUCTURED_REPLY, &[])?;
         self.structured = self.option_replies(option::STRUCTURED_REPLY)?;
@@ -207,7 +211,7 @@ impl Client {
             if (magic, of) != (Some(wire::OPTION_REPLY_MAGIC), Some(option)) || len > 1 << 16 {
                 return Err(self.fault("answered an option that was not sent"));
             }
-            let data = self.take(len as usize)?;
+            let data = self.take(len.to_usize())?;
             match kind {
                 reply::ACK => return Ok(true),
                 reply::INFO => {
@@ -243,12 +247,13 @@ impl Client {
             while asked < requests_max && now - began < load.time_max {
                 let Some(slot) = free.pop() else { break };
                 let Some(offset) = next_offset() else { break };
-                let request = request(command::READ, slot as u64, offset, load.block_bytes);
+                let request = request(command::READ, slot.to_u64(), offset, load.block_bytes);
                 out.extend_from_slice(&request);
                 sent_at[slot] = now;
                 under_way += 1;
                 asked += 1;
             }
+            // No offsets are left, or the time is over: all replies were awaited.
             if under_way == 0 {
                 break;
             }
@@ -259,14 +264,16 @@ impl Client {
             // At least one reply, then as many as have arrived with it.
             loop {
                 let message = self.message(|_| load.block_bytes)?;
-                self.data(message.data_bytes as usize, None)?;
+                self.data(message.data_bytes.to_usize(), None)?;
                 bytes += u64::from(message.data_bytes + message.hole_bytes);
                 if message.done {
-                    let slot = message.cookie as usize;
+                    let slot = message.cookie.to_usize();
                     let Some(sent) = sent_at.get(slot) else {
                         return Err(self.fault("answered a request that was not sent"));
                     };
                     now = Instant::now();
+                    // A wait of more than 4 s counts as 4 s: far beyond every percentile that is
+                    // reported.
                     latencies_ns.push((now - *sent).as_nanos().min(u128::from(u32::MAX)) as u32);
                     free.push(slot);
                     under_way -= 1;
@@ -324,11 +331,11 @@ impl Client {
             (chunk::OFFSET_HOLE, 12) => {
                 let hole = self.with(12, |mut fields| Some((fields.u64()?, fields.u32()?)))?;
                 message.offset = Some(hole.0);
-                // No hole is longer than a request, so the two lengths never overflow together.
+                // A message has data or a hole, never both: the sum of the two cannot overflow.
                 message.hole_bytes = hole.1;
             }
             _ if kind & (1 << 15) != 0 && (6..1 << 16).contains(&len) => {
-                let payload = self.take(len as usize)?;
+                let payload = self.take(len.to_usize())?;
                 let error = Fields(&payload).u32().unwrap_or(0);
                 return Err(self.fault(&format!("failed a read with error {error}")));
             }
@@ -379,6 +386,7 @@ impl Client {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
+        // Room for a chunk's header, the largest item that is looked at in place.
         } else if self.buffer.len() - self.end < CHUNK_BYTES {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -433,6 +441,7 @@ fn measured(mut latencies_ns: Vec<u32>, bytes: u64, wall_s: f64) -> Measured {
     latencies_ns.sort_unstable();
     let requests = latencies_ns.len();
     let at = |share: f64| {
+        // Nearest rank; interpolation would report a latency that no request had.
         let index = (requests as f64 * share) as usize;
         let ns = latencies_ns.get(index.min(requests.saturating_sub(1)));
         ns.map_or(0.0, |&ns| f64::from(ns) / 1000.0)

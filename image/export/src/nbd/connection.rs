@@ -14,13 +14,14 @@
 //! leader neither reads the device nor sends, and writes only those long payloads.
 //! Source: own; the leader/followers pattern.
 
-use super::answer::{Gone, answer, changed};
 use super::outlet::Outlet;
-use super::session::{Next, Session, Work};
+use super::reply::{Disconnected, reply, reply_change};
+use super::session::{Command, Next, Session};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::{BlockSource, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,14 +114,14 @@ impl Connection {
         let _end = EndOnDrop(self);
         let mut payload = Vec::new();
         while let Some(mut reader) = self.take_lead() {
-            let next = reader.next(self).and_then(|work| match work {
-                Work::Write { offset, len, .. } => {
+            let next = reader.next(self).and_then(|command| match command {
+                Command::Write { offset, len, .. } => {
                     let arrival = reader.payload(self, offset, len, &mut payload)?;
-                    Ok((work, Some(arrival)))
+                    Ok((command, Some(arrival)))
                 }
-                _ => Ok((work, None)),
+                _ => Ok((command, None)),
             });
-            let (work, arrival) = match next {
+            let (command, arrival) = match next {
                 Ok(next) => next,
                 Err(End::Left) => return,
                 Err(End::Fault(what)) => {
@@ -129,27 +130,28 @@ impl Connection {
                     return;
                 }
             };
+            // Looked at under the lead: afterwards another worker may take the requests away.
             let more = reader.has_next();
             drop(reader);
             if more {
                 self.call_follower();
             }
-            let answered = match (work, arrival) {
+            let replied = match (command, arrival) {
                 (
-                    Work::Write {
+                    Command::Write {
                         cookie, durable, ..
                     },
                     Some(arrival),
                 ) => {
                     let outcome = self.write(arrival, &payload, durable);
-                    changed(self.structured, cookie, outcome, &mut outlet)
+                    reply_change(self.structured, cookie, outcome, &mut outlet)
                 }
-                _ => answer(&*self.source, self.structured, &work, &mut outlet),
+                _ => reply(&*self.source, self.structured, &command, &mut outlet),
             };
-            match answered {
+            match replied {
                 Ok(()) => {}
-                Err(gone) => {
-                    if gone == Gone::HalfReply {
+                Err(disconnected) => {
+                    if disconnected == Disconnected::HalfReply {
                         let what = "the image failed within a long simple reply";
                         tracing::warn!("NBD client {}: {what}; closing it", self.number);
                     }
@@ -163,6 +165,7 @@ impl Connection {
     /// Writes the last piece of a payload.
     fn write(&self, arrival: Arrival, payload: &[u8], durable: bool) -> Result<(), WriteError> {
         arrival.earlier?;
+        // The session refuses writes of a read-only export; the device has the last word.
         let Some(writes) = self.source.writes() else {
             return Err(WriteError::Io {
                 reason: "the device takes no writes".to_owned(),
@@ -197,6 +200,7 @@ impl Connection {
             while turn.calls == 0 && !self.ended.load(Ordering::Acquire) {
                 self.called.wait(&mut turn);
             }
+            // A worker that was woken by the end of the connection has no call to take.
             turn.calls = turn.calls.saturating_sub(1);
             turn.parked -= 1;
         }
@@ -211,6 +215,7 @@ impl Connection {
             self.called.notify_one();
         } else if turn.workers < self.workers_max {
             turn.workers += 1;
+            // Counted before the thread exists: the count bounds how many start at once.
             let name = format!("nbd-{}-{}", self.number, turn.workers);
             drop(turn);
             let follower = Arc::clone(self);
@@ -252,6 +257,7 @@ impl Drop for EndOnDrop<'_> {
         } else {
             self.0.end();
         }
+        // Last: `WaitOnDrop` returns when none is left, and the source may then be freed.
         self.0.turn.lock().workers -= 1;
         self.0.called.notify_all();
     }
@@ -287,12 +293,12 @@ enum End {
 
 impl Reader {
     /// Receives until a request is complete.
-    fn next(&mut self, connection: &Connection) -> Result<Work, End> {
+    fn next(&mut self, connection: &Connection) -> Result<Command, End> {
         loop {
             match self.session.next(&self.buffer[self.start..self.end]) {
-                Next::Work(used, work) => {
+                Next::Command(used, command) => {
                     self.start += used;
-                    return Ok(work);
+                    return Ok(command);
                 }
                 Next::Used(used) => self.start += used,
                 Next::Disconnect => return Err(End::Left),
@@ -314,7 +320,7 @@ impl Reader {
             offset,
             earlier: Ok(()),
         };
-        let mut left = len as usize;
+        let mut left = len.to_usize();
         loop {
             let piece = left.min(PAYLOAD_BYTES);
             payload.resize(piece, 0);
@@ -323,17 +329,19 @@ impl Reader {
             if left == 0 {
                 return Ok(arrival);
             }
+            // After a failure the rest is still received, to stay in step with the client.
             if arrival.earlier.is_ok()
                 && let Some(writes) = connection.source.writes()
             {
                 arrival.earlier = writes.write(arrival.offset, payload);
             }
-            arrival.offset += piece as u64;
+            arrival.offset += piece.to_u64();
         }
     }
 
     /// Fills `out` with bytes that were received already, then with new ones.
     fn fill(&mut self, connection: &Connection, out: &mut [u8]) -> Result<(), End> {
+        // Small writes are most often in the buffer already; long ones go past it, without a copy.
         let there = (self.end - self.start).min(out.len());
         out[..there].copy_from_slice(&self.buffer[self.start..self.start + there]);
         self.start += there;
@@ -357,6 +365,7 @@ impl Reader {
     /// Waits for more input, asleep: polling for 8 to 50 us first made no request faster and cost
     /// half as much CPU time again.
     fn receive(&mut self, connection: &Connection) -> Result<(), End> {
+        // At most a part of one request: a few bytes.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;

@@ -10,6 +10,7 @@
 use super::wire::{
     self, Fields, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flag,
 };
+use sidecore_bare::width::ToUsize;
 
 /// The export offered, to every client alike.
 #[derive(Debug, Clone)]
@@ -147,7 +148,7 @@ impl Handshake {
 
     /// A handshake with clients that must begin with TLS.
     #[must_use]
-    pub fn requiring_tls() -> Self {
+    pub(crate) fn requiring_tls() -> Self {
         Self {
             tls: Tls::Required,
             ..Self::new()
@@ -164,6 +165,7 @@ impl Handshake {
 
     /// Examines `input`, writes any reply to `out`, and returns how much of the input was consumed.
     pub fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
+        // Discarded as it arrives, so that data of a megabyte takes no memory.
         if self.skip_bytes > 0 {
             if input.is_empty() {
                 return Step::Need(1);
@@ -203,12 +205,12 @@ impl Handshake {
         if magic != wire::OPTION_MAGIC {
             return Step::Close(Ending::Violation("an option without its magic number"));
         }
-        let len = len as usize;
+        let len = len.to_usize();
         if len > OPTION_DATA_BYTES_MAX {
             if len > OPTION_SKIP_BYTES_MAX {
                 return Step::Close(Ending::Violation("an option with far too much data"));
             }
-            answer_error(
+            put_error(
                 out,
                 option,
                 reply::ERR_TOO_BIG,
@@ -230,7 +232,7 @@ impl Handshake {
             }
             (Tls::Required, _) => {
                 let why = "this server serves with TLS only";
-                answer_error(out, option, reply::ERR_TLS_REQD, why);
+                put_error(out, option, reply::ERR_TLS_REQD, why);
                 return self.used(used);
             }
             _ => {}
@@ -239,7 +241,7 @@ impl Handshake {
             option::EXPORT_NAME => self.export_name(export, data, used, out),
             option::ABORT => {
                 // "The server MUST reply with NBD_REP_ACK".
-                answer(out, option, reply::ACK, &[]);
+                put_reply(out, option, reply::ACK, &[]);
                 Step::Close(Ending::Aborted)
             }
             option::LIST => {
@@ -256,9 +258,9 @@ impl Handshake {
             option::STRUCTURED_REPLY => {
                 if data.is_empty() {
                     self.structured = true;
-                    answer(out, option, reply::ACK, &[]);
+                    put_reply(out, option, reply::ACK, &[]);
                 } else {
-                    answer_error(out, option, reply::ERR_INVALID, "this option takes no data");
+                    put_error(out, option, reply::ERR_INVALID, "this option takes no data");
                 }
                 self.used(used)
             }
@@ -267,7 +269,7 @@ impl Handshake {
                 self.used(used)
             }
             _ => {
-                answer_error(
+                put_error(
                     out,
                     option,
                     reply::ERR_UNSUP,
@@ -287,12 +289,12 @@ impl Handshake {
             Tls::Begun => (reply::ERR_INVALID, "TLS has begun already"),
             Tls::Required if !data.is_empty() => (reply::ERR_INVALID, "this option takes no data"),
             Tls::Required => {
-                answer(out, option, reply::ACK, &[]);
+                put_reply(out, option, reply::ACK, &[]);
                 self.tls = Tls::Begun;
                 return Step::StartTls(used);
             }
         };
-        answer_error(out, option, kind, why);
+        put_error(out, option, kind, why);
         self.used(used)
     }
 
@@ -345,19 +347,19 @@ impl Handshake {
             // "This option MUST NOT be requested unless structured replies have been negotiated
             // first. If a client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID."
             let why = "structured replies must be negotiated first";
-            return answer_error(out, option, reply::ERR_INVALID, why);
+            return put_error(out, option, reply::ERR_INVALID, why);
         }
         let Some((name, matched)) = meta_queries(data, selects) else {
-            return answer_error(out, option, reply::ERR_INVALID, "malformed metadata query");
+            return put_error(out, option, reply::ERR_INVALID, "malformed metadata query");
         };
         if !export.has_name(name) {
-            return answer_error(out, option, reply::ERR_UNKNOWN, "no such export");
+            return put_error(out, option, reply::ERR_UNKNOWN, "no such export");
         }
         if matched {
             // A list's identifiers are reserved and zero.
             let id = if selects { ALLOCATION_CONTEXT_ID } else { 0 };
             let id = id.to_be_bytes();
-            answer(
+            put_reply(
                 out,
                 option,
                 reply::META_CONTEXT,
@@ -367,7 +369,7 @@ impl Handshake {
                 self.allocation_for = Some(name.to_owned());
             }
         }
-        answer(out, option, reply::ACK, &[]);
+        put_reply(out, option, reply::ACK, &[]);
     }
 }
 
@@ -379,7 +381,7 @@ impl Default for Handshake {
 
 /// The flags that every client gets.
 #[must_use]
-pub fn transmission_flags(structured: bool, writable: bool) -> u16 {
+pub(crate) fn transmission_flags(structured: bool, writable: bool) -> u16 {
     // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
     // device behind them all, which caches no writes.
     let mut flags = transmission_flag::HAS_FLAGS
@@ -404,7 +406,7 @@ pub fn transmission_flags(structured: bool, writable: bool) -> u16 {
 fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
     if !data.is_empty() {
         let why = "this option takes no data";
-        return answer_error(out, option::LIST, reply::ERR_INVALID, why);
+        return put_error(out, option::LIST, reply::ERR_INVALID, why);
     }
     let name_bytes = (export.name.len() as u32).to_be_bytes();
     let parts = [
@@ -412,8 +414,8 @@ fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
         export.name.as_bytes(),
         export.description.as_bytes(),
     ];
-    answer(out, option::LIST, reply::SERVER, &parts);
-    answer(out, option::LIST, reply::ACK, &[]);
+    put_reply(out, option::LIST, reply::SERVER, &parts);
+    put_reply(out, option::LIST, reply::ACK, &[]);
 }
 
 /// Replies to `INFO` or `GO`; returns the requested name if it is ours.
@@ -425,7 +427,7 @@ fn describe<'d>(
     out: &mut Vec<u8>,
 ) -> Option<&'d str> {
     let Some((name, asked)) = info_request(data) else {
-        answer_error(
+        put_error(
             out,
             option,
             reply::ERR_INVALID,
@@ -434,20 +436,20 @@ fn describe<'d>(
         return None;
     };
     if !export.has_name(name) {
-        answer_error(out, option, reply::ERR_UNKNOWN, "no such export");
+        put_error(out, option, reply::ERR_UNKNOWN, "no such export");
         return None;
     }
     let kind = info::EXPORT.to_be_bytes();
     let size = export.size_bytes.to_be_bytes();
     let flags = transmission_flags(structured, export.writable).to_be_bytes();
-    answer(out, option, reply::INFO, &[&kind, &size, &flags]);
+    put_reply(out, option, reply::INFO, &[&kind, &size, &flags]);
     if asked.wants(info::NAME) {
         let kind = info::NAME.to_be_bytes();
-        answer(out, option, reply::INFO, &[&kind, export.name.as_bytes()]);
+        put_reply(out, option, reply::INFO, &[&kind, export.name.as_bytes()]);
     }
     if asked.wants(info::DESCRIPTION) {
         let kind = info::DESCRIPTION.to_be_bytes();
-        answer(
+        put_reply(
             out,
             option,
             reply::INFO,
@@ -458,8 +460,8 @@ fn describe<'d>(
     let kind = info::BLOCK_SIZE.to_be_bytes();
     let [least, best, most] =
         [1, export.preferred_bytes, REQUEST_LEN_MAX].map(|size: u32| size.to_be_bytes());
-    answer(out, option, reply::INFO, &[&kind, &least, &best, &most]);
-    answer(out, option, reply::ACK, &[]);
+    put_reply(out, option, reply::INFO, &[&kind, &least, &best, &most]);
+    put_reply(out, option, reply::ACK, &[]);
     Some(name)
 }
 
@@ -506,11 +508,11 @@ fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
     fields.is_empty().then_some((name, matched))
 }
 
-fn answer_error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
-    answer(out, option, kind, &[why.as_bytes()]);
+fn put_error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
+    put_reply(out, option, kind, &[why.as_bytes()]);
 }
 
-fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+fn put_reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     out.extend_from_slice(&wire::OPTION_REPLY_MAGIC.to_be_bytes());
     out.extend_from_slice(&option.to_be_bytes());
@@ -522,15 +524,15 @@ fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 }
 
 /// The one metadata context.
-pub const ALLOCATION_CONTEXT: &str = "base:allocation";
+pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
-pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
 /// The longest request: the size that clients assume by default.
-pub const REQUEST_LEN_MAX: u32 = 32 << 20;
+pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
 /// The most data of one option that is examined.
 pub const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 /// The most data of one option that is skipped to report that it is too long.
-pub const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
+pub(crate) const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
 /// The most options in one handshake.
 pub const OPTIONS_MAX: u32 = 256;
 /// The longest name and description of an export.

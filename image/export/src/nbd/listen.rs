@@ -39,6 +39,8 @@ impl FromStr for Address {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
             Some(("tcp", rest)) => {
                 let (host, port) = rest.rsplit_once(':').ok_or_else(bad)?;
+                // RFC 3986, section 3.2.2: an IPv6 address stands in brackets, since it has colons
+                // itself.
                 let bare = host.trim_start_matches('[').trim_end_matches(']');
                 if bare.is_empty() || port.parse::<u16>().is_err() {
                     return Err(bad());
@@ -204,6 +206,7 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
 
 /// Removes the socket of a dead server.
 fn remove_dead(path: &Path) -> Result<(), NbdError> {
+    // A link would lead the check to one file and the removal to another.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if !is_socket {
         return Err(NbdError::NotASocket {

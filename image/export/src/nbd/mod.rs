@@ -8,7 +8,7 @@
 //! - `wire`: numbers and layouts.
 //! - `handshake`: options and their replies.
 //! - `session`: validates requests.
-//! - `answer`: reads and replies for one request.
+//! - `reply`: reads and replies for one request.
 //!
 //! The export has the sockets and the threads:
 //! - `listen`: addresses, stale sockets; `server`: accepting, limits, stopping;
@@ -19,14 +19,14 @@
 //! Not supported: extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 
-#[doc(hidden)]
-pub mod answer;
 pub mod client;
 mod connection;
 #[doc(hidden)]
 pub mod handshake;
 mod listen;
 mod outlet;
+#[doc(hidden)]
+pub mod reply;
 mod server;
 #[doc(hidden)]
 pub mod session;

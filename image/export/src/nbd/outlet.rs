@@ -10,7 +10,7 @@
 //! Source: own; `sendmsg(2)`, `socket(7)` (SO_SNDTIMEO: a blocked send gives back what it sent so
 //! far).
 
-use super::answer::{Gone, Sink};
+use super::reply::{Disconnected, Sink};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fd::BorrowedFd;
@@ -46,10 +46,11 @@ impl<'c> Outlet<'c> {
 
     /// Sends as much as the client takes within the socket's time limit; returns the number of
     /// bytes.
-    fn push(&self, head: &[u8], pieces: &[&[u8]]) -> Result<usize, Gone> {
+    fn push(&self, head: &[u8], pieces: &[&[u8]]) -> Result<usize, Disconnected> {
         let total = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut sent = 0;
         while sent < total {
+            // Made anew after a partial send; more pieces than fit are sent by the next turn.
             let mut slices: ArrayVec<IoSlice<'_>, SLICES_MAX> = ArrayVec::new();
             let mut skip = sent;
             for piece in std::iter::once(&head).chain(pieces) {
@@ -63,11 +64,11 @@ impl<'c> Outlet<'c> {
             }
             let mut control = SendAncillaryBuffer::default();
             match sendmsg(self.socket, &slices, &mut control, SendFlags::NOSIGNAL) {
-                Ok(0) => return Err(Gone::Client),
+                Ok(0) => return Err(Disconnected::Client),
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                Err(_) => return Err(Gone::Client),
+                Err(_) => return Err(Disconnected::Client),
             }
         }
         Ok(sent)
@@ -84,6 +85,7 @@ impl<'c> Outlet<'c> {
     }
 
     fn release(&mut self) {
+        // Between the parts of a message the lock is kept, or another reply could come in between.
         if !self.open {
             self.held = None;
         }
@@ -91,11 +93,13 @@ impl<'c> Outlet<'c> {
 }
 
 impl Sink for Outlet<'_> {
-    fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Gone> {
+    fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Disconnected> {
         self.open = more;
+        // Bytes that are set aside precede these: a message must not overtake its own beginning.
         if self.aside.is_empty() && self.held.is_none() {
             self.held = match self.lock.try_lock() {
                 Some(guard) => Some(guard),
+                // Inside `deliver` slots of the cache are pinned: no longer than for a slow client.
                 None => self.lock.try_lock_for(PINNED_WAIT_MAX),
             };
         }
@@ -111,24 +115,25 @@ impl Sink for Outlet<'_> {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<(), Gone> {
+    fn flush(&mut self) -> Result<(), Disconnected> {
         if self.aside.is_empty() {
             return Ok(());
         }
         if self.held.is_none() {
             // The holder of the lock gives its client up after the same patience.
             let guard = self.lock.try_lock_for(self.patience * 2);
-            self.held = Some(guard.ok_or(Gone::Client)?);
+            self.held = Some(guard.ok_or(Disconnected::Client)?);
         }
         let mut sent = 0;
         let mut progress = Instant::now();
         while sent < self.aside.len() {
             let count = self.push(&self.aside[sent..], &[])?;
             sent += count;
+            // Any progress counts: a slow client is served, one that takes nothing is not.
             if count > 0 {
                 progress = Instant::now();
             } else if progress.elapsed() >= self.patience {
-                return Err(Gone::Client);
+                return Err(Disconnected::Client);
             }
         }
         self.aside.clear();

@@ -141,6 +141,7 @@ impl Server {
             preferred_waiting_max: clients_max,
             silence_max: options.handshake_max,
             served_max: clients_max,
+            // One network or user cannot take all places.
             peer_served_max: clients_max - clients_max / 4,
         };
         Ok(Self {
@@ -180,6 +181,7 @@ impl Server {
         let Self {
             listeners, shared, ..
         } = self;
+        // Before the clients end: the sockets' files are removed while no new client can connect.
         drop(listeners);
         shared.see_clients_off();
         served
@@ -204,6 +206,7 @@ impl Server {
                     });
                 }
             }
+            // The event first: no client is accepted once the stop was asked for.
             if !waits[0].revents().is_empty() {
                 return Ok(());
             }
@@ -237,6 +240,8 @@ impl Shared {
             tracing::warn!("turned an NBD client away: {served} are served, which is the limit");
             return;
         }
+        // Handshakes have a limit of their own: silent clients must not keep out those that are
+        // served.
         let Some(number) = self.reception.arrive(&socket, peer, peer.is_preferred()) else {
             tracing::warn!("turned an NBD client away: too many are in their handshakes");
             return;
@@ -312,6 +317,7 @@ impl Shared {
         handshake.greet(&mut out);
         loop {
             let step = handshake.step(&self.export, &input, &mut out);
+            // Places are counted only now, when the client has shown that it speaks the protocol.
             if matches!(step, Step::Begin(..)) && !self.reception.introduce(number) {
                 let served = self.reception.served();
                 let why = "of all, or of its network or user";
@@ -320,6 +326,7 @@ impl Shared {
             }
             let ends = matches!(step, Step::Close(_));
             let turns = matches!(step, Step::Need(_) | Step::Begin(..) | Step::StartTls(_));
+            // Replies to several options are sent together, before the client is waited for.
             if (ends || turns) && !send_all(&socket, &out, deadline) {
                 return None;
             }
@@ -419,6 +426,7 @@ fn send_all(socket: &OwnedFd, mut bytes: &[u8], deadline: Instant) -> bool {
         let Some(left) = left_until(deadline) else {
             return false;
         };
+        // The remaining time, not a constant: a client that takes a byte now and then has no more.
         if sockopt::set_socket_timeout(socket, Timeout::Send, Some(left)).is_err() {
             return false;
         }

@@ -3,8 +3,8 @@
 //! Why here: every rule that a request can break is checked in one place, before anything is read
 //! from the device; its output can be served without further checks. No I/O: it can be fuzzed and
 //! replayed.
-//! Must stay true: all [`Work`] lies inside the device. Transfers and prefetches are no longer than
-//! [`REQUEST_LEN_MAX`]. No command changes a read-only export. One call consumes at most one
+//! Must stay true: all [`Command`] lies inside the device. Transfers and prefetches are no longer
+//! than [`REQUEST_LEN_MAX`]. No command changes a read-only export. One call consumes at most one
 //! request.
 //! The thread that holds the connection's read lock calls it.
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
@@ -12,10 +12,11 @@
 
 use super::handshake::{REQUEST_LEN_MAX, Terms};
 use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A request that passed all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum Command {
     /// Send these bytes.
     Read {
         /// The client's mark.
@@ -110,7 +111,7 @@ pub enum Next {
     /// This many bytes are consumed without a command (a refused write's payload).
     Used(usize),
     /// This many bytes are consumed, and this is their command.
-    Work(usize, Work),
+    Command(usize, Command),
     /// NBD_CMD_DISC: finish the replies in progress, then close.
     Disconnect,
     /// The stream violates the protocol: close.
@@ -167,9 +168,10 @@ impl Session {
             if input.is_empty() {
                 return Next::Need;
             }
-            let used = self.skip_bytes.min(input.len() as u64);
+            // A refused write's payload is discarded as it comes: it takes no memory.
+            let used = self.skip_bytes.min(input.len().to_u64());
             self.skip_bytes -= used;
-            return Next::Used(used as usize);
+            return Next::Used(used.to_usize());
         }
         let Some(head) = input.first_chunk::<REQUEST_BYTES>() else {
             return Next::Need;
@@ -186,17 +188,18 @@ impl Session {
                 Next::Violation("a write of more than 32 MiB")
             }
             command::WRITE => {
-                let work = self.judge_change(&request);
-                if matches!(work, Work::Refuse(_)) {
+                let checked = self.validate_change(&request);
+                if matches!(checked, Command::Refuse(_)) {
+                    // The payload follows in any case, and the next request after it.
                     self.skip_bytes = u64::from(request.len);
                 }
-                Next::Work(REQUEST_BYTES, work)
+                Next::Command(REQUEST_BYTES, checked)
             }
-            _ => Next::Work(REQUEST_BYTES, self.judge(&request)),
+            _ => Next::Command(REQUEST_BYTES, self.validate(&request)),
         }
     }
 
-    fn judge(&self, request: &Request) -> Work {
+    fn validate(&self, request: &Request) -> Command {
         let Request {
             flags,
             command,
@@ -204,7 +207,7 @@ impl Session {
             offset,
             len,
         } = *request;
-        let refuse = |error, why| Work::Refuse(Refusal { cookie, error, why });
+        let refuse = |error, why| Command::Refuse(Refusal { cookie, error, why });
         let fua = match self.writable {
             // "valid during" any command; a command without changes has nothing to wait for.
             true => command_flag::FUA,
@@ -215,8 +218,8 @@ impl Session {
             command::READ if self.terms.structured => command_flag::DF,
             command::BLOCK_STATUS => command_flag::REQ_ONE,
             command::READ | command::CACHE => 0,
-            command::TRIM | command::WRITE_ZEROES => return self.judge_change(request),
-            command::FLUSH if self.writable => return self.judge_change(request),
+            command::TRIM | command::WRITE_ZEROES => return self.validate_change(request),
+            command::FLUSH if self.writable => return self.validate_change(request),
             // FLUSH of a read-only export is among these: it was not offered.
             _ => return refuse(errno::EINVAL, "this server knows no such command"),
         };
@@ -241,14 +244,14 @@ impl Session {
             // Only transferred or prefetched bytes count against the limit; a status costs the same
             // at any length.
             command::BLOCK_STATUS if len == 0 => refuse(errno::EINVAL, "block status of no bytes"),
-            command::BLOCK_STATUS => Work::Status {
+            command::BLOCK_STATUS => Command::Status {
                 cookie,
                 offset,
                 len,
                 one: flags & command_flag::REQ_ONE != 0,
             },
             _ if len > REQUEST_LEN_MAX => refuse(errno::EINVAL, "more than 32 MiB in a request"),
-            command::CACHE => Work::Cache {
+            command::CACHE => Command::Cache {
                 cookie,
                 offset,
                 len,
@@ -258,7 +261,7 @@ impl Session {
             _ if flags & command_flag::DF != 0 && len > self.whole_max => {
                 refuse(errno::EOVERFLOW, "too long to send in one chunk")
             }
-            _ => Work::Read {
+            _ => Command::Read {
                 cookie,
                 offset,
                 len,
@@ -270,7 +273,7 @@ impl Session {
 
 impl Session {
     /// A request that changes the device.
-    fn judge_change(&self, request: &Request) -> Work {
+    fn validate_change(&self, request: &Request) -> Command {
         let Request {
             flags,
             command,
@@ -278,7 +281,7 @@ impl Session {
             offset,
             len,
         } = *request;
-        let refuse = |error, why| Work::Refuse(Refusal { cookie, error, why });
+        let refuse = |error, why| Command::Refuse(Refusal { cookie, error, why });
         if !self.writable {
             return read_only(request);
         }
@@ -303,21 +306,21 @@ impl Session {
         }
         let durable = flags & command_flag::FUA != 0;
         match command {
-            command::FLUSH => Work::Flush { cookie },
-            command::TRIM => Work::Trim {
+            command::FLUSH => Command::Flush { cookie },
+            command::TRIM => Command::Trim {
                 cookie,
                 offset,
                 len,
                 durable,
             },
-            command::WRITE_ZEROES => Work::Zero {
+            command::WRITE_ZEROES => Command::Zero {
                 cookie,
                 offset,
                 len,
                 no_hole: flags & command_flag::NO_HOLE != 0,
                 durable,
             },
-            _ => Work::Write {
+            _ => Command::Write {
                 cookie,
                 offset,
                 len,
@@ -328,8 +331,8 @@ impl Session {
 }
 
 /// "It SHOULD return EPERM if it receives a write or trim request on a read-only export."
-fn read_only(request: &Request) -> Work {
-    Work::Refuse(Refusal {
+fn read_only(request: &Request) -> Command {
+    Command::Refuse(Refusal {
         cookie: request.cookie,
         error: errno::EPERM,
         why: "the export is read-only",

@@ -99,6 +99,7 @@ impl Tls {
         client: Arc<OwnedFd>,
         number: u64,
     ) -> io::Result<(OwnedFd, JoinHandle<()>)> {
+        // The server's code is the same with TLS and without: it only gets another socket.
         let (near, far) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -150,6 +151,7 @@ impl Carrier {
     /// Relays until one side has ended and all its data have been passed on.
     fn carry(&mut self) -> io::Result<()> {
         loop {
+            // The order matters: what is to be sent decides whether more may be taken.
             let sends = self.tls.wants_write();
             if self.server_ended && !sends {
                 return Ok(());
@@ -244,6 +246,8 @@ impl Carrier {
     /// To the server.
     fn hand_on(&mut self) -> io::Result<()> {
         let sent = pass(Socket(&self.server).write(&self.to_server))?;
+        // The server may be slower than the client: the rest waits, and nothing is received
+        // meanwhile.
         self.to_server.drain(..sent.unwrap_or(0));
         if self.to_server.is_empty() && self.client_ended {
             let _ = shutdown(&self.server, Shutdown::Write);
@@ -255,6 +259,8 @@ impl Carrier {
     fn take(&mut self) -> io::Result<()> {
         let mut piece = [0; PIECE_BYTES];
         match pass(Socket(&self.server).read(&mut piece))? {
+            // The server has closed its end; the client learns it from a close_notify (RFC 8446,
+            // section 6.1).
             Some(0) => self.end_server(),
             Some(taken) => self.tls.writer().write_all(&piece[..taken]),
             None => Ok(()),

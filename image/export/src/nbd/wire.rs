@@ -7,14 +7,16 @@
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section
 //! names are cited.
 
+use sidecore_bare::width::ToUsize;
+
 /// The server's greeting ("Newstyle negotiation").
-pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+pub(crate) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: second word of the greeting, and first of every option.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
 /// First word of every reply to an option ("Fixed newstyle negotiation").
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// First word of a request ("Request message").
-pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// First word of a simple reply ("Simple reply message").
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a structured reply chunk ("Structured reply chunk message").
@@ -27,44 +29,44 @@ pub const GREETING_BYTES: usize = 18;
 /// Bytes of an option's header.
 pub const OPTION_BYTES: usize = 16;
 /// Bytes of the header of a reply to an option.
-pub const OPTION_REPLY_BYTES: usize = 20;
+pub(crate) const OPTION_REPLY_BYTES: usize = 20;
 /// Bytes of a simple reply without data.
-pub const SIMPLE_REPLY_BYTES: usize = 16;
+pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a chunk's header.
 pub const CHUNK_BYTES: usize = 20;
 /// Bytes of a data chunk's header with the offset that its payload begins with.
 pub const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
 /// The longest string that the protocol allows ("Conventions").
-pub const STRING_BYTES_MAX: usize = 4096;
+pub(crate) const STRING_BYTES_MAX: usize = 4096;
 
 /// "Handshake flags" and, with the same values, "Client flags".
-pub mod handshake_flag {
+pub(crate) mod handshake_flag {
     /// Both sides know options other than `EXPORT_NAME`.
-    pub const FIXED_NEWSTYLE: u16 = 1 << 0;
+    pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
     /// No 124 zero bytes after `EXPORT_NAME`.
-    pub const NO_ZEROES: u16 = 1 << 1;
+    pub(crate) const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// "Transmission flags".
-pub mod transmission_flag {
+pub(crate) mod transmission_flag {
     /// Always set.
-    pub const HAS_FLAGS: u16 = 1 << 0;
+    pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     /// Writes are refused.
-    pub const READ_ONLY: u16 = 1 << 1;
+    pub(crate) const READ_ONLY: u16 = 1 << 1;
     /// `CMD_FLUSH` is understood.
-    pub const SEND_FLUSH: u16 = 1 << 2;
+    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
     /// The flag `FUA` is understood.
-    pub const SEND_FUA: u16 = 1 << 3;
+    pub(crate) const SEND_FUA: u16 = 1 << 3;
     /// `CMD_TRIM` is understood.
-    pub const SEND_TRIM: u16 = 1 << 5;
+    pub(crate) const SEND_TRIM: u16 = 1 << 5;
     /// `CMD_WRITE_ZEROES` is understood.
-    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// Reads may ask for one content chunk.
-    pub const SEND_DF: u16 = 1 << 7;
+    pub(crate) const SEND_DF: u16 = 1 << 7;
     /// Several connections see the same bytes.
-    pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
     /// `CMD_CACHE` is understood.
-    pub const SEND_CACHE: u16 = 1 << 10;
+    pub(crate) const SEND_CACHE: u16 = 1 << 10;
 }
 
 /// "Option types".
@@ -98,29 +100,29 @@ pub mod reply {
     /// One piece of information on an export.
     pub const INFO: u32 = 3;
     /// One metadata context.
-    pub const META_CONTEXT: u32 = 4;
+    pub(crate) const META_CONTEXT: u32 = 4;
     /// The option is unknown.
-    pub const ERR_UNSUP: u32 = (1 << 31) + 1;
+    pub(crate) const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// Begin with TLS.
-    pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
+    pub(crate) const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// The option is malformed or out of place.
-    pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    pub(crate) const ERR_INVALID: u32 = (1 << 31) + 3;
     /// There is no such export.
-    pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    pub(crate) const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The option's data is too long.
-    pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+    pub(crate) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 }
 
 /// Kinds of information in a reply of type `INFO`.
 pub mod info {
     /// Size and transmission flags.
-    pub const EXPORT: u16 = 0;
+    pub(crate) const EXPORT: u16 = 0;
     /// Canonical name.
     pub const NAME: u16 = 1;
     /// Text for users.
-    pub const DESCRIPTION: u16 = 2;
+    pub(crate) const DESCRIPTION: u16 = 2;
     /// Smallest, preferred and largest request.
-    pub const BLOCK_SIZE: u16 = 3;
+    pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
 /// "Request types".
@@ -164,7 +166,7 @@ pub mod chunk {
     /// Bytes at an offset.
     pub const OFFSET_DATA: u16 = 1;
     /// Zeros at an offset (a client must know it; this server does not send it).
-    pub const OFFSET_HOLE: u16 = 2;
+    pub(crate) const OFFSET_HOLE: u16 = 2;
     /// Extents.
     pub const BLOCK_STATUS: u16 = 5;
     /// The request failed.
@@ -242,7 +244,7 @@ impl Request {
 
 /// A simple reply's header.
 #[must_use]
-pub fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
+pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut bytes = [0; SIMPLE_REPLY_BYTES];
     bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     bytes[4..8].copy_from_slice(&error.to_be_bytes());
@@ -252,7 +254,12 @@ pub fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
 
 /// A chunk's header.
 #[must_use]
-pub fn chunk_head(cookie: u64, flags: u16, kind: u16, payload_bytes: u32) -> [u8; CHUNK_BYTES] {
+pub(crate) fn chunk_head(
+    cookie: u64,
+    flags: u16,
+    kind: u16,
+    payload_bytes: u32,
+) -> [u8; CHUNK_BYTES] {
     let mut bytes = [0; CHUNK_BYTES];
     bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
     bytes[4..6].copy_from_slice(&flags.to_be_bytes());
@@ -264,7 +271,12 @@ pub fn chunk_head(cookie: u64, flags: u16, kind: u16, payload_bytes: u32) -> [u8
 
 /// The header of a chunk of `data_bytes` bytes of data from `offset`.
 #[must_use]
-pub fn data_chunk(cookie: u64, flags: u16, offset: u64, data_bytes: u32) -> [u8; DATA_CHUNK_BYTES] {
+pub(crate) fn data_chunk(
+    cookie: u64,
+    flags: u16,
+    offset: u64,
+    data_bytes: u32,
+) -> [u8; DATA_CHUNK_BYTES] {
     let mut bytes = [0; DATA_CHUNK_BYTES];
     let head = chunk_head(cookie, flags, chunk::OFFSET_DATA, data_bytes + 8);
     bytes[..CHUNK_BYTES].copy_from_slice(&head);
@@ -308,7 +320,7 @@ impl<'a> Fields<'a> {
     /// A string behind its 32-bit length, at most [`STRING_BYTES_MAX`] long, UTF-8 without NUL
     /// ("Conventions").
     pub fn string(&mut self) -> Option<&'a str> {
-        let len = self.u32()? as usize;
+        let len = self.u32()?.to_usize();
         if len > STRING_BYTES_MAX {
             return None;
         }

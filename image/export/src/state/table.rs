@@ -56,8 +56,10 @@ pub(crate) fn everywhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(u32, Mount)> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
+        // /proc also lists files that are no processes.
         let Some(pid) = pid else { continue };
         let namespace = std::fs::read_link(entry.path().join("ns/mnt"));
+        // One process of each namespace is enough: the table is the namespace's.
         if !namespace.is_ok_and(|namespace| seen.insert(namespace)) {
             continue;
         }
@@ -75,6 +77,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let device = text(fields.nth(1)?);
     let (major, minor) = device.split_once(':')?;
     let dir = PathBuf::from(unescape(fields.nth(1)?));
+    // proc(5): any number of optional fields, ended by a single hyphen.
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     Some(Mount {
         id,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// A device that this process serves. Dropping it stops and removes the device.
 #[derive(Debug)]
-pub struct UblkServer {
+pub(crate) struct UblkServer {
     dev_id: u32,
     path: PathBuf,
     is_recovered: bool,
@@ -36,32 +36,32 @@ pub struct UblkServer {
 
 /// Stops a [`UblkServer`] from another thread (a signal thread, for example).
 #[derive(Debug, Clone, Copy)]
-pub struct UblkStopper {
+pub(crate) struct UblkStopper {
     dev_id: u32,
 }
 
 impl UblkServer {
     /// The block device, `/dev/ublkbN`.
     #[must_use]
-    pub fn device_path(&self) -> &Path {
+    pub(crate) fn device_path(&self) -> &Path {
         &self.path
     }
 
     /// N of `/dev/ublkbN`.
     #[must_use]
-    pub fn dev_id(&self) -> u32 {
+    pub(crate) fn dev_id(&self) -> u32 {
         self.dev_id
     }
 
     /// True when it was taken over from a server that died.
     #[must_use]
-    pub fn is_recovered(&self) -> bool {
+    pub(crate) fn is_recovered(&self) -> bool {
         self.is_recovered
     }
 
     /// Handle that stops this server from another thread while [`Self::run`] blocks.
     #[must_use]
-    pub fn stopper(&self) -> UblkStopper {
+    pub(crate) fn stopper(&self) -> UblkStopper {
         UblkStopper {
             dev_id: self.dev_id,
         }
@@ -72,7 +72,7 @@ impl UblkServer {
     ///
     /// # Errors
     /// [`Error::Driver`] when the server ended by a failure.
-    pub fn run(mut self) -> Result<(), Error> {
+    pub(crate) fn run(mut self) -> Result<(), Error> {
         let result = loop {
             match self.ended.recv_timeout(RELEASE_EVERY) {
                 Ok(result) => break result,
@@ -104,7 +104,7 @@ impl UblkStopper {
     ///
     /// # Errors
     /// [`Error::Driver`] when the driver refused.
-    pub fn stop(&self) -> Result<(), Error> {
+    pub(crate) fn stop(&self) -> Result<(), Error> {
         if !exists(self.dev_id) {
             return Ok(());
         }
@@ -124,11 +124,12 @@ impl UblkStopper {
 ///
 /// # Errors
 /// [`Error::Unavailable`], [`Error::Empty`], [`Error::Driver`], [`Error::Timeout`].
-pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServer, Error> {
+pub(crate) fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServer, Error> {
     available()?;
     if source.size_bytes() == 0 {
         return Err(Error::Empty);
     }
+    // Before the library writes its record of the device.
     guard_records();
     let source = SourceHandle(source);
     let (options, for_thread) = (options.clone(), source.clone());
@@ -162,7 +163,7 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
 ///
 /// # Errors
 /// Those of [`start`] and [`recover`].
-pub fn start_or_recover(
+pub(crate) fn start_or_recover(
     source: Arc<dyn BlockSource>,
     options: &Options,
 ) -> Result<UblkServer, Error> {
@@ -184,7 +185,7 @@ pub fn start_or_recover(
 /// # Errors
 /// [`Error::Unavailable`], [`Error::NoSuchDevice`], [`Error::StillServed`],
 /// [`Error::OtherSize`], [`Error::Driver`], [`Error::Timeout`].
-pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, Error> {
+pub(crate) fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, Error> {
     available()?;
     if !exists(dev_id) {
         return Err(Error::NoSuchDevice { dev_id });
@@ -210,6 +211,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
         };
         ctrl.get_params(&mut params)
             .map_err(|error| driver_error(dev_id, "ask for its size", &error))?;
+        // Programs still have the device open: another size would be another disk under them.
         if params.basic.dev_sectors != source_sectors {
             return Err(Error::OtherSize {
                 dev_id,
@@ -237,10 +239,11 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
 /// # Errors
 /// [`Error::NoSuchDevice`]; [`Error::Busy`] while it is mounted, unless forced;
 /// [`Error::Driver`]; [`Error::Timeout`].
-pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
+pub(crate) fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     if !exists(dev_id) {
         return Err(Error::NoSuchDevice { dev_id });
     }
+    // Stopping ends the requests of all users with errors.
     if !force && is_held(dev_id) {
         return Err(Error::Busy { dev_id });
     }
@@ -289,7 +292,7 @@ pub(super) fn forsake(dev_id: u32) {
 
 /// The devices that Sidecore made, by number, including those whose server died.
 #[must_use]
-pub fn attached() -> Vec<Attached> {
+pub(crate) fn attached() -> Vec<Attached> {
     let Ok(entries) = std::fs::read_dir(CHAR_CLASS) else {
         return Vec::new();
     };
@@ -419,6 +422,7 @@ fn serve(
 /// Sets the device's parameters in the driver.
 fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
     let size_sectors = sectors(source.size_bytes());
+    // At most one request, at least a page: the driver refuses others.
     let preferred_shift = source
         .preferred_bytes()
         .clamp(1 << PAGE_SHIFT, dev.dev_info.max_io_buf_bytes)
@@ -444,6 +448,7 @@ fn describe_device(dev: &mut UblkDev, source: &dyn BlockSource) {
 fn await_quiesced(dev_id: u32) -> Result<sys::ublksrv_ctrl_dev_info, Error> {
     let deadline = Instant::now() + QUIESCE_WAIT;
     loop {
+        // Opened anew each time: the state is read when a control is opened.
         let info = control(dev_id)?.dev_info();
         if u32::from(info.state) == sys::UBLK_S_DEV_QUIESCED {
             return Ok(info);
@@ -483,6 +488,7 @@ fn block_path(dev_id: u32) -> PathBuf {
 
 /// True when the device is mounted or below another one: then an exclusive open fails.
 pub(super) fn is_held(dev_id: u32) -> bool {
+    // A mount and device mapper open it exclusively, too.
     let exclusive = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_EXCL)
@@ -494,6 +500,7 @@ pub(super) fn is_held(dev_id: u32) -> bool {
 fn request_bytes_max(source: &dyn BlockSource) -> u32 {
     let page = 1_u32 << PAGE_SHIFT;
     let taken = u32::try_from(source.read_with_max_bytes()).unwrap_or(u32::MAX);
+    // The block layer splits larger requests.
     taken.clamp(page, REQUEST_BYTES_MAX) / page * page
 }
 

@@ -5,8 +5,8 @@
 //! where the kernel has it ([`available`] reports the reason if not); elsewhere the same image goes
 //! through FUSE and a loop device.
 //!
-//! - [`start`] makes a device, [`recover`] takes over one whose server died, [`stop`] removes one,
-//!   [`attached`] lists.
+//! - [`control::start`] makes a device, [`control::recover`] takes over one whose server died,
+//!   [`stop`] removes one, [`attached`] lists.
 //! - The kernel's blk-mq queue on each CPU maps to one of our queues; each queue is one thread that
 //!   answers one request at a time (`queue.rs`). Decompressing in parallel is the source's task,
 //!   not this module's.
@@ -15,8 +15,8 @@
 //! - The device is read-only, and no request is ever answered with bytes that the source did not
 //!   deliver.
 //! - A server that dies leaves the device *quiesced*: readers wait, none gets an I/O error, and
-//!   [`recover`] continues with the requests that were in flight. Only [`stop`], or the end of
-//!   [`UblkServer::run`], removes a device.
+//!   [`control::recover`] continues with the requests that were in flight. Only [`stop`], or the
+//!   end of [`UblkServer::run`], removes a device.
 //! - Nothing is copied through a buffer of ours: the source's pieces are written straight into the
 //!   pages of the request (`UBLK_F_USER_COPY`), so the memory in use does not grow with the depth
 //!   of the queues.
@@ -31,9 +31,9 @@ pub(super) mod error;
 mod queue;
 mod serve;
 
-pub use control::{UblkServer, UblkStopper, attached, recover, start, start_or_recover, stop};
+pub(crate) use control::{UblkServer, UblkStopper, attached, start_or_recover, stop};
 pub use error::{Error, Unavailable};
-pub use serve::serve;
+pub(crate) use serve::serve;
 
 use error::CONTROL_PATH;
 use libublk::ctrl::UblkCtrl;
@@ -41,20 +41,20 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Options of [`start`]; the defaults suit an image that one machine reads.
+/// Options of [`start_or_recover`]; the defaults suit an image that one machine reads.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// Queues, each a thread; 1 up to the number of CPUs (more are cut down by the kernel).
-    pub queues: u16,
+    pub(crate) queues: u16,
     /// Requests in one queue before submitters wait; 1..=4096. Costs no memory of ours.
-    pub depth: u16,
+    pub(crate) depth: u16,
     /// The number N of `/dev/ublkbN`; `None`: the lowest free one.
-    pub dev_id: Option<u32>,
+    pub(crate) dev_id: Option<u32>,
     /// The kernel's read-ahead of a sequential reader through the page cache, in KiB; 0
     /// turns it off.
-    pub read_ahead_kib: u32,
+    pub(crate) read_ahead_kib: u32,
     /// Absolute path of the image, as [`attached`] reports it.
-    pub image: PathBuf,
+    pub(crate) image: PathBuf,
 }
 
 impl Default for Options {
@@ -72,17 +72,17 @@ impl Default for Options {
 
 /// A ublk device that Sidecore made, as [`attached`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub(crate) struct Attached {
     /// N of `/dev/ublkbN`.
-    pub dev_id: u32,
+    pub(crate) dev_id: u32,
     /// The block device.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The image served.
-    pub image: PathBuf,
+    pub(crate) image: PathBuf,
     /// Process that serves it, or served it last.
-    pub server_pid: i32,
-    /// True when its server died: readers wait until [`recover`] or [`stop`] is called.
-    pub quiesced: bool,
+    pub(crate) server_pid: i32,
+    /// True when its server died: readers wait until [`control::recover`] or [`stop`] is called.
+    pub(crate) quiesced: bool,
 }
 
 /// Checks if ublk devices can be made here; if not, the error has the reason and the next step.
@@ -91,7 +91,7 @@ pub struct Attached {
 ///
 /// # Errors
 /// [`Unavailable`].
-pub fn available() -> Result<(), Unavailable> {
+pub(crate) fn available() -> Result<(), Unavailable> {
     match OpenOptions::new().read(true).write(true).open(CONTROL_PATH) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => {
@@ -121,7 +121,7 @@ pub fn available() -> Result<(), Unavailable> {
 
 /// The number N of a path `/dev/ublkbN`; none for any other path.
 #[must_use]
-pub fn dev_id_of(path: &Path) -> Option<u32> {
+pub(crate) fn dev_id_of(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 

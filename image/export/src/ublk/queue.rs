@@ -14,6 +14,7 @@ use arrayvec::ArrayVec;
 use libublk::io::{BufDesc, BufDescList, UblkDev, UblkIOCtx, UblkQueue, with_task_io_ring_mut};
 use libublk::{UblkIORes, sys};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::BlockSource;
 use std::fs::File;
 use std::io::IoSlice;
@@ -27,6 +28,7 @@ use std::os::fd::RawFd;
 /// answered then.
 pub(super) fn serve(queue_id: u16, dev: &UblkDev, source: &dyn BlockSource) -> Result<(), Error> {
     let dev_id = dev.dev_info.dev_id;
+    // A descriptor that this thread owns: the library closes its own when the device ends.
     let pages = duplicate(dev.tgt.fds[0])?;
     let queue = UblkQueue::new(queue_id, dev)
         .and_then(|queue| queue.submit_fetch_commands_unified(BufDescList::Slices(None)))
@@ -60,7 +62,12 @@ impl Answerer<'_> {
         match op {
             sys::UBLK_IO_OP_READ => {
                 let offset = first_sector.saturating_mul(SECTOR_BYTES);
-                self.read(queue, tag, offset, sectors as usize * SECTOR_BYTES as usize);
+                self.read(
+                    queue,
+                    tag,
+                    offset,
+                    sectors.to_usize() * SECTOR_BYTES.to_usize(),
+                );
             }
             // No data are ever dirty.
             sys::UBLK_IO_OP_FLUSH => complete(queue, tag, 0),
@@ -71,10 +78,11 @@ impl Answerer<'_> {
 
     fn read(&self, queue: &UblkQueue, tag: u16, offset: u64, len: usize) {
         let left = self.source.size_bytes().saturating_sub(offset);
-        let wanted = left.min(len as u64) as usize;
+        let wanted = left.min(len.to_u64()).to_usize();
         let mut completed = false;
         if wanted > 0 {
             self.source.read_with(offset, wanted, &mut |delivered| {
+                // A second completion would answer another request, which has the same tag by then.
                 if completed {
                     return;
                 }
@@ -105,6 +113,7 @@ impl Answerer<'_> {
                 None => return -libc::EIO,
             }
         }
+        // The block layer asks for whole sectors: zeros follow the source's last byte.
         while done < len {
             let zeros = &ZEROS[..(len - done).min(ZEROS.len())];
             match self.write(tag, done, &[zeros]) {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// [`ExportError::Ublk`], [`ExportError::State`]; nothing is left then.
-pub fn serve(
+pub(crate) fn serve(
     source: Arc<dyn BlockSource>,
     image: &Path,
     read_ahead_bytes: u32,
@@ -37,6 +37,7 @@ pub fn serve(
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let states = StateDir::of_user();
     states.clean_stale()?;
+    // By this name a later server recognises the device that a dead one has left.
     let image = image.canonicalize().unwrap_or_else(|_| image.to_owned());
     let mut record = Record::new(image.clone());
     let claim = states.claim(&record)?;
@@ -58,6 +59,7 @@ pub fn serve(
         })
         .map_err(|e| ExportError::os("the command that started this server is gone", e))?;
         let ended = server.run();
+        // The device is gone: a signal from here on has nothing to end.
         listening.close();
         Ok(ended?)
     })();
@@ -84,6 +86,7 @@ fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handl
                 return;
             }
             let begun = Instant::now();
+            // Users of the device get errors once it stops; a moment lets an unmount end first.
             while is_held(dev_id) && begun.elapsed() < PATIENCE {
                 std::thread::sleep(LOOK_AGAIN);
             }

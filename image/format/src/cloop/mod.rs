@@ -11,8 +11,10 @@
 pub(super) mod write;
 
 use super::read_at::Bytes;
-use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
+use super::{Builder, Format, FormatError, Frame, FrameCheck, Index, next_raw_bytes};
 use crate::codec::CodecId;
+use sidecore_bare::width::ToUsize;
+use std::ops::Range;
 
 /// The variant of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,7 @@ pub(super) enum Variant {
 
 /// True when the file is a cloop image.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<Option<Variant>, FormatError> {
+    // The tail first: such a file may begin with any bytes, even with another variant's preamble.
     if bytes.tail::<8>()?.is_some_and(|tail| tail == CLOOP3_END) {
         return Ok(Some(Variant::Cloop3));
     }
@@ -38,8 +41,10 @@ pub(super) fn probe(bytes: &Bytes<'_>) -> Result<Option<Variant>, FormatError> {
             return Ok(Some(Variant::HeadFirst));
         }
         let (block_bytes, blocks) = (be32(&head[128..]), be32(&head[132..]));
-        let first = bytes.array::<4>(HEAD as u64)?.map(|word| be32(&word));
+        let first = bytes.array::<4>(HEAD_BYTES)?.map(|word| be32(&word));
         let expected = u64::from(blocks) * 4 + 0x8C;
+        // Without a signature, three facts have to agree, so that a shell script is not taken for
+        // an image.
         if head.starts_with(b"#!")
             && block_bytes_fit(block_bytes)
             && first.map(u64::from) == Some(expected)
@@ -64,10 +69,10 @@ pub(super) fn parse(bytes: &Bytes<'_>, variant: Variant) -> Result<Index, Format
         Variant::Cloop3 => return parse_cloop3(bytes),
         Variant::Unsigned => {
             let head = Head::read(bytes, 0, "cloop 0.68")?;
-            return Offsets::of(head, HEAD as u64, Entry::Be32).parse(bytes);
+            return Offsets::of(head, HEAD_BYTES, Entry::Be32).parse(bytes);
         }
         Variant::HeadLast => {
-            let at = bytes.size.saturating_sub(HEAD as u64);
+            let at = bytes.size.saturating_sub(HEAD_BYTES);
             let v4 = bytes.array::<HEAD>(at)?.is_some_and(|head| is_v4(&head));
             let head = Head::read(
                 bytes,
@@ -92,34 +97,36 @@ pub(super) fn parse(bytes: &Bytes<'_>, variant: Variant) -> Result<Index, Format
     let head = bytes.array::<HEAD>(0)?.unwrap_or([0; HEAD]);
     if is_v4(&head) {
         let head = Head::read(bytes, 0, "cloop V4.0")?;
-        return Offsets::of(head, HEAD as u64, Entry::Flagged).parse(bytes);
+        return Offsets::of(head, HEAD_BYTES, Entry::Flagged).parse(bytes);
     }
+    // No image has that many blocks: the writer did not know their number yet.
     if be32(&head[132..]) == u32::MAX {
         return parse_sizes_last(bytes);
     }
-    // The old variants differ only in the first words of their tables.
-    let Some(words) = bytes.array::<16>(HEAD as u64)? else {
-        return Err(cut_short(
-            "cloop",
-            "the table",
-            HEAD as u64 + 16,
-            bytes.size,
-        ));
+    parse_by_first_words(bytes)
+}
+
+/// The old variants, which differ only in the first words of their tables.
+fn parse_by_first_words(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    let Some(words) = bytes.array::<16>(HEAD_BYTES)? else {
+        return Err(cut_short("cloop", "the table", HEAD_BYTES + 16, bytes.size));
     };
+    // The first block begins right after the table, below 4 GiB: one half of an offset of 64 bits
+    // is 0, and which half gives the byte order. With 32 bits neither of the two words is 0.
     let (first, second, third) = (be32(&words), be32(&words[4..]), be32(&words[8..]));
     match (first, second, third) {
         (0, _, 0) => {
             let head = Head::read(bytes, 0, "cloop V2.0")?;
-            Offsets::of(head, HEAD as u64, Entry::Be64).parse(bytes)
+            Offsets::of(head, HEAD_BYTES, Entry::Be64).parse(bytes)
         }
         (0, ..) => parse_scattered(bytes),
         (_, 0, _) => {
             let head = Head::read(bytes, 0, "cloop V1.0")?;
-            Offsets::of(head, HEAD as u64, Entry::Le64).parse(bytes)
+            Offsets::of(head, HEAD_BYTES, Entry::Le64).parse(bytes)
         }
         _ => {
             let head = Head::read(bytes, 0, "cloop 0.68")?;
-            Offsets::of(head, HEAD as u64, Entry::Be32).parse(bytes)
+            Offsets::of(head, HEAD_BYTES, Entry::Be32).parse(bytes)
         }
     }
 }
@@ -135,7 +142,7 @@ struct Head {
 impl Head {
     fn read(bytes: &Bytes<'_>, at: u64, variant: &'static str) -> Result<Self, FormatError> {
         let Some(head) = bytes.array::<HEAD>(at)? else {
-            return Err(cut_short(variant, "the head", at + HEAD as u64, bytes.size));
+            return Err(cut_short(variant, "the head", at + HEAD_BYTES, bytes.size));
         };
         Self::new(variant, be32(&head[128..]), be32(&head[132..]))
     }
@@ -149,6 +156,7 @@ impl Head {
                 limit: "it must be a multiple of 512 up to 16 MiB",
             });
         }
+        // A device without a block cannot be exported.
         if blocks == 0 {
             return Err(FormatError::Empty { format: variant });
         }
@@ -164,7 +172,7 @@ impl Head {
             format: self.variant,
             frames: self.blocks.into(),
             has: bytes.size,
-            room: bytes.size.saturating_sub(HEAD as u64) / entry_bytes,
+            room: bytes.size.saturating_sub(HEAD_BYTES) / entry_bytes,
         }
     }
 
@@ -251,27 +259,10 @@ impl Offsets {
         let mut lzo = false;
         let mut builder = self.head.builder(bytes);
         let mut each = |i: u64, offset: u64, flag: u8| {
+            // A block ends where the next one begins: it is known one entry later.
             if let Some((start, codec)) = before.replace((offset, flag)) {
                 let block = i - 1;
-                let Some(stored) = offset.checked_sub(start) else {
-                    let reason = "the next block begins before it; offset";
-                    return Err(self.head.table(block, reason, offset));
-                };
-                if start < start_min {
-                    return Err(self
-                        .head
-                        .table(block, "begins inside the table; offset", start));
-                }
-                if offset > self.end_max {
-                    return Err(self
-                        .head
-                        .table(block, "ends inside the table; offset", offset));
-                }
-                if offset > bytes.size {
-                    let what = "a block that the table speaks of";
-                    return Err(cut_short(self.head.variant, what, offset, bytes.size));
-                }
-                let stored = u32::try_from(stored).unwrap_or(u32::MAX);
+                let stored = self.block_bytes(bytes, block, start..offset, start_min)?;
                 let codec = codec_of(codec).ok_or(FormatError::UnknownCodec {
                     format: self.head.variant,
                     frame: block,
@@ -302,6 +293,34 @@ impl Offsets {
         }
         builder.finish()
     }
+
+    /// The compressed size of a block, once its place was found to be possible.
+    fn block_bytes(
+        &self,
+        bytes: &Bytes<'_>,
+        block: u64,
+        place: Range<u64>,
+        start_min: u64,
+    ) -> Result<u32, FormatError> {
+        let Some(stored) = place.end.checked_sub(place.start) else {
+            let reason = "the next block begins before it; offset";
+            return Err(self.head.table(block, reason, place.end));
+        };
+        if place.start < start_min {
+            let reason = "begins inside the table; offset";
+            return Err(self.head.table(block, reason, place.start));
+        }
+        if place.end > self.end_max {
+            let reason = "ends inside the table; offset";
+            return Err(self.head.table(block, reason, place.end));
+        }
+        if place.end > bytes.size {
+            let what = "a block that the table speaks of";
+            return Err(cut_short(self.head.variant, what, place.end, bytes.size));
+        }
+        // The builder refuses a size that has no room in 32 bits as it does any too large one.
+        Ok(u32::try_from(stored).unwrap_or(u32::MAX))
+    }
 }
 
 /// Accelerated Knoppix: `{u64 offset, u32 size, u32 order}` per block, blocks in the order in which
@@ -309,13 +328,13 @@ impl Offsets {
 fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let head = Head::read(bytes, 0, "cloop V2 (accelerated Knoppix)")?;
     let blocks = u64::from(head.blocks);
-    let table_end = HEAD as u64 + blocks * 16;
+    let table_end = HEAD_BYTES + blocks * 16;
     if table_end > bytes.size {
         return Err(head.too_many(bytes, 16));
     }
     let mut builder = head.builder(bytes);
     let mut spans = Vec::new();
-    bytes.records::<16>(HEAD as u64, blocks, |i, entry| {
+    bytes.records::<16>(HEAD_BYTES, blocks, |i, entry| {
         let (offset, size) = (be64(entry), be32(&entry[8..]));
         if offset < table_end {
             return Err(head.table(i, "begins inside the table; offset", offset));
@@ -323,6 +342,7 @@ fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         spans.push((offset, size, i));
         builder.push(head.frame(offset, size, CodecId::Zlib), false)
     })?;
+    // Blocks are in the order of a boot; only sorted can overlaps be seen in one pass.
     spans.sort_unstable();
     for pair in spans.windows(2) {
         let [(offset, size, _), (next, _, frame)] = [pair[0], pair[1]];
@@ -338,7 +358,7 @@ fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     const VARIANT: &str = "cloop V3.0 (sizes last)";
     let (Some(front), Some(tail)) = (bytes.array::<HEAD>(0)?, bytes.tail::<8>()?) else {
-        return Err(cut_short(VARIANT, "the head", HEAD as u64 + 8, bytes.size));
+        return Err(cut_short(VARIANT, "the head", HEAD_BYTES + 8, bytes.size));
     };
     if be32(&tail) != 4 {
         return Err(FormatError::NoIndex {
@@ -348,15 +368,16 @@ fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             next: "fetch or pack it again",
         });
     }
+    // The head was written before the blocks were counted; the count is the last word of the file.
     let head = Head::new(VARIANT, be32(&front[128..]), be32(&tail[4..]))?;
     let blocks = u64::from(head.blocks);
     let table = bytes
         .size
         .checked_sub(8 + blocks * 4)
-        .filter(|&table| table >= HEAD as u64);
+        .filter(|&table| table >= HEAD_BYTES);
     let table = table.ok_or_else(|| head.too_many(bytes, 4))?;
     let mut builder = head.builder(bytes);
-    let mut offset = HEAD as u64;
+    let mut offset = HEAD_BYTES;
     bytes.records::<4>(table, blocks, |i, entry| {
         let stored = be32(entry);
         let start = offset;
@@ -400,6 +421,7 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     if flags + blocks * 4 + 20 > bytes.size {
         return Err(head.too_many(bytes, 12));
     }
+    // Divided rather than multiplied: a hostile size must not overflow.
     if raw_bytes.div_ceil(head.block_bytes.into()) != blocks {
         return Err(FormatError::Field {
             format: VARIANT,
@@ -412,7 +434,7 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     // ends the walk before more of a table is read, which may be a hole of the file.
     let mut builder = head.builder(bytes);
     let mut before = None;
-    let mut piece = vec![0; FLAGS_AT_ONCE.min(blocks) as usize * 4];
+    let mut piece = vec![0; FLAGS_AT_ONCE.min(blocks).to_usize() * 4];
     bytes.records::<8>(offsets, blocks + 1, |i, entry| {
         let end = be64(entry);
         if before.is_some_and(|before| end < before) || end > table {
@@ -423,27 +445,19 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         };
         let block = i - 1;
         if block.is_multiple_of(FLAGS_AT_ONCE) {
-            piece.truncate(FLAGS_AT_ONCE.min(blocks - block) as usize * 4);
+            piece.truncate(FLAGS_AT_ONCE.min(blocks - block).to_usize() * 4);
             bytes.fill(&mut piece, flags + block * 4)?;
         }
-        let at = (block % FLAGS_AT_ONCE) as usize * 4;
-        let codec = match be32(&piece[at..]) {
-            0 => CodecId::Store,
-            0b0_0010 => CodecId::Zlib,
-            0b0_0100 => CodecId::Lzo1x,
-            0b0_1000 => CodecId::Xz,
-            0b1_0000 => CodecId::Lz4Block,
-            other => {
-                return Err(FormatError::UnknownCodec {
-                    format: VARIANT,
-                    frame: block,
-                    codec: other.min(255) as u8,
-                });
-            }
-        };
+        let at = (block % FLAGS_AT_ONCE).to_usize() * 4;
+        let flag = be32(&piece[at..]);
+        let codec = cloop3_codec_of(flag).ok_or(FormatError::UnknownCodec {
+            format: VARIANT,
+            frame: block,
+            codec: u8::try_from(flag).unwrap_or(u8::MAX),
+        })?;
         let stored = u32::try_from(end - start).unwrap_or(u32::MAX);
         let left = raw_bytes - block * u64::from(head.block_bytes);
-        let raw = left.min(head.block_bytes.into()) as u32;
+        let raw = next_raw_bytes(left, head.block_bytes);
         builder.push(
             Frame {
                 raw_bytes: raw,
@@ -470,6 +484,18 @@ fn codec_of(flag: u8) -> Option<CodecId> {
     }
 }
 
+/// Compressors of a CLOOP3 block are bits, of which one is set.
+fn cloop3_codec_of(flag: u32) -> Option<CodecId> {
+    match flag {
+        0 => Some(CodecId::Store),
+        0b0_0010 => Some(CodecId::Zlib),
+        0b0_0100 => Some(CodecId::Lzo1x),
+        0b0_1000 => Some(CodecId::Xz),
+        0b1_0000 => Some(CodecId::Lz4Block),
+        _ => None,
+    }
+}
+
 fn block_bytes_fit(block_bytes: u32) -> bool {
     block_bytes != 0 && block_bytes.is_multiple_of(512) && block_bytes <= BLOCK_BYTES_MAX
 }
@@ -492,7 +518,8 @@ fn be64(bytes: &[u8]) -> u64 {
 }
 
 /// Preamble, block size, number of blocks.
-const HEAD: usize = 136;
+const HEAD: usize = HEAD_BYTES as usize;
+const HEAD_BYTES: u64 = 136;
 /// A block is decompressed as a whole.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Compressors of blocks that are read at once.

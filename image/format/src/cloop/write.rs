@@ -8,8 +8,9 @@
 
 use super::super::write::{Ending, ImageWriter, Layout, Packed};
 use super::super::{Format, FormatError};
-use super::HEAD;
+use super::HEAD_BYTES;
 use crate::codec::CodecId;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 
 /// Writes either variant.
@@ -25,6 +26,7 @@ pub(crate) struct CloopWriter {
 impl CloopWriter {
     pub(crate) fn new(format: Format, layout: &Layout) -> Result<Self, FormatError> {
         let lzo = format == Format::CloopLzo;
+        // The table in front has a fixed size, and is filled in at the end.
         let known = layout.raw_bytes.filter(|_| layout.seekable);
         if known.is_none() && !lzo {
             return Err(FormatError::CannotWrite {
@@ -38,7 +40,7 @@ impl CloopWriter {
         too_many(blocks)?;
         let head_first = known.is_some();
         let first = if head_first {
-            HEAD as u64 + (blocks + 1) * 8
+            HEAD_BYTES + (blocks + 1) * 8
         } else {
             PADDING
         };
@@ -82,11 +84,11 @@ impl ImageWriter for CloopWriter {
     }
 
     fn start(&mut self) -> Vec<u8> {
-        vec![0; self.offsets[0] as usize]
+        vec![0; self.offsets[0].to_usize()]
     }
 
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
-        too_many(self.offsets.len() as u64)?;
+        too_many(self.offsets.len().to_u64())?;
         let end = self.offsets[self.offsets.len() - 1] + u64::from(frame.stored_bytes);
         self.offsets.push(end);
         Ok(())
@@ -95,7 +97,8 @@ impl ImageWriter for CloopWriter {
     fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError> {
         let mut bytes;
         if self.head_first {
-            if self.offsets.len() as u64 - 1 != self.blocks_expected {
+            // The room left in front is for exactly these blocks.
+            if self.offsets.len().to_u64() - 1 != self.blocks_expected {
                 return Err(FormatError::CannotWrite {
                     format: NAME,
                     what: format!("{} blocks", self.offsets.len() - 1),
@@ -110,6 +113,7 @@ impl ImageWriter for CloopWriter {
                 root: None,
             });
         }
+        // Readers look for the header at the end of the file.
         bytes = self.table().collect();
         bytes.extend(self.head());
         tail.write_all(&bytes).map_err(FormatError::Write)?;

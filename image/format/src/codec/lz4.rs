@@ -12,6 +12,7 @@
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
 use lz4_sys::{LZ4_compress_HC, LZ4_compressBound, LZ4_decompress_safe};
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_char, c_int, c_void};
 use xxhash_rust::xxh32::xxh32;
 
@@ -118,7 +119,8 @@ impl Lz4FrameInflater {
             Some(head) => head,
             None => {
                 let head = Head::parse(frame)?;
-                if let Some(content) = head.content_bytes.filter(|&n| n != out.len() as u64) {
+                // Refused before the first block: a frame of another size would fill `out` in vain.
+                if let Some(content) = head.content_bytes.filter(|&n| n != out.len().to_u64()) {
                     return Err(CodecError::Length {
                         codec: CodecId::Lz4Frame,
                         got: usize::try_from(content).unwrap_or(usize::MAX),
@@ -152,7 +154,8 @@ impl Lz4FrameInflater {
         frame: &[u8],
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let length = (word & !STORED_BIT) as usize;
+        let length = (word & !STORED_BIT).to_usize();
+        // The bound of the lengths that are passed to liblz4 below.
         if length > head.block_bytes_max {
             return Err(corrupt(
                 CodecId::Lz4Frame,
@@ -168,6 +171,7 @@ impl Lz4FrameInflater {
                 return Err(corrupt(CodecId::Lz4Frame, "a block's checksum is wrong"));
             }
         }
+        // Split, so that liblz4 gets the earlier bytes shared and only the rest to write to.
         let (before, room) = out.split_at_mut(self.position.written);
         let too_long = self
             .position
@@ -179,6 +183,7 @@ impl Lz4FrameInflater {
             self.position.written += length;
             return Ok(());
         }
+        // A block may not decompress to more than the header allows, even where there is room.
         let room_bytes = room.len().min(head.block_bytes_max);
         let reach = if head.linked {
             before.len().min(WINDOW_BYTES)
@@ -186,7 +191,6 @@ impl Lz4FrameInflater {
             0
         };
         let dictionary = &before[before.len() - reach..];
-        // The lengths fit in a c_int: blocks are at most 4 MiB, the window is 64 KiB.
         // SAFETY: source, destination and dictionary are valid for the lengths given and do not
         // overlap (the dictionary ends where the destination begins); the function stays inside
         // them for any input.
@@ -194,10 +198,10 @@ impl Lz4FrameInflater {
             LZ4_decompress_safe_usingDict(
                 block.as_ptr().cast(),
                 room.as_mut_ptr().cast(),
-                length as c_int,
-                room_bytes as c_int,
+                c_length(length),
+                c_length(room_bytes),
                 dictionary.as_ptr().cast(),
-                dictionary.len() as c_int,
+                c_length(dictionary.len()),
             )
         };
         match usize::try_from(written) {
@@ -219,6 +223,7 @@ impl Lz4FrameInflater {
                 ));
             }
         }
+        // An image's table gives the exact length: more bytes are damage, or another frame.
         if self.position.read != frame.len() {
             return Err(corrupt(
                 CodecId::Lz4Frame,
@@ -257,6 +262,8 @@ impl Head {
         let &[flags, sizes, ..] = rest else {
             return Err(cut());
         };
+        // Version 01 in bits 7 and 6; bit 1 of the flags and bits 7 and 3 to 0 of the sizes are
+        // reserved.
         if flags >> 6 != 1 || flags & 0b10 != 0 || sizes & 0b1000_1111 != 0 {
             return bad("the frame's head has another version or reserved bits set");
         }
@@ -270,9 +277,10 @@ impl Head {
         let sized = flags & CONTENT_SIZE_FLAG != 0;
         let descriptor = if sized { 10 } else { 2 };
         let &check = rest.get(descriptor).ok_or_else(cut)?;
-        if check != (xxh32(&rest[..descriptor], 0) >> 8) as u8 {
+        if check != head_check(&rest[..descriptor]) {
             return bad("the checksum of the frame's head is wrong");
         }
+        // The check above has ensured that these bytes are there if the flag is set.
         let content_bytes = (rest[2..].first_chunk::<8>()).filter(|_| sized);
         Ok(Self {
             bytes: 4 + descriptor + 1,
@@ -333,6 +341,7 @@ impl Deflater for Lz4FrameDeflater {
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
         out.clear();
         out.extend(FRAME_MAGIC.to_le_bytes());
+        // A single block refers to nothing before it, and decoders may then skip the window.
         let linked = if raw.len() > self.block_bytes {
             0
         } else {
@@ -340,12 +349,14 @@ impl Deflater for Lz4FrameDeflater {
         };
         out.push(0b0100_0000 | linked | CONTENT_SIZE_FLAG | CONTENT_CHECK_FLAG);
         out.push(BLOCKS_64_KIB << 4);
-        out.extend((raw.len() as u64).to_le_bytes());
-        out.push((xxh32(&out[4..], 0) >> 8) as u8);
+        out.extend(raw.len().to_u64().to_le_bytes());
+        out.push(head_check(&out[4..]));
         // SAFETY: the stream is valid.
         unsafe { LZ4_resetStreamHC_fast(self.stream, self.level) };
         for block in raw.chunks(self.block_bytes) {
             let at = out.len();
+            // LZ4_COMPRESSBOUND: 255 literals cost one byte of length, and the rest is for the last
+            // token.
             let bound = block.len() + block.len() / 255 + 16;
             out.resize(at + 4 + bound, 0);
             let room = &mut out[at + 4..];
@@ -357,23 +368,23 @@ impl Deflater for Lz4FrameDeflater {
                     self.stream,
                     block.as_ptr().cast(),
                     room.as_mut_ptr().cast(),
-                    block.len() as c_int,
-                    room.len() as c_int,
+                    c_length(block.len()),
+                    c_length(room.len()),
                 )
             };
-            let written = usize::try_from(written)
-                .ok()
-                .filter(|&n| n > 0)
-                .ok_or(REFUSED)?;
-            if written < block.len() {
-                out.truncate(at + 4 + written);
-                out[at..at + 4].copy_from_slice(&(written as u32).to_le_bytes());
+            let written = u32::try_from(written).ok().filter(|&n| n > 0);
+            let written = written.ok_or(REFUSED)?;
+            if written.to_usize() < block.len() {
+                out.truncate(at + 4 + written.to_usize());
+                out[at..at + 4].copy_from_slice(&written.to_le_bytes());
             } else {
+                // The format stores a block as it is where compressing gained nothing.
                 out.truncate(at);
                 out.extend((block.len() as u32 | STORED_BIT).to_le_bytes());
                 out.extend_from_slice(block);
             }
         }
+        // The end mark: a block header of 0.
         out.extend([0; 4]);
         out.extend(xxh32(raw, 0).to_le_bytes());
         Ok(())
@@ -408,7 +419,7 @@ impl Deflater for Lz4BlockDeflater {
         // SAFETY: takes a number.
         let bound = unsafe { LZ4_compressBound(length) };
         out.clear();
-        out.resize(bound.max(0) as usize, 0);
+        out.resize(usize::try_from(bound).unwrap_or_default(), 0);
         // SAFETY: both are valid for the lengths given.
         let written = unsafe {
             LZ4_compress_HC(
@@ -427,6 +438,16 @@ impl Deflater for Lz4BlockDeflater {
         );
         Ok(())
     }
+}
+
+/// Check byte of a frame's header: the second byte of the XXH32 of its descriptor.
+fn head_check(descriptor: &[u8]) -> u8 {
+    xxh32(descriptor, 0).to_le_bytes()[1]
+}
+
+/// A length for liblz4. Blocks have at most 4 MiB, and their bounds little more.
+fn c_length(bytes: usize) -> c_int {
+    bytes as c_int
 }
 
 fn cut() -> CodecError {

@@ -52,6 +52,11 @@ impl CodecId {
         Self::Lzo1x,
         Self::Zstd,
     ];
+
+    /// Its place in [`Self::ALL`], which is its number.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
 }
 
 impl fmt::Display for CodecId {
@@ -140,9 +145,11 @@ pub trait Inflater: Send {
     /// As [`Self::advance`].
     fn inflate(&mut self, frame: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         self.reset();
+        // Codecs may assume `0 < target`.
         if out.is_empty() {
             return Ok(());
         }
+        // A target of all bytes also makes the codec check the frame's end.
         let target = out.len();
         self.advance(frame, out, target).map(drop)
     }
@@ -200,6 +207,7 @@ pub fn make_tuned_deflater(
         return make_deflater(codec, Some(level));
     }
     let level = level.unwrap_or_else(|| default_level_for(codec, tune));
+    // Only zstd has a parameter for this; the level is checked by libzstd itself.
     let deflater = zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?;
     Ok(Box::new(deflater.without_short_matches()?))
 }
@@ -222,7 +230,9 @@ pub fn make_deflater(codec: CodecId, level: Option<i32>) -> Result<Box<dyn Defla
         CodecId::Xz => Box::new(xz::XzDeflater::new(level)),
         CodecId::Lz4Block => Box::new(lz4::Lz4BlockDeflater::new(level)),
         CodecId::Lz4Frame => Box::new(lz4::Lz4FrameDeflater::new(level, lz4::BLOCK_BYTES)?),
-        CodecId::Lzo1x => Box::new(lzo1x::Deflate::new(level as u8)),
+        CodecId::Lzo1x => Box::new(lzo1x::Deflate::new(
+            u8::try_from(level).unwrap_or(lzo1x::LEVEL_MAX),
+        )),
         CodecId::Zstd => Box::new(zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?),
     })
 }

@@ -31,11 +31,13 @@ impl Position {
         target: usize,
     ) -> Result<Option<usize>, CodecError> {
         let buffers = [
-            frame.as_ptr() as usize,
+            frame.as_ptr().addr(),
             frame.len(),
-            out.as_ptr() as usize,
+            out.as_ptr().addr(),
             out.len(),
         ];
+        // `advance` may be called again only with the same buffers: matches refer to bytes written
+        // before.
         match self.buffers {
             None => self.buffers = Some(buffers),
             Some(before) if before == buffers => {}
@@ -46,6 +48,7 @@ impl Position {
                 ));
             }
         }
+        // An error is final: after it, the output is unspecified and must not be continued.
         match &self.ended {
             Some(Ok(done)) => Ok(Some(*done)),
             Some(Err(error)) => Err(error.clone()),
@@ -81,6 +84,7 @@ impl Position {
     pub(super) fn too_long(&self, codec: CodecId, expected: usize) -> CodecError {
         CodecError::Length {
             codec,
+            // At least one more byte was due; how many is not known.
             got: self.written.max(expected) + 1,
             expected,
             at_least: true,

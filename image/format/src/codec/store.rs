@@ -25,6 +25,7 @@ impl Inflater for StoreInflater {
         out: &mut [u8],
         target: usize,
     ) -> Result<usize, CodecError> {
+        // Stored as it is: both lengths are one.
         if frame.len() != out.len() {
             return Err(CodecError::Length {
                 codec: CodecId::Store,

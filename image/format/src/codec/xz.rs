@@ -8,6 +8,7 @@
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
 use liblzma::stream::{Action, Check, Error, Status, Stream};
+use sidecore_bare::width::ToUsize;
 
 /// Decompresses xz streams; stops at any byte.
 #[derive(Default)]
@@ -48,6 +49,8 @@ impl XzInflater {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             empty => {
+                // The dictionary size is in the stream: without a limit a frame could ask for 4
+                // GiB.
                 let stream = Stream::new_stream_decoder(MEMORY_BYTES_MAX, 0)
                     .map_err(|_| corrupt(CodecId::Xz, "no memory to inflate it with"))?;
                 empty.insert(stream)
@@ -60,12 +63,12 @@ impl XzInflater {
             // output space, more input.
             let status = stream
                 .process(
-                    &frame[before_in as usize..],
-                    &mut out[before_out as usize..target],
+                    &frame[before_in.to_usize()..],
+                    &mut out[before_out.to_usize()..target],
                     Action::Run,
                 )
                 .map_err(refused)?;
-            let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
+            let (read, written) = (stream.total_in().to_usize(), stream.total_out().to_usize());
             self.position.written = written;
             if status == Status::StreamEnd {
                 if read != frame.len() {
@@ -118,7 +121,7 @@ impl XzDeflater {
     #[must_use]
     pub(crate) fn new(level: i32) -> Self {
         Self {
-            level: level.clamp(0, 9) as u32,
+            level: level.clamp(0, 9).cast_unsigned(),
         }
     }
 }
@@ -134,6 +137,7 @@ impl Deflater for XzDeflater {
             reason: "liblzma refused the frame",
         };
         out.clear();
+        // `process_vec` does not grow its buffer: the worst case has to fit.
         out.reserve(raw.len() + raw.len() / 4 + 1024);
         let mut stream = Stream::new_easy_encoder(self.level, Check::Crc32).map_err(error)?;
         match stream

@@ -73,6 +73,8 @@ impl ZstdInflater {
         self.position.read = progress.read;
         self.position.written = progress.written;
         match result {
+            // Stopped at the target. With all of `out` written, the decoder has also read the
+            // frame's end.
             Ok(()) if progress.written >= target && progress.written < out.len() => {
                 Ok(progress.written)
             }
@@ -103,6 +105,8 @@ impl ZstdDeflater {
             codec: CodecId::Zstd,
             reason: "no memory for libzstd's context",
         })?;
+        // The size in the header lets readers check tables; the checksum is the one of the seek
+        // table.
         for parameter in [
             CParameter::CompressionLevel(level),
             CParameter::ChecksumFlag(true),

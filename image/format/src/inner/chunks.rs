@@ -5,6 +5,7 @@
 //!
 //! Takes about 40 bytes of memory for each stored chunk.
 
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -51,24 +52,27 @@ impl<'f> Chunks<'f> {
                 return Ok(at);
             }
         } else {
+            // On a collision the first chunk keeps the entry: the other is stored again each time.
             self.places.insert(hash, self.end);
         }
         let at = self.end;
         self.put(at, bytes)?;
-        self.end += bytes.len() as u64;
+        self.end += bytes.len().to_u64();
         Ok(at)
     }
 
     fn is_stored(&mut self, at: u64, bytes: &[u8]) -> io::Result<bool> {
         // A chunk with the same hash may be shorter, and the last one in the file.
-        if at + bytes.len() as u64 > self.end {
+        if at + bytes.len().to_u64() > self.end {
             return Ok(false);
         }
+        // Not written yet: compared in memory.
         if let Some(within) = at.checked_sub(self.waiting_at) {
-            return Ok(self.waiting[within as usize..].starts_with(bytes));
+            return Ok(self.waiting[within.to_usize()..].starts_with(bytes));
         }
+        // Compared in full: a hash that others can make collide must not mix two files.
         self.stored.resize(bytes.len(), 0);
-        if at + bytes.len() as u64 > self.waiting_at {
+        if at + bytes.len().to_u64() > self.waiting_at {
             self.flush()?;
         }
         self.file.read_exact_at(&mut self.stored, at)?;
@@ -78,9 +82,9 @@ impl<'f> Chunks<'f> {
     /// Writes bytes at a place that was never written. Bytes that begin shortly after the last ones
     /// are written together with them; the gap between them must stay unused.
     pub(super) fn put(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let gap = at.checked_sub(self.waiting_at + self.waiting.len() as u64);
+        let gap = at.checked_sub(self.waiting_at + self.waiting.len().to_u64());
         match gap.filter(|&gap| gap < GAP_BYTES_MAX && self.waiting.len() < WAITING_BYTES) {
-            Some(gap) => self.waiting.resize(self.waiting.len() + gap as usize, 0),
+            Some(gap) => self.waiting.resize(self.waiting.len() + gap.to_usize(), 0),
             None => {
                 self.flush()?;
                 self.waiting_at = at;
@@ -93,7 +97,7 @@ impl<'f> Chunks<'f> {
     /// Writes all pending bytes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.waiting, self.waiting_at)?;
-        self.waiting_at += self.waiting.len() as u64;
+        self.waiting_at += self.waiting.len().to_u64();
         self.waiting.clear();
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::{InnerError, size_bytes};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat, seek};
 use rustix::fs::{fgetxattr, flistxattr, fstat, getxattr, listxattr, readlinkat};
 use rustix::io::Errno;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_erofs::write::{CHUNK_BYTES, Id, Layout, Meta, Node, Tree, Unfit, is_storable};
 use sidecore_sys::folder::Folder;
 use std::collections::HashMap;
@@ -33,7 +34,9 @@ pub(super) fn make(
     scratch: &Path,
     epoch: Option<u64>,
 ) -> Result<(), InnerError> {
+    // All names and attributes first: the layout needs their number before the first byte of data.
     let seen = Seen::look(directory, epoch)?;
+    // A reproducible image must not hold random bits.
     let uuid = match epoch {
         Some(_) => seen.identity.uuid(),
         None => random_uuid(scratch)?,
@@ -49,7 +52,7 @@ pub(super) fn make(
     };
     let mut layout = Layout::new(seen.tree).map_err(unfit)?;
     let mut chunks = Chunks::new(file, layout.data_at());
-    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let mut buffer = vec![0; CHUNK_BYTES.to_usize()];
     // The directory of the last file: the files of one directory are consecutive.
     let mut here: Option<(Id, Folder)> = None;
     for content in &contents {
@@ -60,13 +63,15 @@ pub(super) fn make(
                 .beneath(&names.path(content.directory))
                 .map_err(InnerError::reading(&path))?,
         };
+        // Kept open: the next file is most often in the same directory.
         let (_, folder) = here.insert((content.directory, folder));
         let mut reader = Reader::open(folder, names.name(content.id), &path, content)?;
         while let Some(piece) = reader.next(&mut buffer)? {
             let (count, at) = match piece {
                 Piece::Hole(count) => (count, None),
                 Piece::Bytes(len) => {
-                    let len = len.next_multiple_of(super::BLOCK_BYTES as usize);
+                    // Whole blocks: the kernel maps the last one with its padding.
+                    let len = len.next_multiple_of(super::BLOCK_BYTES.to_usize());
                     let bytes = &buffer[..len];
                     let is_hole = content.may_have_holes() && bytes.iter().all(|&byte| byte == 0);
                     let at = (!is_hole).then(|| chunks.keep(bytes)).transpose();
@@ -107,7 +112,7 @@ struct Names(Vec<(Id, Box<OsStr>)>);
 
 impl Names {
     fn name(&self, id: Id) -> &OsStr {
-        &self.0[id as usize].1
+        &self.0[id.to_usize()].1
     }
 
     /// Path of an inode inside the tree; empty for the root.
@@ -115,7 +120,7 @@ impl Names {
         let mut names = Vec::new();
         let mut at = id;
         while at != 0 {
-            let (above, name) = &self.0[at as usize];
+            let (above, name) = &self.0[at.to_usize()];
             names.push(&**name);
             at = *above;
         }
@@ -162,6 +167,7 @@ impl Seen {
             let stat = visit.stat;
             let kind = FileType::from_raw_mode(stat.st_mode);
             seen.identity.add(visit.path, stat);
+            // Directories have several links, too: `.` and the `..` of each subdirectory.
             let is_linked = stat.st_nlink > 1 && kind != FileType::Directory;
             let known = linked.get(&identity(stat)).copied().filter(|_| is_linked);
             let name = visit.path.file_name().unwrap_or_default();
@@ -211,6 +217,7 @@ impl Seen {
             let device = stat.st_rdev;
             (rustix::fs::major(device), rustix::fs::minor(device))
         };
+        // Lives as long as the node that borrows it.
         let target;
         let node = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Node::File {
@@ -246,6 +253,7 @@ fn meta(stat: &Stat, epoch: Option<u64>) -> Meta {
     let latest = epoch.map_or((i64::MAX, 0), |epoch| {
         (epoch.try_into().unwrap_or(i64::MAX), 0)
     });
+    // Later times are cut, earlier ones kept, as the specification of SOURCE_DATE_EPOCH asks.
     let (mtime_s, mtime_ns) = found.min(latest);
     Meta {
         // The other bits are the kind.
@@ -293,6 +301,7 @@ impl Attributes {
             Err(errno) => return Err(failed(errno)),
         };
         for name in self.names[..len].split(|&byte| byte == 0) {
+            // Such as `system.nfs4_acl`: they mean something on their own file system alone.
             if !is_storable(name) {
                 continue;
             }
@@ -345,6 +354,7 @@ impl<'p> Reader<'p> {
         content: &Content,
     ) -> Result<Self, InnerError> {
         let failed = InnerError::reading(path);
+        // NOCTTY: opening must have no effect, whatever the name has become meanwhile.
         let opened = folder.open_file(Path::new(name), OFlags::RDONLY | OFlags::NOCTTY, 0);
         let file = match opened {
             Ok(file) => file,
@@ -370,6 +380,7 @@ impl<'p> Reader<'p> {
         if kind != FileType::RegularFile || identity(&stat) != content.identity {
             return Err(reader.changed());
         }
+        // Without holes there is nothing to look for: two system calls less for each file.
         if !reader.is_sparse {
             reader.data = 0..u64::MAX;
         }
@@ -392,6 +403,8 @@ impl<'p> Reader<'p> {
             self.data = data_from(&self.file, self.at);
         }
         let hole = self.data.start.min(self.size_bytes).saturating_sub(self.at);
+        // A hole at the end may cover a part of the last chunk; elsewhere only whole chunks are
+        // left out.
         let chunks = match hole == left {
             true => hole.div_ceil(CHUNK_BYTES),
             false => hole / CHUNK_BYTES,
@@ -408,12 +421,12 @@ impl<'p> Reader<'p> {
             self.at += left.min(chunks * CHUNK_BYTES);
             return Ok(Some(Piece::Hole(chunks)));
         }
-        let len = left.min(CHUNK_BYTES) as usize;
+        let len = left.min(CHUNK_BYTES).to_usize();
         let mut done = 0;
         while done < len {
             match self
                 .file
-                .read_at(&mut buffer[done..len], self.at + done as u64)
+                .read_at(&mut buffer[done..len], self.at + done.to_u64())
             {
                 Ok(0) => return Err(self.changed()),
                 Ok(read) => done += read,
@@ -421,15 +434,16 @@ impl<'p> Reader<'p> {
                 Err(error) => return Err(InnerError::reading(self.path)(error)),
             }
         }
-        let padded = len.next_multiple_of(super::BLOCK_BYTES as usize);
+        let padded = len.next_multiple_of(super::BLOCK_BYTES.to_usize());
         buffer[len..padded].fill(0);
-        self.at += len as u64;
+        self.at += len.to_u64();
         Ok(Some(Piece::Bytes(len)))
     }
 }
 
 /// The first data range at or after `at`. On a file system without support for holes, all is data.
 fn data_from(file: &File, at: u64) -> Range<u64> {
+    // lseek(2): ENXIO where no data follow; other errors where holes are not supported.
     let start = match seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         // No data from here on.

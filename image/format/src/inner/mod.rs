@@ -199,6 +199,7 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
         source,
     })?;
     let epoch = source_date_epoch()?;
+    // Before the file grows and takes from it.
     let free_bytes = free_bytes(scratch);
     let made = match kind {
         Kind::Erofs => erofs::make(directory, &file, scratch, epoch),
@@ -217,6 +218,7 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
     if !is_about_room {
         return Err(failure);
     }
+    // Only after a failure: walking a large tree takes minutes.
     let needed_bytes = Size::of(directory)?.stored_bytes;
     Err(match free_bytes {
         Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
@@ -252,6 +254,7 @@ fn make_squashfs(directory: &Folder, file: &File, epoch: Option<u64>) -> Result<
     command.arg(".").arg(path_of(file));
     command.current_dir(still.path());
     command.args(["-noappend", "-no-progress", "-quiet"]);
+    // Not compressed: inode table, data, fragments and attributes.
     command.args(["-noI", "-noD", "-noF", "-noX"]);
     run(set_time(&mut command, epoch), MKSQUASHFS, directory)
 }
@@ -345,6 +348,7 @@ fn run(command: &mut Command, program: Program, directory: &Folder) -> Result<()
         })?;
     if !output.status.success() {
         let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // mksquashfs reports some failures on its standard output.
         if said.trim().is_empty() {
             said = String::from_utf8_lossy(&output.stdout).into_owned();
         }

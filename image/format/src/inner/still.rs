@@ -22,6 +22,8 @@ pub(super) enum Still<'d> {
 impl<'d> Still<'d> {
     /// Prepares the access for `program`, which makes a file system of `directory`.
     pub(super) fn of(directory: &'d Folder, program: Program) -> Result<Self, InnerError> {
+        // Needs a kernel with `mount_setattr` and the right to mount; everything else is checked
+        // instead.
         if let Ok(folder) = directory.without_links() {
             return Ok(Self::Linkless(folder));
         }
@@ -40,6 +42,7 @@ impl<'d> Still<'d> {
         };
         let stat = directory.stat().map_err(InnerError::reading(root))?;
         check(Path::new(""), &stat)?;
+        // Only directories count: to replace a file takes the right to write to its directory.
         tree::walk(directory, |visit| {
             match FileType::from_raw_mode(visit.stat.st_mode) {
                 FileType::Directory => check(visit.path, visit.stat),

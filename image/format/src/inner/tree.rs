@@ -49,6 +49,7 @@ pub(super) fn walk(
     let (file, stat) = opened.map_err(|errno| walk.failed(errno.into()))?;
     walk.enter(file, &stat)?;
     while let Some(level) = walk.levels.last_mut() {
+        // The names are sorted downwards, so that the next one is at the end.
         let Some(name) = level.names.pop() else {
             walk.levels.pop();
             walk.path.pop();
@@ -108,6 +109,7 @@ impl Walk<'_> {
     /// Lists the directory at the path.
     fn enter(&mut self, folder: OwnedFd, stat: &Stat) -> Result<(), InnerError> {
         let mut names = Vec::new();
+        // One buffer for all levels: a listing is complete before the next one begins.
         let mut listing = std::mem::take(&mut self.listing);
         let mut entries = RawDir::new(&folder, listing.spare_capacity_mut());
         while let Some(entry) = entries.next() {
@@ -127,6 +129,7 @@ impl Walk<'_> {
             identity: identity(stat),
             names,
         });
+        // The outermost one is closed: it is needed again last.
         if let Some(far) = self.levels.len().checked_sub(OPEN_MAX + 1) {
             self.levels[far].folder = None;
         }
@@ -135,6 +138,7 @@ impl Walk<'_> {
 
     /// Opens the innermost directories again, from the root down.
     fn open_again(&mut self) -> Result<(), InnerError> {
+        // As many as may be open: the walk goes up from here, and each would be needed soon.
         let first = self.levels.len().saturating_sub(OPEN_MAX);
         // The root's own level has no name.
         let names: Vec<&OsStr> = self.path.iter().collect();
@@ -146,6 +150,7 @@ impl Walk<'_> {
         for at in first..self.levels.len() {
             let folder = here.map_err(|error| self.failed(error))?;
             let stat = fstat(&folder).map_err(|errno| self.failed(errno.into()))?;
+            // Reached by names again: another user may have put another directory there.
             if identity(&stat) != self.levels[at].identity {
                 return Err(self.changed());
             }
@@ -246,6 +251,7 @@ impl Identity {
     }
 
     pub(super) fn uuid(&self) -> [u8; 16] {
+        // RFC 9562, section 5.8: version 8 in bits 48 to 51, the variant in bits 64 and 65.
         let bits = self.0.digest128() & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
         bits.to_be_bytes()
     }

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use sidecore_block::source::{
     BlockSource, BlockWrites, Deliver, Extent, MemorySource, ReadError, WriteError, check_range,
 };
-use sidecore_export::nbd::answer::{answer, changed};
-use sidecore_export::nbd::session::{Next, Session, Work};
+use sidecore_export::nbd::reply::{reply, reply_change};
+use sidecore_export::nbd::session::{Command, Next, Session};
 use sidecore_export::nbd::wire::{self, Fields};
 
 /// Bytes that are read and written.
@@ -100,19 +100,19 @@ pub(super) fn dialogue(contents: &[u8], input: &[u8], arrival_bytes: usize) {
     let mut session = Session::new(terms, size, device.read_with_max_bytes()).taking_writes(true);
     let mut memory = Memory::default();
     loop {
-        let (used, work) = match session.next(arriving.seen()) {
+        let (used, command) = match session.next(arriving.seen()) {
             Next::Need if arriving.more() => continue,
             Next::Need | Next::Disconnect | Next::Violation(_) => break,
             Next::Used(used) => {
                 arriving.take(used);
                 continue;
             }
-            Next::Work(used, work) => (used, work),
+            Next::Command(used, command) => (used, command),
         };
         arriving.take(used);
         memory.bytes.clear();
-        let outcome = match work {
-            Work::Write { offset, len, .. } => {
+        let outcome = match command {
+            Command::Write { offset, len, .. } => {
                 while arriving.seen().len() < len as usize && arriving.more() {}
                 let Some(payload) = arriving.seen().get(..len as usize) else {
                     break;
@@ -121,16 +121,16 @@ pub(super) fn dialogue(contents: &[u8], input: &[u8], arrival_bytes: usize) {
                 model[start..start + payload.len()].copy_from_slice(payload);
                 let written = device.write(offset, payload);
                 arriving.take(len as usize);
-                changed(terms.structured, cookie(&work), written, &mut memory)
+                reply_change(terms.structured, cookie(&command), written, &mut memory)
             }
-            Work::Zero { offset, len, .. } | Work::Trim { offset, len, .. } => {
+            Command::Zero { offset, len, .. } | Command::Trim { offset, len, .. } => {
                 model[offset as usize..offset as usize + len as usize].fill(0);
-                answer(&device, terms.structured, &work, &mut memory)
+                reply(&device, terms.structured, &command, &mut memory)
             }
-            _ => answer(&device, terms.structured, &work, &mut memory),
+            _ => reply(&device, terms.structured, &command, &mut memory),
         };
         assert_eq!(outcome, Ok(()), "a device without damage");
-        check(&work, terms.structured, &memory.bytes);
+        check(&command, terms.structured, &memory.bytes);
     }
     assert!(
         *device.0.lock() == model,
@@ -139,11 +139,11 @@ pub(super) fn dialogue(contents: &[u8], input: &[u8], arrival_bytes: usize) {
 }
 
 /// One reply, to this request, without an error unless it was refused.
-fn check(work: &Work, structured: bool, reply: &[u8]) {
+fn check(command: &Command, structured: bool, reply: &[u8]) {
     let mut fields = Fields(reply);
     let changes = matches!(
-        work,
-        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush { .. }
+        command,
+        Command::Write { .. } | Command::Zero { .. } | Command::Trim { .. } | Command::Flush { .. }
     );
     let magic = match structured {
         true => wire::STRUCTURED_REPLY_MAGIC,
@@ -152,7 +152,7 @@ fn check(work: &Work, structured: bool, reply: &[u8]) {
     assert_eq!(fields.u32(), Some(magic));
     // Flags and kind, or the error.
     let word = fields.u32().expect("a reply is cut short");
-    assert_eq!(fields.u64(), Some(cookie(work)));
+    assert_eq!(fields.u64(), Some(cookie(command)));
     if changes && structured {
         assert_eq!(word, u32::from(wire::chunk::DONE) << 16);
         assert_eq!((fields.u32(), fields.is_empty()), (Some(0), true));

@@ -11,7 +11,8 @@ use super::server::Server;
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
-    Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Segment, Trust,
+    Acceptor, AcceptorOptions, Allow, AttachError, Event, ListenError, Protocol, Quota, Segment,
+    Trust,
 };
 use sidecore_bare::width::ToU64;
 use sidecore_sys::SysError;
@@ -234,8 +235,8 @@ impl Default for Admission {
 }
 
 impl Admission {
-    fn door(self) -> DoorOptions {
-        DoorOptions {
+    fn door(self) -> AcceptorOptions {
+        AcceptorOptions {
             allow: Allow {
                 uids: self.uids,
                 gids: Vec::new(),
@@ -247,7 +248,7 @@ impl Admission {
                 user_bytes_max: self.user_bytes_max,
             },
             cpus: Vec::new(),
-            doors: self.engines,
+            acceptors: self.engines,
             remedy: |_| "add it to `allow_uids` in the engine's configuration".to_owned(),
         }
     }
@@ -277,7 +278,7 @@ impl Control {
     /// # Errors
     /// [`SockError`] with the remedy.
     pub fn start(path: &Path, admission: Admission) -> Result<(Self, Server), SockError> {
-        let door = Door::open(PROTOCOL, path, admission.door())
+        let door = Acceptor::open(PROTOCOL, path, admission.door())
             .map_err(|error| SockError::of_socket(error, path))?;
         let (mailbox, engine) = Mailbox::new()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -340,7 +341,7 @@ impl Drop for Control {
 }
 
 struct Doorkeeper {
-    door: Door<Arc<Attachment>>,
+    door: Acceptor<Arc<Attachment>>,
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     /// The connections that wait for the status.

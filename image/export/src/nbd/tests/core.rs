@@ -3,7 +3,7 @@
 use crate::nbd::handshake::{
     Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REQUEST_LEN_MAX, Step, Terms,
 };
-use crate::nbd::session::{Next, Session, Work};
+use crate::nbd::session::{Command, Next, Session};
 use crate::nbd::wire::{Request, command, command_flag, errno, option, reply, transmission_flag};
 
 const CHUNKS: Terms = Terms {
@@ -252,7 +252,7 @@ fn long_options_are_read_past_and_endless_ones_are_not() {
     ));
 }
 
-fn judged(terms: Terms, flags: u16, command: u16, offset: u64, len: u32) -> Result<Work, u32> {
+fn judged(terms: Terms, flags: u16, command: u16, offset: u64, len: u32) -> Result<Command, u32> {
     let request = Request {
         flags,
         command,
@@ -262,11 +262,11 @@ fn judged(terms: Terms, flags: u16, command: u16, offset: u64, len: u32) -> Resu
     };
     let mut session = Session::new(terms, 64 << 20, 1 << 20);
     match session.next(&request.encode()) {
-        Next::Work(28, Work::Refuse(refusal)) => {
+        Next::Command(28, Command::Refuse(refusal)) => {
             assert_eq!(refusal.cookie, 5);
             Err(refusal.error)
         }
-        Next::Work(28, work) => Ok(work),
+        Next::Command(28, command) => Ok(command),
         other => panic!("{other:?}"),
     }
 }
@@ -319,7 +319,7 @@ fn a_refused_write_is_read_past() {
     let mut session = Session::new(PLAIN, 1 << 20, 1 << 20);
     let mut input = write.encode().to_vec();
     input.extend_from_slice(&[0x25; 100]);
-    let Next::Work(used, Work::Refuse(_)) = session.next(&input) else {
+    let Next::Command(used, Command::Refuse(_)) = session.next(&input) else {
         panic!("a write was served");
     };
     assert_eq!(session.next(&input[used..used + 60]), Next::Used(60));

@@ -62,7 +62,9 @@ impl Deflater for Deflate {
             });
         }
         out.clear();
+        // Once: growing would copy the stream several times.
         out.reserve(bound(raw.len()));
+        // The parsers leave the last literals: only the end of the frame ends a run.
         let mut emitter = Emitter::new(out);
         let anchor = match &mut self.parser {
             Parser::Greedy(parser) => parser.parse(raw, &mut emitter),

@@ -10,7 +10,8 @@
 //!
 //! Source: docs/formats/lzo1x.md.
 
-use super::reference::state;
+use super::reference::{state, state_after};
+use sidecore_bare::width::ToUsize;
 
 /// Largest distance of a match of two bytes, which must follow one to three literals.
 pub(super) const REACH_PAIR: usize = 0x400;
@@ -56,14 +57,17 @@ impl<'a> Emitter<'a> {
     pub(super) fn literals(&mut self, bytes: &[u8]) {
         let count = bytes.len();
         self.after = match (self.after, count) {
+            // An empty frame: nothing can match before the first literal.
             (state::START, 0) => state::START,
             (state::START, 1..=FIRST_RUN_MAX) => {
-                self.out.push(17 + count as u8);
-                if count < 4 { count as u8 } else { state::RUN }
+                self.out.push(17 + low_byte(count));
+                state_after(count)
             }
+            // Too few for an instruction of their own: counted in the two free bits of the match
+            // before.
             (_, 0..=3) => {
-                self.out[self.count_at] |= count as u8;
-                count as u8
+                self.out[self.count_at] |= low_byte(count);
+                state_after(count)
             }
             _ => {
                 self.length(0, count - 3, LENGTH_RUN - 3);
@@ -80,27 +84,30 @@ impl<'a> Emitter<'a> {
             "length {length} distance {distance}"
         );
         let near = distance - 1;
+        // Only after one to three literals: otherwise these bits are a literal run or a match of
+        // three.
         if length == 2 {
             debug_assert!(matches!(self.after, 1..=3) && distance <= REACH_PAIR);
             self.count_at = self.out.len();
             self.out
-                .extend_from_slice(&[(near << 2 & 12) as u8, (near >> 2) as u8]);
+                .extend([low_byte(near << 2 & 12), low_byte(near >> 2)]);
         } else if length <= LENGTH_SHORT && distance <= REACH_SHORT {
             self.count_at = self.out.len();
             let first = (length - 1) << 5 | (near & 7) << 2;
-            self.out
-                .extend_from_slice(&[first as u8, (near >> 3) as u8]);
+            self.out.extend([low_byte(first), low_byte(near >> 3)]);
+        // After a run the same bits mean a distance beyond what two bytes usually reach.
         } else if length == 3 && self.after == state::RUN && distance <= REACH_AFTER_RUN {
             let near = near - REACH_SHORT;
             self.count_at = self.out.len();
             self.out
-                .extend_from_slice(&[(near << 2 & 12) as u8, (near >> 2) as u8]);
+                .extend([low_byte(near << 2 & 12), low_byte(near >> 2)]);
         } else if distance <= REACH_MIDDLE {
             self.length(0x20, length - 2, LENGTH_MIDDLE - 2);
             self.distance(near);
         } else {
+            // Bit 14 of the distance is in the instruction byte; 0 here would be the end marker.
             let far = distance - REACH_MIDDLE;
-            self.length(0x10 | (far >> 11 & 8) as u8, length - 2, LENGTH_FAR - 2);
+            self.length(0x10 | low_byte(far >> 11 & 8), length - 2, LENGTH_FAR - 2);
             self.distance(far);
         }
         self.after = state::NONE;
@@ -115,7 +122,7 @@ impl<'a> Emitter<'a> {
     /// `all_ones`.
     fn length(&mut self, instruction: u8, length: usize, all_ones: usize) {
         if length <= all_ones {
-            self.out.push(instruction | length as u8);
+            self.out.push(instruction | low_byte(length));
             return;
         }
         let more = length - all_ones;
@@ -123,14 +130,20 @@ impl<'a> Emitter<'a> {
         let zeros = (more - 1) / 255;
         self.out.push(instruction);
         self.out.resize(self.out.len() + zeros, 0);
-        self.out.push((more - 255 * zeros) as u8);
+        self.out.push(low_byte(more - 255 * zeros));
     }
 
     fn distance(&mut self, field: usize) {
         self.count_at = self.out.len();
-        self.out
-            .extend_from_slice(&((field << 2) as u16).to_le_bytes());
+        // The two low bits are left for the number of literals that follow.
+        let [low, high, ..] = (field << 2).to_le_bytes();
+        self.out.extend([low, high]);
     }
+}
+
+/// The low eight bits, where the value fits or its other bits go elsewhere.
+fn low_byte(value: usize) -> u8 {
+    value.to_le_bytes()[0]
 }
 
 /// Length of the common run of bytes at `a` and at `b > a`, up to the end.
@@ -138,10 +151,11 @@ pub(super) fn common_length(raw: &[u8], a: usize, b: usize) -> usize {
     let ours = &raw[b..];
     let theirs = &raw[a..][..ours.len()];
     let mut equal = 0;
+    // Eight bytes at a time; the lowest set bit of the difference lies in the first that differs.
     for (x, y) in ours.chunks_exact(8).zip(theirs.chunks_exact(8)) {
         let differ = word(x) ^ word(y);
         if differ != 0 {
-            return equal + (differ.trailing_zeros() / 8) as usize;
+            return equal + (differ.trailing_zeros() / 8).to_usize();
         }
         equal += 8;
     }

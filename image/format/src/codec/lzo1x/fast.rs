@@ -19,6 +19,7 @@
 #![allow(unsafe_code)]
 
 use super::reference::{Cursor, state};
+use sidecore_bare::width::ToUsize;
 use std::hint::select_unpredictable;
 
 /// Bytes of the stream that must lie ahead for a turn: a match of four bytes (its length in an
@@ -168,7 +169,7 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
             continue;
         }
         after_run = key < 16;
-        literals = select_unpredictable(after_run, key + 3, key >> 16) as usize;
+        literals = select_unpredictable(after_run, key + 3, key >> 16).to_usize();
         // SAFETY: at most 5 bytes used of the stream's margin and 32 of the output's: 32 are left
         // for literals, of which there are at most 18.
         unsafe {
@@ -281,7 +282,7 @@ impl Shape {
     #[inline(always)]
     fn distance(&self, word: u64) -> usize {
         let field = (word >> (self.shift & 63)) as u32 & self.mask;
-        field as usize + usize::from(self.base)
+        field.to_usize() + usize::from(self.base)
     }
 }
 
@@ -303,6 +304,8 @@ const fn shapes(after_run: bool) -> [Shape; 256] {
         let first = index as u8;
         let near = (first >> 2) as u16;
         let (shift, length, mask, base) = match first {
+            // After a run of literals these stand for a match of three bytes, 2049 or more back;
+            // after a match for two bytes, close by.
             0..16 if after_run => (6, 3, 0x3fc, 2049 + near),
             0..16 => (6, 2, 0x3fc, 1 + near),
             16..32 => (

@@ -11,6 +11,7 @@
 //! Source: hash chains, as in Deutsch's deflate (RFC 1951, section 4).
 
 use super::emit::{REACH_FAR, REACH_MIDDLE, REACH_PAIR, common_length, quad};
+use sidecore_bare::width::ToUsize;
 
 /// Number of positions in the chain: the next power of two above [`REACH_FAR`].
 const WINDOW: usize = 1 << 16;
@@ -29,6 +30,7 @@ pub(super) struct Finder {
 
 impl Finder {
     pub(super) fn new(level: u8) -> Self {
+        // How many earlier places are compared, and the length at which the search ends.
         let (depth, nice) = match level {
             0..=4 => (4, 48),
             5 => (8, 96),
@@ -73,6 +75,8 @@ impl Finder {
         found.clear();
         let [pair, triple, mut next] = self.replace(raw, at);
         let room = raw.len() - at;
+        // Pairs and triples have tables of their own: the chain below links positions by four
+        // bytes.
         let mut longest = 1;
         for (candidate, reach) in [(pair, REACH_PAIR), (triple, REACH_MIDDLE)] {
             if let Some(before) = earlier(candidate, at, reach) {
@@ -87,6 +91,7 @@ impl Finder {
             let Some(before) = earlier(next, at, REACH_FAR) else {
                 break;
             };
+            // Nothing longer can follow, or it would not be worth the search.
             if longest >= room || longest >= self.nice {
                 break;
             }
@@ -99,6 +104,7 @@ impl Finder {
                     found.push((length, at - before));
                 }
             }
+            // The window is larger than the farthest match: an overwritten link lies out of reach.
             next = self.chain[before & (WINDOW - 1)];
         }
     }
@@ -112,9 +118,9 @@ impl Finder {
             // The next piece starts without these bytes: too few to matter.
             return [0; 3];
         }
-        let pair = (word & 0xffff) as usize;
-        let triple = ((word << 8).wrapping_mul(0x9e37_79b1) >> (32 - TRIPLE_BITS)) as usize;
-        let quad = (word.wrapping_mul(0x9e37_79b1) >> (32 - QUAD_BITS)) as usize;
+        let pair = (word & 0xffff).to_usize();
+        let triple = ((word << 8).wrapping_mul(0x9e37_79b1) >> (32 - TRIPLE_BITS)).to_usize();
+        let quad = (word.wrapping_mul(0x9e37_79b1) >> (32 - QUAD_BITS)).to_usize();
         let before = [self.pairs[pair], self.triples[triple], self.quads[quad]];
         (self.pairs[pair], self.triples[triple], self.quads[quad]) = (here, here, here);
         self.chain[at & (WINDOW - 1)] = before[2];
@@ -124,7 +130,8 @@ impl Finder {
 
 /// The position in an entry, if it lies before `at` and within `reach`.
 fn earlier(entry: u32, at: usize, reach: usize) -> Option<usize> {
-    (entry as usize)
+    entry
+        .to_usize()
         .checked_sub(1)
         .filter(|&before| before < at && at - before <= reach)
 }

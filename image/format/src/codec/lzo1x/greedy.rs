@@ -12,6 +12,7 @@
 //! Knuth.
 
 use super::emit::{Emitter, REACH_FAR, common_length, quad};
+use sidecore_bare::width::ToUsize;
 
 const TABLE_BITS: u32 = 14;
 const STRIDE_MAX: usize = 64;
@@ -43,11 +44,13 @@ impl Greedy {
     /// Encodes `raw` without the end marker; returns the position of the literals that are still to
     /// be written.
     pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
+        // Of the frame before: its positions would be read as this frame's.
         self.table.fill(0);
         let end = raw.len().saturating_sub(TAIL);
         let (mut anchor, mut at) = (0, 0);
         while at < end {
             let Some(mut found) = self.find(raw, at) else {
+                // Data without repeats are passed over in longer and longer strides.
                 at += (1 + ((at - anchor) >> self.patience)).min(STRIDE_MAX);
                 continue;
             };
@@ -71,6 +74,7 @@ impl Greedy {
             at = start + found.length;
             anchor = at;
             if at < end {
+                // A position near the match's end: what follows often repeats from there.
                 self.enter(raw, at - 2);
             }
         }
@@ -83,6 +87,7 @@ impl Greedy {
         if distance > REACH_FAR || quad(raw, before) != quad(raw, at) {
             return None;
         }
+        // The four bytes were just compared: equal hashes alone may be a collision.
         let length = 4 + common_length(raw, before + 4, at + 4);
         Some(Found { length, distance })
     }
@@ -91,9 +96,10 @@ impl Greedy {
     /// with the same hash.
     fn enter(&mut self, raw: &[u8], at: usize) -> Option<usize> {
         let slot = quad(raw, at).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
-        let before = std::mem::replace(&mut self.table[slot as usize], at as u32 + 1);
+        let before = std::mem::replace(&mut self.table[slot.to_usize()], at as u32 + 1);
         // The lazy search may have entered a position already.
-        (before as usize)
+        before
+            .to_usize()
             .checked_sub(1)
             .filter(|&before| before < at)
     }

@@ -44,6 +44,8 @@ impl Inflate {
     ) -> Result<usize, Lzo1xError> {
         // A full output is not the end: the marker must follow, and nothing after it.
         while !self.ended && (self.cursor.output < target || self.cursor.output >= out.len()) {
+            // It stops at whatever it does not handle, and the plain step takes that one
+            // instruction.
             fast::run(frame, out, &mut self.cursor, target);
             if self.cursor.output < target || self.cursor.output >= out.len() {
                 self.ended = reference::step(frame, out, &mut self.cursor)? == Step::End;
@@ -89,6 +91,7 @@ impl Inflater for Inflate {
         let codec = CodecId::Lzo1x;
         let expected = out.len();
         match self.try_advance(frame, out, target) {
+            // Valid, but shorter than the index says.
             Ok(got) if self.ended && got != expected => Err(CodecError::Length {
                 codec,
                 got,

@@ -18,6 +18,7 @@ use super::emit::{
     REACH_PAIR, REACH_SHORT,
 };
 use super::finder::Finder;
+use sidecore_bare::width::ToUsize;
 
 /// Bytes priced in one go.
 const PIECE: usize = 32 << 10;
@@ -32,6 +33,8 @@ const EVERY_LENGTH_MAX: usize = 40;
 /// The states of a position: the number of literals since the last match, 4 standing for a run.
 const STATES: usize = 5;
 const RUN: usize = 4;
+/// Literals with which a run begins.
+const RUN_LITERALS: u32 = 4;
 
 /// The scratch memory of one engine.
 pub(super) struct Optimal {
@@ -114,9 +117,11 @@ impl Optimal {
         let mut index = 0;
         while index < count {
             let node = self.nodes[index];
+            // Prices flow forward only: when an index is reached, all ways to it are known.
             literal(&node, &mut self.nodes[index + 1]);
 
             let (state, cheapest) = least(&node.price, 0);
+            // A pair is possible only after one to three literals.
             let (few, cheapest_after_few) = least(&node.price[..RUN], 1);
             let mut done = 1;
             self.finder.find(raw, start + index, &mut self.found);
@@ -142,6 +147,8 @@ impl Optimal {
                             relax(&mut self.nodes, index, 3, distance, price, RUN);
                         }
                     }
+                    // A shorter match may leave a better one for the next position; beyond this it
+                    // hardly ever does.
                     length = if length < EVERY_LENGTH_MAX {
                         length + 1
                     } else {
@@ -156,6 +163,7 @@ impl Optimal {
             } else {
                 index + 1
             };
+            // Entered without a search, which keeps long runs linear.
             for inside in index + 1..next {
                 self.finder.enter(raw, start + inside);
             }
@@ -166,13 +174,14 @@ impl Optimal {
     /// Follows the cheapest path back from the end, and stores its matches, last first, in `path`.
     /// Returns the state at the end and the length of its run.
     fn trace(&mut self, end: usize) -> (usize, u32) {
+        // The next piece starts in this state; which literals follow is not known yet.
         let (last, _) = least(&self.nodes[end].price, 0);
         let (mut at, mut state) = (end, last);
         while at > 0 {
             let node = &self.nodes[at];
             match state {
                 0 => {
-                    let (length, distance) = (node.length as usize, usize::from(node.distance));
+                    let (length, distance) = (node.length.to_usize(), usize::from(node.distance));
                     at -= length;
                     self.path.push(Choice {
                         at,
@@ -202,14 +211,15 @@ fn literal(node: &Node, next: &mut Node) {
     }
     // The fourth literal makes it a run, with an instruction of its own.
     let begins = node.price[RUN - 1] + 2 * BYTE;
-    let beyond = (node.run as usize).checked_sub(LENGTH_RUN);
+    let beyond = node.run.to_usize().checked_sub(LENGTH_RUN);
+    // Each byte of a long length counts 255.
     let more = beyond.is_some_and(|beyond| beyond.is_multiple_of(255));
     let goes_on = node.price[RUN] + BYTE + if more { BYTE } else { 0 };
     next.runs_on = goes_on < begins;
     (next.price[RUN], next.run) = if next.runs_on {
         (goes_on, node.run + 1)
     } else {
-        (begins, RUN as u32)
+        (begins, RUN_LITERALS)
     };
 }
 

@@ -77,6 +77,14 @@ pub(super) mod state {
     // 1, 2 and 3 are counts: that many literals after a match, then a match of two bytes.
 }
 
+/// The state after `count` literals in front of the first match.
+pub(super) fn state_after(count: usize) -> u8 {
+    match count {
+        0..=3 => count.to_le_bytes()[0],
+        _ => state::RUN,
+    }
+}
+
 /// Position of the decompressor, always between two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
@@ -136,7 +144,7 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
     let next_state = if cursor.state == state::START && first > 17 {
         let count = usize::from(first) - 17;
         writer.literals(reader.bytes(count)?)?;
-        if count < 4 { count as u8 } else { state::RUN }
+        state_after(count)
     } else if first < 16 && matches!(cursor.state, state::NONE | state::START) {
         let count = 3 + reader.length(first, 15)?;
         writer.literals(reader.bytes(count)?)?;
@@ -146,6 +154,7 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
             0..=15 => {
                 let high = usize::from(reader.byte()?);
                 let near = (high << 2) + usize::from(first >> 2);
+                // After a run, matches of two bytes make no sense; the bits mean one of three.
                 match cursor.state {
                     state::RUN => (3, near + 2049, first),
                     _ => (2, near + 1, first),
@@ -155,6 +164,7 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
                 let length = 2 + reader.length(first & 7, 7)?;
                 let word = reader.word()?;
                 let offset = (usize::from(first & 8) << 11) + usize::from(word >> 2);
+                // A far match cannot have the distance 0x4000: these bits are the end marker.
                 if offset == 0 {
                     return match frame.len() - reader.at {
                         0 => {
@@ -167,12 +177,12 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
                         }),
                     };
                 }
-                (length, offset + 0x4000, word as u8)
+                (length, offset + 0x4000, word.to_le_bytes()[0])
             }
             32..=63 => {
                 let length = 2 + reader.length(first & 31, 31)?;
                 let word = reader.word()?;
-                (length, usize::from(word >> 2) + 1, word as u8)
+                (length, usize::from(word >> 2) + 1, word.to_le_bytes()[0])
             }
             64..=255 => {
                 let high = usize::from(reader.byte()?);
@@ -186,6 +196,7 @@ pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<
         count
     };
 
+    // Only now: after an error the cursor still stands in front of the instruction.
     *cursor = Cursor {
         input: reader.at,
         output: writer.at,

@@ -10,8 +10,8 @@ use crate::frame::picture::COLOURS;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use sidecore_cell_sim::figures::Point;
+use sidecore_measure::Machine;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
-use sidecore_sys::machine::Machine;
 
 /// Draws the rows and the model's.
 ///

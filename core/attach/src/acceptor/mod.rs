@@ -6,7 +6,7 @@
 //!                          ▼               ▼                                   or over
 //! ```
 //!
-//! A server's control thread calls [`Door::wait`], then takes events until there are none and
+//! A server's control thread calls [`Acceptor::wait`], then takes events until there are none and
 //! answers the questions. It answers a request to attach by ordering a segment, which another
 //! thread makes. The service's sessions (`S`) are kept here with their connections.
 //!
@@ -15,8 +15,8 @@
 //! sends malformed data or does not read its answer is closed. The number of connections that have
 //! not attached is limited per user, and one user's connections never take another user's place.
 //! One thread.
-//! thread.
 
+mod arrivals;
 mod book;
 #[cfg(test)]
 mod simulation;
@@ -29,7 +29,7 @@ use book::Book;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use sidecore_sys::identity::Identities;
-use sidecore_sys::local_socket::{self, Peer, Received};
+use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{SysError, descriptors};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,8 +38,8 @@ use std::time::{Duration, Instant};
 
 /// Admission and limits.
 #[derive(Debug, Clone)]
-pub struct DoorOptions {
-    /// The users and groups that may attach besides the server's own user and root.
+pub struct AcceptorOptions {
+    /// The users and groups that may attach, in addition to the server's own user and root.
     pub allow: Allow,
     /// The limits.
     pub quota: Quota,
@@ -48,14 +48,14 @@ pub struct DoorOptions {
     /// Cores for the threads that make segments; with none given, the kernel places them.
     pub cpus: Vec<usize>,
     /// Doors of this process: each takes its part of the descriptors that the process may open.
-    pub doors: usize,
+    pub acceptors: usize,
 }
 
-/// An event at the door.
+/// An event at the acceptor.
 #[derive(Debug)]
 pub enum Event<S> {
-    /// A client asks. To be answered by [`Door::order`], [`Door::answer`] or [`Door::refuse`], now
-    /// or later.
+    /// A client asks. To be answered by [`Acceptor::order`], [`Acceptor::answer`] or
+    /// [`Acceptor::refuse`], now or later.
     Question {
         /// Its connection.
         from: ConnectionId,
@@ -68,13 +68,13 @@ pub enum Event<S> {
         /// The rest of it.
         body: [u8; QUESTION_BYTES - 16],
     },
-    /// A segment that was ordered. To be answered by [`Door::attach`] or [`Door::refuse`].
+    /// A segment that was ordered. To be answered by [`Acceptor::attach`] or [`Acceptor::refuse`].
     Made {
         /// The client's connection.
         to: ConnectionId,
         /// Its credentials.
         peer: Peer,
-        /// As it was given to [`Door::order`].
+        /// As it was given to [`Acceptor::order`].
         tag: u64,
         /// The segment and the descriptor to hand over; or the error for the client: the limit that
         /// is reached, or the operating system's.
@@ -86,10 +86,10 @@ pub enum Event<S> {
 
 /// The server's end of all connections.
 #[derive(Debug)]
-pub struct Door<S> {
+pub struct Acceptor<S> {
     protocol: Protocol,
     socket: ServerSocket,
-    options: DoorOptions,
+    options: AcceptorOptions,
     identities: Identities,
     makers: Makers,
     book: Book<Connection<S>>,
@@ -113,7 +113,7 @@ struct Connection<S> {
     session: Option<S>,
 }
 
-impl<S> Door<S> {
+impl<S> Acceptor<S> {
     /// Takes the socket at `path` and lets processes connect from now on: as many as the options
     /// allow and this process has descriptors for.
     ///
@@ -122,14 +122,15 @@ impl<S> Door<S> {
     pub fn open(
         protocol: Protocol,
         path: &Path,
-        mut options: DoorOptions,
+        mut options: AcceptorOptions,
     ) -> Result<Self, ListenError> {
         let socket = ServerSocket::take(path, options.allow.is_only_owner())?;
         let makers_ledger = |quota| Ledger::new(quota, local_socket::effective_uid());
-        let room = descriptors::room().saturating_sub(OWN_DESCRIPTORS) / options.doors.max(1);
+        let room = descriptors::room().saturating_sub(OWN_DESCRIPTORS) / options.acceptors.max(1);
+        // Fewer places than descriptors: an accept that fails would refuse root, too.
         options.quota = options.quota.within(room);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(call("epoll_create1"))?;
-        let door = Self {
+        let acceptor = Self {
             protocol,
             socket,
             identities: Identities::of_this_process(),
@@ -143,9 +144,9 @@ impl<S> Door<S> {
             begun: Instant::now(),
             settles_at: Instant::now(),
         };
-        door.watch(door.socket.listener(), LISTENER)?;
-        door.watch(door.makers.bell(), BELL)?;
-        Ok(door)
+        acceptor.watch(acceptor.socket.listener(), LISTENER)?;
+        acceptor.watch(acceptor.makers.bell(), BELL)?;
+        Ok(acceptor)
     }
 
     /// The socket's path.
@@ -161,7 +162,7 @@ impl<S> Door<S> {
         self.options.quota.places_max
     }
 
-    /// Waits until something happens at the door, or one of `wakers` is readable, `timeout` at
+    /// Waits until something happens at the acceptor, or one of `wakers` is readable, `timeout` at
     /// most; whether each waker is. Events are to be taken afterwards.
     ///
     /// # Errors
@@ -173,6 +174,7 @@ impl<S> Door<S> {
         timeout: Duration,
     ) -> Result<Vec<bool>, SysError> {
         let now = self.now();
+        // A silent connection has to end on time even if nothing else happens.
         let due = self.book.deadline(now).map(|due| due.saturating_sub(now));
         let timeout = due.map_or(timeout, |due| due.min(timeout));
         let mut all = wakers.to_vec();
@@ -180,6 +182,7 @@ impl<S> Door<S> {
         match local_socket::poll(&all, &mut self.ready, timeout) {
             Ok(()) => {}
             Err(error) if passes(&error) => {
+                // Without a pause this thread would spin for as long as the kernel has no memory.
                 std::thread::sleep(timeout.min(MEMORY_PAUSE));
                 return Ok(vec![false; wakers.len()]);
             }
@@ -193,6 +196,7 @@ impl<S> Door<S> {
         self.book.expire(now);
         self.sweep();
         self.listen(self.book.accepts(now))?;
+        // The kernel gives no event when a client closes its last mapping: it has to be asked.
         if Instant::now() >= self.settles_at && self.makers.with_ledger(Ledger::has_kept) {
             self.makers.settle_soon();
             self.settles_at = Instant::now() + SETTLE_EVERY;
@@ -200,7 +204,7 @@ impl<S> Door<S> {
         Ok(woken)
     }
 
-    /// The time since the door was opened.
+    /// The time since the acceptor was opened.
     fn now(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -231,6 +235,7 @@ impl<S> Door<S> {
     fn look(&mut self) -> Result<(), SysError> {
         let mut ready = Vec::with_capacity(LOOKED_AT_ONCE_MAX);
         let none = rustix::time::Timespec::default();
+        // What does not fit is reported by the next wait.
         let space = rustix::buffer::spare_capacity(&mut ready);
         match epoll::wait(&self.epoll, space, Some(&none)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -316,10 +321,12 @@ impl<S> Door<S> {
             return Err(session);
         };
         let socket = guest.connection.socket.as_fd();
+        // A new client's queue is empty: a failure means that it has ended.
         if local_socket::send(socket, &message, descriptors).is_err() {
             self.book.close(to.0);
             return Err(session);
         }
+        // Only now: a client that did not get its terms was never attached.
         guest.connection.session = Some(session);
         self.book.attach(to.0);
         Ok(())
@@ -350,6 +357,7 @@ impl<S> Door<S> {
             let session = guest.connection.session.as_ref();
             session.is_some_and(&is_over)
         });
+        // Collected first: closing changes the book that is iterated.
         let over: Vec<u64> = sessions.map(|(id, _)| id).collect();
         over.into_iter().for_each(|id| self.book.close(id));
         self.sweep();
@@ -385,158 +393,10 @@ impl<S> Door<S> {
         self.makers.with_ledger(|ledger| ledger.users())
     }
 
-    fn accept(&mut self) {
-        // Bounded, so that attached connections are served, too.
-        for _ in 0..ACCEPTED_AT_ONCE_MAX {
-            let now = self.now();
-            if !self.book.accepts(now) {
-                return;
-            }
-            match local_socket::accept(self.socket.listener()) {
-                Ok(Some(socket)) => {
-                    if let Ok(peer) = local_socket::peer(socket.as_fd()) {
-                        self.admit(socket, peer, now);
-                    }
-                }
-                Ok(None) => return,
-                // Out of descriptors or of memory.
-                Err(_) => {
-                    if !self.book.run_out(now) {
-                        return;
-                    }
-                }
-            }
-            self.sweep();
-        }
-    }
-
-    /// Keeps a new connection, or refuses it.
-    fn admit(&mut self, socket: OwnedFd, peer: Peer, now: Duration) {
-        if let Err(reason) = self.judge(&socket, &peer) {
-            self.book.count_refused();
-            refuse(&self.protocol, socket.as_fd(), &reason);
-            return;
-        }
-        let is_preferred = self.makers.with_ledger(|it| it.is_preferred(peer.uid));
-        let connection = Connection {
-            socket,
-            peer,
-            process_end: None,
-            session: None,
-        };
-        match self.book.arrive(peer.uid, is_preferred, connection, now) {
-            Ok(id) => {
-                let guest = self.book.live(id);
-                let socket = guest.map(|guest| guest.connection.socket.as_fd());
-                if socket.is_some_and(|socket| self.watch(socket, id * 2).is_err()) {
-                    // The kernel is out of memory, or of watches: as if it had not come.
-                    self.book.close(id);
-                    return;
-                }
-                // An honest client asks at once: it is introduced before others crowd it out.
-                self.take_question(id);
-            }
-            Err(connection) => refuse(
-                &self.protocol,
-                connection.socket.as_fd(),
-                "too many clients wait for their memory; try later",
-            ),
-        }
-    }
-
-    /// Decides whether the user may attach.
-    ///
-    /// # Errors
-    /// The reason, in words for the client.
-    fn judge(&self, socket: &OwnedFd, peer: &Peer) -> Result<(), String> {
-        let own_uid = local_socket::effective_uid();
-        let server = self.protocol.server;
-        if !self.identities.is_user(peer.uid) {
-            return Err(format!(
-                "the {server} runs in a user namespace that does not map this user, so that it \
-                 cannot be told from others (user {}); map the user there, or run a {server} \
-                 outside",
-                peer.uid
-            ));
-        }
-        // A peer without a list of groups is judged by its own group alone.
-        let mut groups = if self.options.allow.gids.is_empty() {
-            Vec::new()
-        } else {
-            local_socket::peer_groups(socket.as_fd()).unwrap_or_default()
-        };
-        groups.push(peer.gid);
-        groups.retain(|&gid| self.identities.is_group(gid));
-        if self.options.allow.admits(peer.uid, &groups, own_uid) {
-            return Ok(());
-        }
-        Err(format!(
-            "user {} (group {}) may not attach to the {server} of user {own_uid}; {}",
-            peer.uid,
-            peer.gid,
-            (self.options.remedy)(peer)
-        ))
-    }
-
-    /// Takes one message of a connection.
-    fn take_question(&mut self, id: u64) {
-        let Some(guest) = self.book.live_mut(id) else {
-            return;
-        };
-        let has_ordered = guest.has_ordered();
-        let connection = &mut guest.connection;
-        // One byte more than a question, to detect longer messages.
-        let mut bytes = [0; QUESTION_BYTES + 1];
-        let length = match local_socket::receive(connection.socket.as_fd(), &mut bytes) {
-            // Descriptors that came with it are closed.
-            Ok(Received::Message(length, _)) => length,
-            Ok(Received::Nothing) => return,
-            Ok(Received::End) | Err(_) => {
-                self.book.close(id);
-                return;
-            }
-        };
-        match self.protocol.parse_question(&bytes[..length]) {
-            Ok((kind, body)) => {
-                let peer = connection.peer;
-                self.follow_process(id);
-                self.events.push_back(Event::Question {
-                    from: ConnectionId(id),
-                    peer,
-                    is_attached: has_ordered,
-                    kind,
-                    body,
-                });
-            }
-            Err(mismatch) => {
-                let reason = self.protocol.reason(mismatch);
-                self.refuse(ConnectionId(id), &reason);
-            }
-        }
-    }
-
-    /// Watches the process behind a connection from now on. Not for a connection that has sent
-    /// nothing: watching costs some system calls and a descriptor.
-    fn follow_process(&mut self, id: u64) {
-        let Some(guest) = self.book.live_mut(id) else {
-            return;
-        };
-        let connection = &mut guest.connection;
-        if connection.process_end.is_some() {
-            return;
-        }
-        let socket = connection.socket.as_fd();
-        connection.process_end = local_socket::process_of(socket, &connection.peer);
-        let guest = self.book.live(id);
-        if let Some(end) = guest.and_then(|guest| guest.connection.process_end.as_ref()) {
-            // Where that fails, the hang-up tells.
-            self.watch(end.as_fd(), id * 2 + 1).ok();
-        }
-    }
-
     /// Delivers finished segments to the connections that still wait; frees the rest.
     fn take_made(&mut self) {
         for (order, made) in self.makers.take_made() {
+            // The client has disconnected; dropping the segment frees it.
             if !self.book.is_expecting(order.to.0) {
                 continue;
             }
@@ -598,9 +458,8 @@ fn passes(error: &SysError) -> bool {
 /// their process.
 const LISTENER: u64 = 0;
 const BELL: u64 = 1;
-const ACCEPTED_AT_ONCE_MAX: usize = 64;
 const LOOKED_AT_ONCE_MAX: usize = 256;
-/// Descriptors that a server's process may come to need besides those for its clients.
+/// Descriptors that a server's process may come to need in addition to those for its clients.
 const OWN_DESCRIPTORS: usize = 16;
 /// Pause after the kernel was out of memory.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);

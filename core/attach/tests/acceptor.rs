@@ -1,10 +1,10 @@
-//! The door, with clients of the own user in the same process.
+//! The acceptor, with clients of the own user in the same process.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
-    Allow, Answer, AttachError, Door, DoorOptions, Event, Introduction, Protocol, Quota, Segment,
-    Trust,
+    Acceptor, AcceptorOptions, Allow, Answer, AttachError, Event, Introduction, Protocol, Quota,
+    Segment, Trust,
 };
 use sidecore_attach::{INTRODUCTION_TIME_MAX, PENDING_MAX};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
@@ -22,8 +22,8 @@ const SEGMENT_BYTES: usize = 1 << 16;
 /// A session: its number and its memory.
 type Session = (u64, Segment);
 
-fn open(folder: &Path) -> Door<Session> {
-    let options = DoorOptions {
+fn open(folder: &Path) -> Acceptor<Session> {
+    let options = AcceptorOptions {
         allow: Allow::default(),
         quota: Quota {
             places_max: 4,
@@ -32,22 +32,22 @@ fn open(folder: &Path) -> Door<Session> {
             user_bytes_max: 1 << 19,
         },
         cpus: Vec::new(),
-        doors: 1,
+        acceptors: 1,
         remedy: |_| "no remedy".to_owned(),
     };
-    Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
+    Acceptor::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
 }
 
 /// Serves until nothing has happened for a moment; the sessions that parted.
-fn serve(door: &mut Door<Session>) -> Vec<u64> {
+fn serve(acceptor: &mut Acceptor<Session>) -> Vec<u64> {
     let mut parted = Vec::new();
     let (mut quiet, mut ordered) = (0, 0);
     let begun = Instant::now();
     while quiet < 3 || ordered > 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing is made");
-        door.wait(&[], Duration::from_millis(10)).unwrap();
+        acceptor.wait(&[], Duration::from_millis(10)).unwrap();
         quiet += 1;
-        while let Some(event) = door.next_event() {
+        while let Some(event) = acceptor.next_event() {
             quiet = 0;
             match event {
                 Event::Question {
@@ -57,10 +57,10 @@ fn serve(door: &mut Door<Session>) -> Vec<u64> {
                     ..
                 } if kind == KIND_ATTACH => {
                     if is_attached {
-                        door.refuse(from, "again");
+                        acceptor.refuse(from, "again");
                     } else {
                         ordered += 1;
-                        door.order(from, "test", SEGMENT_BYTES, 1);
+                        acceptor.order(from, "test", SEGMENT_BYTES, 1);
                     }
                 }
                 Event::Made { to, tag, made, .. } => {
@@ -69,15 +69,15 @@ fn serve(door: &mut Door<Session>) -> Vec<u64> {
                         Ok((segment, lent)) => {
                             let files = [lent.as_fd()];
                             let session = (tag, segment);
-                            assert!(door.attach(to, session, b"terms", &files).is_ok());
+                            assert!(acceptor.attach(to, session, b"terms", &files).is_ok());
                         }
-                        Err(reason) => door.refuse(to, &reason),
+                        Err(reason) => acceptor.refuse(to, &reason),
                     }
                 }
                 Event::Question { from, kind, .. } if kind == KIND_STATUS => {
-                    door.answer(from, KIND_STATUS, b"well");
+                    acceptor.answer(from, KIND_STATUS, b"well");
                 }
-                Event::Question { from, .. } => door.refuse(from, "unknown"),
+                Event::Question { from, .. } => acceptor.refuse(from, "unknown"),
                 Event::Parted((number, _)) => parted.push(number),
             }
         }
@@ -90,9 +90,9 @@ fn begin(path: &Path, kind: u32) -> Introduction {
     Introduction::begin(PROTOCOL, path, &Trust::default(), &question, 4096).unwrap()
 }
 
-fn attach(door: &mut Door<Session>) -> Result<(OwnedFd, Answer), AttachError> {
-    let asked = begin(door.path(), KIND_ATTACH);
-    serve(door);
+fn attach(acceptor: &mut Acceptor<Session>) -> Result<(OwnedFd, Answer), AttachError> {
+    let asked = begin(acceptor.path(), KIND_ATTACH);
+    serve(acceptor);
     let answer = asked.wait(Duration::from_secs(10))?;
     Ok((asked.into_socket(), answer))
 }
@@ -100,37 +100,41 @@ fn attach(door: &mut Door<Session>) -> Result<(OwnedFd, Answer), AttachError> {
 #[test]
 fn a_segment_is_handed_over_and_its_charge_ends_with_its_last_holder() {
     let folder = tempfile::tempdir().unwrap();
-    let mut door = open(folder.path());
+    let mut acceptor = open(folder.path());
     let uid = local_socket::effective_uid();
-    let (socket, mut answer) = attach(&mut door).unwrap();
+    let (socket, mut answer) = attach(&mut acceptor).unwrap();
     assert_eq!((answer.kind, &*answer.body), (KIND_ATTACH, &b"terms"[..]));
     let file = answer.descriptors.pop().unwrap();
     let map = SharedMap::open(file, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
-    let ours = door.sessions().next().unwrap().1.slice();
+    let ours = acceptor.sessions().next().unwrap().1.slice();
     map.slice().write_at(5, b"seen");
     let mut seen = [0; 4];
     ours.read_at(5, &mut seen);
     assert_eq!(&seen, b"seen");
     drop(socket);
-    assert_eq!(serve(&mut door), [1]);
-    assert_eq!(door.usage(uid).bytes, SEGMENT_BYTES as u64, "it is mapped");
+    assert_eq!(serve(&mut acceptor), [1]);
+    assert_eq!(
+        acceptor.usage(uid).bytes,
+        SEGMENT_BYTES as u64,
+        "it is mapped"
+    );
     drop(map);
     let begun = Instant::now();
-    while door.usage(uid).places > 0 {
+    while acceptor.usage(uid).places > 0 {
         assert!(
             begun.elapsed() < Duration::from_secs(30),
             "the charge stays"
         );
-        serve(&mut door);
+        serve(&mut acceptor);
     }
 }
 
 #[test]
 fn places_are_limited_and_come_back() {
     let folder = tempfile::tempdir().unwrap();
-    let mut door = open(folder.path());
-    let held: Vec<_> = (0..4).map(|_| attach(&mut door).unwrap()).collect();
-    match attach(&mut door) {
+    let mut acceptor = open(folder.path());
+    let held: Vec<_> = (0..4).map(|_| attach(&mut acceptor).unwrap()).collect();
+    match attach(&mut acceptor) {
         Err(AttachError::Refused { reason }) => {
             assert!(
                 reason.contains("4 segments, the most allowed is 4"),
@@ -140,14 +144,14 @@ fn places_are_limited_and_come_back() {
         other => panic!("{other:?}"),
     }
     drop(held);
-    assert_eq!(serve(&mut door), [1; 4]);
-    attach(&mut door).unwrap();
+    assert_eq!(serve(&mut acceptor), [1; 4]);
+    attach(&mut acceptor).unwrap();
 }
 
 #[test]
 fn who_is_silent_is_crowded_out_and_hung_up() {
     let folder = tempfile::tempdir().unwrap();
-    let mut door = open(folder.path());
+    let mut acceptor = open(folder.path());
     let connect = |_| local_socket::connect(&folder.path().join("test.sock")).unwrap();
     let gone = |mute: &[OwnedFd]| {
         let gone = mute.iter().map(|it| local_socket::is_hung_up(it.as_fd()));
@@ -157,14 +161,14 @@ fn who_is_silent_is_crowded_out_and_hung_up() {
     let (mute, now_gone) = loop {
         let begun = Instant::now();
         let mute: Vec<OwnedFd> = (0..PENDING_MAX + 20).map(connect).collect();
-        serve(&mut door);
+        serve(&mut acceptor);
         let now_gone = gone(&mute);
         // Else some may have been silent for too long already.
         if begun.elapsed() < INTRODUCTION_TIME_MAX {
             break (mute, now_gone);
         }
         drop(mute);
-        serve(&mut door);
+        serve(&mut acceptor);
         assert!(
             all_begun.elapsed() < Duration::from_secs(60),
             "never in time"
@@ -173,12 +177,12 @@ fn who_is_silent_is_crowded_out_and_hung_up() {
     assert_eq!(now_gone[..20], [true; 20], "the oldest go first");
     assert_eq!(now_gone[20..], [false; PENDING_MAX]);
     // One that asks gets its answer all the same.
-    let asked = begin(door.path(), KIND_STATUS);
-    serve(&mut door);
+    let asked = begin(acceptor.path(), KIND_STATUS);
+    serve(&mut acceptor);
     assert_eq!(asked.wait(Duration::from_secs(10)).unwrap().body, b"well");
-    let attached = attach(&mut door).unwrap();
+    let attached = attach(&mut acceptor).unwrap();
     std::thread::sleep(INTRODUCTION_TIME_MAX);
-    serve(&mut door);
+    serve(&mut acceptor);
     assert!(gone(&mute).iter().all(|&gone| gone));
     assert!(!local_socket::is_hung_up(attached.0.as_fd()));
 }
@@ -186,7 +190,7 @@ fn who_is_silent_is_crowded_out_and_hung_up() {
 #[test]
 fn nonsense_ends_its_connection_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let mut door = open(folder.path());
+    let mut acceptor = open(folder.path());
     let other = Protocol {
         version: 4,
         ..PROTOCOL
@@ -207,8 +211,9 @@ fn nonsense_ends_its_connection_with_a_reason() {
         ),
     ] {
         let trust = Trust::default();
-        let asked = Introduction::begin(PROTOCOL, door.path(), &trust, &question, 4096).unwrap();
-        serve(&mut door);
+        let asked =
+            Introduction::begin(PROTOCOL, acceptor.path(), &trust, &question, 4096).unwrap();
+        serve(&mut acceptor);
         match asked.wait(Duration::from_secs(10)) {
             Err(AttachError::Refused { reason: said }) => {
                 assert!(said.contains(reason), "{said}");
@@ -216,5 +221,5 @@ fn nonsense_ends_its_connection_with_a_reason() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(door.refused_total(), 4);
+    assert_eq!(acceptor.refused_total(), 4);
 }

@@ -9,8 +9,9 @@
 //! Source: the NBD protocol document, "Structured reply types", "Request types".
 
 use super::handshake::ALLOCATION_CONTEXT_ID;
-use super::session::{Refusal, Work};
+use super::session::{Command, Refusal};
 use super::wire::{self, chunk, errno, state};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::{BlockSource, ReadError, WriteError};
 
 /// Destination of replies.
@@ -20,20 +21,20 @@ pub trait Sink {
     /// return soon: a slow client's bytes are set aside.
     ///
     /// # Errors
-    /// [`Gone`] when the client cannot be reached any more.
-    fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Gone>;
+    /// [`Disconnected`] when the client cannot be reached any more.
+    fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Disconnected>;
 
     /// Called outside `deliver`: sends the bytes that [`Self::send`] has set aside; may block for
     /// the client's time limit.
     ///
     /// # Errors
-    /// [`Gone`] when the client cannot be reached any more.
-    fn settle(&mut self) -> Result<(), Gone>;
+    /// [`Disconnected`] when the client cannot be reached any more.
+    fn flush(&mut self) -> Result<(), Disconnected>;
 }
 
 /// The connection is unusable and must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
+pub enum Disconnected {
     /// The client left, or took no bytes for too long.
     Client,
     /// Half a simple reply was sent when the device failed; the protocol can report that only by
@@ -41,19 +42,20 @@ pub enum Gone {
     HalfReply,
 }
 
-/// Serves `work` from `source`.
+/// Serves `command` from `source`.
 ///
 /// # Errors
-/// [`Gone`]: the connection must be closed; replies in progress on other threads may end first.
-pub fn answer(
+/// [`Disconnected`]: the connection must be closed; replies in progress on other threads may end
+/// first.
+pub fn reply(
     source: &dyn BlockSource,
     structured: bool,
-    work: &Work,
+    command: &Command,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
-    match *work {
-        Work::Read { cookie, len: 0, .. } => done(structured, cookie, sink)?,
-        Work::Read {
+) -> Result<(), Disconnected> {
+    match *command {
+        Command::Read { cookie, len: 0, .. } => done(structured, cookie, sink)?,
+        Command::Read {
             cookie,
             offset,
             len,
@@ -66,41 +68,41 @@ pub fn answer(
                 read_simple(source, cookie, range, sink)?;
             }
         }
-        Work::Status {
+        Command::Status {
             cookie,
             offset,
             len,
             one,
         } => status(source, cookie, Range { offset, len }, one, sink)?,
-        Work::Cache {
+        Command::Cache {
             cookie,
             offset,
             len,
         } => cache(source, structured, cookie, Range { offset, len }, sink)?,
-        Work::Write { cookie, .. } => {
-            // The function that receives the payload writes it, and replies by `changed`.
+        Command::Write { cookie, .. } => {
+            // The function that receives the payload writes it, and replies by `reply_change`.
             refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
         }
-        Work::Zero { cookie, .. } | Work::Trim { cookie, .. } | Work::Flush { cookie } => {
-            let outcome = change(source, work);
-            changed(structured, cookie, outcome, sink)?;
+        Command::Zero { cookie, .. } | Command::Trim { cookie, .. } | Command::Flush { cookie } => {
+            let outcome = change(source, command);
+            reply_change(structured, cookie, outcome, sink)?;
         }
-        Work::Refuse(Refusal { cookie, error, why }) => {
+        Command::Refuse(Refusal { cookie, error, why }) => {
             refuse(structured, cookie, error, why, sink)?;
         }
     }
-    sink.settle()
+    sink.flush()
 }
 
 /// Makes a change that has no payload.
-fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
+fn change(source: &dyn BlockSource, command: &Command) -> Result<(), WriteError> {
     let Some(writes) = source.writes() else {
         return Err(WriteError::Io {
             reason: "the device takes no writes".to_owned(),
         });
     };
-    let durable = match *work {
-        Work::Zero {
+    let durable = match *command {
+        Command::Zero {
             offset,
             len,
             no_hole,
@@ -111,15 +113,16 @@ fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
                 false => writes.write_zeroes(offset, u64::from(len))?,
                 true => {
                     let end = offset + u64::from(len);
+                    // NO_HOLE asks for allocated zeros: written like data.
                     for at in (offset..end).step_by(ZEROS.len()) {
-                        let part = (end - at).min(ZEROS.len() as u64) as usize;
+                        let part = (end - at).min(ZEROS.len().to_u64()).to_usize();
                         writes.write(at, &ZEROS[..part])?;
                     }
                 }
             }
             durable
         }
-        Work::Trim {
+        Command::Trim {
             offset,
             len,
             durable,
@@ -139,13 +142,13 @@ fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
 /// Answers a request that changed the device, or should have.
 ///
 /// # Errors
-/// As [`answer`].
-pub fn changed(
+/// As [`reply`].
+pub fn reply_change(
     structured: bool,
     cookie: u64,
     outcome: Result<(), WriteError>,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     match outcome {
         Ok(()) => done(structured, cookie, sink)?,
         Err(error) => {
@@ -153,7 +156,7 @@ pub fn changed(
             refuse(structured, cookie, number, &error.to_string(), sink)?;
         }
     }
-    sink.settle()
+    sink.flush()
 }
 
 /// A range of the device, checked against its size.
@@ -171,18 +174,16 @@ impl Range {
     /// The first part of the range from `offset`: at most `part_bytes` long and ending on a
     /// multiple of `align` where that leaves any bytes.
     fn part(self, offset: u64, part_bytes: usize, align: u32) -> Self {
-        let most = (self.end() - offset).min(part_bytes as u64);
+        let most = (self.end() - offset).min(part_bytes.to_u64());
         let end = offset + most;
+        // Parts that end between frames would decompress the frame at each boundary twice.
         let aligned = end - end % u64::from(align);
         let end = if end < self.end() && aligned > offset {
             aligned
         } else {
             end
         };
-        Self {
-            offset,
-            len: (end - offset) as u32,
-        }
+        Self::between(offset, end)
     }
 
     /// Bytes from `offset` to the end of its frame.
@@ -191,6 +192,11 @@ impl Range {
         let end = (offset - offset % frame_bytes)
             .saturating_add(frame_bytes)
             .min(self.end());
+        Self::between(offset, end)
+    }
+
+    /// A part of a range, which is no longer than the range's own 32 bits.
+    fn between(offset: u64, end: u64) -> Self {
         Self {
             offset,
             len: (end - offset) as u32,
@@ -204,11 +210,12 @@ fn read_in_chunks(
     range: Range,
     whole: bool,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     let frame_bytes = source.preferred_bytes();
     let part_bytes = source.read_with_max_bytes().min(CHUNK_DATA_BYTES_MAX);
+    // The session has refused a whole read that does not fit one chunk.
     let part_bytes = if whole {
-        range.len as usize
+        range.len.to_usize()
     } else {
         part_bytes
     };
@@ -247,7 +254,7 @@ fn read_chunk(
     part: Range,
     last: bool,
     sink: &mut dyn Sink,
-) -> Result<Result<(), ReadError>, Gone> {
+) -> Result<Result<(), ReadError>, Disconnected> {
     // DONE on a content chunk "MUST NOT [be set] if it would still be possible to detect an error
     // while transmitting the chunk": all bytes are there before the first is sent.
     let flags = if last { chunk::DONE } else { 0 };
@@ -262,17 +269,18 @@ fn deliver(
     head: &[u8],
     more: bool,
     sink: &mut dyn Sink,
-) -> Result<Result<(), ReadError>, Gone> {
+) -> Result<Result<(), ReadError>, Disconnected> {
+    // Stays only if the device breaks its promise to deliver exactly once.
     let mut outcome = Ok(Err(ReadError::Io {
         reason: "the device gave no answer".to_owned(),
     }));
-    source.read_with(part.offset, part.len as usize, &mut |result| {
+    source.read_with(part.offset, part.len.to_usize(), &mut |result| {
         outcome = match result {
             Ok(pieces) => sink.send(head, pieces, more).map(Ok),
             Err(error) => Ok(Err(error.clone())),
         };
     });
-    sink.settle()?;
+    sink.flush()?;
     outcome
 }
 
@@ -281,7 +289,7 @@ fn read_simple(
     cookie: u64,
     range: Range,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     let part_bytes = source.read_with_max_bytes().min(CHUNK_DATA_BYTES_MAX);
     let frame_bytes = source.preferred_bytes();
     let head = wire::simple_reply(cookie, 0);
@@ -300,7 +308,7 @@ fn read_simple(
             // "If an error occurs while reading after the server has already sent out the reply
             // header with an error field set to zero, the server MUST immediately initiate a hard
             // disconnect".
-            Err(_) => return Err(Gone::HalfReply),
+            Err(_) => return Err(Disconnected::HalfReply),
         }
     }
     Ok(())
@@ -312,13 +320,13 @@ fn cache(
     cookie: u64,
     range: Range,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     let part_bytes = source.read_with_max_bytes();
     let mut offset = range.offset;
     while offset < range.end() {
         let part = range.part(offset, part_bytes, source.preferred_bytes());
         let mut failed = None;
-        source.read_with(part.offset, part.len as usize, &mut |result| {
+        source.read_with(part.offset, part.len.to_usize(), &mut |result| {
             failed = result.err().cloned();
         });
         if let Some(error) = failed {
@@ -336,7 +344,7 @@ fn status(
     range: Range,
     one: bool,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     let mut payload = [0_u8; 4 + 8 * EXTENTS_MAX];
     payload[..4].copy_from_slice(&ALLOCATION_CONTEXT_ID.to_be_bytes());
     let extents_max = if one { 1 } else { EXTENTS_MAX };
@@ -352,12 +360,14 @@ fn status(
         count += 1;
         count == extents_max
     };
+    // Bounded, whatever the map: a reply that covers less than was asked for is allowed.
     for _ in 0..EXTENT_LOOKUPS_MAX {
         if offset >= range.end() {
             break;
         }
         let (end, zero) = sector_extent(source, offset);
         match open {
+            // Neighbours of one kind become one extent.
             Some((_, was)) if was == zero => {}
             Some((from, was)) => {
                 open = None;
@@ -400,7 +410,7 @@ fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
     (end.next_multiple_of(SECTOR_BYTES).min(size_bytes), false)
 }
 
-fn done(structured: bool, cookie: u64, sink: &mut dyn Sink) -> Result<(), Gone> {
+fn done(structured: bool, cookie: u64, sink: &mut dyn Sink) -> Result<(), Disconnected> {
     if structured {
         sink.send(
             &wire::chunk_head(cookie, chunk::DONE, chunk::NONE, 0),
@@ -418,14 +428,15 @@ fn refuse(
     error: u32,
     why: &str,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     if !structured {
         return sink.send(&wire::simple_reply(cookie, error), &[], false);
     }
-    let why = cut(why);
-    let head = wire::chunk_head(cookie, chunk::DONE, chunk::ERROR, 6 + why.len() as u32);
+    let (why, why_bytes) = cut(why);
+    let payload_bytes = 6 + u32::from(why_bytes);
+    let head = wire::chunk_head(cookie, chunk::DONE, chunk::ERROR, payload_bytes);
     let error = error.to_be_bytes();
-    let why_bytes = (why.len() as u16).to_be_bytes();
+    let why_bytes = why_bytes.to_be_bytes();
     sink.send(&head, &[&error, &why_bytes, why.as_bytes()], false)
 }
 
@@ -435,13 +446,14 @@ fn error_at(
     error: &ReadError,
     last: bool,
     sink: &mut dyn Sink,
-) -> Result<(), Gone> {
+) -> Result<(), Disconnected> {
     let why = error.to_string();
-    let why = cut(&why);
+    let (why, why_bytes) = cut(&why);
     let flags = if last { chunk::DONE } else { 0 };
-    let head = wire::chunk_head(cookie, flags, chunk::ERROR_OFFSET, 14 + why.len() as u32);
+    let payload_bytes = 14 + u32::from(why_bytes);
+    let head = wire::chunk_head(cookie, flags, chunk::ERROR_OFFSET, payload_bytes);
     let number = error_number(error).to_be_bytes();
-    let why_bytes = (why.len() as u16).to_be_bytes();
+    let why_bytes = why_bytes.to_be_bytes();
     let offset = offset.to_be_bytes();
     sink.send(
         &head,
@@ -455,12 +467,16 @@ fn error_number(error: &ReadError) -> u32 {
     error.errno().unsigned_abs()
 }
 
-fn cut(why: &str) -> &str {
-    let mut end = why.len().min(ERROR_TEXT_BYTES_MAX);
-    while !why.is_char_boundary(end) {
+/// The text that is sent, and its length.
+fn cut(why: &str) -> (&str, u16) {
+    let mut end = u16::try_from(why.len()).map_or(ERROR_TEXT_BYTES_MAX, |bytes| {
+        bytes.min(ERROR_TEXT_BYTES_MAX)
+    });
+    // The protocol's strings are UTF-8: half a character would make the reply malformed.
+    while !why.is_char_boundary(end.into()) {
         end -= 1;
     }
-    &why[..end]
+    (&why[..end.into()], end)
 }
 
 /// The most data in one content chunk.
@@ -468,8 +484,8 @@ pub const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most extents in one reply; clients ask again for the rest.
 pub const EXTENTS_MAX: usize = 512;
 /// The most extents that one request looks up, merged or not.
-pub const EXTENT_LOOKUPS_MAX: usize = 8192;
+pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
 /// The longest text in an error chunk.
-pub const ERROR_TEXT_BYTES_MAX: usize = 512;
+pub const ERROR_TEXT_BYTES_MAX: u16 = 512;
 const SECTOR_BYTES: u64 = 512;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -1,8 +1,8 @@
-//! The door's decisions, without its I/O: events and the time in, decisions out. Pure.
+//! The acceptor's decisions, without its I/O: events and the time in, decisions out. Pure.
 //!
 //! A connection is *waiting* until it asks to attach, *expecting* while its segment is made,
 //! *attached* until it parts, and *closing* until its owner takes it out ([`Book::take_closed`]).
-//! `C` is the owner's data with it: descriptors in the door, a model in the simulation.
+//! `C` is the owner's data with it: descriptors in the acceptor, a model in the simulation.
 //!
 //! Must stay true: the time comes in as an argument. The limits of waiting connections and the
 //! quota of segments bound the number of entries. A closing connection takes part in nothing. One
@@ -43,7 +43,7 @@ impl<C> Guest<C> {
     }
 }
 
-/// All connections of a door.
+/// All connections of an acceptor.
 #[derive(Debug)]
 pub(crate) struct Book<C> {
     admission: Admission<u32>,
@@ -98,6 +98,7 @@ impl<C> Book<C> {
         connection: C,
         now: Duration,
     ) -> Result<u64, C> {
+        // Never used again: an answer that comes late must not reach another client.
         let id = self.last_id + 1;
         match self.admission.arrive(id, uid, is_preferred, now) {
             Arrival::Admitted => {}
@@ -132,6 +133,7 @@ impl<C> Book<C> {
             return false;
         };
         guest.stage = Stage::Expecting;
+        // From here on it cannot be crowded out by connections that say nothing.
         self.admission.ask(id);
         true
     }
@@ -153,6 +155,7 @@ impl<C> Book<C> {
 
     /// A connection is over, for whatever reason.
     pub(crate) fn close(&mut self, id: u64) {
+        // Its place is free at once, its descriptor when the owner has taken it out.
         self.admission.leave(id);
         if let Some(guest) = self.guests.get_mut(&id) {
             guest.stage = Stage::Closing;

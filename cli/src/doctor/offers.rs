@@ -5,43 +5,33 @@
 //! open. Every facility that can be requested is requested rather than looked up, because a file's
 //! presence says little in a container. Source: the man page or kernel document named at each
 //! check.
-//!
-//! ```
-//! for offer in sidecore_sys::offers::ask() {
-//!     match (offer.there, offer.remedy) {
-//!         (true, _) => println!("{}: {}", offer.name, offer.found),
-//!         (false, remedy) => println!("no {}; {}", offer.name, remedy.unwrap_or("no remedy")),
-//!     }
-//! }
-//! ```
 
-use crate::counters::{Event, EventCounter};
-use crate::{cpu, machine};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Resource;
 use serde::Serialize;
+use sidecore_sys::counters::{Event, EventCounter};
+use sidecore_sys::{cpu, machine, program};
 use std::fs;
 use std::path::Path;
 
 /// A device or facility that a machine may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Offer {
+pub(super) struct Offer {
     /// Name of the device or facility.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// True if this process can use it.
-    pub there: bool,
+    pub(super) there: bool,
     /// Result of the check, for the user to read.
-    pub found: String,
+    pub(super) found: String,
     /// Use that Sidecore makes of it.
-    pub used_for: &'static str,
+    pub(super) used_for: &'static str,
     /// Command that would provide it, if it is missing and there is one.
-    pub remedy: Option<&'static str>,
+    pub(super) remedy: Option<&'static str>,
 }
 
 /// Checks everything. Takes some milliseconds.
-#[must_use]
-pub fn ask() -> Vec<Offer> {
+pub(super) fn ask() -> Vec<Offer> {
     vec![
         cores(),
         isolated(),
@@ -341,7 +331,7 @@ fn may(capability: u32) -> bool {
 
 /// Checks for a program of another package.
 fn program(name: &'static str, used_for: &'static str, remedy: &'static str) -> Offer {
-    let found = crate::program::find(name);
+    let found = program::find(name);
     Offer {
         name,
         there: found.is_some(),
@@ -354,7 +344,7 @@ fn program(name: &'static str, used_for: &'static str, remedy: &'static str) -> 
 }
 
 fn mpi() -> Offer {
-    let found = crate::program::find("mpirun");
+    let found = program::find("mpirun");
     Offer {
         name: "MPI",
         there: found.is_some(),

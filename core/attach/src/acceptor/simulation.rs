@@ -1,10 +1,10 @@
-//! The door in virtual time: users of every behaviour, a kernel with a bounded queue and few
+//! The acceptor in virtual time: users of every behaviour, a kernel with a bounded queue and few
 //! descriptors, and a maker of segments, all from a seed.
 //!
-//! The door's own [`Book`] and [`Accounts`] run here, driven in the order of `Door::wait`. The
-//! kernel around them is simulated: connections that come, ask, hang up or stay silent, exhausted
-//! descriptors, memory that clients keep after hanging up, and a server that shuts down. A failing
-//! seed is printed; [`run`] with it repeats the failure.
+//! The acceptor's own [`Book`] and [`Accounts`] run here, driven in the order of `Acceptor::wait`.
+//! The kernel around them is simulated: connections that come, ask, hang up or stay silent,
+//! exhausted descriptors, memory that clients keep after hanging up, and a server that shuts down.
+//! A failing seed is printed; [`run`] with it repeats the failure.
 
 use super::book::Book;
 use crate::quota::{Accounts, Quota};
@@ -203,7 +203,7 @@ impl World {
         sockets.sum::<usize>() + self.kept.len() + self.taken
     }
 
-    /// One turn of the control thread, as `Door::wait` and the daemon have it.
+    /// One turn of the control thread, as `Acceptor::wait` and the daemon have it.
     fn turn(&mut self, ends: bool) {
         let now = self.now;
         // Ready events: questions and hang-ups.

@@ -13,12 +13,13 @@
 
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
+use sidecore_bare::width::ToUsize;
 use sidecore_sync::{EventCount, Private};
 use std::collections::VecDeque;
 
-/// The line.
+/// Threads that wait for an engine, and what each is handed.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     queue: Mutex<Queue>,
     places: Box<[CachePadded<Place>]>,
 }
@@ -44,11 +45,11 @@ pub(crate) enum Joined {
     Engine(usize),
     /// There is no place: too many wait.
     Full,
-    /// A place in the line, to be waited at by [`Line::wait`].
+    /// A place in the queue, to be waited at by [`WaitQueue::wait`].
     Place(u32),
 }
 
-impl Line {
+impl WaitQueue {
     /// A line for up to `places` threads.
     pub(crate) fn new(places: u32) -> Self {
         let place = |_| {
@@ -59,14 +60,14 @@ impl Line {
         };
         Self {
             queue: Mutex::new(Queue {
-                waiting: VecDeque::with_capacity(places as usize),
+                waiting: VecDeque::with_capacity(places.to_usize()),
                 free: (0..places).rev().collect(),
             }),
             places: (0..places).map(place).collect(),
         }
     }
 
-    /// Joins the line; `claim` takes an idle engine if there is one.
+    /// Joins the queue; `claim` takes an idle engine if there is one.
     pub(crate) fn join(&self, claim: impl Fn() -> Option<usize>) -> Joined {
         let mut queue = self.queue.lock();
         if queue.waiting.is_empty()
@@ -85,13 +86,13 @@ impl Line {
 
     /// Waits until this place is handed an engine: looks `spins` times, then sleeps.
     pub(crate) fn wait(&self, place: u32, spins: u32) -> usize {
-        let own = &self.places[place as usize];
+        let own = &self.places[place.to_usize()];
         let engine = loop {
             // Acquire: partner of the Release in `hand`; the contents of the engine's core are
             // visible.
             let look = || match own.engine.load(Ordering::Acquire) {
                 0 => None,
-                number => Some(number as usize - 1),
+                number => Some(number.to_usize() - 1),
             };
             // Without a timeout the wait ends with a value; the loop is for the compiler.
             if let Some(engine) = own.handed.wait_until(spins, None, look) {
@@ -131,7 +132,7 @@ impl Line {
     }
 
     fn hand(&self, place: u32, engine: usize) {
-        let place = &self.places[place as usize];
+        let place = &self.places[place.to_usize()];
         // Release: partner of the Acquire in `wait`.
         place.engine.store(engine as u32 + 1, Ordering::Release);
         place.handed.notify_one();
@@ -150,30 +151,30 @@ mod tests {
 
     #[test]
     fn engines_go_to_those_that_came_first() {
-        let line = Line::new(3);
+        let queue = WaitQueue::new(3);
         let idle = std::cell::RefCell::new(vec![7]);
         let claim = || idle.borrow_mut().pop();
-        assert!(matches!(line.join(claim), Joined::Engine(7)));
-        assert!(!line.hand_over(1), "nobody waits");
+        assert!(matches!(queue.join(claim), Joined::Engine(7)));
+        assert!(!queue.hand_over(1), "nobody waits");
         let places: Vec<u32> = (0..3)
-            .map(|_| match line.join(claim) {
+            .map(|_| match queue.join(claim) {
                 Joined::Place(place) => place,
                 _ => panic!("no engine is idle"),
             })
             .collect();
-        assert!(matches!(line.join(claim), Joined::Full));
-        assert!(line.hand_over(4) && line.len() == 2);
+        assert!(matches!(queue.join(claim), Joined::Full));
+        assert!(queue.hand_over(4) && queue.len() == 2);
         *idle.borrow_mut() = vec![6, 5];
         // A new thread does not overtake those in the queue.
-        assert!(matches!(line.join(claim), Joined::Full));
-        let handed: Vec<usize> = places.iter().map(|&place| line.wait(place, 0)).collect();
+        assert!(matches!(queue.join(claim), Joined::Full));
+        let handed: Vec<usize> = places.iter().map(|&place| queue.wait(place, 0)).collect();
         assert_eq!(handed, [4, 5, 6]);
         assert!(
-            matches!(line.join(claim), Joined::Place(_)),
+            matches!(queue.join(claim), Joined::Place(_)),
             "places are free again"
         );
-        line.serve(|| Some(9));
-        line.serve(|| panic!("nobody waits"));
+        queue.serve(|| Some(9));
+        queue.serve(|| panic!("nobody waits"));
     }
 }
 
@@ -190,7 +191,7 @@ mod loom_tests {
         struct Model {
             claims: Claims,
             waiters: AtomicU32,
-            line: Line,
+            queue: WaitQueue,
             held: AtomicU32,
         }
         fn claim(model: &Model) -> Option<usize> {
@@ -198,22 +199,22 @@ mod loom_tests {
         }
         fn give_back(model: &Model, engine: usize) {
             assert_eq!(model.held.fetch_sub(1, Ordering::Relaxed), 1);
-            if model.waiters.load(Ordering::SeqCst) > 0 && model.line.hand_over(engine) {
+            if model.waiters.load(Ordering::SeqCst) > 0 && model.queue.hand_over(engine) {
                 return;
             }
             model.claims.release(engine);
             // A load in `Shared`; but loom lets a SeqCst load see an earlier value, which the one
             // order of all SeqCst operations forbids.
             if model.waiters.fetch_add(0, Ordering::SeqCst) > 0 {
-                model.line.serve(|| claim(model));
+                model.queue.serve(|| claim(model));
             }
         }
         fn take_and_give_back(model: &Model) {
             let engine = claim(model).unwrap_or_else(|| {
                 model.waiters.fetch_add(1, Ordering::SeqCst);
-                let engine = match model.line.join(|| claim(model)) {
+                let engine = match model.queue.join(|| claim(model)) {
                     Joined::Engine(engine) => engine,
-                    Joined::Place(place) => model.line.wait(place, 0),
+                    Joined::Place(place) => model.queue.wait(place, 0),
                     Joined::Full => panic!("there are places for all"),
                 };
                 model.waiters.fetch_sub(1, Ordering::SeqCst);
@@ -228,7 +229,7 @@ mod loom_tests {
             let model = Arc::new(Model {
                 claims: Claims::new(1),
                 waiters: AtomicU32::new(0),
-                line: Line::new(2),
+                queue: WaitQueue::new(2),
                 held: AtomicU32::new(1),
             });
             assert_eq!(claim(&model), Some(0));

@@ -8,21 +8,22 @@
 //! So a class with long calls among short ones is measured all the time. Any thread; counts of two
 //! threads at once may be lost, which moves a bound a little. Source: own.
 
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::ClassId;
 use sidecore_sched::policy::CLASSES_MAX;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs of short calls, by class and power of two of units.
-pub(crate) struct Trifles(Box<[AtomicU32]>);
+pub(crate) struct ShortLoops(Box<[AtomicU32]>);
 
-impl Default for Trifles {
+impl Default for ShortLoops {
     fn default() -> Self {
         let words = (0..CLASSES_MAX * BUCKETS).map(|_| AtomicU32::new(0));
         Self(words.collect())
     }
 }
 
-impl Trifles {
+impl ShortLoops {
     /// True if a call of this many units is to be run at once, on this core.
     #[inline]
     pub(crate) fn take(&self, class: ClassId, units: usize) -> bool {
@@ -45,7 +46,7 @@ impl Trifles {
 
     /// A measured call has ended; `here`: one core did all of it, the caller's.
     pub(crate) fn note(&self, class: ClassId, units: u32, here: bool, elapsed_ns: u64) {
-        let Some(word) = self.word(class, units as usize) else {
+        let Some(word) = self.word(class, units.to_usize()) else {
             return;
         };
         let run = match here && Self::are(elapsed_ns) {
@@ -58,7 +59,7 @@ impl Trifles {
 
     #[inline]
     fn word(&self, class: ClassId, units: usize) -> Option<&AtomicU32> {
-        let bucket = units.checked_ilog2()? as usize;
+        let bucket = units.checked_ilog2()?.to_usize();
         let is_few = bucket < BUCKETS;
         is_few.then(|| &self.0[class.index() * BUCKETS + bucket])
     }
@@ -84,31 +85,31 @@ mod tests {
 
     #[test]
     fn a_run_of_short_calls_is_followed_by_some_that_nobody_asks_about() {
-        let (trifles, class) = (Trifles::default(), ClassId(3));
+        let (short_loops, class) = (ShortLoops::default(), ClassId(3));
         for _ in 0..RUN {
-            assert!(!trifles.take(class, 9));
-            trifles.note(class, 9, true, 100);
+            assert!(!short_loops.take(class, 9));
+            short_loops.note(class, 9, true, 100);
         }
         let taken = |units| {
             (0..1_000)
-                .take_while(|_| trifles.take(class, units))
+                .take_while(|_| short_loops.take(class, units))
                 .count()
         };
         assert_eq!(taken(16), 0, "others than about as many");
         assert_eq!(taken(15), LEFT as usize);
-        trifles.note(class, 8, true, 100);
+        short_loops.note(class, 8, true, 100);
         assert_eq!(taken(8), LEFT as usize, "one that is measured, between");
         // One that is long, or that was split, begins a new run.
         for (here, elapsed_ns) in [(true, SHORT_NS), (false, 100)] {
-            trifles.note(class, 8, here, elapsed_ns);
+            short_loops.note(class, 8, here, elapsed_ns);
             for _ in 1..RUN {
-                trifles.note(class, 8, true, 100);
+                short_loops.note(class, 8, true, 100);
                 assert_eq!(taken(8), 0);
             }
-            trifles.note(class, 8, true, 100);
+            short_loops.note(class, 8, true, 100);
             assert_eq!(taken(8), LEFT as usize);
         }
-        assert!(!trifles.take(class, 0) && !trifles.take(class, usize::MAX));
-        assert!(!trifles.take(ClassId(4), 9));
+        assert!(!short_loops.take(class, 0) && !short_loops.take(class, usize::MAX));
+        assert!(!short_loops.take(ClassId(4), 9));
     }
 }
