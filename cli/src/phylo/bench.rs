@@ -65,7 +65,7 @@ impl Command {
             Self::Grain(args) => return args.run(),
         };
         let isa = if args.portable {
-            Isa::Portable
+            Isa::PORTABLE
         } else {
             Isa::detect()
         };
@@ -88,7 +88,7 @@ impl Command {
         };
         if args.json {
             output::json(&Json {
-                isa: format!("{isa:?}").to_lowercase(),
+                isa: isa.name().to_owned(),
                 rows,
             })?;
             return Ok(Outcome::Done);

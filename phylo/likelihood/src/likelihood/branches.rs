@@ -37,10 +37,9 @@ impl<R: Runner> Likelihood<R> {
         rounds_max: usize,
     ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
-        let mut edges = std::mem::take(&mut self.scratch.edges);
-        let walk = &mut self.scratch.walk;
         // Depth first: consecutive branches are adjacent, so few CLVs have to be recomputed.
-        self.tree.edges_depth_first_into(walk, &mut edges);
+        let (mut walk, mut edges) = std::mem::take(&mut self.edges);
+        self.tree.edges_depth_first_into(&mut walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {
                 self.optimise_length(edge)?;
@@ -52,7 +51,7 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
         }
-        self.scratch.edges = edges;
+        self.edges = (walk, edges);
         Ok(lnl)
     }
 }

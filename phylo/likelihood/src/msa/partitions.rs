@@ -23,6 +23,7 @@
 mod sets;
 
 use super::shown;
+use sidecore_bare::width::ToUsize;
 
 /// One line: sites that share a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +171,7 @@ impl Claims {
             if before != u32::MAX {
                 return Err(PartitionError::Twice {
                     site,
-                    first: shown(&self.partitions[before as usize].name),
+                    first: shown(&self.partitions[before.to_usize()].name),
                     second: shown(&self.partitions[number].name),
                 });
             }
@@ -238,3 +239,6 @@ impl Range {
         (first >= 1 && last >= first && step >= 1).then_some(Self { first, last, step })
     }
 }
+
+#[cfg(test)]
+mod tests;

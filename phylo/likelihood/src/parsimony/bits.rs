@@ -4,6 +4,7 @@
 //! Patterns with the same cost on every tree are only counted.
 
 use crate::msa::Patterns;
+use sidecore_bare::width::ToUsize;
 
 /// The tips' state sets of all sites whose cost depends on the tree.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Sites {
             // A pattern with the same cost on every tree needs no bits.
             match self.fixed_cost(patterns, pattern) {
                 Some(cost) => self.always += cost * u64::from(weight),
-                None => columns.extend(std::iter::repeat_n(pattern, weight as usize)),
+                None => columns.extend(std::iter::repeat_n(pattern, weight.to_usize())),
             }
         }
         let blocks = columns.len().div_ceil(64 * LANES);

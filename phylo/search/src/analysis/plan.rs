@@ -29,6 +29,7 @@
 
 use crate::bootstrap::convergence::{Options, Verdict};
 use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToUsize;
 use sidecore_random::{GAMMA, mix};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,7 +174,7 @@ impl Ledger {
         });
         let limit = self.limit();
         let chain = self.goal.chain.max(1);
-        let bootstraps = (0..limit).step_by(chain as usize).map(|first| Piece {
+        let bootstraps = (0..limit).step_by(chain.to_usize()).map(|first| Piece {
             kind: Kind::Bootstrap,
             first,
             count: chain.min(self.most() - first),

@@ -14,6 +14,7 @@ use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
 use crate::bootstrap::convergence::Verdict;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named, remove_named};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -165,7 +166,7 @@ impl Checkpoint {
         self.sync()?;
         let present: usize = ledger.all_saved().map(|(_, state)| state.len()).sum();
         // A state's quotes are escaped in its line: twice its length is a fair guess.
-        let replaced = self.state_bytes.saturating_sub(2 * present as u64);
+        let replaced = self.state_bytes.saturating_sub(2 * present.to_u64());
         match replaced > REPLACED_MAX.max(self.bytes / 2) {
             true => self.compact(ledger),
             false => Ok(()),
@@ -214,9 +215,9 @@ impl Checkpoint {
         let line = line_of(&text);
         let written = self.file.write_all(line.as_bytes());
         written.map_err(io_error("write", &self.path))?;
-        self.bytes += line.len() as u64;
+        self.bytes += line.len().to_u64();
         if matches!(record, Record::Saved { .. }) {
-            self.state_bytes += line.len() as u64;
+            self.state_bytes += line.len().to_u64();
         }
         Ok(())
     }
@@ -376,7 +377,7 @@ pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, 
             Record::Saved { piece, state } => {
                 // Saved states are replaced by later ones; their size tells when rewriting the file
                 // pays.
-                state_bytes += line.len() as u64;
+                state_bytes += line.len().to_u64();
                 ledger.save(piece, state);
             }
             Record::Tested(verdict) if verdict.replicates > REPLICATES_MAX => {
@@ -384,7 +385,7 @@ pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, 
             }
             Record::Tested(verdict) => ledger.add_verdict(verdict),
         }
-        whole += line.len() as u64;
+        whole += line.len().to_u64();
     }
     Ok(Replayed {
         ledger,

@@ -7,7 +7,7 @@
 
 use super::functions::exponentials;
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
-use super::node::{Dna, Protein, States};
+use super::states::{Dna, Protein, States};
 use crate::kernel::{QUAD, Quad, Shape};
 
 /// Eigenvalues and eigenvectors of a model, and the rates of its categories.

@@ -6,6 +6,7 @@
 use crate::analysis::coordinator::Member;
 use crate::analysis::plan::Ledger;
 use crate::runner::Share;
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 
 /// The teams of a job.
@@ -61,7 +62,7 @@ impl Layout {
     pub fn share(self, rank: Member) -> Share {
         let ranks = self.ranks(self.team(rank));
         Share {
-            number: (rank - ranks.start) as usize,
+            number: (rank - ranks.start).to_usize(),
             count: ranks.len(),
         }
     }
