@@ -77,6 +77,7 @@ pub trait Runner: Sync {
         chunks: &mut [T],
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError> {
+        // A runner without a policy has no use for the estimate.
         let _ = ns;
         self.run(work, chunks, unit)
     }
@@ -144,6 +145,7 @@ impl Runner for Pool {
         chunks: &mut [T],
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError> {
+        // Below the limit not even the policy is asked, which takes longer than the loop.
         match off_load_class(work, ns, chunks.len()).filter(|_| self.engines() > 1) {
             Some(class) => self.for_each(class, chunks, |_, chunk| unit(chunk)),
             None => {
@@ -205,6 +207,7 @@ pub(crate) fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
         0 => T::default(),
         1 => term(range.start),
         len => {
+            // The left half is a power of two: a block of chunks is then a whole subtree.
             let middle = range.start + len.next_power_of_two() / 2;
             sum_in_tree_at(range.start..middle, term) + sum_in_tree_at(middle..range.end, term)
         }

@@ -23,12 +23,14 @@ mod layout;
 pub(crate) mod repeats;
 mod simd;
 
-pub use combine::{Derivatives, SiteTerms, level_scalers};
-pub use layout::{Buffer, QUAD, Quad};
-pub use simd::{
-    Eigen, Isa, STATES_MAX, derivatives, evaluate, insert, newview, powers, transitions,
+pub use combine::Derivatives;
+pub(crate) use combine::{SiteTerms, level_scalers};
+pub(crate) use layout::QUAD;
+pub use layout::{Buffer, Quad};
+pub(crate) use simd::{
+    Eigen, combine_sites, combine_table, insert, powers, table_terms, transitions,
 };
-pub(crate) use simd::{combine_sites, combine_table, table_terms};
+pub use simd::{Isa, STATES_MAX, derivatives, evaluate, newview};
 
 /// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

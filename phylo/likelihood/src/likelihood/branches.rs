@@ -18,6 +18,7 @@ impl<R: Runner> Likelihood<R> {
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
         if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
+            // A common length would not be the best of any partition.
             return self.optimise_unlinked_length(edge);
         }
         let length = self.tree().length(edge);

@@ -52,6 +52,7 @@ impl Chunk {
             .clone()
             .map(|pattern| patterns.common_states(pattern))
             .collect();
+        // As wide as a class, so that one kernel reads tips and inner nodes through an index.
         let code = |&code: &u8| u16::from(code);
         let codes = (0..patterns.taxa()).map(|taxon| {
             let own = &patterns.codes(taxon)[range.clone()];
@@ -96,6 +97,7 @@ impl Chunk {
             tips: TipStates {
                 codes,
                 code_count: part.patterns().alphabet().masks().len(),
+                // A chunk has at most 2^15 patterns.
                 identity: (0..=u16::MAX).take(len).collect(),
             },
             clvs: Clvs::new(arena, shape, len, nodes),
@@ -144,6 +146,7 @@ impl Chunk {
             self.clvs.find_repeats(&self.tips, step, options.repeats);
         }
         let (target, classes, sides) = self.clvs.target(&self.tips, step);
+        // One entry a class of this node; its children are indexed by their own classes.
         let [a, b] = classes.children().map_or([None; 2], |both| both.map(Some));
         let left = sides.child(part, step.left, a);
         let right = sides.child(part, step.right, b);
@@ -160,6 +163,7 @@ impl Chunk {
         let [near, far] = [ends.near, ends.far].map(|end| sides.end(end, part.folded()));
         let terms = self.sites.terms.as_mut_slice();
         let scaled = evaluate(isa, shape, &near, &far, terms, &mut self.scalers);
+        // Without a scaling the kernel left the counts of an earlier call.
         let scalers = if scaled { &self.scalers[..] } else { &[] };
         self.lnl = self.sites.log_likelihood(isa, shape.rates, scalers);
     }

@@ -143,6 +143,7 @@ impl<R: Runner> Chunks<R> {
         let share = chunks.len() as f64 / self.own.len() as f64;
         let ns = (self.newview_ns * share * newviews) as u64;
         let isa = self.options.isa;
+        // The estimate is for all chunks; some have a share of it.
         let own = &mut self.own[chunks];
         self.runner.run_sized(work, ns, own, |chunk| {
             unit(chunk, &parts[chunk.part()], isa);

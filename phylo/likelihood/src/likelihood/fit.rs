@@ -60,6 +60,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<f64, LikelihoodError> {
         // Repeats are found here, for all partitions.
         self.evaluate_once()?;
+        // The partitions' gains add up: together they may miss `epsilon`, not each.
         let each = epsilon / bends.len() as f64;
         for (part, bend) in bends.iter_mut().enumerate() {
             PartFit::new(self, part, bend).run(each)?;
@@ -100,6 +101,7 @@ impl<R: Runner> Likelihood<R> {
             let length = (self.tree.length(edge) * mean).clamp(LENGTH_MIN, LENGTH_MAX);
             self.tree.set_length(edge, length);
         }
+        // A single partition's scale is the tree's length, which has just taken it.
         let one = self.parts.len() == 1;
         for part in &mut self.parts {
             let scale = part.scale() / mean;
@@ -160,6 +162,7 @@ impl<R: Runner> Likelihood<R> {
         let scales: Vec<_> = self.parts.iter().map(Part::scale).collect();
         let mut short = tree.clone();
         short.set_all_lengths(length);
+        // From parsimony's lengths a climb cannot stay on the top of the long ones.
         self.set_tree(short);
         let mut lnl = f64::NEG_INFINITY;
         for _ in 0..RECONSIDERED_MAX {

@@ -189,6 +189,7 @@ impl<R: Runner> Likelihood<R> {
     pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
         let pruned = self.prune(half);
         let _ = self.regraft(pruned, to.edge);
+        // The split branch's other half has the factors of the whole until it is fitted.
         self.tree.copy_factors(to.edge, pruned.edges[1]);
         let [a, b] = self.tree.others(half);
         for (own, length) in [a, b, half]
@@ -279,6 +280,7 @@ impl<R: Runner> Likelihood<R> {
         assert!(!self.tree.is_tip(half), "a tip has no place to leave");
         let [a, b] = self.tree.others(half);
         self.validity.forget_sum_table();
+        // The gap is closed by one branch with the length of the two that met there.
         let joined = self.tree.edge(a);
         let length = (self.tree.length(joined) + self.tree.length(self.tree.edge(b)))
             .clamp(LENGTH_MIN, LENGTH_MAX);

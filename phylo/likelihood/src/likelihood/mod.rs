@@ -161,6 +161,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<Self, LikelihoodError> {
         assert!(!parts.is_empty(), "no partition");
         for part in &parts {
+            // By number only: trees are numbered by the alignment's names before they come here.
             let alignment = part.patterns.taxa();
             if alignment != tree.taxa() {
                 return Err(LikelihoodError::Taxa {
@@ -240,11 +241,13 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
         self.evaluate()?;
+        // A partition's sites are numbered within the alignment, in ascending order.
         let last = |part: &Part| part.patterns().alignment_sites().last().copied();
         let last = self.parts.iter().filter_map(last).max();
         let mut all = vec![0.0; last.map_or(0, |last| last.to_usize() + 1)];
         for number in 0..self.parts.len() {
             let by_pattern = self.chunks.pattern_log_likelihoods(&self.parts, number);
+            // Patterns are sorted and counted once; the caller knows columns.
             for (site, pattern) in self.parts[number].patterns().site_patterns() {
                 all[site] = by_pattern[pattern];
             }
@@ -285,6 +288,7 @@ impl<R: Runner> Likelihood<R> {
     fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
         let own = self.chunks.of_parts(part..part + 1);
+        // Only this partition's tables: a fit of its parameters leaves those of others.
         self.parts[part].prepare_evaluate(&self.tree, edge);
         self.run(edge, own, Storage::Scratch, Chunk::evaluate)?;
         Ok(self.chunks.sum(part..part + 1, Chunk::lnl))

@@ -83,6 +83,7 @@ impl Part {
         };
         let (matrix, table) = (transitions.matrix_quads(), transitions.table_quads());
         let edges = tree.edges().count();
+        // All tables at once: a search makes matrices in its inner loop, which must not allocate.
         let mut part = Self {
             number,
             matrices: Buffer::new(matrix * edges),
@@ -132,6 +133,7 @@ impl Part {
     #[must_use]
     pub fn model_text(&self) -> String {
         match self.transitions.scale == 1.0 && self.model.name().scaler == ScalerName::None {
+            // A model of all sites must not have a scaler.
             true => self.model.to_string(),
             false => format!("{}+B{{{:.6}}}", self.model, self.transitions.scale),
         }
@@ -158,6 +160,7 @@ impl Part {
 
     fn make_eigen_tables(&mut self) {
         let (near, far) = (self.near.doubles_mut(), self.far.doubles_mut());
+        // Of the model alone, not of a length: one table serves all lengths of a branch.
         self.transitions.process.sum_table_matrices(near, far);
         self.transitions
             .table(self.far.doubles(), self.far_table.doubles_mut());
@@ -196,6 +199,7 @@ impl Part {
 
     /// Prepares the tables that evaluate needs for its branch.
     pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
+        // Without a tip at the branch no kernel reads a table.
         let tip = tree.ends(edge).into_iter().any(|end| tree.is_tip(end));
         self.prepare_folded(tip, self.length(tree, edge));
     }

@@ -85,6 +85,7 @@ impl<R: Runner> Chunks<R> {
             true => chunk.lnl(),
             false => chunk.site_lnl().get(k).copied().unwrap_or(0.0),
         };
+        // One chunk a unit: the blocks' owners must not add here.
         let gathered = self.gather(part..part + 1, width, 1, term);
         let share = match corrected {
             0 => 0.0,
@@ -117,6 +118,7 @@ impl<R: Runner> Chunks<R> {
         exchange.own.clear();
         for chunks in self.own[self.of_parts(parts)].chunks(unit) {
             let sum = |k| sum_in_tree_of(chunks, |chunk| term(chunk, k));
+            // Row by row, so that one exchange serves all sums of a call.
             exchange.own.extend((0..width).map(sum));
         }
         // All processes send the same number of terms, even if one has a block less.

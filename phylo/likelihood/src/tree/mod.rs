@@ -304,6 +304,7 @@ impl Tree {
         let Some(at) = half.index().checked_sub(self.taxa) else {
             return half;
         };
+        // A ring is three numbers in a row, from the first inner half-edge on.
         HalfId(if at % 3 == 2 { half.0 - 2 } else { half.0 + 1 })
     }
 

@@ -33,6 +33,19 @@ pub enum Starts {
     Given(Vec<Tree>),
 }
 
+impl Starts {
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "mixed" => Some(Self::Mixed),
+            "parsimony" => Some(Self::Parsimony),
+            "random" => Some(Self::Random),
+            _ => None,
+        }
+    }
+}
+
 /// Everything that all pieces of an analysis have in common.
 #[derive(Debug)]
 pub struct Searches<R> {

@@ -28,6 +28,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod sequences;
+
+pub use sequences::{AncestralSequence, AncestralSequences, ancestors_bytes};
+
 use crate::model::{Model, Process};
 use crate::msa::Patterns;
 use crate::newick::Newick;

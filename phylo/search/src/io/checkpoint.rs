@@ -100,7 +100,7 @@ impl Checkpoint {
         let _old = claim(path)?;
         let mut made = Self {
             path: path.to_owned(),
-            file: beside(path)?,
+            file: replacement(path)?,
             settings,
             bytes: 0,
             state_bytes: 0,
@@ -133,6 +133,7 @@ impl Checkpoint {
             whole,
             state_bytes,
         } = replay(&text, &settings, goal).map_err(|flaw| flaw.of(path))?;
+        // A line that was being written is cut off, so that the next one begins on its own.
         file.set_len(whole).map_err(io_error("write", path))?;
         file.seek(SeekFrom::End(0))
             .map_err(io_error("write", path))?;
@@ -164,6 +165,7 @@ impl Checkpoint {
         };
         self.write(&record)?;
         self.sync()?;
+        // Replaced states are most of a long run's file; results are small and all needed.
         let present: usize = ledger.all_saved().map(|(_, state)| state.len()).sum();
         // A state's quotes are escaped in its line: twice its length is a fair guess.
         let replaced = self.state_bytes.saturating_sub(2 * present.to_u64());
@@ -176,7 +178,7 @@ impl Checkpoint {
     /// Writes the present state to a new file, which replaces the old one.
     fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
         // The old file keeps its lock until the new one has replaced it.
-        let _old = std::mem::replace(&mut self.file, beside(&self.path)?);
+        let _old = std::mem::replace(&mut self.file, replacement(&self.path)?);
         self.begin()?;
         for outcome in ledger.all_done() {
             let piece = Piece {
@@ -212,6 +214,7 @@ impl Checkpoint {
     fn write(&mut self, record: &Record) -> Result<(), FilesError> {
         let text = serde_json::to_string(record).map_err(std::io::Error::from);
         let text = text.map_err(io_error("write", &self.path))?;
+        // One call of write, so that a killed process leaves at most one torn line.
         let line = line_of(&text);
         let written = self.file.write_all(line.as_bytes());
         written.map_err(io_error("write", &self.path))?;
@@ -229,6 +232,7 @@ impl Checkpoint {
     fn put_in_place(&self) -> Result<(), FilesError> {
         self.sync()?;
         let replace = || {
+            // By the open folder: another user could exchange a part of the path meanwhile.
             let (folder, name) = Folder::of_file(&self.path)?;
             folder.rename(new_name(Path::new(&name)).as_os_str(), &name)?;
             folder.sync()
@@ -263,7 +267,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 }
 
 /// A new, empty, locked file next to a checkpoint.
-fn beside(path: &Path) -> Result<File, FilesError> {
+fn replacement(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
     // A file left by an earlier run, or put there by another user, is not written to.
     match remove_named(&new) {

@@ -4,10 +4,12 @@
 //! parsed ([`super::input`]). What is odd but usable is passed to `warn`, a line for each kind.
 
 use super::input::{self, Input, InputError, Memory, model_file};
+use crate::analysis::setup::SetupError;
 use crate::likelihood::{Lengths, PartOptions};
-use crate::model::{AscertainmentName, ModelName, ScalerName};
+use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning, partitions};
 use crate::newick::Newick;
+use crate::selection::partitions::Part;
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
 use std::fmt::Display;
@@ -68,8 +70,8 @@ pub enum DataError {
     LoneScaler,
     /// A scaler of a model of all sites.
     #[error(
-        "+B scales a partition's lengths against those of the others; leave it out, or give \
-         partitions"
+        "+B scales a partition's lengths against those of the others; leave it out, or name a file \
+         of partitions"
     )]
     WholeScaler,
     /// Fitted and given scalers in one file.
@@ -81,6 +83,15 @@ pub enum DataError {
     /// A linkage of lengths that the models' scalers do not allow.
     #[error("{0}: leave out one of them")]
     Linkage(&'static str),
+    /// No such starting trees.
+    #[error("--start-trees {text}: neither mixed, parsimony or random, nor a file that is there")]
+    StartTrees {
+        /// The kind or file.
+        text: String,
+    },
+    /// A run that cannot be begun.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
 }
 
 /// The place of an error.
@@ -125,6 +136,7 @@ impl Partitions {
         msa: impl Display,
         name: ModelName,
     ) -> Result<Self, DataError> {
+        // One partition has no others to be scaled against.
         if name.scaler != ScalerName::None {
             return Err(DataError::WholeScaler);
         }
@@ -149,6 +161,7 @@ impl Partitions {
         let (mut parts, mut names) = (Vec::new(), Vec::new());
         for line in lines {
             let name = model_name(&line.model).at(format_args!("{file}: {}", line.name))?;
+            // What is wrong with characters is the alignment's fault, not the line's.
             let place = format!("{msa}, partition {}", line.name);
             let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites);
             let part = PartOptions::new(name, patterns.at(&place)?);
@@ -169,15 +182,43 @@ impl Partitions {
         }
         Ok(Self { parts, names })
     }
+}
 
-    /// True if sequences are read as amino acids, and look like DNA: every letter of DNA is also
-    /// one of an amino acid.
-    #[must_use]
-    pub fn is_doubtful(&self, alignment: &Alignment) -> bool {
-        let mut alphabets = self.parts.iter().map(|part| part.patterns.alphabet());
-        alphabets.any(|one| one == Alphabet::Protein)
-            && alignment.likely_alphabet() == Alphabet::Dna
+/// True if sequences are read as amino acids, and look like DNA: every letter of DNA is also one of
+/// an amino acid.
+#[must_use]
+pub fn is_doubtful(alignment: &Alignment, parts: &[PartOptions]) -> bool {
+    let mut alphabets = parts.iter().map(|part| part.patterns.alphabet());
+    alphabets.any(|one| one == Alphabet::Protein) && alignment.likely_alphabet() == Alphabet::Dna
+}
+
+/// The parts that the lines of a text name, for a choice of their models: of the models in the text
+/// only the kind of data counts, and `auto` is that of the alignment. `file` names the text in an
+/// error.
+///
+/// # Errors
+/// [`DataError`].
+pub fn parts_to_model(
+    alignment: &Alignment,
+    text: &str,
+    file: impl Display,
+) -> Result<(Vec<Part>, Vec<Patterns>), DataError> {
+    let lines = partitions::parse(text, alignment.sites()).at(&file)?;
+    let (mut parts, mut patterns) = (Vec::new(), Vec::new());
+    for line in lines {
+        let place = format!("{file}: {}", line.name);
+        let alphabet = match is_auto(&line.model) {
+            true => alignment.likely_alphabet(),
+            false => model_name(&line.model).at(&place)?.alphabet(),
+        };
+        patterns.push(Patterns::of_sites(alignment, alphabet, line.sites.clone()).at(place)?);
+        parts.push(Part {
+            name: line.name,
+            alphabet,
+            sites: line.sites,
+        });
     }
+    Ok((parts, patterns))
 }
 
 /// The linkage of branch lengths that a user has asked for and the models' `+B` select; scaled by
@@ -198,6 +239,7 @@ pub fn linkage(asked: Option<Lengths>, parts: &[PartOptions]) -> Result<Lengths,
             "+B scales lengths that partitions share, --brlen unlinked gives each its own",
         )),
         Some(asked) => Ok(asked),
+        // Given scalers are not to be fitted; a single partition has none to fit.
         None if parts.len() == 1 || given => Ok(Lengths::Linked),
         None => Ok(Lengths::Scaled),
     }
@@ -221,6 +263,7 @@ fn check_ascertainment(part: &PartOptions) -> Result<(), DataError> {
     if part.model.name().ascertainment == AscertainmentName::None {
         return Ok(());
     }
+    // The correction divides by the chance of a variable site: constant ones make it wrong.
     match part.patterns.constant_sites() {
         0 => Ok(()),
         constant => Err(DataError::Ascertainment {
@@ -236,10 +279,12 @@ fn check_ascertainment(part: &PartOptions) -> Result<(), DataError> {
 pub fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
     let values = parts.iter().map(|part| {
         let shape = part.model.process().shape;
+        // The tips' CLVs are tables of codes, small next to these.
         let inner = part.patterns.taxa().saturating_sub(2);
         (inner * part.patterns.len() * shape.span() * size_of::<f64>()).to_u64()
     });
     let matrices = parts.iter().map(|part| {
+        // Rounded up from two a taxon less three.
         let branches = 2 * part.patterns.taxa();
         (branches * part.model.process().shape.matrix() * size_of::<f64>()).to_u64()
     });
@@ -250,7 +295,7 @@ pub fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
 ///
 /// # Errors
 /// Of the name or of the file.
-pub fn model_name(text: &str) -> Result<ModelName, NameError> {
+pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
     ModelName::parse(text, &mut model_file)
 }
 
@@ -347,11 +392,12 @@ impl Reader {
     ) -> Result<Data, DataError> {
         let shown = msa.display();
         let alignment = self.alignment(msa)?;
+        // A file wins over a model of the same name: the user has put it there.
         let partitions = if Path::new(model).is_file() {
             let text = self.text(Path::new(model))?;
-            Partitions::of_lines(&alignment, shown, &text, model)?
+            Partitions::of_lines(&alignment, &shown, &text, model)?
         } else if is_auto(model) {
-            Partitions::one(choose(&alignment).at(shown)?)
+            Partitions::one(choose(&alignment).at(&shown)?)
         } else {
             self.whole(&alignment, msa, model)?
         };
@@ -367,8 +413,14 @@ impl Reader {
     }
 
     /// All sites under a model that the option `--model` names.
-    fn whole(self, alignment: &Alignment, msa: &Path, model: &str) -> Result<Partitions, DataError> {
+    fn whole(
+        self,
+        alignment: &Alignment,
+        msa: &Path,
+        model: &str,
+    ) -> Result<Partitions, DataError> {
         let name = model_name(model);
+        // No model has such a character outside braces, where numbers and paths stand.
         let name = match model.contains(['.', '/']) && !model.contains('{') {
             true => name.at(format_args!(
                 "--model {model} is no file that is there, and no model"
@@ -377,10 +429,12 @@ impl Reader {
         };
         let found = Partitions::whole(alignment, msa.display(), name);
         let found = match found {
-            Err(error @ DataError::WholeScaler) => Err(error).at(format_args!("--model {model}"))?,
+            Err(error @ DataError::WholeScaler) => {
+                Err(error).at(format_args!("--model {model}"))?
+            }
             found => found?,
         };
-        if found.is_doubtful(alignment) {
+        if is_doubtful(alignment, &found.parts) {
             (self.warn)(&format!(
                 "{}: read as amino acids, which --model {model} is for, but it looks like DNA",
                 msa.display()
@@ -417,21 +471,22 @@ impl Reader {
     /// # Errors
     /// [`DataError`].
     pub fn trees(self, path: &Path) -> Result<TreeFile, DataError> {
+        // Bounds of size first, then of the nodes that the text claims.
         let input = Input::read(path, self.memory)?;
         let memory = input.memory;
         let text = input.into_text(path)?;
         let shown = path.display();
-        // Before they are parsed: a node takes many times the memory of its text.
-        let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
-        let need = marks.count().to_u64().saturating_mul(NODE_BYTES) + text.len().to_u64();
+        // Refused before they are parsed: a file may have nothing but brackets.
+        let need = Newick::parsed_bytes(&text);
         input::check(&format!("{shown}: reading the trees"), need, memory)?;
-        let newicks = Newick::parse_file(&text).at(shown)?;
+        let newicks = Newick::parse_file(&text).at(&shown)?;
         if newicks.is_empty() {
             let path = path.to_owned();
             return Err(DataError::NoTree { path });
         }
         // `[&W 1/3]`: a comment that gives the tree a weight in programs that read it.
         let weighted = text.match_indices("[&").filter(|(at, mark)| {
+            // By bytes: the two after the mark may be half of a character.
             let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
             word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
         });
@@ -482,7 +537,5 @@ pub fn is_auto(model: &str) -> bool {
     model.eq_ignore_ascii_case("auto")
 }
 
-/// Bytes of a node of a parsed tree: its label and its place among its parent's children.
-pub const NODE_BYTES: u64 = 176;
 /// Divisor: at least one value in this many is kept, even where much repeats.
 const REPEATS: u64 = 4;

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 /// Free parameters of a model: exchangeabilities and rates that are fitted, and frequencies that
 /// are fitted or counted.
 #[must_use]
-pub fn free_parameters(model: &Model) -> usize {
+pub(super) fn free_parameters(model: &Model) -> usize {
     let mut count = 0;
     for parameter in model.fitted() {
         count += match parameter {

@@ -27,11 +27,13 @@
 //! # Ok::<(), sidecore_phylo::topology::TopologyError>(())
 //! ```
 
+mod likelihoods;
 mod normal;
 mod rell;
 mod unbiased;
 
 use crate::runner::Runner;
+pub use likelihoods::fitted_sites;
 use rell::Replicates;
 pub use rell::SiteTable;
 use sidecore_bare::width::ToU64;

@@ -17,7 +17,7 @@ mod sites;
 mod states;
 mod wide;
 
-pub use branch::Eigen;
+pub(crate) use branch::Eigen;
 
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
@@ -204,7 +204,7 @@ kernel! {
     ///
     /// # Panics
     /// As [`newview`]; and when `near` or `below` is a tip.
-    pub fn insert(
+    pub(crate) fn insert(
         shape: Shape,
         near: &Operand<'_>,
         far: &Operand<'_>,
@@ -249,7 +249,7 @@ kernel! {
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles, or the eigenvectors are too short.
-    pub fn transitions(
+    pub(crate) fn transitions(
         eigen: &Eigen<'_>,
         length: f64,
         out: &mut [Quad],
@@ -263,7 +263,7 @@ kernel! {
     ///
     /// # Panics
     /// When `out` is not of three spans.
-    pub fn powers(
+    pub(crate) fn powers(
         eigen: &Eigen<'_>,
         length: f64,
         out: &mut [Quad],

@@ -46,6 +46,7 @@ impl Clvs {
     /// Finds the site repeats of a step's direction; without `join` every pattern is a class of its
     /// own.
     pub(super) fn find_repeats(&mut self, tips: &TipStates, step: &Step, join: bool) {
+        // The children are other directions, of other nodes: borrowed apart from the target.
         let (own, repeats) = Others::split(&mut self.repeats, step.target);
         if !join {
             return own.separate(tips.identity.len());
@@ -64,6 +65,7 @@ impl Clvs {
     ) -> (&'a mut Clv, &'a Classes, Sides<'a>) {
         let classes = &self.repeats[step.target];
         let (target, clvs) = Others::split(&mut self.clvs, step.place);
+        // Only now is the number of classes known, and with it the room.
         self.memory.fit(target, classes.count());
         let repeats = Others::all(&self.repeats);
         let sides = Sides {
@@ -106,6 +108,7 @@ impl TipStates {
             (&self.codes[child.at], self.code_count)
         } else {
             let classes = repeats.get(child.at);
+            // Separate classes have no list of their own, which would be the identity in each.
             let index = classes.of_pattern().unwrap_or(&self.identity);
             (index, classes.count())
         }
@@ -171,6 +174,7 @@ impl<'a, T> Others<'a, T> {
     /// One item, and the others.
     pub(super) fn split(list: &'a mut [T], at: usize) -> (&'a mut T, Self) {
         let (before, rest) = list.split_at_mut(at);
+        // By bounds, not by unsafe code: one comparison a child is nothing next to a newview.
         let (own, after) = rest.split_at_mut(1);
         (&mut own[0], Self { before, after })
     }

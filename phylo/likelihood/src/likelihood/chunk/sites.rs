@@ -42,6 +42,7 @@ impl Sites {
     pub(super) fn set_invariable(&mut self, process: &Process) {
         for (invariable, &common) in self.invariable.iter_mut().zip(&self.common) {
             let states = process.frequencies.iter().enumerate();
+            // An ambiguous column can be invariable in each state that all its taxa may have.
             let fitting = states.filter(|(state, _)| common >> state & 1 == 1);
             *invariable = process.invariant * fitting.map(|(_, frequency)| frequency).sum::<f64>();
         }
@@ -89,6 +90,7 @@ impl SumTable {
         sites: &mut Sites,
     ) {
         let table = self.table.as_mut_slice();
+        // Not scaled: in the eigenvectors' basis entries are negative, too.
         let scaled = newview(isa, shape, near, far, table, scalers, false);
         let scalers = scaled.then_some(&*scalers);
         let table = self.table.doubles_mut();
@@ -96,6 +98,7 @@ impl SumTable {
             Some(unseen) => unseen.level(shape, table, scalers),
             None => {
                 let (invariable, weights) = (&sites.invariable, &sites.weights);
+                // Kept for all lengths of the branch: scalers do not depend on it.
                 self.lacks = scalers.map_or(0.0, |scalers| {
                     level_scalers(shape.rates, table, scalers, invariable, weights)
                 });
@@ -124,6 +127,7 @@ impl SumTable {
         powers: &[Quad],
         sites: &mut Sites,
     ) -> f64 {
+        // The terms have room for each rate; here the rates are summed already.
         let quads = sites.weights.len().div_ceil(QUAD);
         let terms = &mut sites.terms.as_mut_slice()[..quads];
         table_terms(isa, shape, self.table.as_slice(), powers, terms);

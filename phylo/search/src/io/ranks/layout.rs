@@ -80,7 +80,7 @@ pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
 
 /// Patterns of a rank below which synchronising costs more than the rank gains: a loop over that
 /// many takes some ten microseconds, and so does an exchange across a network.
-pub const PATTERNS_MIN: usize = 1_000;
+const PATTERNS_MIN: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
