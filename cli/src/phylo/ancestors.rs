@@ -71,7 +71,7 @@ impl Args {
             names,
             likelihood.parts(),
             data.alignment.sites(),
-            self.output.as_ref().map(|_| &mut table),
+            self.output.is_some().then_some(&mut table),
         );
         if let Some(path) = &self.output {
             output::file(path, &table)?;

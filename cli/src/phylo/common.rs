@@ -141,6 +141,7 @@ pub(super) fn alignment_support(
             bar.set_position(done as u64);
         }
         Progress::Perturbations(done) => bar.set_position(done as u64),
+        // The bar is taken away while the line is written.
         Progress::Unsettled(rounds) => bar.suspend(|| {
             tracing::warn!(
                 "the ultrafast bootstraps have not settled after {rounds} perturbations"

@@ -67,6 +67,7 @@ fn gain(text: &str) -> Result<f64, String> {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        // Before the files are read, which may take minutes: --engines may be refused.
         let pool = common::pool(self.engines)?;
         let began = Instant::now();
         let reader = common::reader();

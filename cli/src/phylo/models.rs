@@ -126,6 +126,7 @@ impl Args {
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
         common::reader().findings(&self.msa, alignment, [&patterns]);
         let tree = self.tree(alignment, &[&patterns])?;
+        // On standard error: standard output has the result alone.
         let bar = Bar::new();
         let selection = select(&tree, &patterns, options, pool, |fit| bar.fit(fit));
         bar.0.finish_and_clear();

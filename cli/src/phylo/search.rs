@@ -117,6 +117,7 @@ impl Args {
             false => Some(self.open(setup, engines)?),
         };
         let ledger = own.as_ref().map(|(_, ledger)| ledger);
+        // Behind `open`: rank 0 proposes by what is left to do.
         let layout = role.agree(self.ranks_per_search, ledger, run.patterns());
         let pool = Pool::start(config)?;
         let job = run.searches(&pool);
@@ -144,6 +145,7 @@ impl Args {
             };
             running.go(&mut files, ledger)
         })?;
+        // Before anything is written to standard error: the bar would be drawn into it.
         progress.end();
         if ended == Ended::Stopped {
             files.log("stopped; all states are kept")?;

@@ -200,7 +200,9 @@ impl Alignment {
     /// # Errors
     /// As [`Alignment::parse`].
     pub fn new(names: Vec<String>, rows: Vec<Vec<u8>>) -> Result<Self, MsaError> {
+        // Bounds first: what follows takes time and memory in proportion.
         limit("taxa", names.len(), TAXA_MAX)?;
+        // A tree refers to taxa by their names alone.
         check_distinct(&names)?;
         let sites = rows.first().map_or(0, Vec::len);
         limit("sites", sites, SITES_MAX)?;
@@ -253,6 +255,7 @@ impl Alignment {
             all += row.len();
             plain += row.iter().filter(|c| b"ACGTUNacgtun-?".contains(c)).count();
         }
+        // Ambiguous bases are letters of amino acids, too: a few of them must not decide.
         match plain * 10 >= all * 9 {
             true => Alphabet::Dna,
             false => Alphabet::Protein,
@@ -278,6 +281,7 @@ fn with_line_feeds(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.contains(&b'\n') || !bytes.contains(&b'\r') {
         return Cow::Borrowed(bytes);
     }
+    // One byte for one, so that places in error messages stay.
     let end = |&byte: &u8| if byte == b'\r' { b'\n' } else { byte };
     Cow::Owned(bytes.iter().map(end).collect())
 }
@@ -368,11 +372,12 @@ fn check_distinct(names: &[String]) -> Result<(), MsaError> {
         return Ok(());
     }
     let twice = |name: &&String| counts.get(name.as_str()).is_some_and(|&count| count > 1);
-    let mut told = std::collections::HashSet::new();
+    // Each name once, where it first occurs; a map's own order would change from run to run.
+    let mut seen = std::collections::HashSet::new();
     let texts: Vec<String> = names
         .iter()
         .filter(twice)
-        .filter(|name| told.insert(name.as_str()))
+        .filter(|name| seen.insert(name.as_str()))
         .map(|name| format!("`{}` ({})", shown(name), counts[name.as_str()]))
         .collect();
     Err(MsaError::DuplicateNames {
