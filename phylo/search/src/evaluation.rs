@@ -98,7 +98,7 @@ pub fn evaluate(
     Ok(Evaluation {
         lnl,
         newicks,
-        tree_length: tree.edges().map(|edge| tree.length(edge)).sum(),
+        tree_length: tree.total_length(),
         models: parts.iter().map(Part::model_text).collect(),
         scales: parts.iter().map(Part::scale).collect(),
         sites,

@@ -178,11 +178,11 @@ impl Alphabet {
 }
 
 /// Characters of multistate data, state by state: RAxML-NG's.
-pub const MULTISTATE: &[u8; MULTISTATE_MAX] =
+const MULTISTATE: &[u8; MULTISTATE_MAX] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,/:;<=>@[\\]^_{|}~";
 
 /// The most states of an alphabet.
-pub const MULTISTATE_MAX: usize = 64;
+pub(crate) const MULTISTATE_MAX: usize = 64;
 
 const NONE: u8 = u8::MAX;
 

@@ -16,9 +16,11 @@ pub mod partitions;
 mod patterns;
 mod phylip;
 
-pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
+pub use alphabet::Alphabet;
+pub(crate) use alphabet::MULTISTATE_MAX;
 pub use codon::GeneticCode;
-pub use findings::{Findings, Warning, site_ranges};
+pub(crate) use findings::site_ranges;
+pub use findings::{Findings, Warning};
 pub use patterns::Patterns;
 
 use std::borrow::Cow;

@@ -14,7 +14,7 @@ use sidecore_bare::width::{ToU64, ToUsize};
 /// What is asked of a run.
 #[derive(Debug)]
 pub struct Request {
-    /// Searches; [`STARTS`] or as many as there are starting trees where it is not said.
+    /// Searches; 10 or as many as there are starting trees where it is not said.
     pub starts: Option<u32>,
     /// Their starting trees.
     pub trees: Starts,
@@ -186,4 +186,4 @@ impl Setup {
 }
 
 /// Searches where none are asked for.
-pub const STARTS: u32 = 10;
+const STARTS: u32 = 10;

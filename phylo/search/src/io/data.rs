@@ -275,8 +275,7 @@ fn check_ascertainment(part: &PartOptions) -> Result<(), DataError> {
 
 /// Bytes of memory that the likelihood of some partitions takes. Repeats in the alignment are
 /// stored once, so that far less than one value for each cell may do.
-#[must_use]
-pub fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
+fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
     let values = parts.iter().map(|part| {
         let shape = part.model.process().shape;
         // The tips' CLVs are tables of codes, small next to these.
@@ -532,8 +531,7 @@ impl Reader {
 }
 
 /// True for the name that stands for a choice of the model.
-#[must_use]
-pub fn is_auto(model: &str) -> bool {
+fn is_auto(model: &str) -> bool {
     model.eq_ignore_ascii_case("auto")
 }
 
