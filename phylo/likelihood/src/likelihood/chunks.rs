@@ -121,7 +121,7 @@ impl<R: Runner> Chunks<R> {
             chunks,
             newviews,
             |chunk, part, isa| {
-                // All steps of one chunk: a node's CLV is still in the cache when its parent reads it.
+                // Chunk by chunk: a node's CLV is still in the cache when its parent reads it.
                 for step in steps {
                     chunk.newview(part, step, options);
                 }

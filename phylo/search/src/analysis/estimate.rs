@@ -1,5 +1,5 @@
-//! An estimate of the time that is left: each kind of task takes as long as those that are done, and
-//! as many run side by side as did so far.
+//! An estimate of the time that is left: each kind of task takes as long as those that are done,
+//! and as many run side by side as did so far.
 
 use super::plan::{Kind, Ledger};
 

@@ -5,8 +5,8 @@ use crate::runner::Runner;
 use crate::tree::Tree;
 
 /// The sites' log-likelihoods of each tree: lengths fitted tree by tree, parameters on the best.
-/// Columns without a character, which are no draws, are left out. `progress` is called twice a tree.
-/// Blocks.
+/// Columns without a character, which are no draws, are left out. `progress` is called twice a
+/// tree. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].

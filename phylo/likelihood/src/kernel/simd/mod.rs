@@ -118,10 +118,10 @@ macro_rules! kernel {
 kernel! {
     /// A node's CLV from those of its two children.
     ///
-    /// `values` gets one span for each class (as many as the operands' indices are long), `scalers` one
-    /// count for each class and rate. False if no entry was scaled here or below; `scalers` was then
-    /// not written. With `scale` false the children's counts are only added: the sum table of a branch
-    /// is made this way, with the eigenvectors as matrices.
+    /// `values` gets one span for each class (as many as the operands' indices are long), `scalers`
+    /// one count for each class and rate. False if no entry was scaled here or below; `scalers` was
+    /// then not written. With `scale` false the children's counts are only added: the sum table of
+    /// a branch is made this way, with the eigenvectors as matrices.
     ///
     /// # Panics
     /// When slices are too short for the indices, or an index is beyond its operand.
@@ -139,10 +139,10 @@ kernel! {
 kernel! {
     /// The likelihood of every pattern at a branch, rate by rate, not yet summed.
     ///
-    /// `left` must be an inner node (its matrix is not used); `right` carries the branch's matrix with
-    /// the frequencies and the rates' weights folded in, or a tip's table made of it. `terms` gets, for
-    /// each four patterns, `rates` quads of one term a pattern. `scalers` gets `rates` counts a
-    /// pattern, if the result is true.
+    /// `left` must be an inner node (its matrix is not used); `right` carries the branch's matrix
+    /// with the frequencies and the rates' weights folded in, or a tip's table made of it. `terms`
+    /// gets, for each four patterns, `rates` quads of one term a pattern. `scalers` gets `rates`
+    /// counts a pattern, if the result is true.
     ///
     /// # Panics
     /// As [`newview`]; and when `left` is a tip.
@@ -157,11 +157,12 @@ kernel! {
 }
 
 kernel! {
-    /// First and second derivative of the log-likelihood by a branch's length, summed over patterns.
+    /// First and second derivative of the log-likelihood by a branch's length, summed over
+    /// patterns.
     ///
     /// `table` is the sum table; `powers` holds three spans: `e^(l r t)`, its first and its second
-    /// derivative by `t`. `fixed` is the part that does not depend on the length (invariable sites),
-    /// one value a pattern; `weights` are the patterns' weights.
+    /// derivative by `t`. `fixed` is the part that does not depend on the length (invariable
+    /// sites), one value a pattern; `weights` are the patterns' weights.
     ///
     /// # Panics
     /// When slices are too short for `weights`.
@@ -178,8 +179,8 @@ kernel! {
 
 kernel! {
     /// The likelihood of every pattern at a branch, from its sum table. The first span of `powers`
-    /// gives the branch's length. For each four patterns one quad of terms; invariable sites are not
-    /// added.
+    /// gives the branch's length. For each four patterns one quad of terms; invariable sites are
+    /// not added.
     ///
     /// # Panics
     /// When `powers` are fewer than a span, or `table` is no whole number of spans.
@@ -193,14 +194,14 @@ kernel! {
 }
 
 kernel! {
-    /// The likelihood of every pattern with a subtree inserted in the middle of a branch, in the form
-    /// of [`evaluate`].
+    /// The likelihood of every pattern with a subtree inserted in the middle of a branch, in the
+    /// form of [`evaluate`].
     ///
-    /// `near` (an inner node) and `far` are the branch's ends with the matrices of its halves. `below`
-    /// has as values the subtree's CLV moved over its branch, with frequencies and weights folded in
-    /// (its matrix is not used). This is a newview and its evaluation in one, without storing the CLV
-    /// between. It needs no scaling: the loss of the three factors together is within the range of a
-    /// double.
+    /// `near` (an inner node) and `far` are the branch's ends with the matrices of its halves.
+    /// `below` has as values the subtree's CLV moved over its branch, with frequencies and weights
+    /// folded in (its matrix is not used). This is a newview and its evaluation in one, without
+    /// storing the CLV between. It needs no scaling: the loss of the three factors together is
+    /// within the range of a double.
     ///
     /// # Panics
     /// As [`newview`]; and when `near` or `below` is a tip.
@@ -216,8 +217,8 @@ kernel! {
 }
 
 kernel! {
-    /// Writes each pattern's log-likelihood to `site_lnl` and returns their weighted sum, four partial
-    /// sums in order.
+    /// Writes each pattern's log-likelihood to `site_lnl` and returns their weighted sum, four
+    /// partial sums in order.
     ///
     /// # Panics
     /// When slices are too short for `weights`.
@@ -230,7 +231,8 @@ kernel! {
 }
 
 kernel! {
-    /// The weighted sum of the logarithms of [`table_terms`]' likelihoods, four partial sums in order.
+    /// The weighted sum of the logarithms of [`table_terms`]' likelihoods, four partial sums in
+    /// order.
     ///
     /// # Panics
     /// When slices are too short for `weights`.
@@ -244,8 +246,8 @@ kernel! {
 }
 
 kernel! {
-    /// The transition probabilities over a branch of `length` for every rate: for each rate, for each
-    /// state of the far end, a column over the states of the near end.
+    /// The transition probabilities over a branch of `length` for every rate: for each rate, for
+    /// each state of the far end, a column over the states of the near end.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles, or the eigenvectors are too short.
@@ -258,8 +260,8 @@ kernel! {
 }
 
 kernel! {
-    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length: three
-    /// spans.
+    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length:
+    /// three spans.
     ///
     /// # Panics
     /// When `out` is not of three spans.
