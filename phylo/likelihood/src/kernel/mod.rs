@@ -13,8 +13,8 @@
 //!
 //! Must stay true: each result depends only on its own class's operands, never on the chunk
 //! boundaries. All of [`Isa`] run the same source. AVX2 fuses multiplications and additions, so
-//! that it differs from [`Isa::PORTABLE`] in the last bits. AVX-512 does the same for two classes at
-//! a time, and gives the same bits.
+//! that it differs from [`Isa::PORTABLE`] in the last bits. AVX-512 does the same for two classes
+//! at a time, and gives the same bits.
 //! Source: Stamatakis, Blagojevic, Nikolopoulos, Antonopoulos, "Exploring new search algorithms and
 //! hardware for phylogenetics: RAxML meets the IBM Cell" (2007), section 3; Felsenstein (1981).
 
