@@ -22,8 +22,7 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
         true => Partitions::of_lines(alignment, msa, model, "the partitions").map_err(refuse)?,
         false => {
             let name = model_name(model).map_err(refuse_with(format!("model {model}")))?;
-            Partitions::whole(alignment, msa, name)
-                .map_err(refuse_with(format!("model {model}")))?
+            Partitions::whole(alignment, msa, name).map_err(refuse)?
         }
     };
     Ok(found.parts)
