@@ -82,12 +82,12 @@ impl Isa {
 }
 
 /// A kernel for each instruction set, from one generic loop: compiled for plain arithmetic, for
-/// AVX2, and for `$wide` with `$features` where the machine has AVX-512. `$check` runs before any.
+/// AVX2, and for `$wide` with `$features` where the machine has AVX-512. `$check` runs first.
 macro_rules! kernel {
     (
         $(#[$attribute:meta])*
         $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?,
-        $loops:ident, $wide:ident, $features:literal, $check:expr
+        $loops:ident, $wide:ident, $features:literal $(, $check:expr)?
     ) => {
         $(#[$attribute])*
         $visibility fn $name(isa: Isa, $($argument: $type),*) $(-> $result)? {
@@ -101,7 +101,7 @@ macro_rules! kernel {
             fn wide($($argument: $type),*) $(-> $result)? {
                 $loops::$name::<lanes::$wide>($($argument),*)
             }
-            $check;
+            $($check;)?
             match isa.0 {
                 Set::Portable => $loops::$name::<Portable>($($argument),*),
                 #[cfg(target_arch = "x86_64")]
@@ -227,7 +227,7 @@ kernel! {
         weights: &[f64],
         site_lnl: &mut [f64],
     ) -> f64,
-    sites, Avx2, "avx2,fma", ()
+    sites, Avx2, "avx2,fma"
 }
 
 kernel! {
@@ -242,7 +242,7 @@ kernel! {
         fixed: &[f64],
         weights: &[f64],
     ) -> f64,
-    sites, Avx2, "avx2,fma", ()
+    sites, Avx2, "avx2,fma"
 }
 
 kernel! {
