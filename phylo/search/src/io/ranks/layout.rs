@@ -69,8 +69,7 @@ impl Layout {
 }
 
 /// Default number of ranks for one search: one while there is a piece of work for every rank.
-/// Otherwise the ranks are divided among the pieces, but each gets [`PATTERNS_MIN`] patterns or
-/// more.
+/// Otherwise the ranks are divided among the pieces, but each gets 1,000 patterns or more.
 #[must_use]
 pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
     let useful = u32::try_from(patterns / PATTERNS_MIN).unwrap_or(u32::MAX);
