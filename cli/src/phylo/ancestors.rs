@@ -1,16 +1,12 @@
 //! `sidecore phylo ancestors`.
 
-use super::common::{self, Data};
+use super::common;
 use super::limits;
 use crate::{Outcome, output};
-use anyhow::{Result, ensure};
-use sidecore_offload::Pool;
-use sidecore_phylo::ancestors::{Ancestors, labelled, name};
-use sidecore_phylo::likelihood::{Likelihood, Options, Part};
-use sidecore_phylo::msa::Alphabet;
-use sidecore_phylo::runner::{Runner, Serial, pool_config};
-use sidecore_sched::Equi;
-use std::fmt::Write as _;
+use anyhow::Result;
+use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
+use sidecore_phylo::evaluation;
+use sidecore_phylo::likelihood::{Likelihood, Options};
 use std::path::PathBuf;
 
 /// Arguments of `phylo ancestors`.
@@ -53,166 +49,62 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let engines = common::engines(self.engines)?;
-        if engines == 1 {
-            return self.with(Serial);
-        }
-        let pool = Pool::start(pool_config(engines, &[], Box::new(Equi::default())))?;
-        self.with(&pool)
-    }
-
-    fn with(&self, runner: impl Runner) -> Result<Outcome> {
-        let data = Data::read(&self.msa, &self.model)?;
+        let pool = common::pool(self.engines)?;
+        let data = common::data(&self.msa, &self.model)?;
+        let file = common::reader().trees(&self.tree)?;
+        file.only()?;
         let names = data.alignment.names();
-        let mut trees = match self.opt {
-            common::Fit::None => common::measured_trees(&self.tree, names)?,
-            _ => common::alignment_trees(&self.tree, names)?,
-        };
-        let (shown, count) = (self.tree.display(), trees.len());
-        ensure!(count == 1, "{shown} has {count} trees, and one is wanted");
-        let (tree, options) = (trees.remove(0), Options::default());
-        let states = data.parts.iter().map(|part| {
-            let each = 16 + CELL_BYTES * part.patterns.alphabet().states() as u64;
-            part.patterns.sites() as u64 * each
-        });
-        let cells = (tree.taxa() as u64).saturating_mul(states.sum());
+        let tree = file.of_taxa(names)?.remove(0);
+        if self.opt == common::Fit::None {
+            file.warn_of_lengths(common::reader());
+        }
+        let parts = data.partitions.parts;
         let copies =
             u64::from(self.output.is_some()) + u64::from(self.json || self.fasta.is_some());
-        limits::check_work("the inner nodes' states", cells.saturating_mul(copies) / 2)?;
-        let mut likelihood = Likelihood::partitioned(tree, data.parts, runner, options)?;
-        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
-        let tree = likelihood.tree();
-        let text = labelled(tree, names).to_string();
-        let mut nodes: Vec<Node> = (0..tree.taxa() - 2)
-            .map(|node| Node {
-                name: name(node),
-                sequence: vec![b'-'; data.alignment.sites()],
-                probability_mean: 0.0,
-            })
-            .collect();
+        let need = ancestors_bytes(tree.taxa(), &parts, copies);
+        limits::check_work("the inner nodes' states", need)?;
+        let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
+        let lnl = evaluation::Fit::from(self.opt).apply(&mut likelihood, EPSILON)?;
         let mut table = String::new();
-        let mut sites = 0;
-        for (number, part) in likelihood.parts().iter().enumerate() {
-            let found = Ancestors::new(tree, part.patterns(), part.model(), part.scale());
-            let several = (likelihood.parts().len() > 1).then(|| number + 1);
-            if self.output.is_some() {
-                lines(&mut table, &found, part, several)?;
-            }
-            let alphabet = part.patterns().alphabet();
-            for (site, pattern) in part.patterns().site_patterns() {
-                sites += 1;
-                for (number, node) in nodes.iter_mut().enumerate() {
-                    let (state, p) = best(found.probabilities(number, pattern));
-                    node.sequence[site] = alphabet.letter(state);
-                    node.probability_mean += p;
-                }
-            }
-        }
-        for node in &mut nodes {
-            node.probability_mean /= f64::from(u32::try_from(sites.max(1))?);
-        }
+        let found = AncestralSequences::new(
+            likelihood.tree(),
+            names,
+            likelihood.parts(),
+            data.alignment.sites(),
+            self.output.is_some().then_some(&mut table),
+        );
         if let Some(path) = &self.output {
             output::file(path, &table)?;
         }
         if let Some(path) = &self.tree_out {
-            output::file(path, &format!("{text}\n"))?;
+            output::file(path, &format!("{}\n", found.tree))?;
         }
         if let Some(path) = &self.fasta {
-            let record = |node: &Node| format!(">{}\n{}\n", node.name, node.text());
-            output::file(path, &nodes.iter().map(record).collect::<String>())?;
+            output::file(path, &found.to_fasta())?;
         }
         if self.json {
-            let nodes = nodes.iter().map(|node| NodeJson {
-                name: node.name.clone(),
-                sequence: node.text(),
-                probability_mean: node.probability_mean,
-            });
-            output::json(&Json {
-                lnl,
-                sites,
-                tree: text,
-                nodes: nodes.collect(),
-            })?;
+            output::json(&Json { lnl, found })?;
             return Ok(Outcome::Done);
         }
         output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        output::line(&format!("nodes           {}", nodes.len()))?;
-        let mean: f64 = nodes.iter().map(|node| node.probability_mean).sum();
-        let mean = mean / nodes.len() as f64;
+        output::line(&format!("nodes           {}", found.nodes.len()))?;
         output::line(&format!(
-            "probability     {mean:.4} of the best state in the mean"
+            "probability     {:.4} of the best state in the mean",
+            found.probability_mean()
         ))?;
         if self.tree_out.is_none() {
-            output::result(&text)?;
+            output::result(&found.tree)?;
         }
         Ok(Outcome::Done)
-    }
-}
-
-/// A partition's lines of the table; its number where there are several.
-fn lines(table: &mut String, found: &Ancestors, part: &Part, several: Option<usize>) -> Result<()> {
-    let alphabet: Alphabet = part.patterns().alphabet();
-    let letter = |state: usize| char::from(alphabet.letter(state));
-    if table.is_empty() || several.is_some() {
-        table.push_str("Node\tSite\tState");
-        for state in 0..alphabet.states() {
-            write!(table, "\tp_{}", letter(state))?;
-        }
-        table.push('\n');
-    }
-    for node in 0..found.nodes() {
-        for (site, pattern) in part.patterns().site_patterns() {
-            let each = found.probabilities(node, pattern);
-            let (state, _) = best(each);
-            write!(table, "{}\t{}\t{}", name(node), site + 1, letter(state))?;
-            for p in each {
-                write!(table, "\t{p:.5}")?;
-            }
-            table.push('\n');
-        }
-    }
-    Ok(())
-}
-
-/// The most probable state and its probability.
-fn best(probabilities: &[f64]) -> (usize, f64) {
-    let each = probabilities.iter().copied().enumerate();
-    each.fold(
-        (0, 0.0),
-        |best, one| if one.1 > best.1 { one } else { best },
-    )
-}
-
-/// An inner node's most probable sequence.
-struct Node {
-    name: String,
-    sequence: Vec<u8>,
-    probability_mean: f64,
-}
-
-impl Node {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.sequence).into_owned()
     }
 }
 
 #[derive(serde::Serialize)]
 struct Json {
     lnl: f64,
-    sites: usize,
-    tree: String,
-    nodes: Vec<NodeJson>,
-}
-
-#[derive(serde::Serialize)]
-struct NodeJson {
-    name: String,
-    sequence: String,
-    probability_mean: f64,
+    #[serde(flatten)]
+    found: AncestralSequences,
 }
 
 /// Gain in log-likelihood below which the fit ends.
 const EPSILON: f64 = 0.001;
-
-/// Of a state's probability, and of its text.
-const CELL_BYTES: u64 = 16;

@@ -9,7 +9,6 @@ use clap::Subcommand;
 use sidecore_bench::phylo::{KernelRow, kernels, traversal};
 use sidecore_phylo::kernel::Isa;
 use sidecore_phylo::msa::{Alphabet, Patterns};
-use sidecore_phylo::tree::Tree;
 use std::path::PathBuf;
 
 /// Arguments of `phylo bench`.
@@ -65,13 +64,13 @@ impl Command {
             Self::Grain(args) => return args.run(),
         };
         let isa = if args.portable {
-            Isa::Portable
+            Isa::PORTABLE
         } else {
             Isa::detect()
         };
         let rows = match (&args.msa, &args.tree) {
             (Some(msa), Some(tree)) => {
-                let alignment = common::alignment(msa)?;
+                let alignment = common::reader().alignment(msa)?;
                 let alphabet = if args.protein {
                     Alphabet::Protein
                 } else {
@@ -79,16 +78,16 @@ impl Command {
                 };
                 let patterns = Patterns::new(&alignment, alphabet)
                     .with_context(|| msa.display().to_string())?;
-                let newick = common::newick(tree)?;
-                let tree = Tree::from_newick(&newick, alignment.names())
-                    .with_context(|| tree.display().to_string())?;
+                let file = common::reader().trees(tree)?;
+                file.only()?;
+                let tree = file.of_taxa(alignment.names())?.remove(0);
                 traversal(isa, args.quick, &tree, &patterns)?
             }
             _ => kernels(isa, args.quick)?,
         };
         if args.json {
             output::json(&Json {
-                isa: format!("{isa:?}").to_lowercase(),
+                isa: isa.name().to_owned(),
                 rows,
             })?;
             return Ok(Outcome::Done);

@@ -1,6 +1,6 @@
 //! `sidecore phylo compare`.
 
-use super::common;
+use super::common::reader;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::compare::compare;
@@ -27,16 +27,10 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let distance = compare(
-            &common::newick(&self.first)?,
-            &common::newick(&self.second)?,
-        )?;
+        let (first, second) = (reader().trees(&self.first)?, reader().trees(&self.second)?);
+        let distance = compare(first.only()?, second.only()?)?;
         if self.json {
-            output::json(&Json {
-                rf: distance.rf,
-                rf_relative: distance.rf_relative,
-                branch_score: distance.branch_score,
-            })?;
+            output::json(&distance)?;
             return Ok(Outcome::Done);
         }
         output::line(&format!("Robinson-Foulds  {}", distance.rf))?;
@@ -47,11 +41,4 @@ impl Args {
         }
         Ok(Outcome::Done)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    rf: usize,
-    rf_relative: f64,
-    branch_score: Option<f64>,
 }

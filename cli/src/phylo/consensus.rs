@@ -1,6 +1,6 @@
 //! `sidecore phylo consensus`.
 
-use super::common;
+use super::common::reader;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::consensus::{Rule, consensus_within};
@@ -54,7 +54,8 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.trees.display();
-        let (all, memory) = common::trees_within(&self.trees)?;
+        let file = reader().trees(&self.trees)?;
+        let all = &file.newicks;
         ensure!(
             self.skip < all.len(),
             "--skip {}: {shown} has {} trees, and one at least must be left",
@@ -68,7 +69,8 @@ impl Args {
             (None, Named::Extended) => Rule::Extended,
         };
         let trees = &all[self.skip..];
-        let found = consensus_within(trees, rule, memory).with_context(|| shown.to_string())?;
+        let found =
+            consensus_within(trees, rule, file.memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
         if let Some(path) = &self.output {
             output::file(path, &format!("{text}\n"))?;

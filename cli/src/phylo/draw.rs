@@ -1,6 +1,6 @@
 //! `sidecore phylo draw`.
 
-use super::common;
+use super::common::reader;
 use super::root::check_steps;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
@@ -69,7 +69,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.tree.display();
-        let trees = common::trees(&self.tree)?;
+        let trees = reader().trees(&self.tree)?.newicks;
         let tree = match self.number.checked_sub(1).and_then(|at| trees.get(at)) {
             Some(tree) => tree,
             None => bail!(

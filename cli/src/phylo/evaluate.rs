@@ -1,14 +1,13 @@
 //! `sidecore phylo evaluate`.
 
-use super::common::{self, Data};
+use super::common;
 use super::limits;
 use crate::{Outcome, output};
-use anyhow::Result;
-use sidecore_offload::Pool;
-use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options, PartOptions};
-use sidecore_phylo::runner::{Runner, Serial, pool_config};
+use anyhow::{Context, Result};
+use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, evaluate};
+use sidecore_phylo::io::data::{Data, linkage};
+use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
 use sidecore_phylo::tree::Tree;
-use sidecore_sched::Equi;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -68,73 +67,41 @@ fn gain(text: &str) -> Result<f64, String> {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let engines = common::engines(self.engines)?;
-        if engines == 1 {
-            return self.with(Serial, 1);
-        }
-        let pool = Pool::start(pool_config(engines, &[], Box::new(Equi::default())))?;
-        self.with(&pool, engines)
-    }
-
-    fn with(&self, runner: impl Runner + Clone, engines: usize) -> Result<Outcome> {
+        // Before the files are read, which may take minutes: --engines may be refused.
+        let pool = common::pool(self.engines)?;
         let began = Instant::now();
-        let Data {
-            alignment,
-            parts,
-            findings,
-            ..
-        } = Data::read(&self.msa, &self.model)?;
-        let lengths = common::lengths(self.brlen, &parts, &self.model)?;
+        let reader = common::reader();
+        let data = common::data(&self.msa, &self.model)?;
+        let (alignment, parts) = (&data.alignment, &data.partitions.parts);
+        let names = alignment.names();
+        let lengths = self.brlen.map(Lengths::from);
+        let lengths = linkage(lengths, parts).with_context(|| self.model.clone())?;
         // All trees are validated before the first is evaluated.
         let trees = match self.opt {
-            common::Fit::None => common::measured_trees(&self.tree, alignment.names())?,
-            _ => common::alignment_trees(&self.tree, alignment.names())?,
+            common::Fit::None => reader.measured_trees(&self.tree, names)?,
+            _ => reader.trees_of(&self.tree, names)?,
         };
         if self.site_lnl.is_some() {
             let cells = (trees.len() as u64).saturating_mul(alignment.sites() as u64);
             limits::check_work("each tree's sites", cells.saturating_mul(SITE_BYTES))?;
         }
-        let edges = |tree: &Tree| {
-            tree.edges()
-                .filter(|&e| tree.length(e) < LENGTH_MIN)
-                .count()
-        };
-        let short: usize = trees.iter().map(edges).sum();
+        let short: usize = trees.iter().map(short_branches).sum();
         if short > 0 {
             tracing::warn!("{short} branches are shorter than {LENGTH_MIN}: set to that");
         }
+        let options = EvaluationOptions {
+            fit: self.opt.into(),
+            epsilon: self.epsilon,
+            lengths,
+            sites: self.site_lnl.is_some().then(|| alignment.sites()),
+        };
         let mut evaluated = Vec::new();
         for tree in trees {
-            let parts = parts.clone();
-            evaluated.push(self.one(tree, parts, lengths, runner.clone(), alignment.names())?);
+            // Each on a likelihood of its own: parameters fitted to another tree do not affect it.
+            evaluated.push(evaluate(tree, names, parts.clone(), &options, &pool)?);
         }
         self.write(&evaluated, alignment.sites())?;
-        let values = evaluated.iter().map(|one| one.report.lnl);
-        // The first of the best, so that the file's order breaks ties.
-        let best = values.enumerate().fold(0, |best, (at, lnl)| {
-            if lnl > evaluated[best].report.lnl {
-                at
-            } else {
-                best
-            }
-        });
-        let own = &evaluated[best];
-        let report = Json {
-            lnl: own.report.lnl,
-            taxa: alignment.names().len(),
-            sites: alignment.sites(),
-            undetermined_sites: findings.undetermined_sites.len(),
-            undetermined_taxa: findings.undetermined_taxa.len(),
-            identical_taxa: findings.identical_taxa.len(),
-            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
-            models: own.report.models.clone(),
-            scales: own.report.scales.clone(),
-            tree_length: own.report.tree_length,
-            best_tree: best + 1,
-            trees: evaluated.into_iter().map(|one| one.report).collect(),
-            engines,
-            wall_s: began.elapsed().as_secs_f64(),
-        };
+        let report = Json::new(&data, evaluated, pool.engines(), began);
         match self.json {
             true => output::json(&report)?,
             false => report.print()?,
@@ -142,43 +109,8 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    /// One tree, on its own likelihood: parameters fitted to another tree do not affect it.
-    fn one(
-        &self,
-        tree: Tree,
-        parts: Vec<PartOptions>,
-        lengths: Lengths,
-        runner: impl Runner,
-        names: &[String],
-    ) -> Result<Evaluated> {
-        let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        likelihood.set_lengths(lengths);
-        let lnl = self.opt.apply(&mut likelihood, self.epsilon)?;
-        let sites = match self.site_lnl {
-            Some(_) => likelihood.site_log_likelihoods()?,
-            None => Vec::new(),
-        };
-        let (tree, parts) = (likelihood.tree(), likelihood.parts());
-        let newicks = match lengths {
-            Lengths::Unlinked => (0..parts.len())
-                .map(|part| tree.of_part(part, parts[part].scale()).to_newick(names))
-                .collect(),
-            _ => vec![tree.to_newick(names)],
-        };
-        Ok(Evaluated {
-            newicks,
-            sites,
-            report: TreeJson {
-                lnl,
-                tree_length: tree.edges().map(|edge| tree.length(edge)).sum(),
-                models: parts.iter().map(|part| part.model_text()).collect(),
-                scales: parts.iter().map(|part| part.scale()).collect(),
-            },
-        })
-    }
-
     /// Writes the requested files.
-    fn write(&self, evaluated: &[Evaluated], sites: usize) -> Result<()> {
+    fn write(&self, evaluated: &[Evaluation], sites: usize) -> Result<()> {
         if let Some(path) = &self.site_lnl {
             let mut text = String::new();
             for site in 0..sites {
@@ -215,30 +147,40 @@ struct Json {
     tree_length: f64,
     /// Number of the best of `trees`, from 1: the fields above are of this one.
     best_tree: usize,
-    trees: Vec<TreeJson>,
+    trees: Vec<Evaluation>,
     engines: usize,
     wall_s: f64,
 }
 
-/// One of the file's trees.
-#[derive(serde::Serialize)]
-struct TreeJson {
-    lnl: f64,
-    tree_length: f64,
-    models: Vec<String>,
-    scales: Vec<f64>,
-}
-
-/// A tree, evaluated.
-struct Evaluated {
-    /// The tree; of unlinked lengths one with each partition's.
-    newicks: Vec<String>,
-    /// Each column's log-likelihood, if requested.
-    sites: Vec<f64>,
-    report: TreeJson,
-}
-
 impl Json {
+    fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, began: Instant) -> Self {
+        // The first of the best, so that the file's order breaks ties.
+        let mut best = 0;
+        for (at, one) in evaluated.iter().enumerate() {
+            if one.lnl > evaluated[best].lnl {
+                best = at;
+            }
+        }
+        let (own, findings) = (&evaluated[best], &data.findings);
+        let parts = &data.partitions.parts;
+        Self {
+            lnl: own.lnl,
+            taxa: data.alignment.names().len(),
+            sites: data.alignment.sites(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
+            models: own.models.clone(),
+            scales: own.scales.clone(),
+            tree_length: own.tree_length,
+            best_tree: best + 1,
+            trees: evaluated,
+            engines,
+            wall_s: began.elapsed().as_secs_f64(),
+        }
+    }
+
     fn print(&self) -> Result<()> {
         if self.trees.len() > 1 {
             for (at, tree) in self.trees.iter().enumerate() {
@@ -262,6 +204,11 @@ impl Json {
         output::line(&format!("tree length     {:.6}", self.tree_length))?;
         Ok(())
     }
+}
+
+fn short_branches(tree: &Tree) -> usize {
+    let short = |edge: &_| tree.length(*edge) < LENGTH_MIN;
+    tree.edges().filter(short).count()
 }
 
 /// Bytes of a site's log-likelihood and its text.

@@ -1,7 +1,7 @@
 //! Limits that all commands on alignments and trees take: memory, and time.
 
 use anyhow::{Context, Result};
-use sidecore_phylo::io::input::{self, Memory};
+use sidecore_phylo::io::input::Memory;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,15 +85,6 @@ pub(super) fn check_work(what: &str, need: u64) -> Result<()> {
     Ok(memory().check_work(what, need)?)
 }
 
-/// Refuses text with more nodes than its file may have.
-pub(super) fn check_nodes(what: &str, text: &str, max: u64) -> Result<()> {
-    let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
-    let need = (marks.count() as u64).saturating_mul(NODE_BYTES) + text.len() as u64;
-    Ok(input::check(what, need, max)?)
-}
-
 /// Time for a search to save its state.
 const GRACE: Duration = Duration::from_secs(30);
 const MEMORY_LEAST: u64 = 1 << 20;
-/// Bytes of a node of a parsed tree: its label and its place among its parent's children.
-pub(super) const NODE_BYTES: u64 = 176;

@@ -1,11 +1,12 @@
 //! `sidecore phylo root`.
 
-use super::{common, limits};
+use super::common::reader;
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::io::input;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::rooting::{Method, mad_steps, root};
+use sidecore_phylo::rooting::{Method, mad_steps, root, root_bytes};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo root`.
@@ -48,15 +49,12 @@ impl Args {
             (None, false) => Method::Mad,
         };
         let mut trees = Vec::new();
-        let (all, memory) = common::trees_within(&self.trees)?;
-        let nodes = all.iter().map(|tree| tree.nodes().len()).max().unwrap_or(0);
-        let read: usize = all.iter().map(|tree| tree.nodes().len()).sum();
-        let need = limits::NODE_BYTES * read as u64 + ROOTED_BYTES * nodes as u64;
-        input::check("rooting the trees", need, memory)?;
+        let file = reader().trees(&self.trees)?;
+        input::check("rooting the trees", root_bytes(&file.newicks), file.memory)?;
         if method == Method::Mad {
-            check_steps(&self.trees, &all)?;
+            check_steps(&self.trees, &file.newicks)?;
         }
-        for (index, tree) in all.iter().enumerate() {
+        for (index, tree) in file.newicks.iter().enumerate() {
             let rooted = root(tree, &method)
                 .with_context(|| format!("{}, tree {}", self.trees.display(), index + 1))?;
             trees.push(Tree {
@@ -95,7 +93,7 @@ pub(super) fn check_steps(path: &Path, trees: &[Newick]) -> Result<()> {
 /// The names of an outgroup.
 fn outgroup(names: &str) -> Result<Vec<String>> {
     let text = match names.strip_prefix('@') {
-        Some(path) => common::text(path.as_ref())?,
+        Some(path) => reader().text(path.as_ref())?,
         None => names.replace(',', "\n"),
     };
     let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
@@ -118,8 +116,6 @@ struct Tree {
     ambiguity: Option<f64>,
 }
 
-/// Of a node of a tree that is being rooted, besides the tree as it was read.
-const ROOTED_BYTES: u64 = 280;
 /// Steps that are done without a limit of time: some seconds' worth.
 const MAD_STEPS_MAX: u64 = 3_000_000_000;
 const MAD_STEPS_A_SECOND: u64 = 400_000_000;

@@ -1,27 +1,30 @@
 //! `sidecore phylo search`.
 
+mod options;
 mod progress;
-mod role;
-mod setup;
+mod report;
 
-use super::support::Support;
-use super::{common, limits};
+use super::common::{self, Source, Support};
+use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
+use options::Options;
 use progress::Progress;
-use role::Role;
-use setup::Setup;
+use report::Json;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
-use sidecore_phylo::analysis::plan::{Kind, Ledger};
+use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_phylo::analysis::supports::{AlignmentSupport, bootstrap_support, tree_of};
+use sidecore_phylo::io::data::model_name;
 use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_ALRT, SUPPORT_TBE, SUPPORT_UFBOOT};
 use sidecore_phylo::io::ranks::farm::Crew;
+use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
-use sidecore_phylo::msa::Findings;
+use sidecore_phylo::io::setup::RunSetup;
+use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
-use sidecore_phylo::support::Reference;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -36,7 +39,7 @@ written. Exit status: 0 done, 2 something cannot be read, written or does not go
 together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    setup: setup::Options,
+    options: Options,
     /// Engines that searches and their loops share; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
@@ -87,13 +90,15 @@ impl Naming {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let setup = Setup::read(&self.setup)?;
-        let mut role = Role::here(&setup)?;
+        let setup = self.options.read()?;
+        let mut role = Role::here(&setup.settings.identity())?;
         let result = self.run_as(&mut role, &setup);
-        role.settle(result)
+        role.settle(result, |rank, error| {
+            output::note!("sidecore: rank {rank}: {}", output::chain(error));
+        })
     }
 
-    fn run_as(&self, role: &mut Role, setup: &Setup) -> Result<Outcome> {
+    fn run_as(&self, role: &mut Role, setup: &RunSetup) -> Result<Outcome> {
         let began = Instant::now();
         let policy = sidecore_sched::by_name(&self.policy)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
@@ -105,62 +110,42 @@ impl Args {
             None => common::engines(None)?.min(cpus.len()),
         };
         let config = pool_config(engines, &cpus, policy);
-        let save_every = Duration::from_secs(self.save_every.into());
-        if role.is_member() {
-            role.agree(self.ranks_per_search, None, setup.patterns());
-            let pool = Pool::start(config)?;
-            let job = setup.searches(&pool);
-            role.work(
-                setup,
-                Crew {
-                    pool: &pool,
-                    cpus: &cpus,
-                    job: &job,
-                    save_every,
-                },
-            )?;
-            return Ok(Outcome::Done);
-        }
-        let (mut files, ledger) = Files::open(
-            &setup.prefix,
-            self.names.files(),
-            setup.settings.clone(),
-            setup.goal,
-            self.redo,
-            setup.bytes_about(),
-        )?;
-        files.log(&setup.describe(engines, &self.policy))?;
-        let layout = role.agree(self.ranks_per_search, Some(&ledger), setup.patterns());
-        if let Some(layout) = layout {
-            files.log(&layout)?;
-        }
-        let resumed = ledger.all_done().count();
-        if resumed > 0 || ledger.all_saved().next().is_some() {
-            tracing::warn!(
-                "going on with {}: {resumed} results are there",
-                files.checkpoint().display()
-            );
-            files.log(&format!("going on: {resumed} results are there"))?;
-        }
+        let run = &setup.run;
+        // Only rank 0 has files; the ranks agree on their teams before any engine starts.
+        let mut own = match role.is_member() {
+            true => None,
+            false => Some(self.open(setup, engines)?),
+        };
+        let ledger = own.as_ref().map(|(_, ledger)| ledger);
+        // Behind `open`: rank 0 proposes by what is left to do.
+        let layout = role.agree(self.ranks_per_search, ledger, run.patterns());
         let pool = Pool::start(config)?;
-        let mut progress = Progress::new(&ledger);
-        let job = setup.searches(&pool);
+        let job = run.searches(&pool);
         let crew = Crew {
             pool: &pool,
             cpus: &cpus,
             job: &job,
-            save_every,
+            save_every: Duration::from_secs(self.save_every.into()),
         };
-        let (ended, ledger) = role.with_ranks(setup, crew, |ranks| {
-            let run = Run {
+        let Some((mut files, ledger)) = own.take() else {
+            role.work(run, crew)?;
+            return Ok(Outcome::Done);
+        };
+        if let Some(layout) = layout {
+            files.log(&layout)?;
+        }
+        let mut progress = Progress::new(&ledger);
+        let (ended, ledger) = role.with_ranks(run, crew, |ranks| {
+            let running = Run {
                 crew,
                 ranks,
-                seed: setup.seed,
+                seed: run.seed,
                 stop: &stop,
                 watch: &mut |ledger, finished| progress.show(ledger, finished),
             };
-            run.go(&mut files, ledger)
+            running.go(&mut files, ledger)
         })?;
+        // Before anything is written to standard error: the bar would be drawn into it.
         progress.end();
         if ended == Ended::Stopped {
             files.log("stopped; all states are kept")?;
@@ -171,8 +156,11 @@ impl Args {
             );
             return Ok(Outcome::Stopped);
         }
-        let mut written = files.write_trees(&ledger, &setup.best_models(&ledger))?;
-        written.extend(support(&files, &ledger, setup, &pool)?);
+        let models = run.best_models(&setup.part_names, &ledger);
+        let mut written = files.write_trees(&ledger, &models)?;
+        for &support in &self.options.support {
+            written.extend(write_support(support, &files, &ledger, setup, &pool)?);
+        }
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
         let report = Json::new(
@@ -190,117 +178,60 @@ impl Args {
         }
         Ok(Outcome::Done)
     }
+
+    /// The files of a new or a resumed run, and what is done of it.
+    fn open(&self, setup: &RunSetup, engines: usize) -> Result<(Files, Ledger)> {
+        let (mut files, ledger) = Files::open(
+            &self.options.prefix,
+            self.names.files(),
+            setup.settings.clone(),
+            setup.run.goal,
+            self.redo,
+            setup.run.bytes_about(),
+        )?;
+        files.log(&setup.run.describe(engines, &self.policy))?;
+        let resumed = ledger.all_done().count();
+        if resumed > 0 || ledger.all_saved().next().is_some() {
+            tracing::warn!(
+                "going on with {}: {resumed} results are there",
+                files.checkpoint().display()
+            );
+            files.log(&format!("going on: {resumed} results are there"))?;
+        }
+        Ok((files, ledger))
+    }
 }
 
-/// Writes the best tree with its supports.
-fn support(files: &Files, ledger: &Ledger, setup: &Setup, pool: &Pool) -> Result<Vec<PathBuf>> {
-    let mut written = Vec::new();
-    let Some(found) = ledger.best() else {
-        return Ok(written);
+/// Writes the best tree with supports; nothing where there are no bootstraps for them.
+fn write_support(
+    support: Support,
+    files: &Files,
+    ledger: &Ledger,
+    setup: &RunSetup,
+    pool: &Pool,
+) -> Result<Option<PathBuf>> {
+    let labelled = match (support.source(), ledger.best()) {
+        (Source::Replicates(kind), _) => bootstrap_support(ledger, kind, pool)?,
+        (Source::Alignment(_), None) => None,
+        (Source::Alignment(kind), Some(best)) => {
+            let mut parts = Vec::new();
+            // Under the best search's models, with all their values.
+            for (model, part) in best.models.iter().zip(setup.run.parts()) {
+                parts.push(PartOptions::new(model_name(model)?, part.patterns.clone()));
+            }
+            let (tree, names) = (tree_of(best)?, setup.run.names());
+            let options = AlignmentSupport::new(kind, setup.run.seed);
+            Some(common::alignment_support(
+                options, &tree, names, parts, pool,
+            )?)
+        }
     };
-    let trees = ledger
-        .outcomes_of(Kind::Bootstrap)
-        .map(|one| Newick::parse(&one.tree));
-    let trees: Vec<Newick> = trees
-        .collect::<Result<_, _>>()
-        .context("a bootstrap's tree")?;
-    let best = Newick::parse(&found.tree).context("the best tree")?;
-    for &support in &setup.supports {
-        let suffix = match support {
-            Support::Fbp => SUPPORT,
-            Support::Tbe => SUPPORT_TBE,
-            Support::ShAlrt => SUPPORT_ALRT,
-            Support::Ufboot => SUPPORT_UFBOOT,
-        };
-        let labelled = match support.kind() {
-            Some(_) if trees.is_empty() => continue,
-            Some(kind) => {
-                let reference = Reference::new(&best)?;
-                reference.labelled(&reference.tally_all(&trees, kind, pool)?)
-            }
-            None => {
-                let ufboot = support == Support::Ufboot;
-                setup.alignment_support(&best, &found.models, ufboot, pool)?
-            }
-        };
-        written.push(files.write(suffix, &format!("{labelled}\n"))?);
-    }
-    Ok(written)
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    best_lnl: Option<f64>,
-    wall_s: f64,
-    engines: usize,
-    policy: String,
-    bootstraps: usize,
-    /// Columns in which no taxon has a character: they are left out.
-    undetermined_sites: usize,
-    undetermined_taxa: usize,
-    identical_taxa: usize,
-    /// Verdict of the last convergence test; nothing where none was made.
-    converged: Option<bool>,
-    tasks: Vec<Task>,
-    files: Vec<PathBuf>,
-}
-
-#[derive(serde::Serialize)]
-struct Task {
-    kind: Kind,
-    index: u32,
-    lnl: f64,
-    wall_s: f64,
-}
-
-impl Json {
-    fn new(
-        ledger: &Ledger,
-        wall_s: f64,
-        engines: usize,
-        policy: &str,
-        findings: &Findings,
-        files: Vec<PathBuf>,
-    ) -> Self {
-        let tasks = ledger.outcomes().map(|outcome| Task {
-            kind: outcome.kind,
-            index: outcome.index,
-            lnl: outcome.lnl,
-            wall_s: outcome.wall_s,
-        });
-        Self {
-            best_lnl: ledger.best().map(|best| best.lnl),
-            wall_s,
-            engines,
-            policy: policy.to_owned(),
-            bootstraps: ledger.outcomes_of(Kind::Bootstrap).count(),
-            undetermined_sites: findings.undetermined_sites.len(),
-            undetermined_taxa: findings.undetermined_taxa.len(),
-            identical_taxa: findings.identical_taxa.len(),
-            converged: ledger.verdicts().last().map(|verdict| verdict.converged),
-            tasks: tasks.collect(),
-            files,
-        }
-    }
-
-    fn print(&self) -> Result<()> {
-        if let Some(lnl) = self.best_lnl {
-            output::line(&format!("best log-likelihood  {lnl:.6}"))?;
-        }
-        let searches = self.tasks.len() - self.bootstraps;
-        let converged = match self.converged {
-            Some(true) => " (converged)",
-            Some(false) => " (not converged)",
-            None => "",
-        };
-        output::line(&format!(
-            "done                 {searches} searches, {} bootstraps{converged}, {:.2} s on {} \
-             engines",
-            self.bootstraps, self.wall_s, self.engines
-        ))?;
-        for path in &self.files {
-            output::line(&format!("written              {}", path.display()))?;
-        }
-        Ok(())
-    }
+    let suffix = match support {
+        Support::Fbp => SUPPORT,
+        Support::Tbe => SUPPORT_TBE,
+        Support::ShAlrt => SUPPORT_ALRT,
+        Support::Ufboot => SUPPORT_UFBOOT,
+    };
+    let write = |tree: Newick| files.write(suffix, &format!("{tree}\n"));
+    Ok(labelled.map(write).transpose()?)
 }

@@ -1,12 +1,12 @@
 //! `sidecore phylo simulate`.
 
-use super::{common, limits};
+use super::common::reader;
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_phylo::io::data::{check_lengths, model_name};
 use sidecore_phylo::model::Model;
-use sidecore_phylo::random::Random;
-use sidecore_phylo::simulate::{numbered_names, simulate};
-use sidecore_phylo::tree::{Tree, random_tree};
+use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
 use std::path::PathBuf;
 
 /// Arguments of `phylo simulate`.
@@ -52,34 +52,26 @@ fn mean_length(text: &str) -> Result<f64, String> {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let model = Model::without_alignment(common::model_name(&self.model)?);
-        let (tree, names) = match (&self.tree, self.taxa) {
-            (Some(path), _) => {
-                let newick = common::newick(path)?;
-                let label = |tip: usize| newick.nodes()[tip].label.clone();
-                let names: Vec<String> = newick.tips().map(label).collect();
-                let tree = Tree::from_newick(&newick, &names)
-                    .with_context(|| path.display().to_string())?;
-                common::check_lengths(&tree).with_context(|| path.display().to_string())?;
-                common::warn_of_lengths(path, [&newick]);
+        let model = Model::without_alignment(model_name(&self.model)?);
+        let (tree, names) = match &self.tree {
+            Some(path) => {
+                let file = reader().trees(path)?;
+                let names = file.only()?.tip_labels();
+                let tree = file.of_taxa(&names)?.remove(0);
+                check_lengths(&tree).with_context(|| path.display().to_string())?;
+                file.warn_of_lengths(reader());
                 (tree, names)
             }
-            (None, taxa) => {
-                // Another stream than the sites', so that a longer alignment has the same tree.
-                let mut random = Random::new(self.seed ^ TREE_STREAM);
-                let taxa = taxa.unwrap_or(4) as usize;
-                (
-                    random_tree(taxa, self.branch_mean, &mut random),
-                    numbered_names(taxa),
-                )
+            None => {
+                let taxa = self.taxa.unwrap_or(4) as usize;
+                let tree = tree_of_seed(taxa, self.branch_mean, self.seed);
+                (tree, numbered_names(taxa))
             }
         };
-        // The characters, once more as text; and each branch's transitions.
-        let (process, taxa) = (model.process(), tree.taxa() as u64);
-        let cells = taxa * u64::from(self.sites) * model.alphabet().width() as u64;
-        let need = 2 * cells + 16 * taxa * process.shape.matrix() as u64;
-        limits::check_work(&format!("an alignment of {taxa} taxa"), need)?;
-        let alignment = simulate(&tree, &names, &model, self.sites as usize, self.seed)?;
+        let (taxa, sites) = (tree.taxa(), self.sites as usize);
+        let what = format!("an alignment of {taxa} taxa");
+        limits::check_work(&what, simulation_bytes(&model, taxa, sites))?;
+        let alignment = simulate(&tree, &names, &model, sites, self.seed)?;
         output::bytes(&self.output, &alignment.to_phylip())?;
         if let Some(path) = &self.tree_out {
             output::file(path, &format!("{}\n", tree.to_newick(&names)))?;
@@ -87,5 +79,3 @@ impl Args {
         Ok(Outcome::Done)
     }
 }
-
-const TREE_STREAM: u64 = 0x7472_6565;

@@ -1,13 +1,12 @@
 //! `sidecore phylo support`.
 
-use super::common::{self, Data};
+use super::common::{self, Source, Support};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport};
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::support::{Kind, Reference};
-use sidecore_sched::Equi;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo support`.
@@ -59,39 +58,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Kinds of support.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Support {
-    /// Felsenstein's bootstrap proportions
-    Fbp,
-    /// Transfer bootstrap expectation
-    Tbe,
-    /// SH-like approximate likelihood ratio test
-    ShAlrt,
-    /// Ultrafast bootstraps, among trees that one search meets
-    Ufboot,
-}
-
-impl Support {
-    /// The kind, of those that replicates' trees give.
-    pub(super) fn kind(self) -> Option<Kind> {
-        match self {
-            Self::Fbp => Some(Kind::Fbp),
-            Self::Tbe => Some(Kind::Tbe),
-            Self::ShAlrt | Self::Ufboot => None,
-        }
-    }
-}
-
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let tree = common::newick(&self.tree)?;
-        let (labelled, replicates, values) = match (self.support.kind(), &self.bootstraps) {
-            (Some(kind), Some(path)) => self.of_replicates(&tree, kind, path)?,
-            (None, None) => self.of_alignment(&tree)?,
-            (Some(_), None) => bail!("--support fbp and tbe need --bootstraps, not --msa"),
-            (None, Some(_)) => {
+        let file = common::reader().trees(&self.tree)?;
+        let tree = file.only()?;
+        let (labelled, replicates, values) = match (self.support.source(), &self.bootstraps) {
+            (Source::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
+            (Source::Alignment(kind), None) => self.of_alignment(tree, kind)?,
+            (Source::Replicates(_), None) => {
+                bail!("--support fbp and tbe need --bootstraps, not --msa")
+            }
+            (Source::Alignment(_), Some(_)) => {
                 bail!("--support sh-alrt and ufboot need --msa and --model, not --bootstraps")
             }
         };
@@ -125,7 +103,7 @@ impl Args {
         kind: Kind,
         path: &Path,
     ) -> Result<(Newick, usize, Vec<f64>)> {
-        let replicates = common::trees(path)?;
+        let replicates = common::reader().trees(path)?.newicks;
         let reference = Reference::new(tree).with_context(|| self.tree.display().to_string())?;
         let pool = Pool::start(PoolConfig::default())?;
         let tally = reference.tally_all(&replicates, kind, &pool);
@@ -135,23 +113,23 @@ impl Args {
         Ok((reference.labelled(&tally), replicates.len(), values))
     }
 
-    fn of_alignment(&self, tree: &Newick) -> Result<(Newick, usize, Vec<f64>)> {
+    fn of_alignment(
+        &self,
+        tree: &Newick,
+        kind: AlignmentKind,
+    ) -> Result<(Newick, usize, Vec<f64>)> {
         let (Some(msa), Some(model)) = (&self.msa, &self.model) else {
             bail!("--support sh-alrt and ufboot need --msa and --model");
         };
-        let data = Data::read(msa, model)?;
-        let pool = Pool::start(pool_config(
-            common::engines(None)?,
-            &[],
-            Box::new(Equi::default()),
-        ))?;
-        let options = common::Alrt {
-            ufboot: self.support == Support::Ufboot,
+        let data = common::data(msa, model)?;
+        let pool = common::pool(None)?;
+        let options = AlignmentSupport {
+            kind,
             replicates: self.replicates,
             seed: self.seed,
         };
-        let names = data.alignment.names();
-        let labelled = common::alignment_support(tree, names, data.parts, options, &pool)
+        let (names, parts) = (data.alignment.names(), data.partitions.parts);
+        let labelled = common::alignment_support(options, tree, names, parts, &pool)
             .with_context(|| self.tree.display().to_string())?;
         let inner = labelled
             .nodes()

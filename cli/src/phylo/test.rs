@@ -1,15 +1,10 @@
 //! `sidecore phylo test`.
 
-use super::common::{self, Data};
+use super::common;
 use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_offload::Pool;
-use sidecore_phylo::likelihood::{Likelihood, Options};
-use sidecore_phylo::runner::{Runner, Serial, pool_config};
-use sidecore_phylo::topology::{self, SiteTable, Verdict, compare};
-use sidecore_phylo::tree::Tree;
-use sidecore_sched::Equi;
+use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
 use std::path::PathBuf;
 
 /// Arguments of `phylo test`.
@@ -52,17 +47,9 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let engines = common::engines(self.engines)?;
-        if engines == 1 {
-            return self.with(&Serial);
-        }
-        let pool = Pool::start(pool_config(engines, &[], Box::new(Equi::default())))?;
-        self.with(&pool)
-    }
-
-    fn with(&self, runner: &impl Runner) -> Result<Outcome> {
-        let data = Data::read(&self.msa, &self.model)?;
-        let trees = common::alignment_trees(&self.trees, data.alignment.names())?;
+        let pool = common::pool(self.engines)?;
+        let data = common::data(&self.msa, &self.model)?;
+        let trees = common::reader().trees_of(&self.trees, data.alignment.names())?;
         let shown = || self.trees.display().to_string();
         if trees.len() < 2 {
             let trees = trees.len();
@@ -70,14 +57,17 @@ impl Args {
         }
         let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
         limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
-        let table = SiteTable::new(&sites(&data, trees, runner)?)?;
+        let bar = output::progress(2 * trees.len() as u64).with_message("likelihoods");
+        let sites = fitted_sites(data.partitions.parts, trees, &pool, || bar.inc(1));
+        bar.finish_and_clear();
+        let table = SiteTable::new(&sites?)?;
         let options = topology::Options {
             replicates: self.replicates as usize,
             seed: self.seed,
         };
         let bar = output::progress(0);
         bar.set_message("replicates");
-        let verdicts = compare(&table, &options, runner, |done, all| {
+        let verdicts = compare(&table, &options, &pool, |done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
         });
@@ -95,44 +85,6 @@ impl Args {
         print(&verdicts)?;
         Ok(Outcome::Done)
     }
-}
-
-/// The sites' log-likelihoods of each tree: lengths fitted tree by tree, parameters on the best.
-fn sites(data: &Data, trees: Vec<Tree>, runner: &impl Runner) -> Result<Vec<Vec<f64>>> {
-    let bar = output::progress(2 * trees.len() as u64);
-    bar.set_message("likelihoods");
-    let parts = data.parts.clone();
-    let mut likelihood =
-        Likelihood::partitioned(trees[0].clone(), parts, runner, Options::default())?;
-    likelihood.optimise(EPSILON_COARSE)?;
-    let mut fitted = Vec::new();
-    let mut best = (0, f64::NEG_INFINITY);
-    for (at, tree) in trees.into_iter().enumerate() {
-        likelihood.set_tree(tree);
-        let lnl = likelihood.optimise_lengths(EPSILON_COARSE, ROUNDS_MAX)?;
-        if lnl > best.1 {
-            best = (at, lnl);
-        }
-        fitted.push(likelihood.tree().clone());
-        bar.inc(1);
-    }
-    likelihood.set_tree(fitted[best.0].clone());
-    likelihood.optimise(EPSILON)?;
-    let mut all = Vec::new();
-    // Lengths under the first parameters are near those under the last.
-    for tree in fitted {
-        likelihood.set_tree(tree);
-        likelihood.optimise_lengths(EPSILON, ROUNDS_MAX)?;
-        all.push(likelihood.site_log_likelihoods()?);
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    // Columns without a character say nothing of any tree, and are no draws.
-    let said: Vec<usize> = (0..all[0].len())
-        .filter(|&site| all.iter().any(|tree| tree[site] != 0.0))
-        .collect();
-    let kept = |tree: &Vec<f64>| said.iter().map(|&site| tree[site]).collect();
-    Ok(all.iter().map(kept).collect())
 }
 
 #[derive(serde::Serialize)]
@@ -168,9 +120,5 @@ fn print(verdicts: &[Verdict]) -> Result<()> {
     Ok(())
 }
 
-/// Gains in log-likelihood below which fits end: before the best tree is known, and after.
-const EPSILON_COARSE: f64 = 0.1;
-const EPSILON: f64 = 0.001;
-const ROUNDS_MAX: usize = 64;
 /// Of a site's log-likelihood, kept three times.
 const SITE_BYTES: u64 = 24;

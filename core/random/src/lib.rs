@@ -52,6 +52,12 @@ impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
         below(self.bits(), limit)
     }
+
+    /// A place in a list of `len` items, uniformly distributed; 0 if there are none. The same
+    /// number as [`Random::below`] draws.
+    pub fn index(&mut self, len: usize) -> usize {
+        ((u128::from(self.bits()) * len as u128) >> 64) as usize
+    }
 }
 
 /// A stream of one word: SplitMix64.

@@ -23,7 +23,7 @@ use crate::splits::{self, Span, Taxa};
 use std::collections::HashMap;
 
 /// Distances of two trees.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Distance {
     /// Inner splits that only one of them has.
     pub rf: usize,

@@ -107,7 +107,7 @@ impl Constraint {
 
     /// For each branch of a tree of the taxa `there`: true if `tip` may be inserted into it.
     pub(crate) fn edges_for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
-        let root = HalfId(there[0] as u32);
+        let root = HalfId::new(there[0]);
         let mut allowed = vec![true; tree.edges().count()];
         for split in &self.splits {
             restrict(tree, root, split, split[tip], &mut allowed);
@@ -126,7 +126,7 @@ impl Constraint {
         // tree.
         let root = tips(&rest, pruned.ends[0])
             .first()
-            .map_or(HalfId(0), |&tip| HalfId(tip as u32));
+            .map_or(HalfId(0), |&tip| HalfId::new(tip));
         let mut allowed = vec![false; tree.edges().count()];
         let mut path = vec![root];
         while let Some(at) = path.pop() {
@@ -278,14 +278,14 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
 pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) -> Tree {
     let mut order: Vec<usize> = (0..taxa).collect();
     for k in (1..taxa).rev() {
-        order.swap(k, random.below(k as u64 + 1) as usize);
+        order.swap(k, random.index(k + 1));
     }
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     for (before, &tip) in order.iter().enumerate().skip(3) {
         let allowed = constraint.edges_for_tip(&tree, &order[..before], tip);
-        let edges = (0..2 * before as u32 - 3).map(EdgeId);
+        let edges = EdgeId::first(2 * before - 3);
         let places: Vec<EdgeId> = edges.filter(|edge| allowed[edge.index()]).collect();
-        let target = places[random.below(places.len() as u64) as usize];
+        let target = places[random.index(places.len())];
         tree.insert_tip(tip, before, target);
     }
     tree

@@ -19,6 +19,7 @@
 
 mod nexus;
 
+use sidecore_bare::width::ToU64;
 use std::fmt::Write;
 
 /// Errors of a tree's text.
@@ -83,6 +84,7 @@ impl Newick {
         };
         let tree = parser.tree()?;
         parser.blanks()?;
+        // A second tree would be dropped silently.
         if parser.at < parser.text.len() {
             return Err(parser.error("there is more after the tree's `;`"));
         }
@@ -117,6 +119,7 @@ impl Newick {
     pub fn parse_file(text: &str) -> Result<Vec<Self>, NewickError> {
         match nexus::is_nexus(text) {
             true => nexus::parse(text),
+            // Editors on Windows begin a file with a byte order mark.
             false => Self::parse_all(text.trim_start_matches('\u{FEFF}')),
         }
     }
@@ -143,10 +146,27 @@ impl Newick {
         let mut none = (1..self.nodes.len()).filter(lacks).count();
         let mut all = self.nodes.len() - 1;
         if let [a, b] = self.nodes[0].children[..] {
+            // The two are one branch of the unrooted tree, whose length is their sum.
             none -= usize::from(lacks(&a) || lacks(&b));
             all -= 1;
         }
         [none, all]
+    }
+
+    /// Approximate bytes of memory that a text of trees takes once it is parsed: found before it
+    /// is, since a node takes many times the memory of its text.
+    #[must_use]
+    pub fn parsed_bytes(text: &str) -> u64 {
+        let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
+        marks.count().to_u64().saturating_mul(NODE_BYTES) + text.len().to_u64()
+    }
+
+    /// The labels of all tips.
+    #[must_use]
+    pub fn tip_labels(&self) -> Vec<String> {
+        self.tips()
+            .map(|tip| self.nodes[tip].label.clone())
+            .collect()
     }
 
     /// The nodes without children.
@@ -154,6 +174,9 @@ impl Newick {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].children.is_empty())
     }
 }
+
+/// Bytes of a node of a parsed tree: its label and its place among its parent's children.
+pub const NODE_BYTES: u64 = 176;
 
 struct Parser<'a> {
     text: &'a [u8],
@@ -183,6 +206,7 @@ impl Parser<'_> {
                     while self.peek().is_some_and(|byte| byte != b']') {
                         self.at += 1;
                     }
+                    // The error shows where the comment begins; its end could be anywhere.
                     if self.peek().is_none() {
                         self.at = start;
                         return Err(self.error("a comment is not closed"));

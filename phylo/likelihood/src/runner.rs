@@ -2,7 +2,7 @@
 //!
 //! Why here: the likelihood does not know if its chunks run one after the other or on several
 //! engines. A chunk writes only to itself, and the chunks' results are added afterwards in a fixed
-//! tree ([`sum_in_tree`]); so the result is the same to the last bit on any number of engines.
+//! tree; so the result is the same to the last bit on any number of engines.
 //! Chunks may belong to other processes ([`split`]): a likelihood then holds only its share of
 //! them.
 
@@ -77,6 +77,7 @@ pub trait Runner: Sync {
         chunks: &mut [T],
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError> {
+        // A runner without a policy has no use for the estimate.
         let _ = ns;
         self.run(work, chunks, unit)
     }
@@ -144,6 +145,7 @@ impl Runner for Pool {
         chunks: &mut [T],
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError> {
+        // Below the limit not even the policy is asked, which takes longer than the loop.
         match off_load_class(work, ns, chunks.len()).filter(|_| self.engines() > 1) {
             Some(class) => self.for_each(class, chunks, |_, chunk| unit(chunk)),
             None => {
@@ -183,12 +185,7 @@ impl<R: Runner> Runner for &R {
     }
 }
 
-/// Adds in a tree whose shape depends on the number of terms alone.
-pub fn sum_in_tree<T: Copy + std::ops::Add<Output = T> + Default>(terms: &[T]) -> T {
-    sum_in_tree_of(terms, |term| *term)
-}
-
-/// As [`sum_in_tree`], of what `term` finds in each item.
+/// Adds what `term` finds in each item, in a tree whose shape depends on their number alone.
 pub(crate) fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
     items: &[I],
     term: impl Fn(&I) -> T,
@@ -196,7 +193,7 @@ pub(crate) fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
     sum_in_tree_at(0..items.len(), &|at| term(&items[at]))
 }
 
-/// As [`sum_in_tree`], of what `term` gives for each number of a range.
+/// As [`sum_in_tree_of`], of what `term` gives for each number of a range.
 pub(crate) fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
     range: Range<usize>,
     term: &impl Fn(usize) -> T,
@@ -205,6 +202,7 @@ pub(crate) fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
         0 => T::default(),
         1 => term(range.start),
         len => {
+            // The left half is a power of two: a block of chunks is then a whole subtree.
             let middle = range.start + len.next_power_of_two() / 2;
             sum_in_tree_at(range.start..middle, term) + sum_in_tree_at(middle..range.end, term)
         }

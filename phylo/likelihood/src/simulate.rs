@@ -26,7 +26,8 @@
 use crate::model::Model;
 use crate::msa::{Alignment, MsaError};
 use crate::random::{Random, index};
-use crate::tree::{HalfId, Tree};
+use crate::tree::{HalfId, Tree, random_tree};
+use sidecore_bare::width::ToU64;
 
 /// Evolves `sites` sites along a tree, from a state drawn at the inner node next to the first
 /// taxon.
@@ -105,6 +106,26 @@ pub fn simulate(
 pub fn numbered_names(taxa: usize) -> Vec<String> {
     (1..=taxa).map(|taxon| format!("t{taxon}")).collect()
 }
+
+/// The random tree along which [`simulate`] evolves `taxa` taxa where no tree is given: another
+/// stream than the sites', so that a longer alignment has the same tree.
+///
+/// # Panics
+/// When there are fewer than 3 taxa.
+#[must_use]
+pub fn tree_of_seed(taxa: usize, length_mean: f64, seed: u64) -> Tree {
+    random_tree(taxa, length_mean, &mut Random::new(seed ^ TREE_STREAM))
+}
+
+/// Approximate bytes of memory that [`simulate`] and writing its alignment take: the characters,
+/// once more as text; and each branch's transitions.
+#[must_use]
+pub fn simulation_bytes(model: &Model, taxa: usize, sites: usize) -> u64 {
+    let cells = taxa.to_u64() * sites.to_u64() * model.alphabet().width().to_u64();
+    2 * cells + 16 * taxa.to_u64() * model.process().shape.matrix().to_u64()
+}
+
+const TREE_STREAM: u64 = 0x7472_6565;
 
 #[cfg(test)]
 mod tests {

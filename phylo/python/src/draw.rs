@@ -1,6 +1,6 @@
 //! Pictures of trees.
 
-use crate::errors::{PhyloError, refuse, refuse_with};
+use crate::errors::{PhyloError, choose, refuse, refuse_with};
 use pyo3::prelude::*;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root as rooted};
@@ -53,25 +53,19 @@ pub(crate) fn draw(
     cladogram: bool,
     keep_order: bool,
 ) -> PyResult<Picture> {
-    let form = match form {
-        "rectangular" => TreeForm::Rectangular,
-        "circular" => TreeForm::Circular,
-        other => {
-            return Err(PhyloError::new_err(format!(
-                "form={other:?}: \"rectangular\" or \"circular\""
-            )));
-        }
-    };
-    let theme = match theme {
-        "auto" => TreeTheme::Auto,
-        "light" => TreeTheme::Light,
-        "dark" => TreeTheme::Dark,
-        other => {
-            return Err(PhyloError::new_err(format!(
-                "theme={other:?}: \"auto\", \"light\" or \"dark\""
-            )));
-        }
-    };
+    let forms = [
+        ("rectangular", TreeForm::Rectangular),
+        ("circular", TreeForm::Circular),
+    ];
+    let themes = [
+        ("auto", TreeTheme::Auto),
+        ("light", TreeTheme::Light),
+        ("dark", TreeTheme::Dark),
+    ];
+    let (form, theme) = (
+        choose("form", form, &forms)?,
+        choose("theme", theme, &themes)?,
+    );
     let method = match root {
         None => None,
         Some(Root::Outgroup(tips)) => Some(Method::Outgroup(tips)),

@@ -1,8 +1,8 @@
 //! Errors as Python's exceptions.
 
-use pyo3::PyErr;
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
+use pyo3::{PyErr, PyResult};
 use sidecore_sys::text::printable;
 use std::error::Error;
 use std::fmt::Display;
@@ -27,6 +27,24 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
         cause = error.source();
     }
     PhyloError::new_err(printable(&text).into_owned())
+}
+
+/// The choice of this name, for the keyword `what`.
+pub(crate) fn choose<T: Copy>(what: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T> {
+    if let Some((_, found)) = choices.iter().find(|(name, _)| *name == given) {
+        return Ok(*found);
+    }
+    let names: Vec<String> = choices
+        .iter()
+        .map(|(name, _)| format!("{name:?}"))
+        .collect();
+    let names = names.join(", ");
+    // The last comma of the list is an "or".
+    let names = match names.rsplit_once(", ") {
+        Some((first, last)) => format!("{first} or {last}"),
+        None => names,
+    };
+    Err(PhyloError::new_err(format!("{what}={given:?}: {names}")))
 }
 
 /// As [`refuse`], with the operation that failed before it.

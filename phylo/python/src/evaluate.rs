@@ -1,11 +1,12 @@
 //! The likelihood of a tree.
 
 use crate::alignment::{Alignment, doubles};
-use crate::errors::{PhyloError, refuse};
+use crate::errors::{choose, refuse};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts;
 use pyo3::prelude::*;
-use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options, Part};
+use sidecore_phylo::evaluation::{self, EvaluationOptions, Fit};
+use sidecore_phylo::io::data::linkage;
 
 /// A tree's likelihood, and the fitted parameters.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -41,13 +42,6 @@ impl Evaluation {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Fit {
-    Nothing,
-    Branches,
-    All,
-}
-
 /// Evaluates a tree; `opt` selects the parameters to fit before: "none", "branches" or "all".
 #[pyfunction]
 #[pyo3(signature = (alignment, tree, model, *, opt="all", epsilon=1e-3, engines=None))]
@@ -60,49 +54,41 @@ pub(crate) fn evaluate(
     epsilon: f64,
     engines: Option<usize>,
 ) -> PyResult<Evaluation> {
-    let fit = match opt {
-        "none" => Fit::Nothing,
-        "branches" => Fit::Branches,
-        "all" => Fit::All,
-        other => {
-            return Err(PhyloError::new_err(format!(
-                "opt={other:?}: \"none\", \"branches\" or \"all\""
-            )));
-        }
-    };
+    let fits = [
+        ("none", Fit::Nothing),
+        ("branches", Fit::Branches),
+        ("all", Fit::All),
+    ];
+    let fit = choose("opt", opt, &fits)?;
     let names = alignment.inner.names();
-    if matches!(fit, Fit::Nothing) {
+    // A fit replaces the given lengths: then a missing one does not matter.
+    if fit == Fit::Nothing {
         parts::warn_of_lengths(py, tree)?;
     }
     let tree = parts::tree(tree, names)?;
     let parts = parts::parts(alignment, model)?;
     parts::warn(py, alignment, &parts)?;
     let (_, pool) = parts::pool(engines, "equi")?;
-    let work = |stop: &_| -> Result<Evaluation, LikelihoodError> {
+    let options = EvaluationOptions {
+        fit,
+        epsilon,
+        lengths: linkage(None, &parts).map_err(refuse)?,
+        sites: Some(alignment.inner.sites()),
+    };
+    let work = |stop: &_| {
         let runner = Stoppable {
             runner: &pool,
             stop,
         };
-        let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        let log_likelihood = match fit {
-            Fit::Nothing => likelihood.evaluate()?,
-            Fit::Branches => likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?,
-            Fit::All => likelihood.optimise(epsilon)?,
-        };
-        let mut sites = likelihood.site_log_likelihoods()?;
-        // Columns at the end that no partition has.
-        sites.resize(alignment.inner.sites(), 0.0);
-        let tree = likelihood.tree();
-        Ok(Evaluation {
-            log_likelihood,
-            tree: tree.to_newick(names),
-            tree_length: tree.total_length(),
-            models: likelihood.parts().iter().map(Part::model_text).collect(),
-            sites,
-        })
+        evaluation::evaluate(tree, names, parts, &options, runner)
     };
-    interruptible(py, work, || Ok(()))?.map_err(refuse)
+    let found = interruptible(py, work, || Ok(()))?.map_err(refuse)?;
+    Ok(Evaluation {
+        log_likelihood: found.lnl,
+        // One: lengths are linked or scaled here.
+        tree: found.newicks.concat(),
+        tree_length: found.tree_length,
+        models: found.models,
+        sites: found.sites,
+    })
 }
-
-/// As many as fitting needs; a bound only.
-const LENGTH_ROUNDS_MAX: usize = 64;

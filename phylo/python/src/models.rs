@@ -1,7 +1,7 @@
 //! Choice of a model.
 
 use crate::alignment::Alignment;
-use crate::errors::{PhyloError, refuse};
+use crate::errors::{PhyloError, choose, refuse};
 use crate::interrupt::{Stoppable, interruptible};
 use crate::parts;
 use pyo3::prelude::*;
@@ -44,6 +44,7 @@ impl From<&Fit> for ModelFit {
             log_likelihood: fit.lnl,
             parameters: fit.parameters,
             bic: fit.bic,
+            // Infinite where there are too few sites.
             aicc: Some(fit.aicc).filter(|score| score.is_finite()),
             aic: fit.aic,
         }
@@ -66,26 +67,18 @@ pub(crate) fn models(
     seed: u64,
     engines: Option<usize>,
 ) -> PyResult<Vec<ModelFit>> {
-    let alphabet = match data {
-        "auto" => alignment.inner.likely_alphabet(),
-        "dna" => Alphabet::Dna,
-        "protein" => Alphabet::Protein,
-        other => {
-            return Err(PhyloError::new_err(format!(
-                "data={other:?}: \"auto\", \"dna\" or \"protein\""
-            )));
-        }
-    };
-    let criterion = match criterion {
-        "bic" => Criterion::Bic,
-        "aicc" => Criterion::Aicc,
-        "aic" => Criterion::Aic,
-        other => {
-            return Err(PhyloError::new_err(format!(
-                "criterion={other:?}: \"bic\", \"aicc\" or \"aic\""
-            )));
-        }
-    };
+    let alphabets = [
+        ("auto", alignment.inner.likely_alphabet()),
+        ("dna", Alphabet::Dna),
+        ("protein", Alphabet::Protein),
+    ];
+    let criteria = [
+        ("bic", Criterion::Bic),
+        ("aicc", Criterion::Aicc),
+        ("aic", Criterion::Aic),
+    ];
+    let alphabet = choose("data", data, &alphabets)?;
+    let criterion = choose("criterion", criterion, &criteria)?;
     if free_rates_max > FREE_RATES_MAX {
         return Err(PhyloError::new_err(format!(
             "free_rates_max={free_rates_max}: {FREE_RATES_MAX} at most"

@@ -7,14 +7,17 @@ use crate::parts;
 use pyo3::prelude::*;
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::analysis::coordinator::{Change, Coordinator, Keeper};
-use sidecore_phylo::analysis::job::{Searches, Starts};
-use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome};
-use sidecore_phylo::bootstrap::{CHAIN, convergence};
+use sidecore_phylo::analysis::job::Starts;
+use sidecore_phylo::analysis::plan::{Bootstraps, Kind, Ledger, Outcome};
+use sidecore_phylo::analysis::setup::{Request, Setup};
+use sidecore_phylo::analysis::supports::bootstrap_support;
+use sidecore_phylo::bootstrap::convergence;
+use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::io::ranks::farm::{Crew, Lead};
 use sidecore_phylo::io::run::alone;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::search::{Constraint, Options};
-use sidecore_phylo::support::{self, Reference};
+use sidecore_phylo::search::Constraint;
+use sidecore_phylo::support;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -155,45 +158,32 @@ pub(crate) fn search(
             )));
         }
     };
-    if starts == 0 && bootstraps == Bootstraps::Exactly(0) {
-        return Err(PhyloError::new_err(
-            "starts=0 without bootstraps: nothing is to be done",
-        ));
-    }
-    let start_trees = starts_of(start_trees, starts, names)?;
     let constraint = constraint.map(|text| {
         let newick = Newick::parse(text).map_err(refuse)?;
         Constraint::from_newick(&newick, names).map_err(refuse)
     });
-    let options = Options {
-        constraint: constraint.transpose()?,
-        ..Options::default()
-    };
     let parts = parts::parts(alignment, model)?;
     parts::warn(py, alignment, &parts)?;
-    let (cpus, pool) = parts::pool(engines, policy)?;
-    let goal = Goal {
-        starts,
+    let request = Request {
+        starts: Some(starts),
+        trees: starts_of(start_trees, names)?,
         bootstraps,
-        chain: if rapid { CHAIN } else { 1 },
-        convergence: convergence::Options::default(),
+        bootstraps_max: convergence::Options::default().most,
+        rapid,
+        constraint: constraint.transpose()?,
+        lengths: linkage(None, &parts).map_err(refuse)?,
+        seed,
     };
+    let setup = Setup::new(&alignment.inner, parts, request).map_err(refuse)?;
+    let (cpus, pool) = parts::pool(engines, policy)?;
     // Python may be called only from this thread: the other one counts, and `tick` reports.
     let counts = [AtomicU32::new(0), AtomicU32::new(0)];
     let work = |stop: &AtomicBool| {
-        let job = Searches {
-            names: names.to_vec(),
-            parts,
-            search: options,
-            starts: start_trees,
-            rapid,
-            seed,
-            runner: Stoppable {
-                runner: &pool,
-                stop,
-            },
-        };
-        let mut coordinator = Coordinator::new(Ledger::new(goal));
+        let job = setup.searches(Stoppable {
+            runner: &pool,
+            stop,
+        });
+        let mut coordinator = Coordinator::new(Ledger::new(setup.goal));
         let crew = Crew {
             pool: &pool,
             cpus: &cpus,
@@ -207,9 +197,11 @@ pub(crate) fn search(
             stop,
             seed,
         };
+        // No files and no other processes: the caller keeps the result.
         alone(crew, lead)?;
         found(coordinator.ledger, &pool)
     };
+    // Called a few times a second; only what has changed is worth the interpreter's time.
     let mut shown = [0; 2];
     let tick = || {
         let now = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -222,30 +214,18 @@ pub(crate) fn search(
     interruptible(py, work, tick)?.map_err(refuse)
 }
 
-fn starts_of(given: StartTrees, starts: u32, names: &[String]) -> PyResult<Starts> {
-    Ok(match given {
-        StartTrees::Named(text) => match text.as_str() {
-            "mixed" => Starts::Mixed,
-            "parsimony" => Starts::Parsimony,
-            "random" => Starts::Random,
-            other => {
-                return Err(PhyloError::new_err(format!(
-                    "start_trees={other:?}: \"mixed\", \"parsimony\", \"random\", or a list \
-                     of trees"
-                )));
-            }
-        },
-        StartTrees::Given(trees) if trees.len() < starts as usize => {
-            return Err(PhyloError::new_err(format!(
-                "starts={starts}, but {} start trees are given",
-                trees.len()
-            )));
-        }
+fn starts_of(given: StartTrees, names: &[String]) -> PyResult<Starts> {
+    match given {
+        StartTrees::Named(text) => Starts::named(&text).ok_or_else(|| {
+            PhyloError::new_err(format!(
+                "start_trees={text:?}: \"mixed\", \"parsimony\", \"random\", or a list of trees"
+            ))
+        }),
         StartTrees::Given(trees) => {
             let all = trees.iter().map(|text| parts::tree(text, names));
-            Starts::Given(all.collect::<PyResult<_>>()?)
+            Ok(Starts::Given(all.collect::<PyResult<_>>()?))
         }
-    })
+    }
 }
 
 /// Outcome of a run.
@@ -253,30 +233,12 @@ fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, 
     let of = |kind| ledger.outcomes_of(kind).cloned().collect::<Vec<_>>();
     let (searches, replicates) = (of(Kind::Search), of(Kind::Bootstrap));
     let best = ledger.best().map(|best| best.index);
-    let best = searches.iter().position(|one| Some(one.index) == best);
-    let parsed = |one: &Outcome| {
-        Newick::parse(&one.tree).map_err(|error| AnalysisError::State {
-            kind: one.kind,
-            index: one.index,
-            why: error.to_string(),
-        })
-    };
-    let trees: Vec<Newick> = replicates.iter().map(parsed).collect::<Result<_, _>>()?;
-    let support = match best.filter(|_| !trees.is_empty()) {
-        Some(best) => {
-            let tree = parsed(&searches[best])?;
-            let reference = Reference::new(&tree)?;
-            let tally = reference.tally_all(&trees, support::Kind::Fbp, pool);
-            let tally = tally.map_err(|error| AnalysisError::Keep(Box::new(error)))?;
-            Some(reference.labelled(&tally).to_string())
-        }
-        None => None,
-    };
+    let support = bootstrap_support(&ledger, support::Kind::Fbp, pool)?;
     Ok(SearchResult {
+        best: searches.iter().position(|one| Some(one.index) == best),
         searches,
         replicates,
-        best,
-        support,
+        support: support.map(|tree| tree.to_string()),
         converged: ledger.verdicts().last().map(|verdict| verdict.converged),
     })
 }

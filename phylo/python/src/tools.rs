@@ -5,10 +5,9 @@ use crate::errors::{PhyloError, refuse, refuse_with};
 use crate::parts;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sidecore_phylo::io::data::model_name;
 use sidecore_phylo::model::Model;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::random::Random;
-use sidecore_phylo::tree::random_tree;
 use sidecore_phylo::{compare as trees, simulate as evolve};
 
 /// Evolves an alignment along `tree`, or along a random tree of `taxa` taxa; returns it and the
@@ -24,22 +23,17 @@ pub(crate) fn simulate(
     seed: u64,
     branch_mean: f64,
 ) -> PyResult<(Alignment, String)> {
-    let name = parts::model_name(model).map_err(refuse_with(format!("model {model}")))?;
+    let name = model_name(model).map_err(refuse_with(format!("model {model}")))?;
     let (tree, names) = match (tree, taxa) {
         (Some(text), None) => {
             let newick = Newick::parse(text).map_err(refuse_with("tree"))?;
-            let label = |tip: usize| newick.nodes()[tip].label.clone();
-            let names: Vec<String> = newick.tips().map(label).collect();
+            let names = newick.tip_labels();
             parts::warn_of_lengths(py, text)?;
             (parts::tree(text, &names)?, names)
         }
         (None, Some(taxa @ 4..)) => {
-            // Another stream than the sites', so that a longer alignment has the same tree.
-            let mut random = Random::new(seed ^ TREE_STREAM);
-            (
-                random_tree(taxa, branch_mean, &mut random),
-                evolve::numbered_names(taxa),
-            )
+            let tree = evolve::tree_of_seed(taxa, branch_mean, seed);
+            (tree, evolve::numbered_names(taxa))
         }
         _ => {
             return Err(PhyloError::new_err(
@@ -47,6 +41,7 @@ pub(crate) fn simulate(
             ));
         }
     };
+    // Long alignments take seconds, in which other threads of Python run.
     py.detach(|| {
         let model = Model::without_alignment(name);
         let inner = evolve::simulate(&tree, &names, &model, sites, seed).map_err(refuse)?;
@@ -66,6 +61,3 @@ pub(crate) fn compare<'py>(py: Python<'py>, a: &str, b: &str) -> PyResult<Bound<
     distances.set_item("branch_score", found.branch_score)?;
     Ok(distances)
 }
-
-/// As `sidecore phylo simulate` has it.
-const TREE_STREAM: u64 = 0x7472_6565;

@@ -5,6 +5,7 @@
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
 //!   processes.
 //! - [`search`]: the tree of the highest likelihood.
+//! - [`evaluation`]: the likelihood of a given tree.
 //! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: branch support.
 //! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: tests of several trees against one another.
@@ -21,6 +22,7 @@ pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
 pub mod consensus;
+pub mod evaluation;
 pub mod io;
 pub mod packed;
 pub mod rooting;

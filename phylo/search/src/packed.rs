@@ -13,6 +13,7 @@
 //! # Ok::<(), sidecore_phylo::packed::PackedError>(())
 //! ```
 
+use sidecore_bare::width::ToUsize;
 use zlib_rs::{Inflate, InflateFlush, Status};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
@@ -84,16 +85,16 @@ fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
         let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
         loop {
             let (read, written) = (inflate.total_in(), inflate.total_out());
-            let at = read as usize;
+            let at = read.to_usize();
             let status = inflate.decompress(&rest[at..], &mut out.block, InflateFlush::NoFlush);
             let status = status.map_err(|error| {
-                let at = bytes.len() - rest.len() + inflate.total_in() as usize;
+                let at = bytes.len() - rest.len() + inflate.total_in().to_usize();
                 out.damaged(at, inflate.error_message().unwrap_or(error.as_str()))
             })?;
-            let count = (inflate.total_out() - written) as usize;
+            let count = (inflate.total_out() - written).to_usize();
             out.take(count)?;
             if status == Status::StreamEnd {
-                rest = &rest[inflate.total_in() as usize..];
+                rest = &rest[inflate.total_in().to_usize()..];
                 break;
             }
             // No progress: the data end within a member.

@@ -4,12 +4,10 @@ use super::super::common;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_bench::phylo::grain::{Grain, GrainOptions, GrainRow, grain, picture};
+use sidecore_bench::phylo::grain::{GrainOptions, Report, grain, picture};
 use sidecore_cell_sim::Machine as CellMachine;
 use sidecore_cell_sim::figures::{Point, point};
-use sidecore_cell_sim::property::Property;
 use sidecore_measure::Machine;
-use sidecore_measure::quiet::Noise;
 use sidecore_sys::cpu;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -74,143 +72,29 @@ impl Args {
         let machine = Machine::of_this_program();
         let runs = 1 + 4 * options.rounds * options.bootstraps.len();
         let bar = output::progress(runs as u64).with_message("runs, at most");
-        let Grain { rows, noise } = grain(&options, &stop, &|| bar.inc(1))?;
+        let measured = grain(&options, &stop, &|| bar.inc(1))?;
         bar.finish_and_clear();
         // Relaxed: a flag alone.
         let stopped = stop.load(Ordering::Relaxed);
         let cell = CellMachine::cell()?;
         let model = options.bootstraps.iter();
         let model: Vec<Point> = model.map(|&count| point(&cell, count, SEED)).collect();
-        let claims = claims(&rows, options.engines);
         if let Some(path) = &self.svg {
-            output::file(path, &picture::draw(&machine, &options, &rows, &model)?)?;
+            let svg = picture::draw(&machine, &options, &measured.rows, &model)?;
+            output::file(path, &svg)?;
         }
-        let held = claims.iter().all(|claim| claim.holds);
-        let report = Report {
-            machine,
-            engines,
-            hybrid: options.hybrid,
-            taxa: options.taxa,
-            sites: options.sites,
-            quick: self.quick,
-            complete: !stopped,
-            noise,
-            rows,
-            model,
-            claims,
-        };
-        if self.json {
-            output::json(&report)?;
-        } else {
-            report.print()?;
+        let report = Report::new(machine, &options, measured, model, self.quick, !stopped);
+        match self.json {
+            true => output::json(&report)?,
+            false => report
+                .lines()
+                .iter()
+                .try_for_each(|line| output::line(line))?,
         }
-        Ok(match held {
+        Ok(match report.holds() {
             true => Outcome::Done,
             false => Outcome::Problem,
         })
-    }
-}
-
-/// Statements that the rows of seconds and of replays must satisfy.
-fn claims(rows: &[GrainRow], engines: usize) -> Vec<Property> {
-    let measured = |row: &GrainRow| row.mgps_over_better[0].min(row.equi_over_better[0]);
-    let replayed = |row: &GrainRow| {
-        let [edtlp, hybrid, mgps, equi] = row.replayed_s;
-        mgps.min(equi) / edtlp.min(hybrid)
-    };
-    type Ratio<'r> = &'r dyn Fn(&GrainRow) -> f64;
-    let kinds: [(&str, Ratio<'_>); 2] = [("seconds", &measured), ("replayed", &replayed)];
-    let mut claims = Vec::new();
-    for (kind, ratio) in kinds {
-        let mut claim = |text: &str, among: &dyn Fn(&GrainRow) -> bool, limit: f64| {
-            let worst = rows.iter().filter(|row| among(row)).map(ratio);
-            if let Some(worst) = worst.reduce(f64::max) {
-                claims.push(Property::at_most(format!("{kind}: {text}"), worst, limit));
-            }
-        };
-        let text = "mgps or equi over the better of edtlp and hybrid, at worst";
-        claim(text, &|_| true, 1.03);
-        if engines == 2 {
-            let odd = |row: &GrainRow| row.bootstraps > 1 && row.bootstraps % 2 == 1;
-            claim("the same for odd numbers from 3 on, at worst", &odd, 1.0);
-        }
-    }
-    claims
-}
-
-#[derive(serde::Serialize)]
-struct Report {
-    machine: Machine,
-    engines: usize,
-    hybrid: u32,
-    taxa: usize,
-    sites: usize,
-    quick: bool,
-    complete: bool,
-    #[serde(flatten)]
-    noise: Noise,
-    rows: Vec<GrainRow>,
-    model: Vec<Point>,
-    claims: Vec<Property>,
-}
-
-impl Report {
-    fn print(&self) -> Result<()> {
-        for line in self.machine.lines() {
-            output::line(&line)?;
-        }
-        output::line(&self.noise.line().replace('*', ""))?;
-        output::line(&format!(
-            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of interleaved rounds",
-            self.engines, self.hybrid, self.taxa, self.sites
-        ))?;
-        output::line(
-            "replayed: the tasks' own processor times under the same policies in virtual time; \
-             what other programs take away is not in it",
-        )?;
-        output::line(concat!(
-            "                                              over the better (spread)",
-            "  replayed        Cell's model"
-        ))?;
-        output::line(concat!(
-            "bootstraps rounds   edtlp  hybrid    mgps    equi   mgps   equi ",
-            "          mgps   equi   edtlp hybrid   mgps   equi"
-        ))?;
-        for (row, model) in self.rows.iter().zip(&self.model) {
-            let [mgps, _] = row.mgps_over_better;
-            let [equi, spread] = row.equi_over_better;
-            let [edtlp, hybrid, ..] = row.replayed_s;
-            let replayed = row.replayed_s.map(|one| one / edtlp.min(hybrid));
-            output::line(&format!(
-                "{:>10} {:>6} {:7.3} {:7.3} {:7.3} {:7.3}  {mgps:5.3}  {equi:5.3} ({:3.0} %)  \
-                 {:5.3}  {:5.3}  {:6.1} {:6.1} {:6.1} {:6.1}",
-                row.bootstraps,
-                row.rounds,
-                row.edtlp_s,
-                row.hybrid_s,
-                row.mgps_s,
-                row.equi_s,
-                100.0 * spread,
-                replayed[2],
-                replayed[3],
-                model.edtlp_s,
-                model.hybrid_s,
-                model.mgps_s,
-                model.equi_s
-            ))?;
-        }
-        for claim in &self.claims {
-            let held = if claim.holds {
-                "holds"
-            } else {
-                "DOES NOT HOLD"
-            };
-            output::line(&format!(
-                "{held}: {}: {:.3} (at most {:.3})",
-                claim.text, claim.value, claim.limit
-            ))?;
-        }
-        Ok(())
     }
 }
 

@@ -1,11 +1,9 @@
 //! Progress of a run on standard error, with an estimate of the time left.
-//!
-//! The estimate takes each kind of task to last as long as those did that are done, and as many to
-//! run side by side as did so far.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
-use sidecore_phylo::analysis::plan::{Kind, Ledger};
+use sidecore_phylo::analysis::estimate::{left_s, spent_s};
+use sidecore_phylo::analysis::plan::Ledger;
 use std::time::Instant;
 
 pub(super) struct Progress {
@@ -49,35 +47,6 @@ impl Progress {
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }
-}
-
-fn spent_s(ledger: &Ledger) -> f64 {
-    ledger.outcomes().map(|outcome| outcome.wall_s).sum()
-}
-
-/// Seconds that are left; nothing before anything is done.
-fn left_s(ledger: &Ledger, spent_s: f64, elapsed_s: f64) -> Option<f64> {
-    let mean = |kind| {
-        let (mut sum, mut count) = (0.0, 0.0);
-        for outcome in ledger.outcomes_of(kind) {
-            (sum, count) = (sum + outcome.wall_s, count + 1.0);
-        }
-        (count > 0.0).then(|| (sum / count, count))
-    };
-    let [searches, bootstraps] = [Kind::Search, Kind::Bootstrap].map(mean);
-    let any = searches.or(bootstraps)?.0;
-    let [_, needed] = ledger.progress();
-    let starts = f64::from(ledger.goal().starts);
-    let left = |found: Option<(f64, f64)>, needed: f64| {
-        let (mean_s, done) = found.unwrap_or((any, 0.0));
-        mean_s * (needed - done).max(0.0)
-    };
-    let work_s = left(searches, starts) + left(bootstraps, f64::from(needed) - starts);
-    let side_by_side = match spent_s > 0.0 {
-        true => spent_s / elapsed_s.max(1e-3),
-        false => return None,
-    };
-    Some(work_s / side_by_side)
 }
 
 fn time(seconds: f64) -> String {

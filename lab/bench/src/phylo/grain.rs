@@ -11,7 +11,10 @@
 
 pub mod picture;
 mod replay;
+mod report;
 mod trace;
+
+pub use report::Report;
 
 use super::BenchError;
 use replay::Costs;

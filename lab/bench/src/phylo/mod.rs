@@ -11,7 +11,9 @@ pub mod grain;
 
 use sidecore_offload::OffloadError;
 use sidecore_phylo::analysis::AnalysisError;
-use sidecore_phylo::kernel::{Buffer, Isa, Operand, Shape, derivatives, evaluate, newview};
+use sidecore_phylo::kernel::{
+    Buffer, Inner, Isa, Operand, Shape, Tip, derivatives, evaluate, newview,
+};
 use sidecore_phylo::likelihood::{Likelihood, LikelihoodError, Options};
 use sidecore_phylo::model::{Model, ModelError, ModelName};
 use sidecore_phylo::msa::{Alphabet, MsaError, Patterns};
@@ -168,16 +170,18 @@ fn single(
         .collect();
     let fixed = vec![0.0; patterns];
     let weights = vec![1.0; patterns];
-    let inner = |values, matrix| Operand::Inner {
-        matrix,
-        values,
-        scalers: &[],
-        index: &index,
+    let inner = |values, matrix| {
+        Operand::Inner(Inner {
+            matrix,
+            values,
+            scalers: &[],
+            index: &index,
+        })
     };
-    let tip = Operand::Tip {
+    let tip = Operand::Tip(Tip {
         table: table.as_slice(),
         index: &tips,
-    };
+    });
     let near = inner(left.as_slice(), p.as_slice());
     let far = inner(right.as_slice(), q.as_slice());
     let mut row = |kernel: &str, flops: f64, seconds: f64| {

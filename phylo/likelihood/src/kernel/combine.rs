@@ -27,16 +27,16 @@ impl std::ops::Add for Derivatives {
 
 /// Result of [`super::evaluate`] for a run of patterns.
 #[derive(Debug, Clone, Copy)]
-pub struct SiteTerms<'a> {
+pub(crate) struct SiteTerms<'a> {
     /// Rate categories.
-    pub rates: usize,
+    pub(crate) rates: usize,
     /// For each four patterns, rate by rate, one term a pattern; frequencies and weights are
     /// included.
-    pub terms: &'a [Quad],
+    pub(crate) terms: &'a [Quad],
     /// The scaler of each term, pattern by pattern; empty where no term was scaled.
-    pub scalers: &'a [u16],
+    pub(crate) scalers: &'a [u16],
     /// Contribution of invariable sites to each pattern: unscaled.
-    pub fixed: &'a [f64],
+    pub(crate) fixed: &'a [f64],
 }
 
 /// Converts the rates of each pattern of a sum table to one scale: that of its least scaled rate,
@@ -46,7 +46,7 @@ pub struct SiteTerms<'a> {
 ///
 /// # Panics
 /// When slices are too short for `fixed`.
-pub fn level_scalers(
+pub(crate) fn level_scalers(
     rates: usize,
     table: &mut [f64],
     scalers: &[u16],

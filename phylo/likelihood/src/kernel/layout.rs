@@ -8,7 +8,7 @@
 use sidecore_sys::arena::{Arena, Run};
 
 /// Doubles in a [`Quad`].
-pub const QUAD: usize = 4;
+pub(crate) const QUAD: usize = 4;
 
 /// Four doubles: what one AVX2 register holds.
 pub type Quad = [f64; QUAD];

@@ -12,9 +12,9 @@
 //! columns: the entries for state `j` of the child are contiguous.
 //!
 //! Must stay true: each result depends only on its own class's operands, never on the chunk
-//! boundaries. All of [`Isa`] run the same source. [`Isa::Avx2`] fuses multiplications and
-//! additions, so that it differs from [`Isa::Portable`] in the last bits. [`Isa::Avx512`] does the
-//! same for two classes at a time, and gives the same bits.
+//! boundaries. All of [`Isa`] run the same source. AVX2 fuses multiplications and additions, so
+//! that it differs from [`Isa::PORTABLE`] in the last bits. AVX-512 does the same for two classes
+//! at a time, and gives the same bits.
 //! Source: Stamatakis, Blagojevic, Nikolopoulos, Antonopoulos, "Exploring new search algorithms and
 //! hardware for phylogenetics: RAxML meets the IBM Cell" (2007), section 3; Felsenstein (1981).
 
@@ -23,12 +23,14 @@ mod layout;
 pub(crate) mod repeats;
 mod simd;
 
-pub use combine::{Derivatives, SiteTerms, level_scalers};
-pub use layout::{Buffer, QUAD, Quad};
-pub use simd::{
-    Eigen, Isa, STATES_MAX, combine_sites, combine_table, derivatives, evaluate, insert, newview,
-    powers, table_terms, transitions,
+pub use combine::Derivatives;
+pub(crate) use combine::{SiteTerms, level_scalers};
+pub(crate) use layout::QUAD;
+pub use layout::{Buffer, Quad};
+pub(crate) use simd::{
+    Eigen, combine_sites, combine_table, insert, powers, table_terms, transitions,
 };
+pub use simd::{Isa, STATES_MAX, derivatives, evaluate, newview};
 
 /// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,25 +68,32 @@ pub(crate) const RATES_MAX: usize = 16;
 /// One side of a node or of a branch.
 #[derive(Debug, Clone, Copy)]
 pub enum Operand<'a> {
-    /// A tip: for each code of the alphabet a span, the matrix applied to the code's states.
-    Tip {
-        /// One span for each code.
-        table: &'a [Quad],
-        /// The code of each class.
-        index: &'a [u16],
-    },
+    /// A tip of the tree.
+    Tip(Tip<'a>),
     /// An inner node.
-    Inner {
-        /// The matrix of the branch, all rates.
-        matrix: &'a [Quad],
-        /// The node's CLV: one span for each class.
-        values: &'a [Quad],
-        /// The node's scalers: for each class one count for each rate; empty where no entry was
-        /// scaled.
-        scalers: &'a [u16],
-        /// The node's class for each class of the result.
-        index: &'a [u16],
-    },
+    Inner(Inner<'a>),
+}
+
+/// A tip's states: for each code of the alphabet a span, the matrix applied to the code's states.
+#[derive(Debug, Clone, Copy)]
+pub struct Tip<'a> {
+    /// One span for each code.
+    pub table: &'a [Quad],
+    /// The code of each class.
+    pub index: &'a [u16],
+}
+
+/// An inner node's CLV and the transition matrix (P matrix) of the branch that leads to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Inner<'a> {
+    /// The matrix of the branch, all rates.
+    pub matrix: &'a [Quad],
+    /// The node's CLV: one span for each class.
+    pub values: &'a [Quad],
+    /// The node's scalers: for each class one count for each rate; empty where no entry was scaled.
+    pub scalers: &'a [u16],
+    /// The node's class for each class of the result.
+    pub index: &'a [u16],
 }
 
 /// A rate whose CLV entries are all below this is multiplied by [`SCALE`], and counted in the

@@ -58,17 +58,17 @@ impl Side {
 
     fn operand(&self) -> Operand<'_> {
         if self.tip {
-            Operand::Tip {
+            Operand::Tip(Tip {
                 table: self.table.as_slice(),
                 index: &self.index,
-            }
+            })
         } else {
-            Operand::Inner {
+            Operand::Inner(Inner {
                 matrix: self.matrix.as_slice(),
                 values: self.values.as_slice(),
                 scalers: &self.scalers,
                 index: &self.index,
-            }
+            })
         }
     }
 
@@ -117,7 +117,7 @@ proptest! {
         let least = if tiny { 1e-70 } else { 1.0 };
         let a = Side::new(shape, patterns, left, least, &mut random);
         let b = Side::new(shape, patterns, right, least, &mut random);
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             let mut out = Buffer::new(patterns * shape.quads());
             let mut counts = vec![77; patterns * shape.rates];
             let values = out.as_mut_slice();
@@ -155,7 +155,7 @@ proptest! {
         let b = Side::new(shape, patterns, tip, 1e-60, &mut random);
         let fixed: Vec<f64> = (0..patterns).map(|k| if k % 3 == 0 { 0.02 } else { 0.0 }).collect();
         let weights: Vec<f64> = (0..patterns).map(|k| 1.0 + (k % 4) as f64).collect();
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
             let mut counts = vec![0; patterns * shape.rates];
             let to = terms.as_mut_slice();
@@ -206,7 +206,7 @@ proptest! {
             .map(|tip| Side::new(shape, patterns, tip, 1e-60, &mut random));
         let [near, far, below] = &sides;
         let mut bits = Vec::new();
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
             let mut counts = vec![0; patterns * shape.rates];
             let to = terms.as_mut_slice();
@@ -233,7 +233,8 @@ proptest! {
             }
             bits.push(terms.doubles().iter().map(|term| term.to_bits()).collect::<Vec<_>>());
         }
-        prop_assert_eq!(&bits[1], &bits[2]);
+        // All but plain arithmetic fuse alike.
+        prop_assert!(bits[1..].windows(2).all(|two| two[0] == two[1]));
     }
 
     #[test]
@@ -251,7 +252,7 @@ proptest! {
         let rates = fill(shape.rates, 0.01, 3.0);
         let eigen = Eigen { shape, values: &values, right: &right, left: &left, rates: &rates };
         let mut bits = Vec::new();
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             let mut matrix = Buffer::new(shape.matrix() / QUAD);
             let mut spans = Buffer::new(3 * shape.quads());
             transitions(isa, &eigen, length, matrix.as_mut_slice());
@@ -277,7 +278,8 @@ proptest! {
             let both = matrix.doubles().iter().chain(spans.doubles());
             bits.push(both.map(|value| value.to_bits()).collect::<Vec<_>>());
         }
-        prop_assert_eq!(&bits[1], &bits[2]);
+        // All but plain arithmetic fuse alike.
+        prop_assert!(bits[1..].windows(2).all(|two| two[0] == two[1]));
     }
 
     /// Two classes at a time give the same bits as one at a time; with odd numbers of classes, and
@@ -291,7 +293,7 @@ proptest! {
         let a = Side::new(shape, patterns, left, least, &mut random);
         let b = Side::new(shape, patterns, right, least, &mut random);
         let near = Side::new(shape, patterns, false, least, &mut random);
-        let [one, two] = [Isa::Avx2, Isa::Avx512].map(|isa| {
+        let found = Isa::all().skip(1).map(|isa| {
             let mut out = Buffer::new(patterns * shape.quads());
             let mut counts = vec![0; patterns * shape.rates];
             let values = out.as_mut_slice();
@@ -305,7 +307,8 @@ proptest! {
             };
             (bits(&out), counts, bits(&terms), scalers)
         });
-        prop_assert_eq!(one, two);
+        let found: Vec<_> = found.collect();
+        prop_assert!(found.windows(2).all(|two| two[0] == two[1]));
     }
 
     #[test]
@@ -333,7 +336,7 @@ proptest! {
             first += weights[pattern] * slope;
             second += weights[pattern] * (dot(2) / likelihood - slope * slope);
         }
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             let (table, powers) = (table.as_slice(), powers.as_slice());
             let found = derivatives(isa, shape, table, powers, &fixed, &weights);
             prop_assert!((found.first - first).abs() < 1e-10 * first.abs().max(1.0));
@@ -391,7 +394,7 @@ fn an_index_beyond_its_operand_is_refused() {
     let good = Side::new(shape, 20, false, 1.0, &mut random);
     let mut bad = Side::new(shape, 20, false, 1.0, &mut random);
     bad.index[17] = 500;
-    for isa in Isa::ALL {
+    for isa in Isa::all() {
         let result = std::panic::catch_unwind(|| {
             let mut out = Buffer::new(20 * shape.quads());
             let mut counts = vec![0; 80];

@@ -18,6 +18,7 @@ impl<R: Runner> Likelihood<R> {
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
         if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
+            // A common length would not be the best of any partition.
             return self.optimise_unlinked_length(edge);
         }
         let length = self.tree().length(edge);
@@ -37,10 +38,9 @@ impl<R: Runner> Likelihood<R> {
         rounds_max: usize,
     ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
-        let mut edges = std::mem::take(&mut self.scratch.edges);
-        let walk = &mut self.scratch.walk;
         // Depth first: consecutive branches are adjacent, so few CLVs have to be recomputed.
-        self.tree.edges_depth_first_into(walk, &mut edges);
+        let (mut walk, mut edges) = std::mem::take(&mut self.edges);
+        self.tree.edges_depth_first_into(&mut walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {
                 self.optimise_length(edge)?;
@@ -52,7 +52,7 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
         }
-        self.scratch.edges = edges;
+        self.edges = (walk, edges);
         Ok(lnl)
     }
 }

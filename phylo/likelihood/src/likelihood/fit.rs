@@ -1,14 +1,12 @@
-//! Fits of model parameters: all of a partition's together, or one by itself.
+//! Fits of all partitions' parameters and of the branch lengths, in turn.
 //!
-//! A partition's parameters depend on one another, and on the total tree length. So they are fitted
-//! together ([`super::climb`]), with the partition's scale. A partition's parameters change only
-//! its own likelihood, so only that is computed.
-//! Source for one parameter: Brent, "Algorithms for minimization without derivatives" (1973),
-//! chapter 5.
+//! Must stay true: a fit begins without knowledge of an earlier one, so that a search that is
+//! resumed from a checkpoint gets the same bits.
 
-use super::climb::{Bend, climb};
+use super::climb::Bend;
+use super::part_fit::PartFit;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
-use crate::model::{ALPHA_RANGE, Coordinate, Model, Parameter, SCALER_RANGE};
+use crate::model::SCALER_RANGE;
 use crate::parsimony::mean_length;
 use crate::runner::Runner;
 
@@ -25,51 +23,6 @@ pub enum Lengths {
 }
 
 impl<R: Runner> Likelihood<R> {
-    /// Improves one parameter until its logarithm is known to `tolerance`; returns the
-    /// log-likelihood. Blocks.
-    ///
-    /// # Errors
-    /// As [`Likelihood::evaluate`].
-    pub fn optimise_parameter(
-        &mut self,
-        part: usize,
-        parameter: Parameter,
-        tolerance: f64,
-    ) -> Result<f64, LikelihoodError> {
-        let before = self.parts()[part].model().clone();
-        let start = self.evaluate_once()?;
-        let [least, most] = before.range(parameter);
-        let mut at = before.value(parameter).clamp(least, most);
-        let (mut best, mut best_lnl) = (None, start);
-        // Parameters span decades: the search is along their logarithms.
-        for _ in 0..WINDOWS_MAX {
-            let window = [(at / WINDOW).max(least), (at * WINDOW).min(most)].map(libm::log);
-            let (found, lnl) = maximise(window, libm::log(at), tolerance, |x| {
-                let mut model = before.clone();
-                model.set(parameter, libm::exp(x));
-                self.set_model(part, model);
-                self.evaluate_once()
-            })?;
-            // Kept apart from `at`: a later window may end lower than an earlier one.
-            if lnl > best_lnl {
-                (best, best_lnl) = (Some(libm::exp(found)), lnl);
-            }
-            // A maximum at the end of a window that is not the parameter's bound lies beyond the
-            // window.
-            let inside = |end: f64, bound: f64| (found - end).abs() > 0.05 || end == bound;
-            at = libm::exp(found);
-            if inside(window[0], libm::log(least)) && inside(window[1], libm::log(most)) {
-                break;
-            }
-        }
-        let mut model = before;
-        if let Some(value) = best {
-            model.set(parameter, value);
-        }
-        self.set_model(part, model);
-        self.evaluate_once()
-    }
-
     /// Sets the linkage of the partitions' branch lengths.
     pub fn set_lengths(&mut self, lengths: Lengths) {
         self.lengths = lengths;
@@ -107,9 +60,10 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<f64, LikelihoodError> {
         // Repeats are found here, for all partitions.
         self.evaluate_once()?;
+        // The partitions' gains add up: together they may miss `epsilon`, not each.
         let each = epsilon / bends.len() as f64;
         for (part, bend) in bends.iter_mut().enumerate() {
-            self.optimise_part(part, each, bend)?;
+            PartFit::new(self, part, bend).run(each)?;
         }
         self.level_scales();
         self.evaluate_once()
@@ -121,80 +75,9 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn optimise_model(&mut self, part: usize, epsilon: f64) -> Result<f64, LikelihoodError> {
         self.evaluate_once()?;
-        self.optimise_part(part, epsilon, &mut Bend::default())?;
+        PartFit::new(self, part, &mut Bend::default()).run(epsilon)?;
         self.level_scales();
         self.evaluate_once()
-    }
-
-    /// Fits a partition's parameters, and its scale if nothing else depends on that.
-    fn optimise_part(
-        &mut self,
-        part: usize,
-        epsilon: f64,
-        bend: &mut Bend,
-    ) -> Result<(), LikelihoodError> {
-        // A linked partition's scale is fixed; a single partition may scale the whole tree.
-        let scaled = self.lengths != Lengths::Linked || self.parts().len() == 1;
-        // Only a first fit: later fits begin at the values of the one before.
-        if self.parts()[part].model().fits_free_rates() && bend.is_new() {
-            let new = self.parts()[part].model().has_new_classes();
-            self.start_free_rates(part)?;
-            if new {
-                self.start_mixture(part)?;
-            }
-        }
-        let model = self.parts()[part].model().clone();
-        let scale = self.parts()[part].scale();
-        let mut point = model.coordinates();
-        if scaled {
-            point.push(Coordinate::of(scale, SCALER_RANGE));
-        }
-        if point.is_empty() {
-            return Ok(());
-        }
-        let before = self.evaluate_part(part)?;
-        let top = climb(&mut point, bend, epsilon, |x| {
-            self.move_part(part, &model, scaled, x);
-            let lnl = self.evaluate_part(part)?;
-            // A point whose likelihood underflows counts as the worst, so that the climb turns
-            // back.
-            Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
-        })?;
-        // Rounding can make a climb end below its start: then the old values stay.
-        if top > before {
-            let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
-            self.move_part(part, &model, scaled, &x);
-        } else {
-            self.set_model(part, model);
-            self.set_scale(part, scale);
-        }
-        Ok(())
-    }
-
-    fn move_part(&mut self, part: usize, model: &Model, scaled: bool, x: &[f64]) {
-        let mut model = model.clone();
-        let (own, scale) = x.split_at(x.len() - usize::from(scaled));
-        model.move_to(own);
-        self.set_model(part, model);
-        if let [scale] = scale {
-            self.set_scale(part, libm::exp(*scale));
-        }
-    }
-
-    /// Free rates begin at the best gamma distribution: from equal rates a climb may end at a lower
-    /// local maximum.
-    fn start_free_rates(&mut self, part: usize) -> Result<(), LikelihoodError> {
-        let given = self.parts()[part].model().clone();
-        let before = self.evaluate_part(part)?;
-        let mut started = given.clone();
-        let (best, lnl) = maximise(ALPHA_RANGE.map(libm::log), 0.0, 0.05, |x| {
-            started.start_free_rates(libm::exp(x));
-            self.set_model(part, started.clone());
-            self.evaluate_part(part)
-        })?;
-        started.start_free_rates(libm::exp(best));
-        self.set_model(part, if lnl > before { started } else { given });
-        Ok(())
     }
 
     /// Makes the scales' mean 1 and moves the factor into the tree's lengths.
@@ -218,6 +101,7 @@ impl<R: Runner> Likelihood<R> {
             let length = (self.tree.length(edge) * mean).clamp(LENGTH_MIN, LENGTH_MAX);
             self.tree.set_length(edge, length);
         }
+        // A single partition's scale is the tree's length, which has just taken it.
         let one = self.parts.len() == 1;
         for part in &mut self.parts {
             let scale = part.scale() / mean;
@@ -278,6 +162,7 @@ impl<R: Runner> Likelihood<R> {
         let scales: Vec<_> = self.parts.iter().map(Part::scale).collect();
         let mut short = tree.clone();
         short.set_all_lengths(length);
+        // From parsimony's lengths a climb cannot stay on the top of the long ones.
         self.set_tree(short);
         let mut lnl = f64::NEG_INFINITY;
         for _ in 0..RECONSIDERED_MAX {
@@ -304,82 +189,8 @@ impl<R: Runner> Likelihood<R> {
     }
 }
 
-/// The largest value of `f` between two ends, from a start between them; and its position.
-fn maximise<E>(
-    [mut a, mut b]: [f64; 2],
-    start: f64,
-    tolerance: f64,
-    mut f: impl FnMut(f64) -> Result<f64, E>,
-) -> Result<(f64, f64), E> {
-    let mut x = start.clamp(a, b);
-    let mut fx = f(x)?;
-    let (mut w, mut fw, mut v, mut fv) = (x, fx, x, fx);
-    let (mut step, mut before) = (0.0_f64, 0.0_f64);
-    for _ in 0..EVALUATIONS_MAX {
-        let middle = 0.5 * (a + b);
-        if (x - middle).abs() + 0.5 * (b - a) <= 2.0 * tolerance {
-            break;
-        }
-        // A parabola through the three best, if it can be trusted; else the golden section.
-        let r = (x - w) * (fv - fx);
-        let q = (x - v) * (fw - fx);
-        let p = (x - v) * q - (x - w) * r;
-        let q = 2.0 * (q - r);
-        let (p, q) = if q > 0.0 { (-p, q) } else { (p, -q) };
-        // Brent's conditions: inside the bracket, and shorter than half of the step before the
-        // last.
-        let trusted = before.abs() > tolerance
-            && p.abs() < (0.5 * q * before).abs()
-            && p > q * (a - x)
-            && p < q * (b - x);
-        if trusted {
-            before = step;
-            step = p / q;
-            if (x + step) - a < 2.0 * tolerance || b - (x + step) < 2.0 * tolerance {
-                step = tolerance.copysign(middle - x);
-            }
-        } else {
-            before = if x < middle { b - x } else { a - x };
-            step = GOLDEN * before;
-        }
-        // Steps below the tolerance would compare rounding errors.
-        let u = x + if step.abs() >= tolerance {
-            step
-        } else {
-            tolerance.copysign(step)
-        };
-        let fu = f(u)?;
-        if fu >= fx {
-            if u < x {
-                b = x
-            } else {
-                a = x
-            }
-            (v, fv, w, fw, x, fx) = (w, fw, x, fx, u, fu);
-        } else {
-            if u < x {
-                a = u
-            } else {
-                b = u
-            }
-            if fu >= fw || w == x {
-                (v, fv, w, fw) = (w, fw, u, fu);
-            } else if fu >= fv || v == x || v == w {
-                (v, fv) = (u, fu);
-            }
-        }
-    }
-    Ok((x, fx))
-}
-
-/// The golden section.
-const GOLDEN: f64 = 0.381_966_011_250_105;
 /// Parameters need no better precision than lengths: to this share of the gain of the lengths.
 const COARSE: f64 = 0.01;
-const EVALUATIONS_MAX: usize = 24;
-/// A search looks this factor up and down at first, and moves the window when it ends at a side.
-const WINDOW: f64 = 2.0;
-const WINDOWS_MAX: usize = 8;
 /// Ratio to a tree's length by parsimony above which its lengths are doubted. Evolution hides
 /// changes from parsimony: right trees of real alignments are up to 2.2 times as long, wrong ones
 /// were 4 times.

@@ -9,13 +9,13 @@
 
 mod walk;
 
-pub(super) use walk::Walk;
-
 use super::chunk::{Source, StarEnd, Visit};
+use super::plan::Storage;
+use super::step::Child;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
 use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree};
-use walk::Visited;
+use walk::{Visited, Walk};
 
 /// A target branch for a subtree, and its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,6 +54,14 @@ pub struct Refined {
     pub stem: f64,
 }
 
+/// Scratch memory of walks, kept so that they allocate nothing.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    walk: Walk,
+    visits: Vec<Visit>,
+    ends: Vec<HalfId>,
+}
+
 impl<R: Runner> Likelihood<R> {
     /// Scores the insertions of the subtree behind `half` (with `half`'s node) into branches up to
     /// `radius` away; it goes beyond a branch only where `follow` returns true. Blocks.
@@ -76,26 +84,30 @@ impl<R: Runner> Likelihood<R> {
         let stem = self.tree.edge(half);
         let below = self.tree.back(half);
         let (tip, length) = (self.tree.is_tip(below), self.tree.length(stem));
-        let subtree = self.child(below);
+        let subtree = Child::kept(&self.tree, below);
         // The subtree's branch is folded once: it is the same for all target branches.
         for part in &mut self.parts {
             part.prepare_folded(tip, length * part.factor(&self.tree, stem));
         }
         let sides = self.tree.others(half).map(|own| self.tree.back(own));
-        self.run_towards(&[below, sides[0], sides[1]], 1.0, |chunk, part, isa| {
+        let own = (&self.tree, &mut self.parts[..]);
+        let ends = [below, sides[0], sides[1]];
+        self.plan
+            .towards(own, &mut self.validity, &ends, Storage::Kept);
+        self.run_plan(0..self.chunks.len(), 1.0, |chunk, part, isa| {
             chunk.begin_scores(part, subtree, isa);
         })?;
-        let mut walk = std::mem::take(&mut self.scratch.insertions);
+        let mut walk = std::mem::take(&mut self.insertions.walk);
         walk.clear();
         for entry in sides {
-            walk.push(&mut found.tried, self.beyond(entry, None, 1));
+            walk.push(&mut found.tried, beyond(&self.tree, entry, None, 1));
         }
         let mut batch = Vec::new();
         while walk.next(&found.tried, &mut batch) {
             // All chunks score a batch, then the sums are exchanged once: processes wait for each
             // other at most once a batch.
             self.visit(half, &found.tried, &batch, true)?;
-            self.sums(
+            self.chunks.sums(
                 0..self.parts.len(),
                 batch.len(),
                 |chunk, k| chunk.score(k),
@@ -106,11 +118,11 @@ impl<R: Runner> Likelihood<R> {
                 // The caller decides by the score how far the walk continues behind this branch.
                 let on = tried.distance < radius && follow(tried);
                 let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
-                let beyond = self.beyond(entry, Some(at), distance);
+                let beyond = beyond(&self.tree, entry, Some(at), distance);
                 walk.finish(at, &mut found.tried, beyond.filter(|_| on));
             }
         }
-        self.scratch.insertions = walk;
+        self.insertions.walk = walk;
         Ok(())
     }
 
@@ -148,8 +160,8 @@ impl<R: Runner> Likelihood<R> {
         let below = self.tree.back(found.half);
         let ends = [
             StarEnd::Slot((path.len() - 1) % 2),
-            StarEnd::Child(self.child(far)),
-            StarEnd::Child(self.child(below)),
+            StarEnd::Child(Child::kept(&self.tree, far)),
+            StarEnd::Child(Child::kept(&self.tree, below)),
         ];
         let tips = [false, self.tree.is_tip(far), self.tree.is_tip(below)];
         // The inserted node starts in the middle, as it was scored.
@@ -177,6 +189,7 @@ impl<R: Runner> Likelihood<R> {
     pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
         let pruned = self.prune(half);
         let _ = self.regraft(pruned, to.edge);
+        // The split branch's other half has the factors of the whole until it is fitted.
         self.tree.copy_factors(to.edge, pruned.edges[1]);
         let [a, b] = self.tree.others(half);
         for (own, length) in [a, b, half]
@@ -198,7 +211,7 @@ impl<R: Runner> Likelihood<R> {
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
-        for half in (0..tree.halves() as u32).map(HalfId) {
+        for half in (0..tree.halves()).map(HalfId::new) {
             let (own, new) = (self.tree.edge(half), tree.edge(half));
             if own == new
                 && self.tree.back(half) == tree.back(half)
@@ -211,14 +224,14 @@ impl<R: Runner> Likelihood<R> {
             // Directions that do not have this node behind them in the old tree are made of the
             // same nodes in the new one.
             if !self.tree.is_tip(half) {
-                self.mark_node(half);
+                self.validity.mark_node(&self.tree, half);
             }
             for part in &mut self.parts {
                 part.forget_edge(own);
                 part.forget_edge(new);
             }
         }
-        self.sum_table = None;
+        self.validity.forget_sum_table();
         self.tree = tree;
     }
 
@@ -231,7 +244,6 @@ impl<R: Runner> Likelihood<R> {
         lengths: &mut [f64; 3],
         rounds: usize,
     ) -> Result<f64, LikelihoodError> {
-        let isa = self.options.isa;
         for branch in 0..3 {
             let (tip, length) = (tips[branch], lengths[branch]);
             self.prepare_star(branch, edges[branch], tip, length);
@@ -239,10 +251,9 @@ impl<R: Runner> Likelihood<R> {
         for _ in 0..rounds {
             // The new stem first: its length is furthest from the optimum.
             for third in [2, 0, 1] {
-                let parts = &self.parts;
-                let (work, ns) = (Work::Traverse, (2.0 * self.newview_ns) as u64);
-                self.runner.run_sized(work, ns, &mut self.chunks, |chunk| {
-                    chunk.star_table(&parts[chunk.part()], ends, third, isa);
+                let (parts, work) = (&self.parts, Work::Traverse);
+                self.chunks.run_all(parts, work, 2.0, |chunk, part, isa| {
+                    chunk.star_table(part, ends, third, isa);
                 })?;
                 let edge = edges[third];
                 let length = super::branches::best_length(lengths[third], |length| {
@@ -268,7 +279,8 @@ impl<R: Runner> Likelihood<R> {
     fn begin_insertions(&mut self, half: HalfId) {
         assert!(!self.tree.is_tip(half), "a tip has no place to leave");
         let [a, b] = self.tree.others(half);
-        self.sum_table = None;
+        self.validity.forget_sum_table();
+        // The gap is closed by one branch with the length of the two that met there.
         let joined = self.tree.edge(a);
         let length = (self.tree.length(joined) + self.tree.length(self.tree.edge(b)))
             .clamp(LENGTH_MIN, LENGTH_MAX);
@@ -278,26 +290,6 @@ impl<R: Runner> Likelihood<R> {
             part.begin_insertions();
             part.prepare_joined(tip, length * part.factor(&self.tree, joined));
         }
-    }
-
-    /// The two branches beyond the node that is entered by `entry`; none for a tip.
-    fn beyond(
-        &self,
-        entry: HalfId,
-        parent: Option<usize>,
-        distance: u32,
-    ) -> impl Iterator<Item = Insertion> + use<R> {
-        let (tip, others) = (self.tree.is_tip(entry), self.tree.others(entry));
-        let edges = others.map(|near| self.tree.edge(near));
-        let both = others.into_iter().zip(edges).filter(move |_| !tip);
-        both.map(move |(near, edge)| Insertion {
-            edge,
-            distance,
-            lnl: f64::NEG_INFINITY,
-            near,
-            entry,
-            parent,
-        })
     }
 
     /// Describes an insertion's near side: from the slot `from`, or across the old place.
@@ -311,15 +303,15 @@ impl<R: Runner> Likelihood<R> {
         let Insertion { near, entry, .. } = *tried;
         let tree = &self.tree;
         let [x, y] = tree.others(near);
-        let sibling = self.child(tree.back(if x == entry { y } else { x }));
-        let far = self.child(tree.back(near));
+        let sibling = Child::kept(tree, tree.back(if x == entry { y } else { x }));
+        let far = Child::kept(tree, tree.back(near));
         let back = tree.back(entry);
         // Lengths are copied first, since the parts are borrowed mutably below.
         let lengths = [near, entry].map(|half| tree.length(tree.edge(half)));
         let sibling_length = tree.length(sibling.edge);
         let [p, q] = tree.others(half);
         let across = tree.back(if p == back { q } else { p });
-        let (across, through) = (self.child(across), self.child(entry));
+        let (across, through) = [across, entry].map(|half| Child::kept(tree, half)).into();
         for part in &mut self.parts {
             let factor = |edge| part.factor(tree, edge);
             let own = [far.edge, sibling.edge, through.edge].map(factor);
@@ -350,8 +342,8 @@ impl<R: Runner> Likelihood<R> {
         batch: &[Visited],
         score: bool,
     ) -> Result<(), LikelihoodError> {
-        let mut visits = std::mem::take(&mut self.scratch.visits);
-        let mut ends = std::mem::take(&mut self.scratch.ends);
+        let mut visits = std::mem::take(&mut self.insertions.visits);
+        let mut ends = std::mem::take(&mut self.insertions.ends);
         visits.clear();
         // The CLVs around the old place are used in every walk.
         ends.clear();
@@ -367,10 +359,33 @@ impl<R: Runner> Likelihood<R> {
         }
         let each = if score { 2.0 } else { 1.0 };
         let more = each * visits.len() as f64;
-        let result = self.run_towards(&ends, more, |chunk, part, isa| {
+        let own = (&self.tree, &mut self.parts[..]);
+        self.plan
+            .towards(own, &mut self.validity, &ends, Storage::Kept);
+        let result = self.run_plan(0..self.chunks.len(), more, |chunk, part, isa| {
             chunk.visit(part, &visits, score, isa);
         });
-        (self.scratch.visits, self.scratch.ends) = (visits, ends);
+        (self.insertions.visits, self.insertions.ends) = (visits, ends);
         result
     }
+}
+
+/// The two branches beyond the node that is entered by `entry`; none for a tip.
+fn beyond(
+    tree: &Tree,
+    entry: HalfId,
+    parent: Option<usize>,
+    distance: u32,
+) -> impl Iterator<Item = Insertion> + use<> {
+    let (tip, others) = (tree.is_tip(entry), tree.others(entry));
+    let edges = others.map(|near| tree.edge(near));
+    let both = others.into_iter().zip(edges).filter(move |_| !tip);
+    both.map(move |(near, edge)| Insertion {
+        edge,
+        distance,
+        lnl: f64::NEG_INFINITY,
+        near,
+        entry,
+        parent,
+    })
 }

@@ -19,17 +19,20 @@
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;
+mod brent;
 mod changes;
 mod chunk;
+mod chunks;
 mod climb;
 mod fit;
 mod insertion;
-mod mixture;
 mod part;
+mod part_fit;
 mod plan;
 mod step;
 mod sums;
 mod unlinked;
+mod validity;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
@@ -41,9 +44,14 @@ use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
-use chunk::{Chunk, SharedArena, Unseen};
+use chunk::Chunk;
+use chunks::Chunks;
+use plan::{Plan, Storage};
+use sidecore_bare::width::ToUsize;
 use sidecore_offload::OffloadError;
-use step::Step;
+use std::ops::Range;
+use step::Ends;
+use validity::Validity;
 
 /// Errors that keep a likelihood from being computed.
 #[derive(Debug, thiserror::Error)]
@@ -105,45 +113,15 @@ pub const CHUNK_BYTES: usize = 16 << 10;
 pub struct Likelihood<R> {
     tree: Tree,
     parts: Vec<Part>,
-    /// This process's share of the chunks, in order.
-    chunks: Vec<Chunk>,
-    /// For each partition the number of its first chunk, counted over all processes; then the
-    /// number of all chunks.
-    bounds: Vec<usize>,
-    /// Size of a block: neighbouring chunks that belong to one process together.
-    block: usize,
-    exchange: sums::Exchange,
-    runner: R,
-    options: Options,
-    /// For each inner half-edge: true if its site repeats match the tree.
-    classes_valid: Vec<bool>,
-    /// For each inner half-edge: true if its CLV, as last computed, is still right.
-    values_valid: Vec<bool>,
-    /// For each inner node the half-edge whose CLV is kept; [`NONE`] at first.
-    held: Vec<u32>,
-    /// The branch that the sum tables were made for, if they are still right.
-    sum_table: Option<EdgeId>,
-    scratch: Scratch,
-    /// Estimated time of one core for one node's CLV.
-    newview_ns: f64,
+    chunks: Chunks<R>,
+    validity: Validity,
+    plan: Plan,
+    insertions: insertion::Scratch,
+    /// Order of branches for a fit of lengths; kept, as all scratch is, so that it allocates
+    /// nothing.
+    edges: (Walk, Vec<EdgeId>),
     /// Linkage of the partitions' lengths.
     lengths: Lengths,
-}
-
-/// Scratch memory of plans and walks, kept so that they allocate nothing.
-#[derive(Debug, Default)]
-struct Scratch {
-    steps: Vec<Step>,
-    walk: Walk,
-    path: Vec<HalfId>,
-    edges: Vec<EdgeId>,
-    insertions: insertion::Walk,
-    visits: Vec<chunk::Visit>,
-    ends: Vec<HalfId>,
-    /// Scratch places that are free in a traversal that keeps no CLVs.
-    free: Vec<usize>,
-    /// For each node the place of its CLV in such a traversal.
-    places: Vec<usize>,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -183,6 +161,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<Self, LikelihoodError> {
         assert!(!parts.is_empty(), "no partition");
         for part in &parts {
+            // By number only: trees are numbered by the alignment's names before they come here.
             let alignment = part.patterns.taxa();
             if alignment != tree.taxa() {
                 return Err(LikelihoodError::Taxa {
@@ -195,9 +174,6 @@ impl<R: Runner> Likelihood<R> {
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
-        let (mut chunks, mut bounds) = (Vec::new(), vec![0]);
-        let arena = SharedArena::new();
-        let nodes = tree.inner_halves() / 3;
         let scaled = |part: &PartOptions| part.model.name().scaler == ScalerName::Fitted;
         let lengths = match parts.len() > 1 && parts.iter().any(scaled) {
             true => Lengths::Scaled,
@@ -208,56 +184,16 @@ impl<R: Runner> Likelihood<R> {
             .enumerate()
             .map(|(number, part)| Part::new(number, part, &tree, options.isa))
             .collect();
-        for (number, part) in parts.iter().enumerate() {
-            // Chunks are cut by bytes, so that protein and codon chunks fit the cache as well as
-            // DNA's.
-            let bytes = part.process().shape.span() * size_of::<f64>();
-            let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
-            let unseen = usize::from(Unseen::of(part).is_some());
-            bounds.push(bounds[number] + part.patterns().len().div_ceil(size) + unseen);
-        }
-        let share = runner.share();
-        // The bounds count the chunks of all processes; only this process's share is allocated.
-        let block = sums::block(parts.len(), bounds[parts.len()], share.count);
-        for (number, part) in parts.iter().enumerate() {
-            let (first, mut count) = (bounds[number], bounds[number + 1] - bounds[number]);
-            let has = |k: usize| share.has((first + k) / block);
-            let unseen = Unseen::of(part);
-            // A correction is one more chunk, the partition's last.
-            count -= usize::from(unseen.is_some());
-            for k in (0..count).filter(|&k| has(k)) {
-                let range = sums::chunk_range(part.patterns().len(), count, k);
-                chunks.push(Chunk::new(number, part, range, nodes, &arena));
-            }
-            if let Some(unseen) = unseen.filter(|_| has(count)) {
-                chunks.push(Chunk::unseen(number, part, unseen, nodes, &arena));
-            }
-        }
-        let inner = tree.inner_halves();
-        let mut likelihood = Self {
+        Ok(Self {
+            chunks: Chunks::new(&parts, tree.inner_halves() / 3, runner, options),
+            validity: Validity::new(&tree),
+            plan: Plan::default(),
+            insertions: insertion::Scratch::default(),
+            edges: (Walk::default(), Vec::new()),
             tree,
             parts,
-            chunks,
-            bounds,
-            block,
-            exchange: sums::Exchange::default(),
-            runner,
-            options,
-            classes_valid: vec![false; inner],
-            values_valid: vec![false; inner],
-            held: vec![NONE; nodes],
-            sum_table: None,
-            scratch: Scratch::default(),
-            newview_ns: 0.0,
             lengths,
-        };
-        // A rough estimate, by which the runner decides if a loop is worth an engine.
-        for chunk in &likelihood.chunks {
-            let shape = likelihood.parts[chunk.part()].process().shape;
-            likelihood.newview_ns += (shape.matrix() * chunk.patterns()) as f64 * ENTRY_NS;
-        }
-        (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
-        Ok(likelihood)
+        })
     }
 
     /// The tree.
@@ -292,7 +228,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        finite(self.evaluate_raw(edge, true)?)
+        finite(self.evaluate_raw(edge, Storage::Kept)?)
     }
 
     /// The log-likelihood of every site: one value for each of the alignment's columns, in order.
@@ -305,11 +241,13 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
         self.evaluate()?;
+        // A partition's sites are numbered within the alignment, in ascending order.
         let last = |part: &Part| part.patterns().alignment_sites().last().copied();
         let last = self.parts.iter().filter_map(last).max();
-        let mut all = vec![0.0; last.map_or(0, |last| last as usize + 1)];
+        let mut all = vec![0.0; last.map_or(0, |last| last.to_usize() + 1)];
         for number in 0..self.parts.len() {
-            let by_pattern = self.pattern_log_likelihoods(number);
+            let by_pattern = self.chunks.pattern_log_likelihoods(&self.parts, number);
+            // Patterns are sorted and counted once; the caller knows columns.
             for (site, pattern) in self.parts[number].patterns().site_patterns() {
                 all[site] = by_pattern[pattern];
             }
@@ -323,19 +261,12 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn traverse(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
-        self.run(edge, 0..self.chunks.len(), true, |_, _, _, _| {})
+        self.run(edge, 0..self.chunks.len(), Storage::Kept, |_, _, _, _| {})
     }
 
     /// Invalidates all CLVs, as a change of every parameter does; site repeats stay.
     pub fn forget_values(&mut self) {
-        self.values_valid.fill(false);
-        self.sum_table = None;
-    }
-
-    /// Invalidates all site repeats and CLVs, as a new topology does.
-    pub(crate) fn forget_all(&mut self) {
-        self.classes_valid.fill(false);
-        self.forget_values();
+        self.validity.forget_clvs();
     }
 
     /// The log-likelihood, without keeping CLVs: for searches over a parameter, where all CLVs are
@@ -347,7 +278,7 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_once(&mut self) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
-        finite(self.evaluate_raw(edge, false)?)
+        finite(self.evaluate_raw(edge, Storage::Scratch)?)
     }
 
     /// As [`Likelihood::evaluate_once`], but only one partition's contribution.
@@ -356,42 +287,67 @@ impl<R: Runner> Likelihood<R> {
     /// [`LikelihoodError::Offload`]. It may be no finite number.
     fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
-        let own = self.chunks_of(part..part + 1);
+        let own = self.chunks.of_parts(part..part + 1);
+        // Only this partition's tables: a fit of its parameters leaves those of others.
         self.parts[part].prepare_evaluate(&self.tree, edge);
-        self.sum_table = None;
-        self.run(edge, own, false, |chunk, part, ends, isa| {
-            chunk.evaluate(part, ends, isa)
-        })?;
-        Ok(self.sum(part..part + 1, Chunk::lnl))
+        self.run(edge, own, Storage::Scratch, Chunk::evaluate)?;
+        Ok(self.chunks.sum(part..part + 1, Chunk::lnl))
     }
 
-    fn evaluate_raw(&mut self, edge: EdgeId, keep: bool) -> Result<f64, LikelihoodError> {
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.prepare_evaluate(&self.tree, edge));
-        self.sum_table = None;
-        self.run(
-            edge,
-            0..self.chunks.len(),
-            keep,
-            |chunk, part, ends, isa| chunk.evaluate(part, ends, isa),
-        )?;
-        Ok(self.sum(0..self.parts.len(), Chunk::lnl))
+    fn evaluate_raw(&mut self, edge: EdgeId, storage: Storage) -> Result<f64, LikelihoodError> {
+        for part in &mut self.parts {
+            part.prepare_evaluate(&self.tree, edge);
+        }
+        self.run(edge, 0..self.chunks.len(), storage, Chunk::evaluate)?;
+        Ok(self.chunks.sum(0..self.parts.len(), Chunk::lnl))
     }
 
     /// Makes the sum tables of a branch.
     fn make_sum_table(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
-        if self.sum_table == Some(edge) {
+        if self.validity.has_sum_table(edge) {
             return Ok(());
         }
         self.run(
             edge,
             0..self.chunks.len(),
-            true,
-            |chunk, part, ends, isa| chunk.sum_table(part, ends, isa),
+            Storage::Kept,
+            Chunk::make_sum_table,
         )?;
-        self.sum_table = Some(edge);
+        self.validity.keep_sum_table(edge);
         Ok(())
+    }
+
+    /// Computes the CLVs at both ends of a branch, then does `then`, on some chunks: all of them
+    /// where CLVs are kept.
+    fn run(
+        &mut self,
+        edge: EdgeId,
+        chunks: Range<usize>,
+        storage: Storage,
+        then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
+    ) -> Result<(), LikelihoodError> {
+        // `then` may overwrite the sum tables, and its scratch is theirs.
+        self.validity.forget_sum_table();
+        let own = (&self.tree, &mut self.parts[..]);
+        let ends = self
+            .plan
+            .towards_branch(own, &mut self.validity, edge, storage);
+        self.run_plan(chunks, 1.0, |chunk, part, isa| {
+            then(chunk, part, &ends, isa)
+        })
+    }
+
+    /// Runs the planned steps, then `then`, which takes as long as `more` newviews.
+    fn run_plan(
+        &mut self,
+        chunks: Range<usize>,
+        more: f64,
+        then: impl Fn(&mut Chunk, &Part, Isa) + Sync,
+    ) -> Result<(), LikelihoodError> {
+        let (parts, steps) = (&self.parts, self.plan.steps());
+        let result = self.chunks.run_steps(parts, steps, chunks, more, then);
+        // Some chunks ran the steps and some did not: what the plan marked as valid is not.
+        result.inspect_err(|_| self.validity.forget_all())
     }
 
     /// The derivatives of the log-likelihood by a branch's length, at `length`.
@@ -409,17 +365,13 @@ impl<R: Runner> Likelihood<R> {
 
     /// The derivatives that the present sum tables give at a length of the tree's branch `edge`.
     fn slope(&mut self, edge: EdgeId, length: f64) -> Result<Derivatives, LikelihoodError> {
-        let tree = &self.tree;
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
-        let (parts, isa) = (&self.parts, self.options.isa);
-        let ns = (0.5 * self.newview_ns) as u64;
-        self.runner
-            .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
-                chunk.derivatives(&parts[chunk.part()], isa);
-            })?;
-        Ok(self.sum_slopes(edge))
+        self.prepare_powers(edge, length);
+        let (tree, parts) = (&self.tree, &self.parts);
+        self.chunks
+            .run_all(parts, Work::Derivatives, 0.5, Chunk::derivatives)?;
+        Ok(self.chunks.sum_slopes(0..parts.len(), |part| {
+            parts[part].scale() * parts[part].factor(tree, edge)
+        }))
     }
 
     /// The log-likelihood with this `length` of a branch, from its sum table. But for rounding it
@@ -435,16 +387,16 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihood that the present sum tables give at a length of the tree's branch `edge`.
     fn table_lnl(&mut self, edge: EdgeId, length: f64) -> Result<f64, OffloadError> {
-        let tree = &self.tree;
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
-        let (parts, isa, ns) = (&self.parts, self.options.isa, 0.5 * self.newview_ns);
-        self.runner
-            .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {
-                chunk.evaluate_table(&parts[chunk.part()], isa);
-            })?;
-        Ok(self.sum(0..self.parts.len(), Chunk::lnl))
+        self.prepare_powers(edge, length);
+        self.chunks
+            .run_all(&self.parts, Work::Derivatives, 0.5, Chunk::evaluate_table)?;
+        Ok(self.chunks.sum(0..self.parts.len(), Chunk::lnl))
+    }
+
+    fn prepare_powers(&mut self, edge: EdgeId, length: f64) {
+        for part in &mut self.parts {
+            part.prepare_powers(length * part.factor(&self.tree, edge));
+        }
     }
 }
 
@@ -455,16 +407,6 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
         Err(LikelihoodError::Impossible { lnl })
     }
 }
-
-/// No half-edge.
-const NONE: u32 = u32::MAX;
-/// Cost of one matrix entry for a pattern, everything included: DNA with four rates has 64 entries
-/// and takes about seven nanoseconds a node.
-const ENTRY_NS: f64 = 0.1;
-/// Bounds of a chunk's patterns: with fewer, the calls cost more than the chunks gain; more would
-/// not fit the classes' 16-bit numbers.
-const CHUNK_MIN: usize = 32;
-const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;
 
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,14 @@
 //! Must stay true: tables are written between loops, by the thread that owns the likelihood, and
 //! only read while one runs. A table is made again only when its length or its model changed.
 
-mod insertion;
+mod tables;
 
 use super::step::Child;
-use crate::kernel::{Buffer, Isa, QUAD, Quad, powers, transitions};
-use crate::model::{Model, ModelName, Parameter, Process, ScalerName};
+use crate::kernel::{Buffer, Isa, Quad, powers};
+use crate::model::{Model, ModelName, Process, ScalerName};
 use crate::msa::Patterns;
 use crate::tree::{EdgeId, Tree};
+use tables::{InsertionTables, Tables, Transitions};
 
 /// Patterns, model and scale of a partition.
 #[derive(Debug, Clone)]
@@ -49,9 +50,7 @@ pub struct Part {
     number: usize,
     patterns: Patterns,
     model: Model,
-    process: Process,
-    scale: f64,
-    isa: Isa,
+    transitions: Transitions,
     /// Branch by branch, the transition matrices of all rates.
     matrices: Buffer,
     /// Taxon by taxon, the table of its branch.
@@ -59,15 +58,14 @@ pub struct Part {
     /// For each branch: true if its matrix or table is right.
     made: Vec<bool>,
     /// The evaluated branch's matrix, with frequencies and weights, and a table of it for a tip.
-    folded: Buffer,
-    folded_table: Buffer,
+    folded: Tables,
     /// The sum table's two matrices; a table of the second for tips.
     near: Buffer,
     far: Buffer,
     far_table: Buffer,
     powers: Buffer,
     scratch: Buffer,
-    insertion: insertion::InsertionTables,
+    insertion: InsertionTables,
 }
 
 impl Part {
@@ -77,28 +75,30 @@ impl Part {
             model,
             scale,
         } = options;
-        let process = model.process();
-        let matrix = process.shape.matrix() / QUAD;
-        let table = patterns.alphabet().masks().len() * process.shape.quads();
+        let transitions = Transitions {
+            isa,
+            process: model.process(),
+            alphabet: patterns.alphabet(),
+            scale,
+        };
+        let (matrix, table) = (transitions.matrix_quads(), transitions.table_quads());
         let edges = tree.edges().count();
+        // All tables at once: a search makes matrices in its inner loop, which must not allocate.
         let mut part = Self {
             number,
             matrices: Buffer::new(matrix * edges),
             tip_tables: Buffer::new(table * tree.taxa()),
             made: vec![false; edges],
-            folded: Buffer::new(matrix),
-            folded_table: Buffer::new(table),
+            folded: Tables::new(&transitions),
             near: Buffer::new(matrix),
             far: Buffer::new(matrix),
             far_table: Buffer::new(table),
-            powers: Buffer::new(3 * process.shape.quads()),
+            powers: Buffer::new(3 * transitions.process.shape.quads()),
             scratch: Buffer::new(matrix),
-            isa,
-            insertion: insertion::InsertionTables::default(),
+            insertion: InsertionTables::default(),
             patterns,
             model,
-            process,
-            scale,
+            transitions,
         };
         part.make_eigen_tables();
         part
@@ -125,54 +125,49 @@ impl Part {
     /// Its model's process.
     #[must_use]
     pub fn process(&self) -> &Process {
-        &self.process
+        &self.transitions.process
     }
 
     /// Its model with all values, including its scale (`+B{…}`) if it has one: the text can be
     /// passed as a model again.
     #[must_use]
     pub fn model_text(&self) -> String {
-        match self.scale == 1.0 && self.model.name().scaler == ScalerName::None {
+        match self.transitions.scale == 1.0 && self.model.name().scaler == ScalerName::None {
+            // A model of all sites must not have a scaler.
             true => self.model.to_string(),
-            false => format!("{}+B{{{:.6}}}", self.model, self.scale),
+            false => format!("{}+B{{{:.6}}}", self.model, self.transitions.scale),
         }
     }
 
     /// Its rate relative to the tree's branch lengths.
     #[must_use]
     pub fn scale(&self) -> f64 {
-        self.scale
-    }
-
-    pub(super) fn set_parameter(&mut self, parameter: Parameter, value: f64) {
-        self.model.set(parameter, value);
-        self.after_model();
+        self.transitions.scale
     }
 
     pub(super) fn set_model(&mut self, model: Model) {
         self.model = model;
-        self.after_model();
-    }
-
-    fn after_model(&mut self) {
-        let shape = self.process.shape;
-        self.process = self.model.process();
-        assert_eq!(shape, self.process.shape, "a model of another shape");
+        let shape = self.transitions.process.shape;
+        self.transitions.process = self.model.process();
+        assert_eq!(
+            shape, self.transitions.process.shape,
+            "a model of another shape"
+        );
         self.made.fill(false);
         self.insertion.forget_all();
         self.make_eigen_tables();
     }
 
     fn make_eigen_tables(&mut self) {
-        self.process
-            .sum_table_matrices(self.near.doubles_mut(), self.far.doubles_mut());
-        let masks = self.patterns.alphabet().masks();
-        self.process
-            .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
+        let (near, far) = (self.near.doubles_mut(), self.far.doubles_mut());
+        // Of the model alone, not of a length: one table serves all lengths of a branch.
+        self.transitions.process.sum_table_matrices(near, far);
+        self.transitions
+            .table(self.far.doubles(), self.far_table.doubles_mut());
     }
 
     pub(super) fn set_scale(&mut self, scale: f64) {
-        self.scale = scale;
+        self.transitions.scale = scale;
         self.made.fill(false);
         self.insertion.forget_all();
     }
@@ -188,26 +183,30 @@ impl Part {
         if std::mem::replace(&mut self.made[child.edge.index()], true) {
             return;
         }
-        let length = length * self.scale;
         if child.tip {
-            let eigen = self.process.eigen();
-            transitions(self.isa, &eigen, length, self.scratch.as_mut_slice());
-            let masks = self.patterns.alphabet().masks();
-            let span = masks.len() * self.process.shape.span();
-            let table = &mut self.tip_tables.doubles_mut()[child.at * span..][..span];
-            self.process.tip_table(self.scratch.doubles(), masks, table);
+            self.transitions.matrix(length, self.scratch.as_mut_slice());
+            let quads = self.transitions.table_quads();
+            let table = &mut self.tip_tables.as_mut_slice()[child.at * quads..][..quads];
+            self.transitions
+                .table(self.scratch.doubles(), table.as_flattened_mut());
         } else {
-            let quads = self.process.shape.matrix() / QUAD;
+            let quads = self.transitions.matrix_quads();
             let at = child.edge.index() * quads;
             let matrix = &mut self.matrices.as_mut_slice()[at..][..quads];
-            transitions(self.isa, &self.process.eigen(), length, matrix);
+            self.transitions.matrix(length, matrix);
         }
     }
 
     /// Prepares the tables that evaluate needs for its branch.
     pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
+        // Without a tip at the branch no kernel reads a table.
         let tip = tree.ends(edge).into_iter().any(|end| tree.is_tip(end));
         self.prepare_folded(tip, self.length(tree, edge));
+    }
+
+    /// Prepares the tables for evaluating at a branch of some length.
+    pub(super) fn prepare_folded(&mut self, tip: bool, length: f64) {
+        self.folded.fill_folded(&self.transitions, tip, length);
     }
 
     /// The length of a branch before scaling.
@@ -222,23 +221,28 @@ impl Part {
 
     /// Prepares the powers that the derivatives need for a length.
     pub(super) fn prepare_powers(&mut self, length: f64) {
-        let eigen = self.process.eigen();
-        let length = length * self.scale;
-        powers(self.isa, &eigen, length, self.powers.as_mut_slice());
+        let Transitions {
+            isa,
+            process,
+            scale,
+            ..
+        } = &self.transitions;
+        let to = self.powers.as_mut_slice();
+        powers(*isa, &process.eigen(), length * scale, to);
     }
 
     pub(super) fn matrix(&self, edge: EdgeId) -> &[Quad] {
-        let quads = self.process.shape.matrix() / QUAD;
+        let quads = self.transitions.matrix_quads();
         &self.matrices.as_slice()[edge.index() * quads..][..quads]
     }
 
     pub(super) fn tip_table(&self, taxon: usize) -> &[Quad] {
-        let quads = self.patterns.alphabet().masks().len() * self.process.shape.quads();
+        let quads = self.transitions.table_quads();
         &self.tip_tables.as_slice()[taxon * quads..][..quads]
     }
 
     pub(super) fn folded(&self) -> [&[Quad]; 2] {
-        [self.folded.as_slice(), self.folded_table.as_slice()]
+        self.folded.get()
     }
 
     pub(super) fn eigen(&self) -> [&[Quad]; 3] {
@@ -251,5 +255,39 @@ impl Part {
 
     pub(super) fn powers(&self) -> &[Quad] {
         self.powers.as_slice()
+    }
+
+    /// Makes room for the tables of insertions, once.
+    pub(super) fn begin_insertions(&mut self) {
+        self.insertion.begin(&self.transitions, self.made.len());
+    }
+
+    /// Prepares the tables for inserting into a branch's middle; `tip` if one of its ends is a tip.
+    pub(super) fn prepare_half(&mut self, edge: EdgeId, tip: bool, length: f64) {
+        if let Some(tables) = self.insertion.stale_half(edge) {
+            tables.fill(&self.transitions, tip, 0.5 * length);
+        }
+    }
+
+    /// Prepares the tables of the branch that pruning leaves behind.
+    pub(super) fn prepare_joined(&mut self, tip: bool, length: f64) {
+        self.insertion.joined.fill(&self.transitions, tip, length);
+    }
+
+    /// Prepares the tables of one branch of the star.
+    pub(super) fn prepare_star(&mut self, branch: usize, tip: bool, length: f64) {
+        self.insertion.star[branch].fill(&self.transitions, tip, length);
+    }
+
+    pub(super) fn half(&self, edge: EdgeId) -> [&[Quad]; 2] {
+        self.insertion.halves[edge.index()].get()
+    }
+
+    pub(super) fn joined(&self) -> [&[Quad]; 2] {
+        self.insertion.joined.get()
+    }
+
+    pub(super) fn star(&self, branch: usize) -> [&[Quad]; 2] {
+        self.insertion.star[branch].get()
     }
 }

@@ -4,7 +4,7 @@
 //! Must stay true: plain data that names half-edges, branches and places by number; the tables and
 //! CLVs behind the numbers belong to a part and to a chunk.
 
-use crate::tree::EdgeId;
+use crate::tree::{EdgeId, HalfId, Tree};
 
 /// One side of a step or of a branch.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,29 @@ pub(super) struct Child {
     pub(super) edge: EdgeId,
 }
 
+impl Child {
+    /// A half-edge whose CLV is kept. An inner node has one place, for the CLV of one of its three
+    /// directions.
+    pub(super) fn kept(tree: &Tree, half: HalfId) -> Self {
+        Self::placed(tree, half, |node| node)
+    }
+
+    /// A half-edge whose node's CLV is at the place that `place` gives.
+    pub(super) fn placed(tree: &Tree, half: HalfId, place: impl FnOnce(usize) -> usize) -> Self {
+        let (tip, edge) = (tree.is_tip(half), tree.edge(half));
+        let (at, place) = match half.index().checked_sub(tree.taxa()) {
+            Some(at) => (at, place(at / 3)),
+            None => (half.index(), half.index()),
+        };
+        Self {
+            tip,
+            at,
+            place,
+            edge,
+        }
+    }
+}
+
 /// One newview of a traversal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -27,7 +50,7 @@ pub(super) struct Step {
     pub(super) left: Child,
     pub(super) right: Child,
     /// True if its site repeats have to be found again.
-    pub(super) classes: bool,
+    pub(super) repeats: bool,
 }
 
 /// The two ends of a branch; the near one is never a tip.

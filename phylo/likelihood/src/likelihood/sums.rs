@@ -6,11 +6,11 @@
 //! Must stay true: terms are added in a tree that depends on the number of all chunks alone, so a
 //! sum has the same bits on any number of processes; nothing is allocated after the widest sum.
 
+use super::Part;
 use super::chunk::{Chunk, Unseen};
-use super::{Likelihood, Part};
+use super::chunks::Chunks;
 use crate::kernel::Derivatives;
 use crate::runner::{Runner, sum_in_tree_at, sum_in_tree_of};
-use crate::tree::{EdgeId, Tree};
 use std::ops::Range;
 
 /// Terms in exchange: this process's, and all processes'.
@@ -20,13 +20,7 @@ pub(super) struct Exchange {
     all: Vec<f64>,
 }
 
-impl<R: Runner> Likelihood<R> {
-    /// This process's chunks of some partitions.
-    pub(super) fn chunks_of(&self, parts: Range<usize>) -> Range<usize> {
-        let before = |part| self.chunks.partition_point(|chunk| chunk.part() < part);
-        before(parts.start)..before(parts.end)
-    }
-
+impl<R: Runner> Chunks<R> {
     /// The sum of a term of each chunk of some partitions.
     pub(super) fn sum(&mut self, parts: Range<usize>, term: impl Fn(&Chunk) -> f64) -> f64 {
         let mut sum = 0.0;
@@ -34,27 +28,22 @@ impl<R: Runner> Likelihood<R> {
         sum
     }
 
-    /// The sum of all chunks' last derivatives, by the tree's length of `edge`.
-    pub(super) fn sum_slopes(&mut self, edge: EdgeId) -> Derivatives {
-        let scale = |part: &Part, tree: &Tree| part.scale() * part.factor(tree, edge);
-        self.slopes(0..self.parts.len(), scale)
-    }
-
-    /// The same of one partition, by its own length.
-    pub(super) fn sum_own_slopes(&mut self, part: usize) -> Derivatives {
-        self.slopes(part..part + 1, |_, _| 1.0)
-    }
-
-    fn slopes(&mut self, parts: Range<usize>, scale: impl Fn(&Part, &Tree) -> f64) -> Derivatives {
+    /// The sum of the last derivatives of some partitions' chunks; `scale` leads from the length
+    /// that they are derivatives by to each partition's own.
+    pub(super) fn sum_slopes(
+        &mut self,
+        parts: Range<usize>,
+        scale: impl Fn(usize) -> f64,
+    ) -> Derivatives {
         let mut sum = [0.0; 2];
-        let term = |chunk: &Chunk, part: &Part, tree: &Tree, k| {
-            let (slope, scale) = (chunk.slope(), scale(part, tree));
+        let term = |chunk: &Chunk, k| {
+            let (slope, scale) = (chunk.slope(), scale(chunk.part()));
             match k {
                 0 => slope.first * scale,
                 _ => slope.second * scale * scale,
             }
         };
-        self.sums_with_tree(parts, 2, term, |k, found| sum[k] = found);
+        self.sums(parts, 2, term, |k, found| sum[k] = found);
         let [first, second] = sum;
         Derivatives { first, second }
     }
@@ -66,23 +55,12 @@ impl<R: Runner> Likelihood<R> {
         parts: Range<usize>,
         width: usize,
         term: impl Fn(&Chunk, usize) -> f64,
-        tell: impl FnMut(usize, f64),
-    ) {
-        self.sums_with_tree(parts, width, |chunk, _, _, k| term(chunk, k), tell);
-    }
-
-    fn sums_with_tree(
-        &mut self,
-        parts: Range<usize>,
-        width: usize,
-        term: impl Fn(&Chunk, &Part, &Tree, usize) -> f64,
         mut tell: impl FnMut(usize, f64),
     ) {
         if self.runner.share().count == 1 {
-            let own = &self.chunks[self.chunks_of(parts)];
+            let own = &self.own[self.of_parts(parts)];
             for k in 0..width {
-                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], &self.tree, k);
-                tell(k, sum_in_tree_of(own, term));
+                tell(k, sum_in_tree_of(own, |chunk| term(chunk, k)));
             }
             return;
         }
@@ -98,15 +76,16 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihoods of a partition's patterns, as evaluated last; an ascertainment
     /// correction is spread over the sites.
-    pub(super) fn pattern_log_likelihoods(&mut self, part: usize) -> Vec<f64> {
-        let (patterns, sites) = (self.parts[part].patterns().len(), self.parts[part].sites());
-        let corrected = usize::from(Unseen::of(&self.parts[part]).is_some());
+    pub(super) fn pattern_log_likelihoods(&mut self, parts: &[Part], part: usize) -> Vec<f64> {
+        let (patterns, sites) = (parts[part].patterns().len(), parts[part].sites());
+        let corrected = usize::from(Unseen::of(&parts[part]).is_some());
         let chunks = self.bounds[part + 1] - self.bounds[part] - corrected;
         let width = patterns.div_ceil(chunks);
-        let term = |chunk: &Chunk, _: &Part, _: &Tree, k| match chunk.is_unseen() {
+        let term = |chunk: &Chunk, k| match chunk.is_unseen() {
             true => chunk.lnl(),
             false => chunk.site_lnl().get(k).copied().unwrap_or(0.0),
         };
+        // One chunk a unit: the blocks' owners must not add here.
         let gathered = self.gather(part..part + 1, width, 1, term);
         let share = match corrected {
             0 => 0.0,
@@ -128,7 +107,7 @@ impl<R: Runner> Likelihood<R> {
         parts: Range<usize>,
         width: usize,
         unit: usize,
-        term: impl Fn(&Chunk, &Part, &Tree, usize) -> f64,
+        term: impl Fn(&Chunk, usize) -> f64,
     ) -> Gathered {
         let (count, block) = (self.runner.share().count, self.block / unit);
         let first = self.bounds[parts.start];
@@ -137,11 +116,9 @@ impl<R: Runner> Likelihood<R> {
         // The buffers are reused: repeated evaluations allocate nothing.
         let mut exchange = std::mem::take(&mut self.exchange);
         exchange.own.clear();
-        for chunks in self.chunks[self.chunks_of(parts)].chunks(unit) {
-            let sum = |k| {
-                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], &self.tree, k);
-                sum_in_tree_of(chunks, term)
-            };
+        for chunks in self.own[self.of_parts(parts)].chunks(unit) {
+            let sum = |k| sum_in_tree_of(chunks, |chunk| term(chunk, k));
+            // Row by row, so that one exchange serves all sums of a call.
             exchange.own.extend((0..width).map(sum));
         }
         // All processes send the same number of terms, even if one has a block less.

@@ -131,7 +131,7 @@ fn the_definition_by_brute_force() {
     ] {
         let case = case(&text, 6, 60, 0.2, 5);
         let exact = by_definition(&case);
-        for isa in Isa::ALL {
+        for isa in Isa::all() {
             for repeats in [false, true] {
                 let options = Options {
                     isa,
@@ -176,7 +176,7 @@ proptest! {
             let other = first.evaluate_at(edge).unwrap();
             prop_assert!((lnl - other).abs() < 1e-9 * lnl.abs(), "{:?}: {} {}", edge, lnl, other);
         }
-        let options = Options { isa: Isa::Portable, repeats: false, chunk_bytes: 1 << 12 };
+        let options = Options { isa: Isa::PORTABLE, repeats: false, chunk_bytes: 1 << 12 };
         let (_, patterns, model) = case;
         let other = Likelihood::new(first.tree().clone(), patterns, model, Serial, options);
         let other = other.unwrap().evaluate_once().unwrap();
@@ -376,7 +376,7 @@ fn two_thousand_taxa_do_not_underflow() {
             );
         }
         let options = Options {
-            isa: Isa::Portable,
+            isa: Isa::PORTABLE,
             repeats: false,
             ..Options::default()
         };

@@ -7,6 +7,8 @@
 //! marked.
 
 use super::branches::best_length;
+use super::chunk::Chunk;
+use super::validity::Change;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
 use crate::kernel::Derivatives;
 use crate::runner::{Runner, Work};
@@ -41,16 +43,12 @@ impl<R: Runner> Likelihood<R> {
 
     /// The derivatives of one partition's log-likelihood by its own length, by the present tables.
     fn own_slope(&mut self, number: usize, length: f64) -> Result<Derivatives, LikelihoodError> {
-        let chunks = self.chunks_of(number..number + 1);
+        let own = self.chunks.of_parts(number..number + 1);
         let part = &mut self.parts[number];
         part.prepare_powers(length / part.scale());
-        let (part, isa) = (&self.parts[number], self.options.isa);
-        let share = chunks.len() as f64 / self.chunks.len() as f64;
-        let (work, ns) = (Work::Derivatives, (0.5 * share * self.newview_ns) as u64);
-        let own = &mut self.chunks[chunks];
-        self.runner
-            .run_sized(work, ns, own, |chunk| chunk.derivatives(part, isa))?;
-        Ok(self.sum_own_slopes(number))
+        let (parts, work) = (&self.parts, Work::Derivatives);
+        self.chunks.run(parts, work, own, 0.5, Chunk::derivatives)?;
+        Ok(self.chunks.sum_slopes(number..number + 1, |_| 1.0))
     }
 
     /// Sets a branch's length in each partition.
@@ -70,7 +68,7 @@ impl<R: Runner> Likelihood<R> {
                 .set_factor([number, self.parts.len()], edge, factor);
             self.parts[number].forget_edge(edge);
         }
-        self.mark_around(edge, false);
+        self.validity.mark_around(&self.tree, edge, Change::Length);
     }
 
     /// Moves the scales that a fit of parameters left into the lengths, which are free.
@@ -105,7 +103,7 @@ impl<R: Runner> Likelihood<R> {
                 self.parts
                     .iter_mut()
                     .for_each(|part| part.forget_edge(edge));
-                self.mark_around(edge, false);
+                self.validity.mark_around(&self.tree, edge, Change::Length);
             }
             self.set_length(edge, length);
         }

@@ -11,17 +11,17 @@ use super::{FREQUENCY_MIN, Model, Parameter};
 
 /// A coordinate and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Coordinate {
+pub(crate) struct Coordinate {
     /// The present value.
-    pub at: f64,
+    pub(crate) at: f64,
     /// The least and the largest value.
-    pub range: [f64; 2],
+    pub(crate) range: [f64; 2],
 }
 
 impl Coordinate {
     /// The logarithm of a value above 0 with a range.
     #[must_use]
-    pub fn of(value: f64, range: [f64; 2]) -> Self {
+    pub(crate) fn of(value: f64, range: [f64; 2]) -> Self {
         let range = range.map(libm::log);
         let at = libm::log(value).clamp(range[0], range[1]);
         Self { at, range }
@@ -74,7 +74,7 @@ impl Model {
     ///
     /// # Panics
     /// When there are fewer.
-    pub fn move_to(&mut self, point: &[f64]) {
+    pub(crate) fn move_to(&mut self, point: &[f64]) {
         let mut frequencies = vec![1.0; self.frequencies.len()];
         let mut weights = vec![1.0; self.free_weights.len()];
         let mut moved = [false; 2];

@@ -5,7 +5,7 @@ use crate::msa::Patterns;
 /// The share of each state. A character that may be several states counts for each of them in equal
 /// parts; one that may be any says nothing and does not count, as with RAxML and IQ-TREE.
 #[must_use]
-pub fn empirical(patterns: &Patterns) -> Vec<f64> {
+pub(crate) fn empirical(patterns: &Patterns) -> Vec<f64> {
     let mut shares = shares(patterns);
     // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
     shares
@@ -47,7 +47,7 @@ pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
 
 /// The share of sites that could be invariable: some state fits all taxa.
 #[must_use]
-pub fn constant_share(patterns: &Patterns) -> f64 {
+pub(crate) fn constant_share(patterns: &Patterns) -> f64 {
     let mut constant = 0.0;
     let mut all = 0.0;
     for (pattern, &weight) in patterns.weights().iter().enumerate() {
@@ -60,4 +60,4 @@ pub fn constant_share(patterns: &Patterns) -> f64 {
 }
 
 /// The least frequency of a state.
-pub const FREQUENCY_MIN: f64 = 1e-6;
+pub(crate) const FREQUENCY_MIN: f64 = 1e-6;

@@ -19,7 +19,7 @@ pub enum CategoryRate {
 /// `alpha` is its shape, above 0. Never blocks, never fails: bad input gives bad numbers, and
 /// [`super::Model`] lets none in.
 #[must_use]
-pub fn discrete_gamma(alpha: f64, categories: usize, by: CategoryRate) -> Vec<f64> {
+pub(crate) fn discrete_gamma(alpha: f64, categories: usize, by: CategoryRate) -> Vec<f64> {
     let count = categories as f64;
     match by {
         CategoryRate::Mean => {
@@ -52,7 +52,7 @@ pub fn discrete_gamma(alpha: f64, categories: usize, by: CategoryRate) -> Vec<f6
 
 /// The regularised lower incomplete gamma function P(a, x), `a` above 0.
 #[must_use]
-pub fn incomplete_gamma(a: f64, x: f64) -> f64 {
+fn incomplete_gamma(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }

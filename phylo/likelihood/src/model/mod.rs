@@ -18,10 +18,11 @@ mod protein;
 mod states;
 
 pub use codon::CodonKind;
-pub use coordinates::Coordinate;
+pub(crate) use coordinates::Coordinate;
 use frequencies::shares;
-pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
-pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
+pub(crate) use frequencies::{FREQUENCY_MIN, constant_share, empirical};
+pub use gamma::CategoryRate;
+pub(crate) use gamma::discrete_gamma;
 pub use name::{
     AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
     ScalerName,
@@ -163,6 +164,7 @@ impl Model {
     pub fn without_alignment(name: ModelName) -> Self {
         let states = name.alphabet().states();
         let uniform = vec![1.0 / states as f64; states];
+        // A share of invariable sites must be some number: that of many alignments.
         Self::with_counts(name, &uniform, &uniform, 0.2)
     }
 
@@ -186,6 +188,7 @@ impl Model {
             FrequencyName::Bases {
                 given: Some(bases), ..
             } => bases.clone(),
+            // Of the counted codons, which the alignment has; bases are not counted themselves.
             FrequencyName::Bases { by_position, .. } => codon::bases_of(code, codons, *by_position),
             _ => Vec::new(),
         };
@@ -246,6 +249,7 @@ impl Model {
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
         if let ExchangeName::Mixture(at) = self.name.exchange {
+            // Each class has the frequencies that it was published with, unless others are named.
             let own = self.name.frequencies == FrequencyName::Matrix;
             let class = |class: &'static Published| {
                 let matrix = class.matrix();
@@ -300,6 +304,7 @@ impl Model {
     /// True of a mixture whose free rates are to be fitted and have not been.
     #[must_use]
     pub(crate) fn has_new_classes(&self) -> bool {
+        // A model that was fitted before, or read from a checkpoint, has other rates.
         let start = discrete_gamma(ALPHA_START, self.free_rates.len(), CategoryRate::Mean);
         let same = |(own, start): (&f64, &f64)| (own - start).abs() < 1e-9;
         matches!(self.name.exchange, ExchangeName::Mixture(_))
@@ -312,6 +317,7 @@ impl Model {
     #[must_use]
     pub(crate) fn class_orders(&self) -> Vec<Self> {
         let mut sorted = self.free_rates.clone();
+        // The choice of classes must not depend on the order that an earlier fit left.
         sorted.sort_unstable_by(f64::total_cmp);
         let classes = 0..sorted.len();
         let ends = classes

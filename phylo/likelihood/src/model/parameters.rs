@@ -43,6 +43,7 @@ impl Model {
         } = self.name.rates
             && categories > 1
         {
+            // One too many of each: normalising takes the surplus back, without a special category.
             fitted.extend((0..categories).map(Parameter::FreeRate));
             fitted.extend((0..categories).map(Parameter::FreeWeight));
         }
@@ -124,6 +125,7 @@ impl Model {
     /// stores.
     #[must_use]
     pub fn numbers(&self) -> Vec<f64> {
+        // Not as text: a resumed search must have the same bits.
         let mut numbers = self.exchange.clone();
         numbers.extend(&self.frequencies);
         numbers.extend([self.invariant, self.alpha]);
@@ -139,6 +141,7 @@ impl Model {
         if numbers.len() != self.numbers().len()
             || numbers
                 .iter()
+                // The negated comparison refuses NaN, too.
                 .any(|number| !(*number >= 0.0 && number.is_finite()))
         {
             return false;
@@ -164,6 +167,7 @@ fn set_share(shares: &mut [f64], at: usize, value: f64) {
     shares.iter_mut().for_each(|share| *share *= factor);
     shares[at] = value;
     for share in shares.iter_mut() {
+        // A frequency of 0 would make every site with that state impossible.
         *share = share.max(FREQUENCY_MIN);
     }
     let sum: f64 = shares.iter().sum();

@@ -91,6 +91,7 @@ impl Alphabet {
     pub(crate) fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
             (Self::Codon(genetic), &[a, b, c]) => {
+                // Through DNA's codes, so that ambiguous bases of a codon are known as well.
                 let set = |character| Self::Dna.code(character);
                 genetic.code([set(a)?, set(b)?, set(c)?])
             }
@@ -115,6 +116,7 @@ impl Alphabet {
             Self::Multistate(states) => match character {
                 b'-' | b'?' => states,
                 _ => {
+                    // RAxML-NG's letters for states above nine are capitals; files have both.
                     let upper = character.to_ascii_uppercase();
                     let known = &MULTISTATE[..states.into()];
                     let state = known.iter().position(|&letter| letter == upper);
@@ -176,11 +178,11 @@ impl Alphabet {
 }
 
 /// Characters of multistate data, state by state: RAxML-NG's.
-pub const MULTISTATE: &[u8; MULTISTATE_MAX] =
+const MULTISTATE: &[u8; MULTISTATE_MAX] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,/:;<=>@[\\]^_{|}~";
 
 /// The most states of an alphabet.
-pub const MULTISTATE_MAX: usize = 64;
+pub(crate) const MULTISTATE_MAX: usize = 64;
 
 const NONE: u8 = u8::MAX;
 

@@ -126,6 +126,7 @@ impl Warning {
 
     /// Names that are not UTF-8; `None` if all are.
     pub(super) fn not_text(names: &[String]) -> Option<Self> {
+        // What is no UTF-8 was replaced by this character when the file was read.
         let bad = || names.iter().filter(|name| name.contains('\u{FFFD}'));
         let count = bad().count();
         let names = first(bad().map(|name| format!("`{}`", super::shown(name))));
@@ -157,6 +158,7 @@ impl Findings {
         let pairs = (0..=u8::MAX).zip(unread).filter(|(_, count)| *count > 0);
         found.unread = pairs.collect();
         found.undetermined_sites.sort_unstable();
+        // Of several equal sequences each names the first: a chain would be hard to follow.
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
         // Sequences are compared by their codes, so that `N` and `-` count as the same.
         for taxon in 0..alignment.names().len() {
@@ -183,6 +185,7 @@ impl Findings {
     #[must_use]
     pub fn warnings(&self, alignment: &Alignment) -> Vec<Warning> {
         let name = |taxon: usize| super::shown(&alignment.names()[taxon]);
+        // In the order in which a user meets them: the file, its characters, its columns, its rows.
         let mut warnings = alignment.warnings().to_vec();
         if !self.unread.is_empty() {
             let each = self.unread.iter();
@@ -297,7 +300,7 @@ impl fmt::Display for Warning {
 
 /// Runs of neighbouring sites, given in ascending order from 0; each as its first and last site
 /// from 1, as files of partitions have them.
-pub fn site_ranges(sites: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
+pub(crate) fn site_ranges(sites: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
     sites
         .chunk_by(|a, b| a + 1 == *b)
         .map(|run| [run[0] + 1, run[run.len() - 1] + 1])
@@ -305,6 +308,7 @@ pub fn site_ranges(sites: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
 
 /// The first few of a list, for a message of one line.
 fn first(items: impl Iterator<Item = String>) -> String {
+    // A list of all would be a line of megabytes for a large alignment.
     let mut items = items.peekable();
     let shown: Vec<String> = items.by_ref().take(SHOWN_MAX).collect();
     let more = if items.peek().is_some() { ", …" } else { "" };

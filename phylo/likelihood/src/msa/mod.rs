@@ -16,9 +16,11 @@ pub mod partitions;
 mod patterns;
 mod phylip;
 
-pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
+pub use alphabet::Alphabet;
+pub(crate) use alphabet::MULTISTATE_MAX;
 pub use codon::GeneticCode;
-pub use findings::{Findings, Warning, site_ranges};
+pub(crate) use findings::site_ranges;
+pub use findings::{Findings, Warning};
 pub use patterns::Patterns;
 
 use std::borrow::Cow;
@@ -200,7 +202,9 @@ impl Alignment {
     /// # Errors
     /// As [`Alignment::parse`].
     pub fn new(names: Vec<String>, rows: Vec<Vec<u8>>) -> Result<Self, MsaError> {
+        // Bounds first: what follows takes time and memory in proportion.
         limit("taxa", names.len(), TAXA_MAX)?;
+        // A tree refers to taxa by their names alone.
         check_distinct(&names)?;
         let sites = rows.first().map_or(0, Vec::len);
         limit("sites", sites, SITES_MAX)?;
@@ -253,6 +257,7 @@ impl Alignment {
             all += row.len();
             plain += row.iter().filter(|c| b"ACGTUNacgtun-?".contains(c)).count();
         }
+        // Ambiguous bases are letters of amino acids, too: a few of them must not decide.
         match plain * 10 >= all * 9 {
             true => Alphabet::Dna,
             false => Alphabet::Protein,
@@ -278,6 +283,7 @@ fn with_line_feeds(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.contains(&b'\n') || !bytes.contains(&b'\r') {
         return Cow::Borrowed(bytes);
     }
+    // One byte for one, so that places in error messages stay.
     let end = |&byte: &u8| if byte == b'\r' { b'\n' } else { byte };
     Cow::Owned(bytes.iter().map(end).collect())
 }
@@ -368,11 +374,12 @@ fn check_distinct(names: &[String]) -> Result<(), MsaError> {
         return Ok(());
     }
     let twice = |name: &&String| counts.get(name.as_str()).is_some_and(|&count| count > 1);
-    let mut told = std::collections::HashSet::new();
+    // Each name once, where it first occurs; a map's own order would change from run to run.
+    let mut seen = std::collections::HashSet::new();
     let texts: Vec<String> = names
         .iter()
         .filter(twice)
-        .filter(|name| told.insert(name.as_str()))
+        .filter(|name| seen.insert(name.as_str()))
         .map(|name| format!("`{}` ({})", shown(name), counts[name.as_str()]))
         .collect();
     Err(MsaError::DuplicateNames {

@@ -23,6 +23,7 @@
 mod sets;
 
 use super::shown;
+use sidecore_bare::width::ToUsize;
 
 /// One line: sites that share a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,18 @@ pub struct Partition {
     pub name: String,
     /// Its sites, from 0.
     pub sites: Vec<u32>,
+}
+
+/// A line that [`parse`] reads; sites are counted from 0 here, from 1 in the line. Excluded
+/// columns are part of them, since such a file must name each column.
+#[must_use]
+pub fn line(model: &str, name: &str, sites: &[u32]) -> String {
+    let ranges = super::site_ranges(sites).map(|[from, to]| match from == to {
+        true => from.to_string(),
+        false => format!("{from}-{to}"),
+    });
+    let ranges: Vec<String> = ranges.collect();
+    format!("{model}, {name} = {}", ranges.join(", "))
 }
 
 /// Errors of a partition file.
@@ -99,6 +112,7 @@ pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError>
 /// Lines in RAxML's style.
 fn lines(text: &str, claims: &mut Claims) -> Result<(), PartitionError> {
     for (number, line) in text.lines().enumerate() {
+        // Some programs end lines as NEXUS does.
         let line = line.trim().trim_end_matches(';');
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -112,10 +126,12 @@ fn lines(text: &str, claims: &mut Claims) -> Result<(), PartitionError> {
         if model.is_empty() || name.is_empty() {
             return Err(error("a model and a name must stand before `=`"));
         }
+        // Begun before its ranges are read: an error in one names the partition.
         claims.begin(model, name);
         for range in ranges.split(',') {
             let range = Range::parse(range, claims.sites())
                 .ok_or_else(|| error(&format!("range `{}`", shown(range))))?;
+            // Checked here, since `claim` indexes by site.
             if range.last > claims.sites() {
                 return Err(error(&claims.beyond(range)));
             }
@@ -166,11 +182,12 @@ impl Claims {
             return Err(PartitionError::Empty);
         };
         for site in (range.first..=range.last).step_by(range.step) {
+            // Fewer partitions than sites, whose numbers have 32 bits.
             let before = std::mem::replace(&mut self.owner[site - 1], number as u32);
             if before != u32::MAX {
                 return Err(PartitionError::Twice {
                     site,
-                    first: shown(&self.partitions[before as usize].name),
+                    first: shown(&self.partitions[before.to_usize()].name),
                     second: shown(&self.partitions[number].name),
                 });
             }
@@ -199,6 +216,7 @@ impl Claims {
 
 /// Model and name: the last `,` outside braces separates them.
 fn split_head(head: &str) -> Option<(&str, &str)> {
+    // A model's braces have commas of their own: `GTR{1,2,1,1,2,1}`.
     let (mut depth, mut comma) = (0_usize, None);
     for (at, byte) in head.bytes().enumerate() {
         match byte {
@@ -235,6 +253,10 @@ impl Range {
             Some((first, last)) => (site(first)?, site(last)?),
             None => (site(text)?, site(text)?),
         };
+        // A step of 0 would not end, and sites are counted from 1.
         (first >= 1 && last >= first && step >= 1).then_some(Self { first, last, step })
     }
 }
+
+#[cfg(test)]
+mod tests;

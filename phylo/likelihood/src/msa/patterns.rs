@@ -9,6 +9,7 @@
 
 use super::{Alignment, Alphabet, MsaError, limit, shown};
 use crate::random::Random;
+use sidecore_bare::width::ToUsize;
 
 /// The distinct columns of some sites of an alignment, in one alphabet.
 #[derive(Debug, Clone)]
@@ -83,13 +84,13 @@ impl Patterns {
             for (k, site) in sites.iter().enumerate() {
                 // A site is one column, or three of a codon.
                 characters.clear();
-                characters.extend(site.iter().map(|&column| row[column as usize]));
+                characters.extend(site.iter().map(|&column| row[column.to_usize()]));
                 let code =
                     alphabet
                         .code_of(&characters)
                         .ok_or_else(|| MsaError::IllegalCharacter {
                             taxon: shown(&alignment.names()[taxon]),
-                            site: site[0] as usize + 1,
+                            site: site[0].to_usize() + 1,
                             character: shown(&String::from_utf8_lossy(&characters)),
                             alphabet,
                         })?;
@@ -103,7 +104,7 @@ impl Patterns {
                 }
             }
         }
-        let column = |k: u32| &codes[k as usize * taxa..][..taxa];
+        let column = |k: u32| &codes[k.to_usize() * taxa..][..taxa];
         let has_character = |k: &u32| column(*k).iter().any(|&code| code != alphabet.unknown());
         let all = 0..sites.len() as u32;
         let (mut kept, left_out): (Vec<u32>, Vec<u32>) = all.clone().partition(has_character);
@@ -113,12 +114,12 @@ impl Patterns {
             kept = all.collect();
         }
         // From here on `k` counts the kept columns.
-        let column = |k: u32| column(kept[k as usize]);
+        let column = |k: u32| column(kept[k.to_usize()]);
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
         // Sorted, so that equal columns are neighbours; ties by place make the order unique.
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
-        let first = |list: &[u32]| list.iter().map(|&k| sites[k as usize][0]).collect();
-        let places = left_out.iter().flat_map(|&k| sites[k as usize]).copied();
+        let first = |list: &[u32]| list.iter().map(|&k| sites[k.to_usize()][0]).collect();
+        let places = left_out.iter().flat_map(|&k| sites[k.to_usize()]).copied();
         let mut patterns = Self {
             alphabet,
             codes: vec![Vec::new(); taxa],
@@ -145,7 +146,7 @@ impl Patterns {
             }
             let pattern = patterns.weights.len() - 1;
             patterns.weights[pattern] += 1;
-            patterns.of_site[k as usize] = pattern as u32;
+            patterns.of_site[k.to_usize()] = pattern as u32;
         }
         Ok(patterns)
     }
@@ -158,15 +159,15 @@ impl Patterns {
     /// Evolution 39 (1985), 783-791.
     #[must_use]
     pub fn resampled(&self, random: &mut Random) -> Self {
-        let sites = self.of_site.len() as u64;
+        let sites = self.of_site.len();
         // Columns are drawn, not patterns, so that each column has the same chance.
         let mut of_site: Vec<u32> = (0..sites)
-            .map(|_| self.of_site[random.below(sites) as usize])
+            .map(|_| self.of_site[random.index(sites)])
             .collect();
         let mut drawn = vec![0_u32; self.len()];
         of_site
             .iter()
-            .for_each(|&pattern| drawn[pattern as usize] += 1);
+            .for_each(|&pattern| drawn[pattern.to_usize()] += 1);
         // Patterns that were not drawn would cost time in every kernel.
         let kept: Vec<usize> = (0..self.len()).filter(|&at| drawn[at] > 0).collect();
         let mut renumbered = vec![0_u32; self.len()];
@@ -175,7 +176,7 @@ impl Patterns {
         }
         of_site
             .iter_mut()
-            .for_each(|pattern| *pattern = renumbered[*pattern as usize]);
+            .for_each(|pattern| *pattern = renumbered[pattern.to_usize()]);
         Self {
             alphabet: self.alphabet,
             codes: self
@@ -233,7 +234,7 @@ impl Patterns {
     /// Number of sites that the patterns stand for.
     #[must_use]
     pub fn sites(&self) -> usize {
-        self.weights().iter().map(|&weight| weight as usize).sum()
+        self.weights().iter().map(|&weight| weight.to_usize()).sum()
     }
 
     /// Places in the alignment (from 0) of the columns in which no taxon has a character. They are
@@ -277,7 +278,7 @@ impl Patterns {
     pub fn constant_sites(&self) -> usize {
         let all = self.weights.iter().enumerate();
         let constant = all.filter(|(pattern, _)| self.common_states(*pattern) != 0);
-        constant.map(|(_, &weight)| weight as usize).sum()
+        constant.map(|(_, &weight)| weight.to_usize()).sum()
     }
 
     /// For each site of this set its place in the alignment (from 0) and its pattern. Columns
@@ -286,7 +287,7 @@ impl Patterns {
         self.sites
             .iter()
             .zip(&self.of_site)
-            .map(|(&site, &at)| (site as usize, at as usize))
+            .map(|(&site, &at)| (site.to_usize(), at.to_usize()))
     }
 
     /// The states that every taxon may have at a pattern: 0 if it cannot be invariable.

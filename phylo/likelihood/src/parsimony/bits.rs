@@ -4,6 +4,7 @@
 //! Patterns with the same cost on every tree are only counted.
 
 use crate::msa::Patterns;
+use sidecore_bare::width::ToUsize;
 
 /// The tips' state sets of all sites whose cost depends on the tree.
 #[derive(Debug)]
@@ -49,11 +50,12 @@ impl Sites {
             // A pattern with the same cost on every tree needs no bits.
             match self.fixed_cost(patterns, pattern) {
                 Some(cost) => self.always += cost * u64::from(weight),
-                None => columns.extend(std::iter::repeat_n(pattern, weight as usize)),
+                None => columns.extend(std::iter::repeat_n(pattern, weight.to_usize())),
             }
         }
         let blocks = columns.len().div_ceil(64 * LANES);
         for (taxon, words) in self.tips.iter_mut().enumerate() {
+            // Behind the words of the partitions before this one.
             let start = words.len();
             // Sites beyond the last have all states, so they never count a change.
             words.resize(start + blocks * states * LANES, u64::MAX);
@@ -87,6 +89,7 @@ impl Sites {
             if code == unknown {
                 continue;
             }
+            // What an ambiguous tip costs depends on its neighbours.
             if mask.count_ones() != 1 {
                 return None;
             }
@@ -122,9 +125,11 @@ impl Sites {
             let words = part.blocks * part.states * LANES;
             let range = start..start + words;
             let (a, b, to) = (&a[range.clone()], &b[range.clone()], &mut to[range]);
+            // The usual numbers of states as constants: the compiler unrolls their loops.
             changes += match part.states {
-                4 => join::<4>(a, b, to),
-                _ => join::<20>(a, b, to),
+                4 => join(4, a, b, to),
+                20 => join(20, a, b, to),
+                states => join(states, a, b, to),
             };
             start += words;
         }
@@ -139,12 +144,15 @@ impl Sites {
             let words = part.blocks * part.states * LANES;
             let range = start..start + words;
             let (a, b, below) = (&a[range.clone()], &b[range.clone()], &below[range]);
+            let left = limit.saturating_sub(changes);
             changes += match part.states {
-                4 => insert::<4>(a, b, below, limit.saturating_sub(changes)),
-                _ => insert::<20>(a, b, below, limit.saturating_sub(changes)),
+                4 => insert(4, a, b, below, left),
+                20 => insert(20, a, b, below, left),
+                states => insert(states, a, b, below, left),
             };
             start += words;
             if changes >= limit {
+                // Worse than the best place already: the other partitions can only add to it.
                 break;
             }
         }
@@ -156,13 +164,16 @@ fn lanes(words: &[u64]) -> &[Lanes] {
     words.as_chunks().0
 }
 
-fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
-    let blocks = lanes(a).chunks_exact(N).zip(lanes(b).chunks_exact(N));
-    let to = to.as_chunks_mut::<LANES>().0.chunks_exact_mut(N);
+#[inline(always)]
+fn join(states: usize, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
+    let blocks = lanes(a)
+        .chunks_exact(states)
+        .zip(lanes(b).chunks_exact(states));
+    let to = to.as_chunks_mut::<LANES>().0.chunks_exact_mut(states);
     let mut changes = 0;
     for ((a, b), to) in blocks.zip(to) {
         let mut any = [0; LANES];
-        for state in 0..N {
+        for state in 0..states {
             for lane in 0..LANES {
                 let both = a[state][lane] & b[state][lane];
                 to[state][lane] = both;
@@ -170,7 +181,7 @@ fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
             }
         }
         // Fitch's rule: without a common state the union, at the cost of one change.
-        for state in 0..N {
+        for state in 0..states {
             for lane in 0..LANES {
                 to[state][lane] |= !any[lane] & (a[state][lane] | b[state][lane]);
             }
@@ -180,12 +191,15 @@ fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
     changes
 }
 
-fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
-    let blocks = lanes(a).chunks_exact(N).zip(lanes(b).chunks_exact(N));
+#[inline(always)]
+fn insert(states: usize, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
+    let blocks = lanes(a)
+        .chunks_exact(states)
+        .zip(lanes(b).chunks_exact(states));
     let mut changes = 0;
-    for ((a, b), below) in blocks.zip(lanes(below).chunks_exact(N)) {
+    for ((a, b), below) in blocks.zip(lanes(below).chunks_exact(states)) {
         let (mut any, mut met, mut met_either) = ([0; LANES], [0; LANES], [0; LANES]);
-        for state in 0..N {
+        for state in 0..states {
             for lane in 0..LANES {
                 let (x, y, z) = (a[state][lane], b[state][lane], below[state][lane]);
                 any[lane] |= x & y;

@@ -30,6 +30,7 @@ use crate::msa::Patterns;
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, LENGTH_MIN, Tree};
 use bits::Sites;
+use sidecore_bare::width::ToU64;
 
 /// The fewest changes of state that explain an alignment on a tree.
 ///
@@ -57,7 +58,7 @@ pub fn mean_length(tree: &Tree, parts: &[&Patterns]) -> f64 {
 }
 
 fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
-    let sites: u64 = parts.iter().map(|patterns| patterns.sites() as u64).sum();
+    let sites: u64 = parts.iter().map(|patterns| patterns.sites().to_u64()).sum();
     let branches = tree.edges().count() as f64;
     (score as f64 / (sites as f64 * branches)).clamp(LENGTH_MIN, LENGTH_DEFAULT)
 }
@@ -78,7 +79,7 @@ pub fn parsimony_tree(
     let mut order: Vec<usize> = (0..taxa).collect();
     // Fisher-Yates: all orders are equally likely.
     for k in (1..taxa).rev() {
-        order.swap(k, random.below(k as u64 + 1) as usize);
+        order.swap(k, random.index(k + 1));
     }
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     let mut sets = Sets::new(&sites, &tree);
@@ -173,7 +174,7 @@ impl<'a> Sets<'a> {
         allowed: Option<&[bool]>,
     ) -> EdgeId {
         let (mut best, mut least) = (EdgeId(0), u64::MAX);
-        let edges = (0..2 * there.len() as u32 - 3).map(EdgeId);
+        let edges = EdgeId::first(2 * there.len() - 3);
         for edge in edges.filter(|edge| allowed.is_none_or(|allowed| allowed[edge.index()])) {
             let ends = tree.ends(edge);
             ends.into_iter().for_each(|end| self.make(tree, end));

@@ -15,7 +15,7 @@ pub(super) fn improve(
     let mut walk = Walk::default();
     for _ in 0..ROUNDS_MAX {
         let mut moved = false;
-        for half in (tree.taxa() as u32..tree.halves() as u32).map(HalfId) {
+        for half in (tree.taxa()..tree.halves()).map(HalfId::new) {
             let allowed = constraint.map(|constraint| constraint.edges_for_subtree(tree, half));
             let Some(target) = walk.better(tree, sets, half, radius, allowed.as_deref()) else {
                 continue;

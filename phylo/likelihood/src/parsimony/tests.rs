@@ -20,7 +20,8 @@ fn patterns(text: &str, taxa: usize, sites: usize, seed: u64) -> Patterns {
     let alignment = simulate(&tree, &numbered_names(taxa), &model, sites, seed).unwrap();
     let unclear: &[u8] = match model.alphabet() {
         Alphabet::Dna => b"RYN-K",
-        _ => b"BZJX-",
+        Alphabet::Protein => b"BZJX-",
+        _ => b"-?-?-",
     };
     let rows = (0..taxa).map(|taxon| {
         let mut row = alignment.row(taxon).to_vec();
@@ -77,6 +78,12 @@ proptest! {
         prop_assert_eq!(score(&tree, &[&dna]), first);
         prop_assert_eq!(score(&tree, &[&protein]), second);
         prop_assert_eq!(score(&tree, &[&dna, &protein]), first + second);
+        for model in ["BIN", "MULTI7_MK"] {
+            let other = patterns(model, taxa, sites, seed);
+            let third = naive(&tree, &other);
+            prop_assert_eq!(score(&tree, &[&other]), third, "{}", model);
+            prop_assert_eq!(score(&tree, &[&other, &dna]), first + third);
+        }
     }
 
     #[test]

@@ -8,12 +8,14 @@
 
 mod edit;
 mod factors;
+mod ids;
 mod random;
 mod saved;
 mod topology;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned};
+pub use ids::{EdgeId, HalfId, NodeId};
 pub use random::random_tree;
 pub use traverse::Walk;
 
@@ -58,56 +60,6 @@ pub enum TreeError {
     },
 }
 
-/// A half-edge: a node's side of one of its branches.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-)]
-pub struct HalfId(pub u32);
-
-/// A branch.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-pub struct EdgeId(pub u32);
-
-/// A node: tips first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
-
-impl HalfId {
-    /// As an index.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl EdgeId {
-    /// As an index.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl NodeId {
-    /// As an index.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
 /// An unrooted binary tree with branch lengths.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "saved::Saved", into = "saved::Saved")]
@@ -146,18 +98,14 @@ impl Tree {
         let mut tree = Self {
             taxa,
             // A half-edge that points to itself is free.
-            back: (0..halves as u32).map(HalfId).collect(),
+            back: (0..halves).map(HalfId::new).collect(),
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![length; 2 * taxa - 3],
             factors: Vec::new(),
         };
         for (k, tip) in first.into_iter().enumerate() {
-            tree.join(
-                HalfId(tip as u32),
-                HalfId((taxa + k) as u32),
-                EdgeId(k as u32),
-            );
+            tree.join(HalfId::new(tip), HalfId::new(taxa + k), EdgeId::new(k));
         }
         tree
     }
@@ -222,7 +170,7 @@ impl Tree {
         let halves = taxa + 3 * (taxa - 2);
         let mut tree = Self {
             taxa,
-            back: (0..halves as u32).map(HalfId).collect(),
+            back: (0..halves).map(HalfId::new).collect(),
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
@@ -234,11 +182,11 @@ impl Tree {
         let dissolved = nodes[0].children.len() == 2;
         for node in 0..nodes.len() {
             up[node] = match taxon_of[node] {
-                Some(taxon) => HalfId(taxon as u32),
+                Some(taxon) => HalfId::new(taxon),
                 None if node == 0 && dissolved => continue,
                 None => {
                     inner += 1;
-                    HalfId((taxa + 3 * (inner - 1)) as u32)
+                    HalfId::new(taxa + 3 * (inner - 1))
                 }
             };
         }
@@ -334,7 +282,7 @@ impl Tree {
 
     /// All branches.
     pub fn edges(&self) -> impl Iterator<Item = EdgeId> + use<> {
-        (0..self.length.len() as u32).map(EdgeId)
+        EdgeId::first(self.length.len())
     }
 
     /// A branch's two half-edges.
@@ -356,6 +304,7 @@ impl Tree {
         let Some(at) = half.index().checked_sub(self.taxa) else {
             return half;
         };
+        // A ring is three numbers in a row, from the first inner half-edge on.
         HalfId(if at % 3 == 2 { half.0 - 2 } else { half.0 + 1 })
     }
 
@@ -382,8 +331,8 @@ impl Tree {
     #[must_use]
     pub fn node(&self, half: HalfId) -> NodeId {
         match half.index().checked_sub(self.taxa) {
-            None => NodeId(half.0),
-            Some(at) => NodeId((self.taxa + at / 3) as u32),
+            None => NodeId::new(half.index()),
+            Some(at) => NodeId::new(self.taxa + at / 3),
         }
     }
 

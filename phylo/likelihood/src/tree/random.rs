@@ -13,7 +13,7 @@ pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
     let mut tree = Tree::star(taxa, [0, 1, 2], 0.0);
     for tip in 3..taxa {
         // Every taxon before this one added two branches.
-        let target = EdgeId(random.below(2 * tip as u64 - 3) as u32);
+        let target = EdgeId::new(random.index(2 * tip - 3));
         tree.insert_tip(tip, tip, target);
     }
     for edge in tree.edges() {
@@ -27,11 +27,11 @@ impl Tree {
     /// already.
     pub fn insert_tip(&mut self, tip: usize, before: usize, target: EdgeId) {
         let inner = self.taxa() + 3 * (before - 2);
-        let [a, b, c] = [0, 1, 2].map(|k| HalfId((inner + k) as u32));
+        let [a, b, c] = [0, 1, 2].map(|k| HalfId::new(inner + k));
         let [left, right] = self.ends(target);
         let new = 2 * before - 3;
-        self.join(HalfId(tip as u32), a, EdgeId(new as u32));
+        self.join(HalfId::new(tip), a, EdgeId::new(new));
         self.join(b, left, target);
-        self.join(c, right, EdgeId(new as u32 + 1));
+        self.join(c, right, EdgeId::new(new + 1));
     }
 }

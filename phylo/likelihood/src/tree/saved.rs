@@ -72,7 +72,7 @@ impl TryFrom<Saved> for Tree {
         {
             return Err("a saved tree names a half-edge or branch that it does not have");
         }
-        for half in (0..halves as u32).map(HalfId) {
+        for half in (0..halves).map(HalfId::new) {
             let (back, edge) = (tree.back(half), tree.edge(half));
             let end = tree.end[edge.index()];
             if back == half

@@ -119,7 +119,7 @@ fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f6
             *to = -sum;
         }
         for _ in 0..drawn.len() {
-            let site = drawn[random.below(drawn.len() as u64) as usize];
+            let site = drawn[random.index(drawn.len())];
             for (to, own) in centred.iter_mut().zip(sites) {
                 *to += own[site];
             }

@@ -13,6 +13,7 @@ use super::workers::{Event, Order};
 use crate::bootstrap::convergence::{Replicates, Verdict};
 use crate::newick::Newick;
 use crate::runner::Runner;
+use sidecore_bare::width::ToUsize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -267,7 +268,7 @@ impl Tests {
         let known = self.0.as_ref().map_or(0, Replicates::count);
         let bootstraps = ledger.outcomes_of(Kind::Bootstrap);
         // Parsed replicates are kept between tests, so only new ones are added.
-        for outcome in bootstraps.take(count as usize).skip(known as usize) {
+        for outcome in bootstraps.take(count.to_usize()).skip(known.to_usize()) {
             let tree = Newick::parse(&outcome.tree).map_err(|error| AnalysisError::State {
                 kind: outcome.kind,
                 index: outcome.index,

@@ -16,6 +16,7 @@ use crate::runner::Runner;
 use crate::search::{self, Start, State, start_tree};
 use crate::tree::Tree;
 use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToUsize;
 use sidecore_offload::task;
 use std::ops::ControlFlow;
 
@@ -30,6 +31,19 @@ pub enum Starts {
     Random,
     /// These, by index, modulo their number.
     Given(Vec<Tree>),
+}
+
+impl Starts {
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "mixed" => Some(Self::Mixed),
+            "parsimony" => Some(Self::Parsimony),
+            "random" => Some(Self::Random),
+            _ => None,
+        }
+    }
 }
 
 /// Everything that all pieces of an analysis have in common.
@@ -122,7 +136,7 @@ impl<R: Runner + Clone> Searches<R> {
         let start = match (kind, &self.starts, before) {
             (Kind::Bootstrap, _, Some(before)) => parsed(&before.tree)?,
             (Kind::Bootstrap, _, None) | (_, Starts::Parsimony, _) => made(Start::Parsimony),
-            (_, Starts::Given(trees), _) => trees[index as usize % trees.len()].clone(),
+            (_, Starts::Given(trees), _) => trees[index.to_usize() % trees.len()].clone(),
             // Half of the mixed starts are parsimony trees, alternating, so that any prefix of the
             // searches has both.
             (_, Starts::Mixed, _) if index.is_multiple_of(2) => made(Start::Parsimony),

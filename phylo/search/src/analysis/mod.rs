@@ -2,6 +2,8 @@
 //!
 //! - [`plan`]: the pieces of work, their state, and their order. Pure.
 //! - [`job`]: does a piece: a search.
+//! - [`setup`]: what a run is asked for; [`supports`]: support of its best tree;
+//!   [`estimate`]: the time that is left.
 //! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out, here and to
 //!   other processes.
 //!
@@ -9,8 +11,11 @@
 //! policies, ranks, interruptions and the order of work change only the time.
 
 pub mod coordinator;
+pub mod estimate;
 pub mod job;
 pub mod plan;
+pub mod setup;
+pub mod supports;
 pub mod workers;
 
 use crate::likelihood::LikelihoodError;

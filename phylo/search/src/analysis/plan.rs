@@ -29,6 +29,7 @@
 
 use crate::bootstrap::convergence::{Options, Verdict};
 use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToUsize;
 use sidecore_random::{GAMMA, mix};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,9 +174,10 @@ impl Ledger {
         });
         let limit = self.limit();
         let chain = self.goal.chain.max(1);
-        let bootstraps = (0..limit).step_by(chain as usize).map(|first| Piece {
+        let bootstraps = (0..limit).step_by(chain.to_usize()).map(|first| Piece {
             kind: Kind::Bootstrap,
             first,
+            // The last chain may be shorter; an earlier one never, whatever the limit is now.
             count: chain.min(self.most() - first),
         });
         // A chain is handed out again if any of its results is missing.
@@ -212,6 +214,7 @@ impl Ledger {
     /// A piece is done.
     pub fn finish(&mut self, piece: &Piece, outcomes: Vec<Outcome>) {
         self.running.remove(piece);
+        // The states of a done piece would be most of the checkpoint.
         self.saved.remove(piece);
         for outcome in outcomes {
             self.done.insert((outcome.kind, outcome.index), outcome);
@@ -220,6 +223,7 @@ impl Ledger {
 
     /// A piece's state was saved.
     pub fn save(&mut self, piece: Piece, state: String) {
+        // A late state of a rank that was given up, whose piece another has finished.
         if piece.results().any(|it| !self.done.contains_key(&it)) {
             self.saved.insert(piece, state);
         }
@@ -244,13 +248,15 @@ impl Ledger {
         if self.enough.is_some() {
             return None;
         }
+        // Always of a whole block: the verdict must not depend on what arrived first.
         let count = (self.tested() + self.goal.convergence.every).min(self.most());
         let there = |index| self.done.contains_key(&(Kind::Bootstrap, index));
         (0..count).all(there).then_some(count)
     }
 
     /// A test was made.
-    pub fn add_verdict(&mut self, verdict: Verdict) {
+    pub(crate) fn add_verdict(&mut self, verdict: Verdict) {
+        // A verdict read from a checkpoint twice changes nothing.
         if self.enough.is_none() && (verdict.converged || verdict.replicates >= self.most()) {
             self.enough = Some(verdict.replicates);
         }
@@ -288,6 +294,7 @@ impl Ledger {
     /// Number of results, and of those known to be needed.
     #[must_use]
     pub fn progress(&self) -> [u32; 2] {
+        // Beyond the next test nothing is known: the bar grows with each.
         let needed = self.goal.starts + self.enough.unwrap_or_else(|| self.next_test());
         [self.outcomes().count() as u32, needed]
     }
@@ -295,7 +302,7 @@ impl Ledger {
     /// Number of open pieces, as far as is known: where bootstraps end by convergence, those up to
     /// the next test.
     #[must_use]
-    pub fn open_pieces(&self) -> u32 {
+    pub(crate) fn open_pieces(&self) -> u32 {
         let open = |kind, count| {
             let all = (0..count).filter(|&index| !self.done.contains_key(&(kind, index)));
             all.count() as u32
@@ -334,7 +341,8 @@ impl Ledger {
 
 /// The seed of one stream of random numbers.
 #[must_use]
-pub fn seed_of(seed: u64, kind: Kind, index: u32, stream: Stream) -> u64 {
+pub(crate) fn seed_of(seed: u64, kind: Kind, index: u32, stream: Stream) -> u64 {
+    // A field each, so that no two streams of a run have the same place.
     let place = u64::from(index) << 8 | (kind as u64) << 4 | stream as u64;
     mix(seed ^ place.wrapping_add(1).wrapping_mul(GAMMA))
 }

@@ -28,6 +28,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod sequences;
+
+pub use sequences::{AncestralSequence, AncestralSequences, ancestors_bytes};
+
 use crate::model::{Model, Process};
 use crate::msa::Patterns;
 use crate::newick::Newick;
@@ -185,7 +189,7 @@ impl<'p> Block<'p> {
     fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
         let mut made = vec![false; tree.inner_halves()];
         let index = |half: HalfId| half.index() - tree.taxa();
-        for start in (0..tree.inner_halves()).map(|at| HalfId((tree.taxa() + at) as u32)) {
+        for start in (tree.taxa()..tree.halves()).map(HalfId::new) {
             for half in tree.post_order(start, |half| !made[index(half)]) {
                 // Taken out, since `times` borrows the whole block.
                 let mut values = std::mem::take(&mut self.values[index(half)]);

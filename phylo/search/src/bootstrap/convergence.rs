@@ -32,6 +32,7 @@ use crate::newick::Newick;
 use crate::random::Random;
 use crate::runner::{Runner, Work};
 use crate::splits::{self, CompareError, Split, Taxa};
+use sidecore_bare::width::ToUsize;
 use sidecore_offload::OffloadError;
 use std::collections::HashMap;
 
@@ -110,7 +111,7 @@ impl Replicates {
     /// [`CompareError::Tips`], [`CompareError::Twice`].
     pub fn add(&mut self, replicate: &Newick) -> Result<(), CompareError> {
         self.taxa.check(replicate)?;
-        let (word, bit) = (self.count as usize / 64, self.count % 64);
+        let (word, bit) = (self.count.to_usize() / 64, self.count % 64);
         for split in splits::of(replicate, &self.taxa) {
             if split.is_trivial(self.taxa.len()) {
                 continue;
@@ -120,7 +121,7 @@ impl Replicates {
                 self.owners.push(Vec::new());
                 self.splits.len() as u32 - 1
             });
-            let owners = &mut self.owners[number as usize];
+            let owners = &mut self.owners[number.to_usize()];
             // Words are added when needed: most splits occur in few replicates.
             owners.resize(word + 1, 0);
             owners[word] |= 1 << bit;
@@ -140,7 +141,7 @@ impl Replicates {
         runner: &impl Runner,
     ) -> Result<Verdict, OffloadError> {
         let per_item = options.cuts.div_ceil(ITEMS).max(1);
-        let starts = (0..options.cuts).step_by(per_item as usize);
+        let starts = (0..options.cuts).step_by(per_item.to_usize());
         let mut items: Vec<(u32, Vec<f64>)> = starts.map(|cut| (cut, Vec::new())).collect();
         runner.run(Work::Cuts, &mut items, |(first, distances)| {
             let mut halves = [Half::new(self), Half::new(self)];
@@ -164,11 +165,11 @@ impl Replicates {
         let mut random = Random::new(seed ^ u64::from(cut).wrapping_mul(CUT_STREAM));
         // The first half of a shuffle is a half.
         let mut order: Vec<u32> = (0..self.count).collect();
-        let mut members = vec![0_u64; (self.count as usize).div_ceil(64)];
+        let mut members = vec![0_u64; self.count.to_usize().div_ceil(64)];
         for k in 0..order.len() / 2 {
-            let other = k + random.below((order.len() - k) as u64) as usize;
+            let other = k + random.index(order.len() - k);
             order.swap(k, other);
-            members[order[k] as usize / 64] |= 1 << (order[k] % 64);
+            members[order[k].to_usize() / 64] |= 1 << (order[k] % 64);
         }
         let [one, two] = halves;
         for (split, owners) in self.owners.iter().enumerate() {
@@ -219,9 +220,9 @@ impl Half {
     fn agree(&mut self, all: &Replicates) {
         self.taken.fill(false);
         let most = self.support.iter().copied().max().unwrap_or(0);
-        let mut by_support: Vec<Vec<u32>> = vec![Vec::new(); most as usize + 1];
+        let mut by_support: Vec<Vec<u32>> = vec![Vec::new(); most.to_usize() + 1];
         for (split, &support) in self.support.iter().enumerate() {
-            by_support[support as usize].push(split as u32);
+            by_support[support.to_usize()].push(split as u32);
         }
         let inner = all.taxa.len() - 3;
         let mut taken: Vec<u32> = Vec::with_capacity(inner);
@@ -231,18 +232,18 @@ impl Half {
             if taken.len() == inner {
                 return;
             }
-            let own = &all.splits[split as usize];
-            let rival = self.rival[split as usize];
-            let fits = |other: u32| own.is_compatible(&all.splits[other as usize]);
+            let own = &all.splits[split.to_usize()];
+            let rival = self.rival[split.to_usize()];
+            let fits = |other: u32| own.is_compatible(&all.splits[other.to_usize()]);
             // The split that last excluded this one is tried first: most often it excludes it
             // again.
-            if self.taken[rival as usize] && !fits(rival) {
+            if self.taken[rival.to_usize()] && !fits(rival) {
                 continue;
             }
             match taken.iter().find(|&&other| !fits(other)) {
-                Some(&other) => self.rival[split as usize] = other,
+                Some(&other) => self.rival[split.to_usize()] = other,
                 None => {
-                    self.taken[split as usize] = true;
+                    self.taken[split.to_usize()] = true;
                     taken.push(split);
                 }
             }

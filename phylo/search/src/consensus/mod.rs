@@ -22,6 +22,7 @@
 
 use crate::newick::Newick;
 use crate::splits::{self, CompareError, Split, Taxa};
+use sidecore_bare::width::ToU64;
 use std::collections::HashMap;
 
 /// Errors that keep a consensus from being made.
@@ -106,10 +107,10 @@ pub fn consensus_within(
     let first = trees.first().ok_or(ConsensusError::Empty)?;
     let taxa = Taxa::of(first).map_err(|source| ConsensusError::Tree { number: 1, source })?;
     let mut counts = HashMap::new();
-    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES) as u64;
+    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES).to_u64();
     for (at, tree) in trees.iter().enumerate() {
         // The splits so far, and twice the tree's own.
-        let splits = (counts.len() + 2 * tree.nodes().len()) as u64;
+        let splits = (counts.len() + 2 * tree.nodes().len()).to_u64();
         if splits.saturating_mul(split_bytes) > bytes_max {
             return Err(ConsensusError::Memory {
                 number: at + 1,

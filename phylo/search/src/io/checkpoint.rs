@@ -14,6 +14,7 @@ use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
 use crate::bootstrap::convergence::Verdict;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named, remove_named};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -99,7 +100,7 @@ impl Checkpoint {
         let _old = claim(path)?;
         let mut made = Self {
             path: path.to_owned(),
-            file: beside(path)?,
+            file: replacement(path)?,
             settings,
             bytes: 0,
             state_bytes: 0,
@@ -132,6 +133,7 @@ impl Checkpoint {
             whole,
             state_bytes,
         } = replay(&text, &settings, goal).map_err(|flaw| flaw.of(path))?;
+        // A line that was being written is cut off, so that the next one begins on its own.
         file.set_len(whole).map_err(io_error("write", path))?;
         file.seek(SeekFrom::End(0))
             .map_err(io_error("write", path))?;
@@ -163,9 +165,10 @@ impl Checkpoint {
         };
         self.write(&record)?;
         self.sync()?;
+        // Replaced states are most of a long run's file; results are small and all needed.
         let present: usize = ledger.all_saved().map(|(_, state)| state.len()).sum();
         // A state's quotes are escaped in its line: twice its length is a fair guess.
-        let replaced = self.state_bytes.saturating_sub(2 * present as u64);
+        let replaced = self.state_bytes.saturating_sub(2 * present.to_u64());
         match replaced > REPLACED_MAX.max(self.bytes / 2) {
             true => self.compact(ledger),
             false => Ok(()),
@@ -175,7 +178,7 @@ impl Checkpoint {
     /// Writes the present state to a new file, which replaces the old one.
     fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
         // The old file keeps its lock until the new one has replaced it.
-        let _old = std::mem::replace(&mut self.file, beside(&self.path)?);
+        let _old = std::mem::replace(&mut self.file, replacement(&self.path)?);
         self.begin()?;
         for outcome in ledger.all_done() {
             let piece = Piece {
@@ -211,12 +214,13 @@ impl Checkpoint {
     fn write(&mut self, record: &Record) -> Result<(), FilesError> {
         let text = serde_json::to_string(record).map_err(std::io::Error::from);
         let text = text.map_err(io_error("write", &self.path))?;
+        // One call of write, so that a killed process leaves at most one torn line.
         let line = line_of(&text);
         let written = self.file.write_all(line.as_bytes());
         written.map_err(io_error("write", &self.path))?;
-        self.bytes += line.len() as u64;
+        self.bytes += line.len().to_u64();
         if matches!(record, Record::Saved { .. }) {
-            self.state_bytes += line.len() as u64;
+            self.state_bytes += line.len().to_u64();
         }
         Ok(())
     }
@@ -228,6 +232,7 @@ impl Checkpoint {
     fn put_in_place(&self) -> Result<(), FilesError> {
         self.sync()?;
         let replace = || {
+            // By the open folder: another user could exchange a part of the path meanwhile.
             let (folder, name) = Folder::of_file(&self.path)?;
             folder.rename(new_name(Path::new(&name)).as_os_str(), &name)?;
             folder.sync()
@@ -262,7 +267,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 }
 
 /// A new, empty, locked file next to a checkpoint.
-fn beside(path: &Path) -> Result<File, FilesError> {
+fn replacement(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
     // A file left by an earlier run, or put there by another user, is not written to.
     match remove_named(&new) {
@@ -376,7 +381,7 @@ pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, 
             Record::Saved { piece, state } => {
                 // Saved states are replaced by later ones; their size tells when rewriting the file
                 // pays.
-                state_bytes += line.len() as u64;
+                state_bytes += line.len().to_u64();
                 ledger.save(piece, state);
             }
             Record::Tested(verdict) if verdict.replicates > REPLICATES_MAX => {
@@ -384,7 +389,7 @@ pub fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, 
             }
             Record::Tested(verdict) => ledger.add_verdict(verdict),
         }
-        whole += line.len() as u64;
+        whole += line.len().to_u64();
     }
     Ok(Replayed {
         ledger,

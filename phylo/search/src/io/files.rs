@@ -190,11 +190,11 @@ impl Files {
 }
 
 /// Keeps changes in the checkpoint, logs them, and lets `watch` see the ledger.
-pub struct FilesKeeper<'f> {
+pub(super) struct FilesKeeper<'f> {
     /// The files.
-    pub files: &'f mut Files,
+    pub(super) files: &'f mut Files,
     /// Called after every change and a few times a second; with true if something was finished.
-    pub watch: &'f mut (dyn FnMut(&Ledger, bool) + Send),
+    pub(super) watch: &'f mut (dyn FnMut(&Ledger, bool) + Send),
 }
 
 impl FilesKeeper<'_> {
@@ -266,17 +266,17 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The best search's tree.
-pub const BEST_TREE: &str = ".bestTree";
+pub(crate) const BEST_TREE: &str = ".bestTree";
 /// The best search's tree with each partition's lengths, where these are unlinked.
-pub const BEST_PARTITION_TREES: &str = ".bestPartitionTrees";
+pub(crate) const BEST_PARTITION_TREES: &str = ".bestPartitionTrees";
 /// The best search's models.
-pub const BEST_MODEL: &str = ".bestModel";
+pub(crate) const BEST_MODEL: &str = ".bestModel";
 /// Every search's tree.
-pub const ML_TREES: &str = ".mlTrees";
+pub(crate) const ML_TREES: &str = ".mlTrees";
 /// Every search's starting tree.
-pub const START_TREES: &str = ".startTrees";
+pub(crate) const START_TREES: &str = ".startTrees";
 /// Every replicate's tree.
-pub const BOOTSTRAPS: &str = ".bootstraps";
+pub(crate) const BOOTSTRAPS: &str = ".bootstraps";
 /// Felsenstein's support on the best tree.
 pub const SUPPORT: &str = ".support";
 /// Transfer support on the best tree.

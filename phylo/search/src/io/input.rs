@@ -15,6 +15,7 @@
 
 use crate::packed::{PackedError, unpack};
 use rustix::process::{Resource, getrlimit};
+use sidecore_bare::width::ToU64;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -109,7 +110,7 @@ impl Memory {
 
     /// Bytes that the computation may take.
     #[must_use]
-    pub fn of_work(self) -> u64 {
+    fn of_work(self) -> u64 {
         self.given.unwrap_or(self.machine / 4 * 3)
     }
 
@@ -178,7 +179,7 @@ impl Input {
         let mut bytes = Vec::new();
         let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(failed)?;
-        let len = bytes.len() as u64;
+        let len = bytes.len().to_u64();
         if len > max {
             return Err(too_large());
         }
@@ -225,7 +226,7 @@ pub fn model_file(path: &str) -> std::io::Result<String> {
     if about.len() <= MODEL_BYTES_MAX {
         file.take(MODEL_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     }
-    if about.len() > MODEL_BYTES_MAX || bytes.len() as u64 > MODEL_BYTES_MAX {
+    if about.len() > MODEL_BYTES_MAX || bytes.len().to_u64() > MODEL_BYTES_MAX {
         return Err(wrong("it has more than 1 MiB, and is no model's"));
     }
     String::from_utf8(bytes).map_err(|_| wrong("it is no text"))

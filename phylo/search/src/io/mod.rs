@@ -1,20 +1,25 @@
 //! I/O of an analysis: files under a prefix, and other processes.
 //!
 //! - [`checkpoint`]: the state of a run, from which it can be resumed.
-//! - [`input`]: input files, and the memory that they may take.
+//! - [`input`]: input files, and the memory that they may take; [`data`]: the alignments, trees and
+//!   models in them, checked against one another; [`setup`]: a run, from its options and files.
 //! - [`files`]: a run's output files; those of other runs are not overwritten.
-//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes; `mpi`, with
+//! - [`run`]: a run, in one process or led from rank 0; [`role`]: which of them this
+//!   process is; [`ranks`]: its other processes; `mpi`, with
 //!   the feature of that name: their messages.
 //!
 //! Must stay true: everything else in this crate is without I/O.
 
 pub mod checkpoint;
+pub mod data;
 pub mod files;
 pub mod input;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod ranks;
+pub mod role;
 pub mod run;
+pub mod setup;
 
 use crate::analysis::AnalysisError;
 use std::path::PathBuf;

@@ -16,6 +16,7 @@
 
 use super::Place;
 use super::unrooted::Unrooted;
+use sidecore_bare::width::ToU64;
 
 /// The branch of the least score.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +64,7 @@ pub(super) fn steps(tree: &Unrooted) -> u64 {
     let Some(start) = tree.tips().next() else {
         return 0;
     };
-    let all = tree.tips().count() as u64;
+    let all = tree.tips().count().to_u64();
     let mut below = vec![0_u64; tree.nodes()];
     let mut steps = 0_u64;
     for step in tree.walk(start).iter().rev() {
@@ -120,7 +121,7 @@ impl Behind<'_> {
             }
             equal += pairs(count);
         }
-        pairs(self.tree.tips().count() as u64) - equal
+        pairs(self.tree.tips().count().to_u64()) - equal
     }
 
     /// For each end of each branch the sum of squared deviations of the pairs on its side, with the

@@ -22,7 +22,9 @@
 mod mad;
 mod unrooted;
 
+use crate::newick::NODE_BYTES;
 use crate::newick::Newick;
+use sidecore_bare::width::ToU64;
 use std::collections::HashSet;
 use unrooted::Unrooted;
 
@@ -234,6 +236,16 @@ fn midpoint(tree: &Unrooted, lengths: &[f64]) -> Place {
         share: 0.5,
     }
 }
+
+/// Approximate bytes of memory of some trees while they are rooted one after the other.
+#[must_use]
+pub fn root_bytes(trees: &[Newick]) -> u64 {
+    let nodes = || trees.iter().map(|tree| tree.nodes().len().to_u64());
+    NODE_BYTES * nodes().sum::<u64>() + ROOTED_BYTES * nodes().max().unwrap_or(0)
+}
+
+/// Of a node of a tree that is being rooted, in addition to the tree as it was read.
+const ROOTED_BYTES: u64 = 280;
 
 #[cfg(test)]
 mod tests;

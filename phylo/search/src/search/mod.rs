@@ -195,6 +195,7 @@ impl<'a, R: Runner> Search<'a, R> {
         if let Some(lengths) = options.lengths {
             likelihood.set_lengths(lengths);
         }
+        // Directions that the likelihood's present tree shares with this one stay valid.
         likelihood.set_tree(state.tree.clone());
         if !state.models.is_empty() {
             if state.models.len() != likelihood.parts().len() {
@@ -315,6 +316,7 @@ impl<'a, R: Runner> Search<'a, R> {
             .map(|part| (part.model().clone(), part.scale()))
             .collect();
         let lnl = self.likelihood.optimise(SETTLED_EPSILON)?;
+        // Rounding, or a worse top for the parameters, can make a fit end below its start.
         if lnl >= before {
             return Ok(lnl);
         }
@@ -328,6 +330,7 @@ impl<'a, R: Runner> Search<'a, R> {
 
     fn enter(&mut self, phase: Phase) {
         let state = &mut self.state;
+        // A new phase has rules of its own: what an earlier one found out is no longer valid.
         (state.phase, state.round, state.at, state.failures) = (phase, 0, 0, 0);
         state.order.clear();
         state.close.clear();
@@ -387,6 +390,7 @@ impl<'a, R: Runner> Search<'a, R> {
         match state.phase {
             Phase::Fast => self.enter(Phase::Middle),
             Phase::Slow if state.radius < SLOW_RADIUS_MAX => {
+                // Subtrees that gained nothing nearby may gain at places that are now within reach.
                 state.radius = SLOW_RADIUS_MAX;
                 state.quiet.fill(false);
                 state.order.clear();

@@ -96,6 +96,7 @@ impl Candidate {
     pub(super) fn is_within(&self, other: &Self) -> bool {
         let matrix = match (&self.classes, &other.classes) {
             (Some(own), Some(more)) => {
+                // Pairs that share a rate in the other model must share one here.
                 let alike = |a: usize, b: usize| more[a] != more[b] || own[a] == own[b];
                 self.counted == other.counted && (0..6).all(|a| (0..a).all(|b| alike(a, b)))
             }
@@ -107,6 +108,7 @@ impl Candidate {
     /// Suitability of the other one's fit as a start: the larger the better.
     pub(super) fn likeness(&self, other: &Self) -> u32 {
         let mut likeness = match (self.rates == other.rates, self.rates, other.rates) {
+            // Equal rates among sites matter more than an equal matrix: they take longer to fit.
             (true, ..) => 40,
             (_, Rates::Free(own), Rates::Free(less)) if own == less + 1 => 35,
             (_, Rates::Free(_), Rates::Gamma | Rates::Both) => 30,

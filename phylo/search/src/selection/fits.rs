@@ -15,7 +15,7 @@ use std::collections::HashMap;
 /// Free parameters of a model: exchangeabilities and rates that are fitted, and frequencies that
 /// are fitted or counted.
 #[must_use]
-pub fn free_parameters(model: &Model) -> usize {
+pub(super) fn free_parameters(model: &Model) -> usize {
     let mut count = 0;
     for parameter in model.fitted() {
         count += match parameter {
@@ -96,6 +96,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         start: &Fit,
     ) -> Result<Fit, LikelihoodError> {
         let likelihood = self.prepared(candidate, Some(start))?;
+        // Nothing is kept: the next matrix makes all CLVs invalid.
         let lnl = likelihood.evaluate_once()?;
         Ok(self.made(candidate, lnl))
     }
@@ -146,6 +147,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         }
         let likelihood = self.likelihoods.get_mut(&categories);
         let likelihood = likelihood.unwrap_or_else(|| panic!("made for {categories} categories"));
+        // The candidate before this one has left its own lengths.
         likelihood.set_tree(tree.clone());
         likelihood.set_model(0, model);
         Ok(likelihood)

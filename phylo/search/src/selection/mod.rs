@@ -23,14 +23,17 @@ pub mod partitions;
 
 pub use candidates::matrices;
 
-use crate::likelihood::LikelihoodError;
+use crate::likelihood::{LikelihoodError, PartOptions};
 use crate::model::Model;
-use crate::msa::{MsaError, Patterns};
+use crate::msa::{Alignment, MsaError, Patterns};
+use crate::parsimony::parsimony_tree;
+use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::Tree;
 use candidates::{Candidate, Rates, all};
 use fits::Fitter;
-pub use fits::free_parameters;
+#[cfg(test)]
+use fits::free_parameters;
 
 /// Errors that keep a model from being chosen.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,12 @@ pub enum SelectionError {
     /// Parts that cannot be joined.
     #[error(transparent)]
     Msa(#[from] MsaError),
+    /// An alignment without a tree to fit on.
+    #[error("{taxa} taxa: 3 are needed to choose a model")]
+    TooFewTaxa {
+        /// The number.
+        taxa: usize,
+    },
     /// No matrix for this kind of data.
     #[error("no models to choose from are known for {alphabet} data")]
     NoCandidates {
@@ -64,6 +73,16 @@ pub enum Criterion {
 }
 
 impl Criterion {
+    /// Its usual name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bic => "BIC",
+            Self::Aicc => "AICc",
+            Self::Aic => "AIC",
+        }
+    }
+
     /// The score of a fit; infinite where an alignment is too short for [`Criterion::Aicc`].
     #[must_use]
     pub fn score(self, lnl: f64, parameters: usize, sites: usize) -> f64 {
@@ -97,7 +116,7 @@ impl Default for Options {
 }
 
 /// A model that was fitted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Fit {
     /// Its name, as [`crate::model::ModelName::parse`] reads it: `HKY+F+I+G4`.
     pub name: String,
@@ -108,13 +127,16 @@ pub struct Fit {
     pub parameters: usize,
     /// Scores by the three criteria.
     pub bic: f64,
-    /// As above.
+    /// As above; infinite, and no number in JSON, where there are too few sites.
     pub aicc: f64,
     /// As above.
     pub aic: f64,
     /// The model with its fitted values.
+    #[serde(skip)]
     pub model: Model,
+    #[serde(skip)]
     candidate: Candidate,
+    #[serde(skip)]
     tree: Tree,
 }
 
@@ -134,6 +156,33 @@ impl Fit {
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
+}
+
+/// All sites under the model of the best score (BIC), on a parsimony tree; and its fit. The seed is
+/// always the same: a resumed run chooses the same model. Blocks.
+///
+/// # Errors
+/// [`SelectionError`].
+pub fn select_for<R: Runner + Clone>(
+    alignment: &Alignment,
+    runner: R,
+    fitted: impl FnMut(&Fit),
+) -> Result<(PartOptions, Fit), SelectionError> {
+    let patterns = Patterns::new(alignment, alignment.likely_alphabet())?;
+    let taxa = patterns.taxa();
+    if taxa < 3 {
+        return Err(SelectionError::TooFewTaxa { taxa });
+    }
+    // The ranking of models hardly depends on the tree, as long as it is not a bad one.
+    let tree = parsimony_tree(&[&patterns], None, &mut Random::new(1));
+    let selection = select(&tree, &patterns, &Options::default(), runner, fitted)?;
+    let best = selection.best().clone();
+    let part = PartOptions {
+        model: best.model.clone(),
+        patterns,
+        scale: 1.0,
+    };
+    Ok((part, best))
 }
 
 /// Models in the order of their scores.

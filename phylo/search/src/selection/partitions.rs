@@ -10,7 +10,7 @@
 use super::fits::Fitter;
 use super::{Criterion, Fit, Options, Search, Selection, SelectionError};
 use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
-use crate::msa::{Alignment, Alphabet, Patterns};
+use crate::msa::{Alignment, Alphabet, Patterns, partitions};
 use crate::runner::Runner;
 use crate::tree::Tree;
 
@@ -51,6 +51,81 @@ pub struct Scheme {
     pub score_before: f64,
     /// As above.
     pub score: f64,
+}
+
+impl Subset {
+    /// The names of its parts.
+    #[must_use]
+    pub fn name(&self, parts: &[Part]) -> String {
+        let names = self.parts.iter().map(|&at| parts[at].name.as_str());
+        names.collect::<Vec<_>>().join("_")
+    }
+}
+
+impl Scheme {
+    /// The scheme in figures; `criterion` is the one of the scores.
+    #[must_use]
+    pub fn summary(&self, parts: &[Part], criterion: Criterion) -> SchemeSummary {
+        let subset = |subset: &Subset| SubsetSummary {
+            name: subset.name(parts),
+            sites: subset.sites.len(),
+            model: subset.selection.best().name.clone(),
+            lnl: subset.selection.best().lnl,
+        };
+        SchemeSummary {
+            criterion: criterion.name(),
+            lnl: self.lnl,
+            parameters: self.parameters,
+            sites: self.sites,
+            score: self.score,
+            score_before: self.score_before,
+            subsets: self.subsets.iter().map(subset).collect(),
+        }
+    }
+
+    /// As a file of partitions: lengths scaled where there are several.
+    #[must_use]
+    pub fn to_lines(&self, parts: &[Part]) -> String {
+        let scaler = if self.subsets.len() > 1 { "+B" } else { "" };
+        let line = |subset: &Subset| {
+            // The models were chosen with lengths scaled, and are to be used so.
+            let model = format!("{}{scaler}", subset.selection.best().name);
+            partitions::line(&model, &subset.name(parts), &subset.sites) + "\n"
+        };
+        self.subsets.iter().map(line).collect()
+    }
+}
+
+/// A scheme in figures.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct SchemeSummary {
+    /// The criterion's name.
+    pub criterion: &'static str,
+    /// As [`Scheme::lnl`].
+    pub lnl: f64,
+    /// As [`Scheme::parameters`].
+    pub parameters: usize,
+    /// As [`Scheme::sites`].
+    pub sites: usize,
+    /// As [`Scheme::score`].
+    pub score: f64,
+    /// As [`Scheme::score_before`].
+    pub score_before: f64,
+    /// The subsets, in order.
+    pub subsets: Vec<SubsetSummary>,
+}
+
+/// A subset in figures.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct SubsetSummary {
+    /// The names of its parts.
+    pub name: String,
+    /// Number of columns.
+    pub sites: usize,
+    /// The best model's name.
+    pub model: String,
+    /// Its log-likelihood.
+    pub lnl: f64,
 }
 
 /// Progress of a choice.

@@ -30,6 +30,7 @@
 use crate::newick::Newick;
 use crate::runner::{Runner, Work};
 use crate::splits::{self, CompareError, Span, Taxa};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_offload::OffloadError;
 use std::collections::HashSet;
 
@@ -107,7 +108,7 @@ impl<'t> Reference<'t> {
         let splits = splits::spans(tree, &taxa).into_iter().enumerate();
         let inner = splits.filter(|(_, split)| !split.is_trivial(taxa.len()));
         let branches = inner.map(|(node, split)| {
-            let len = split.len as usize;
+            let len = split.len.to_usize();
             // Transfer support is relative to the smaller side.
             let light = len.min(taxa.len() - len);
             Branch { node, split, light }
@@ -205,7 +206,7 @@ impl<'t> Reference<'t> {
         let value = |(branch, &missing): (&Branch, &u64)| {
             let worst = match tally.kind {
                 Kind::Fbp => tally.replicates,
-                Kind::Tbe => tally.replicates * (branch.light as u64 - 1),
+                Kind::Tbe => tally.replicates * (branch.light.to_u64() - 1),
             };
             (branch.node, (worst - missing) as f64 / worst as f64)
         };
@@ -264,11 +265,11 @@ impl Transfer {
             inside: vec![0; nodes.len()],
         };
         for &(tip, _) in &made.tips {
-            made.sizes[tip as usize] = 1;
+            made.sizes[tip.to_usize()] = 1;
         }
         // Children come after their parents, so the reverse order sums subtrees first.
         for node in (1..nodes.len()).rev() {
-            made.sizes[made.parents[node] as usize] += made.sizes[node];
+            made.sizes[made.parents[node].to_usize()] += made.sizes[node];
         }
         made
     }
@@ -277,14 +278,14 @@ impl Transfer {
     fn distance(&mut self, split: Span) -> u32 {
         self.inside.fill(0);
         for &(tip, taxon) in &self.tips {
-            self.inside[tip as usize] = u32::from(split.has(taxon));
+            self.inside[tip.to_usize()] = u32::from(split.has(taxon));
         }
         let taxa = self.tips.len() as u32;
         let members = split.len;
         let mut least = taxa;
         for node in (1..self.parents.len()).rev() {
             let inside = self.inside[node];
-            self.inside[self.parents[node] as usize] += inside;
+            self.inside[self.parents[node].to_usize()] += inside;
             // The split's members outside must move in, all others inside must move out.
             let moved = (members - inside) + (self.sizes[node] - inside);
             least = least.min(moved).min(taxa - moved);

@@ -27,13 +27,16 @@
 //! # Ok::<(), sidecore_phylo::topology::TopologyError>(())
 //! ```
 
+mod likelihoods;
 mod normal;
 mod rell;
 mod unbiased;
 
 use crate::runner::Runner;
+pub use likelihoods::fitted_sites;
 use rell::Replicates;
 pub use rell::SiteTable;
+use sidecore_bare::width::ToU64;
 use sidecore_offload::OffloadError;
 
 /// Errors that keep trees from being tested.
@@ -147,7 +150,7 @@ pub fn compare(
     let mut gaps = Vec::new();
     for (at, scale) in unbiased::SCALES.into_iter().enumerate() {
         // One seed for all sizes would correlate them.
-        let seed = sidecore_random::mix(options.seed.wrapping_add(at as u64 + 1));
+        let seed = sidecore_random::mix(options.seed.wrapping_add(at.to_u64() + 1));
         let drawn = table.replicates(scale, replicates, seed, runner)?;
         gaps.push(unbiased::sorted_gaps(&drawn, trees));
         progress(at + 2, sets);

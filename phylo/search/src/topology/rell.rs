@@ -6,6 +6,7 @@
 use super::TopologyError;
 use crate::random::Random;
 use crate::runner::{Runner, Work};
+use sidecore_bare::width::ToUsize;
 use std::collections::HashMap;
 
 /// The log-likelihood of each site under each tree. Sites with equal values under all trees are
@@ -84,7 +85,7 @@ impl SiteTable {
     pub fn sums(&self) -> Vec<f64> {
         let mut counts = vec![0_u32; self.patterns()];
         for &pattern in &self.of_site {
-            counts[pattern as usize] += 1;
+            counts[pattern.to_usize()] += 1;
         }
         let mut sums = vec![0.0; self.trees];
         self.add(&counts, &mut sums);
@@ -115,7 +116,7 @@ impl SiteTable {
         for a in 0..trees {
             for b in 0..a {
                 let difference = |&pattern: &u32| {
-                    let own = &self.values[pattern as usize * trees..][..trees];
+                    let own = &self.values[pattern.to_usize() * trees..][..trees];
                     own[a] - own[b]
                 };
                 let mean = self.of_site.iter().map(difference).sum::<f64>() / sites;
@@ -156,8 +157,8 @@ impl SiteTable {
             for sums in values.chunks_mut(self.trees) {
                 counts.fill(0);
                 for _ in 0..draws {
-                    let site = random.below(self.of_site.len() as u64) as usize;
-                    counts[self.of_site[site] as usize] += 1;
+                    let site = random.index(self.of_site.len());
+                    counts[self.of_site[site].to_usize()] += 1;
                 }
                 self.add(&counts, sums);
                 sums.iter_mut().for_each(|sum| *sum /= scale);

@@ -158,11 +158,11 @@ impl<R: Runner> Boot<'_, R> {
 
     /// Random NNI moves from one of the best trees, one for every other inner branch.
     fn perturb(&mut self) -> Result<(), LikelihoodError> {
-        let from = self.random.below(self.tops.len() as u64) as usize;
+        let from = self.random.index(self.tops.len());
         self.likelihood.set_tree(self.tops[from].0.clone());
         let inner = inner_edges(self.likelihood.tree());
         for _ in 0..inner.len().div_ceil(2) {
-            let edge = inner[self.random.below(inner.len() as u64) as usize];
+            let edge = inner[self.random.index(inner.len())];
             let second = self.random.below(2) == 1;
             self.likelihood.nni(edge, second);
         }
@@ -267,7 +267,7 @@ fn resolve(tree: &mut Tree, random: &mut Random) {
     let mut void = inner_edges(tree);
     void.retain(|&edge| replicates::is_void(tree, edge));
     for _ in 0..RESOLVE_STEPS * void.len() {
-        let edge = void[random.below(void.len() as u64) as usize];
+        let edge = void[random.index(void.len())];
         let way = random.below(3);
         if way > 0 {
             let _ = tree.nni(edge, way == 2);

@@ -58,7 +58,7 @@ impl Replicates {
             // Each partition keeps its number of sites.
             for replicate in 0..count {
                 for _ in 0..own.len() {
-                    let (_, pattern) = own[random.below(own.len() as u64) as usize];
+                    let (_, pattern) = own[random.index(own.len())];
                     weights[(first + pattern) * count + replicate] += 1.0;
                 }
             }

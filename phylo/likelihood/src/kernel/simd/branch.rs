@@ -7,23 +7,23 @@
 
 use super::functions::exponentials;
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
-use super::node::{Dna, Protein, States};
+use super::states::{Dna, Protein, States};
 use crate::kernel::{QUAD, Quad, Shape};
 
 /// Eigenvalues and eigenvectors of a model, and the rates of its categories.
 #[derive(Debug, Clone, Copy)]
-pub struct Eigen<'a> {
+pub(crate) struct Eigen<'a> {
     /// States and rates.
-    pub shape: Shape,
+    pub(crate) shape: Shape,
     /// One eigenvalue a state, none above 0; these and the eigenvectors of one matrix for all
     /// rates, or rate by rate of a matrix for each.
-    pub values: &'a [f64],
+    pub(crate) values: &'a [f64],
     /// Value by value the right eigenvector, over states.
-    pub right: &'a [f64],
+    pub(crate) right: &'a [f64],
     /// State by state that state's entries of the left eigenvectors, over values.
-    pub left: &'a [f64],
+    pub(crate) left: &'a [f64],
     /// The rates.
-    pub rates: &'a [f64],
+    pub(crate) rates: &'a [f64],
 }
 
 impl<'a> Eigen<'a> {

@@ -1,10 +1,10 @@
 //! evaluate and the derivatives: the kernels at a branch.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
-use super::node::{
-    Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, add_counts, join_counts, quads, rates_at,
-};
-use crate::kernel::{Derivatives, Operand, QUAD, Quad, Shape};
+use super::node::{GROUP, Side, Starts, rates_at};
+use super::scalers::{add_counts, join_counts};
+use super::states::{Dna, Protein, States, quads};
+use crate::kernel::{Derivatives, Inner, Operand, QUAD, Quad, Shape};
 
 #[inline(always)]
 pub(super) fn evaluate<V: Batch>(
@@ -30,39 +30,12 @@ fn sides<V: Batch, S: States>(
     scalers: &mut [u16],
 ) -> bool {
     // Callers put a tip on the right side, so two cases are enough.
-    let Operand::Inner {
-        matrix,
-        values,
-        scalers: counts,
-        index,
-    } = *left
-    else {
+    let Operand::Inner(near) = *left else {
         panic!("the left side of a branch is an inner node");
     };
-    let near = Inner {
-        matrix,
-        values,
-        scalers: counts,
-        index,
-    };
     match *right {
-        Operand::Tip { table, index } => {
-            patterns::<V, S, _>(rates, near, Tip { table, index }, terms, scalers)
-        }
-        Operand::Inner {
-            matrix,
-            values,
-            scalers: counts,
-            index,
-        } => {
-            let far = Inner {
-                matrix,
-                values,
-                scalers: counts,
-                index,
-            };
-            patterns::<V, S, _>(rates, near, far, terms, scalers)
-        }
+        Operand::Tip(far) => patterns::<V, S, _>(rates, near, far, terms, scalers),
+        Operand::Inner(far) => patterns::<V, S, _>(rates, near, far, terms, scalers),
     }
 }
 
@@ -137,51 +110,21 @@ pub(super) fn insert<V: Batch>(
     }
     // No tip here: the near side is a scratch CLV, and the subtree's CLV has its matrix applied
     // already.
-    let [near, below] = [near, below].map(|operand| match *operand {
-        Operand::Inner {
-            matrix,
-            values,
-            scalers,
-            index,
-        } => Inner {
-            matrix,
-            values,
-            scalers,
-            index,
-        },
-        Operand::Tip { .. } => panic!("the near side and what arrives are values"),
-    });
+    let (Operand::Inner(near), Operand::Inner(below)) = (*near, *below) else {
+        panic!("the near side and what arrives are values");
+    };
+    let rates = shape.rates;
+    // The protein loop takes two batches at once to hide the latency of its sums.
     match (shape.states, *far) {
-        (4, Operand::Tip { table, index }) => {
-            let far = Tip { table, index };
-            insertions::<V, Dna, _>(shape.rates, near, far, below, terms, scalers)
+        (4, Operand::Tip(far)) => insertions::<V, Dna, _>(rates, near, far, below, terms, scalers),
+        (4, Operand::Inner(far)) => {
+            insertions::<V, Dna, _>(rates, near, far, below, terms, scalers)
         }
-        (_, Operand::Tip { table, index }) => {
-            let far = Tip { table, index };
-            // The protein loop takes two batches at once to hide the latency of its sums.
-            insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
+        (_, Operand::Tip(far)) => {
+            insertions::<Two<V>, Protein, _>(rates, near, far, below, terms, scalers)
         }
-        (
-            states,
-            Operand::Inner {
-                matrix,
-                values,
-                scalers: counts,
-                index,
-            },
-        ) => {
-            let far = Inner {
-                matrix,
-                values,
-                scalers: counts,
-                index,
-            };
-            match states {
-                4 => insertions::<V, Dna, _>(shape.rates, near, far, below, terms, scalers),
-                _ => {
-                    insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
-                }
-            }
+        (_, Operand::Inner(far)) => {
+            insertions::<Two<V>, Protein, _>(rates, near, far, below, terms, scalers)
         }
     }
 }

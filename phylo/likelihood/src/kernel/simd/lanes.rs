@@ -266,14 +266,17 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn mul_add(self, other: Self, more: Self) -> Self {
+        // Two roundings: without FMA a fused result would need a slow software routine.
         Self(std::array::from_fn(|i| self.0[i] * other.0[i] + more.0[i]))
     }
     #[inline(always)]
     fn max(self, other: Self) -> Self {
+        // As `maxpd` has it, also for NaN: the second operand.
         self.zip(other, |a, b| if a > b { a } else { b })
     }
     #[inline(always)]
     fn min(self, other: Self) -> Self {
+        // As `minpd` has it.
         self.zip(other, |a, b| if a < b { a } else { b })
     }
     #[inline(always)]
@@ -294,6 +297,7 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn split(self) -> (Self, Self) {
+        // The exponent's carry happens at the root of a half, so mantissas lie around 1.
         let bits = self.0.map(|value| value.to_bits() + ROOT_TO_ONE);
         let mantissa = |bits| f64::from_bits((bits & MANTISSA_MASK) + ROOT_HALF);
         let exponent = |bits| (bits >> MANTISSA_BITS) as f64 - BIAS;
@@ -388,6 +392,7 @@ mod avx2 {
             unsafe {
                 let least = _mm256_set1_pd(f64::MIN_POSITIVE);
                 let above = _mm256_cmp_pd::<_CMP_GE_OQ>(self.0, least);
+                // Infinities are above; the ordered comparisons refuse NaN.
                 let below = _mm256_cmp_pd::<_CMP_LE_OQ>(self.0, _mm256_set1_pd(f64::MAX));
                 _mm256_movemask_pd(_mm256_and_pd(above, below)) == 0xF
             }
@@ -415,6 +420,7 @@ mod avx2 {
         fn sums(rows: [Self; 4]) -> Self {
             // SAFETY: see above.
             unsafe {
+                // Pairs first, then their sums: the order of `Lanes::sum`, hence its bits.
                 let ab = _mm256_hadd_pd(rows[0].0, rows[1].0);
                 let cd = _mm256_hadd_pd(rows[2].0, rows[3].0);
                 let low = _mm256_permute2f128_pd::<0x20>(ab, cd);
@@ -431,6 +437,7 @@ mod avx2 {
                 let mantissa = _mm256_and_si256(bits, set(MANTISSA_MASK));
                 let mantissa = _mm256_add_epi64(mantissa, set(ROOT_HALF));
                 let exponent = _mm256_srli_epi64::<MANTISSA_BITS>(bits);
+                // AVX2 has no conversion from 64-bit integers: the bits are set into 2^52.
                 let exponent = _mm256_or_si256(exponent, set(WHOLE.to_bits()));
                 let offset = _mm256_set1_pd(WHOLE + BIAS);
                 let exponent = _mm256_sub_pd(_mm256_castsi256_pd(exponent), offset);

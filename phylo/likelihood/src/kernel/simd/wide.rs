@@ -9,7 +9,8 @@
 use super::branch::{self, Eigen};
 use super::functions::exponentials;
 use super::lanes::{Batch, Lanes, Portable};
-use super::node::{self, add_counts, count_scaling, join_counts};
+use super::node;
+use super::scalers::{add_counts, count_scaling, join_counts};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
 
 /// Most quads of one rate's states.
@@ -83,9 +84,10 @@ pub(super) fn evaluate(
     terms: &mut [Quad],
     scalers: &mut [u16],
 ) -> bool {
-    let Operand::Inner { values, .. } = *left else {
+    let Operand::Inner(inner) = *left else {
         panic!("the left side of a branch is an inner node");
     };
+    let values = inner.values;
     let (quads, span, rates) = (shape.states / QUAD, shape.quads(), shape.rates);
     let (near, far) = (Side::new(left, shape), Side::new(right, shape));
     assert_eq!(near.index.len(), far.index.len(), "operands of one length");
@@ -124,12 +126,10 @@ pub(super) fn insert(
     terms: &mut [Quad],
     scalers: &mut [u16],
 ) -> bool {
-    if matches!(near, Operand::Tip { .. }) {
-        panic!("the near side and what arrives are values");
-    }
-    let Operand::Inner { values, .. } = *below else {
+    let (Operand::Inner(_), Operand::Inner(arrived)) = (*near, *below) else {
         panic!("the near side and what arrives are values");
     };
+    let values = arrived.values;
     let (quads, span, rates) = (shape.states / QUAD, shape.quads(), shape.rates);
     let [near, far, below] = [near, far, below].map(|operand| Side::new(operand, shape));
     let patterns = near.index.len();
@@ -218,13 +218,8 @@ impl<'a> Side<'a> {
     #[inline(always)]
     fn new(operand: &Operand<'a>, shape: Shape) -> Self {
         let (matrix, spans, scalers, index) = match *operand {
-            Operand::Tip { table, index } => (None, table, &[][..], index),
-            Operand::Inner {
-                matrix,
-                values,
-                scalers,
-                index,
-            } => (Some(matrix), values, scalers, index),
+            Operand::Tip(tip) => (None, tip.table, &[][..], tip.index),
+            Operand::Inner(inner) => (Some(inner.matrix), inner.values, inner.scalers, inner.index),
         };
         Self {
             matrix,

@@ -3,8 +3,8 @@
 //! Must stay true: scratch CLVs are pattern by pattern (no repeats), and belong to one call.
 
 use super::Chunk;
-use super::store::Values;
-use crate::kernel::{Buffer, Isa, Operand, SiteTerms, combine_sites, insert, newview};
+use super::clvs::{Clv, Others, Sides};
+use crate::kernel::{Buffer, Isa, Operand, Quad, Shape, Tip, insert, newview};
 use crate::likelihood::part::Part;
 use crate::likelihood::step::Child;
 use crate::tree::EdgeId;
@@ -39,54 +39,51 @@ pub(in crate::likelihood) enum StarEnd {
     Child(Child),
 }
 
+impl StarEnd {
+    fn operand<'a>(
+        self,
+        (slots, sides, identity): (&'a [Clv], Sides<'a>, &'a [u16]),
+        tables: [&'a [Quad]; 2],
+    ) -> Operand<'a> {
+        match self {
+            Self::Slot(slot) => slots[slot].operand(tables[0], identity),
+            Self::Child(child) => sides.end(child, tables),
+        }
+    }
+}
+
 /// Scratch memory of a chunk for insertions.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    slots: Vec<Values>,
-    node: Values,
+    slots: Vec<Clv>,
+    node: Clv,
     /// CLV of the scored subtree, moved to the insertion node, with frequencies and weights.
-    below: Values,
+    below: Clv,
     /// A span of ones, and each pattern's index of it.
     ones: Buffer,
     zeros: Vec<u16>,
-    identity: Vec<u16>,
     scores: Vec<f64>,
-}
-
-impl Values {
-    /// A CLV, pattern by pattern.
-    fn operand<'a>(&'a self, matrix: &'a [crate::kernel::Quad], index: &'a [u16]) -> Operand<'a> {
-        Operand::Inner {
-            matrix,
-            values: self.quads.as_slice(),
-            scalers: &self.scalers,
-            index,
-        }
-    }
 }
 
 impl Chunk {
     /// Computes the CLV of a subtree at the node of its insertion, for [`Chunk::visit`].
     pub(in crate::likelihood) fn begin_scores(&mut self, part: &Part, subtree: Child, isa: Isa) {
-        let mut scratch = self.lend_scratch(&[]);
-        let mut below = std::mem::take(&mut scratch.below);
-        let mut counts = std::mem::take(&mut self.scalers);
-        self.store.fit(&mut below, self.weights.len());
-        let shape = part.process().shape;
+        let (shape, patterns) = (part.process().shape, self.patterns());
+        let Scratch {
+            below, ones, zeros, ..
+        } = &mut self.insertions;
         // A tip of ones takes the place of the third neighbour: the product is the subtree's side
         // alone.
-        scratch.ones.resize(shape.quads());
-        scratch.ones.doubles_mut().fill(1.0);
-        scratch.zeros.resize(self.patterns(), 0);
-        let ones = Operand::Tip {
-            table: scratch.ones.as_slice(),
-            index: &scratch.zeros,
-        };
-        let [matrix, table] = part.folded();
-        let subtree = self.end(subtree, matrix, table);
-        self.make(part, [&subtree, &ones], &mut below, &mut counts, isa);
-        (self.scalers, scratch.below) = (counts, below);
-        self.scratch = scratch;
+        ones.resize(shape.quads());
+        ones.doubles_mut().fill(1.0);
+        zeros.resize(patterns, 0);
+        let ones = Operand::Tip(Tip {
+            table: ones.as_slice(),
+            index: zeros,
+        });
+        self.clvs.memory.fit(below, patterns);
+        let subtree = self.clvs.sides(&self.tips).end(subtree, part.folded());
+        fill(below, [&subtree, &ones], &mut self.scalers, (isa, shape));
     }
 
     /// Computes the near sides of `visits`; with `score` the insertion into each is scored.
@@ -97,61 +94,52 @@ impl Chunk {
         score: bool,
         isa: Isa,
     ) {
-        // Moved out while they are filled, because the tree's CLVs are borrowed meanwhile.
-        let mut scratch = self.lend_scratch(visits);
-        let (mut terms, mut counts) = (
-            std::mem::take(&mut self.terms),
-            std::mem::take(&mut self.scalers),
-        );
-        let shape = part.process().shape;
-        scratch.scores.clear();
+        let (shape, patterns) = (part.process().shape, self.patterns());
+        let identity = &self.tips.identity;
+        let Scratch {
+            slots,
+            below,
+            scores,
+            ..
+        } = &mut self.insertions;
+        let most = visits.iter().map(|visit| visit.slot + 1).max().unwrap_or(0);
+        if slots.len() < most {
+            slots.resize_with(most, Clv::default);
+        }
+        scores.clear();
         for visit in visits {
-            let mut near = std::mem::take(&mut scratch.slots[visit.slot]);
+            let (near, slots) = Others::split(slots, visit.slot);
             // Without repeats: a near side is used once, which does not pay for finding its
             // classes.
-            self.store.fit(&mut near, self.weights.len());
+            self.clvs.memory.fit(near, patterns);
+            let sides = self.clvs.sides(&self.tips);
             let source = match visit.source {
-                Source::Joined(child) => {
-                    let [matrix, table] = part.joined();
-                    self.end(child, matrix, table)
-                }
-                Source::Slot(slot, edge) => {
-                    scratch.slots[slot].operand(part.matrix(edge), &scratch.identity)
-                }
+                Source::Joined(child) => sides.end(child, part.joined()),
+                Source::Slot(slot, edge) => slots.get(slot).operand(part.matrix(edge), identity),
             };
-            let sibling = if visit.sibling.tip {
-                self.end(visit.sibling, &[], part.tip_table(visit.sibling.at))
-            } else {
-                self.end(visit.sibling, part.matrix(visit.sibling.edge), &[])
+            let sibling = match visit.sibling.tip {
+                true => sides.end(visit.sibling, [&[], part.tip_table(visit.sibling.at)]),
+                false => sides.end(visit.sibling, [part.matrix(visit.sibling.edge), &[]]),
             };
-            self.make(part, [&source, &sibling], &mut near, &mut counts, isa);
-            scratch.slots[visit.slot] = near;
+            fill(near, [&source, &sibling], &mut self.scalers, (isa, shape));
             // Near sides on the way to a refined insertion are needed, but not their scores.
             if !score {
                 continue;
             }
-            let [half, table] = part.half(visit.far.edge);
-            let near = scratch.slots[visit.slot].operand(half, &scratch.identity);
-            let far = self.end(visit.far, half, table);
-            let below = scratch.below.operand(&[], &scratch.identity);
-            let out = terms.as_mut_slice();
-            let scaled = insert(isa, shape, &near, &far, &below, out, &mut counts);
-            let sites = SiteTerms {
-                rates: shape.rates,
-                terms: terms.as_slice(),
-                scalers: if scaled { &counts } else { &[] },
-                fixed: &self.fixed,
-            };
-            let lnl = combine_sites(isa, &sites, &self.weights, &mut self.site_lnl);
-            scratch.scores.push(self.corrected(lnl));
+            let half = part.half(visit.far.edge);
+            let near = near.operand(half[0], identity);
+            let far = sides.end(visit.far, half);
+            let below = below.operand(&[], identity);
+            let terms = self.sites.terms.as_mut_slice();
+            let scaled = insert(isa, shape, &near, &far, &below, terms, &mut self.scalers);
+            let scalers = if scaled { &self.scalers[..] } else { &[] };
+            scores.push(self.sites.log_likelihood(isa, shape.rates, scalers));
         }
-        (self.terms, self.scalers) = (terms, counts);
-        self.scratch = scratch;
     }
 
     /// The log-likelihood of this chunk with the subtree in the `k`th branch of the last visits.
     pub(in crate::likelihood) fn score(&self, k: usize) -> f64 {
-        self.scratch.scores[k]
+        self.insertions.scores[k]
     }
 
     /// Computes the CLV at the star's centre, seen from the branch `third`, and that branch's sum
@@ -163,66 +151,32 @@ impl Chunk {
         third: usize,
         isa: Isa,
     ) {
-        // Buffers are taken out, since `make` borrows all of `self`.
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut node = std::mem::take(&mut scratch.node);
-        let mut counts = std::mem::take(&mut self.scalers);
-        self.store.fit(&mut node, self.weights.len());
-        let [i, j] = OTHERS[third];
-        let [left, right] = [i, j].map(|k| self.star_end(&scratch, ends[k], part.star(k)));
-        self.make(part, [&left, &right], &mut node, &mut counts, isa);
-        let mut table = std::mem::take(&mut self.table);
-        let shape = part.process().shape;
+        let (kernel, patterns) = ((isa, part.process().shape), self.patterns());
+        let identity = &self.tips.identity;
+        let Scratch { slots, node, .. } = &mut self.insertions;
+        self.clvs.memory.fit(node, patterns);
+        let sides = self.clvs.sides(&self.tips);
+        let near_sides = (&slots[..], sides, &identity[..]);
+        let [left, right] = OTHERS[third].map(|k| ends[k].operand(near_sides, part.star(k)));
+        fill(node, [&left, &right], &mut self.scalers, kernel);
         let [near_matrix, far_matrix, far_table] = part.eigen();
-        let near = node.operand(near_matrix, &scratch.identity);
-        let far = self.star_end(&scratch, ends[third], [far_matrix, far_table]);
-        let to = table.as_mut_slice();
-        let scaled = newview(isa, shape, &near, &far, to, &mut counts, false);
-        self.level(shape, &mut table, scaled.then_some(&counts));
-        (self.table, self.scalers) = (table, counts);
-        scratch.node = node;
-        self.scratch = scratch;
+        let near = node.operand(near_matrix, identity);
+        let far = ends[third].operand(near_sides, [far_matrix, far_table]);
+        let (scalers, sites) = (&mut self.scalers, &mut self.sites);
+        self.sum_table.make(kernel, &near, &far, scalers, sites);
     }
+}
 
-    fn star_end<'a>(
-        &'a self,
-        scratch: &'a Scratch,
-        end: StarEnd,
-        [matrix, table]: [&'a [crate::kernel::Quad]; 2],
-    ) -> Operand<'a> {
-        match end {
-            StarEnd::Slot(slot) => scratch.slots[slot].operand(matrix, &scratch.identity),
-            StarEnd::Child(child) => self.end(child, matrix, table),
-        }
-    }
-
-    fn lend_scratch(&mut self, visits: &[Visit]) -> Scratch {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let patterns = self.patterns();
-        if scratch.identity.len() != patterns {
-            scratch.identity = (0..patterns).map(|pattern| pattern as u16).collect();
-        }
-        let slots = visits.iter().map(|visit| visit.slot + 1).max().unwrap_or(0);
-        if scratch.slots.len() < slots {
-            scratch.slots.resize_with(slots, Values::default);
-        }
-        scratch
-    }
-
-    /// A node's CLV, pattern by pattern, into a buffer with room for all patterns.
-    fn make(
-        &self,
-        part: &Part,
-        [left, right]: [&Operand<'_>; 2],
-        to: &mut Values,
-        counts: &mut [u16],
-        isa: Isa,
-    ) {
-        let shape = part.process().shape;
-        let quads = to.quads.as_mut_slice();
-        let scaled = newview(isa, shape, left, right, quads, counts, true);
-        to.keep_counts(scaled, &counts[..self.patterns() * shape.rates]);
-    }
+/// Computes a CLV, pattern by pattern, into a buffer with room for all patterns.
+fn fill(
+    clv: &mut Clv,
+    [left, right]: [&Operand<'_>; 2],
+    scalers: &mut [u16],
+    (isa, shape): (Isa, Shape),
+) {
+    let quads = clv.quads.as_mut_slice();
+    let scaled = newview(isa, shape, left, right, quads, scalers, true);
+    clv.keep_scalers(scaled, scalers);
 }
 
 const OTHERS: [[usize; 2]; 3] = [[1, 2], [0, 2], [0, 1]];

@@ -52,7 +52,7 @@ impl Unseen {
     }
 
     /// Converts each pattern of a sum table to one scale, whose logarithm is kept.
-    pub(super) fn level(&mut self, shape: Shape, table: &mut [f64], scalers: Option<&Vec<u16>>) {
+    pub(super) fn level(&mut self, shape: Shape, table: &mut [f64], scalers: Option<&[u16]>) {
         let Some(scalers) = scalers else {
             self.lacks.fill(0.0);
             return;

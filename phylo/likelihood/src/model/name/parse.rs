@@ -21,6 +21,7 @@ impl ModelName {
     /// [`ModelError`]; it names the part that it is about.
     pub fn parse(text: &str, read: ReadFile<'_>) -> Result<Self, ModelError> {
         let text = match text.trim() {
+            // RAxML-NG takes the data type for the most general model with usual rates.
             data_type if data_type.eq_ignore_ascii_case("DNA") => DNA,
             text => text,
         };
@@ -41,6 +42,7 @@ impl ModelName {
         let (codes, parts): (Vec<&str>, Vec<&str>) =
             parts.partition(|part| part.to_ascii_uppercase().starts_with("CODE"));
         parser.genetic_code(&codes, &mut name.exchange)?;
+        // A second part of a kind would silently replace the first: it is refused.
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
         let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
@@ -143,6 +145,7 @@ impl Parser<'_, '_> {
                 let values = self.numbers(values, "frequency", [0.0, 1e6], "above 0")?;
                 self.count("+F", if by_position { 12 } else { 4 }, values.len())?;
                 let mut bases = Vec::new();
+                // Each position of a codon has shares of its own.
                 for own in values.chunks(4) {
                     bases.extend(self.shares(own.to_vec())?);
                 }
@@ -169,6 +172,7 @@ impl Parser<'_, '_> {
             if is_muse_gaut(exchange) {
                 return Err(self.unknown_part(part));
             }
+            // Users round to two or three digits, so shares are only near 1.
             return Ok(FrequencyName::Given(self.shares(values)?));
         }
         if matches!(alphabet, Alphabet::Codon(_)) && matches!(kind.as_str(), "F1X4" | "F3X4") {
@@ -261,6 +265,7 @@ impl Parser<'_, '_> {
     fn gamma(&mut self, part: &str) -> Result<RatesName, ModelError> {
         let (label, braces) = self.braces(part)?;
         let upper = label.to_ascii_uppercase();
+        // `G4m`, `G4a`: RAxML-NG appends the kind of a category's rate to their number.
         let rest = &upper[1..];
         let (digits, by) = match rest.as_bytes().last() {
             Some(b'A') => (&rest[..rest.len() - 1], CategoryRate::Median),
@@ -327,6 +332,7 @@ impl Parser<'_, '_> {
         };
         let start = part.find('{').unwrap_or(part.len());
         let (label, mut rest) = part.split_at(start);
+        // A brace that closes before one opens is in the label.
         if label.contains('}') {
             return Err(bad());
         }
@@ -334,6 +340,7 @@ impl Parser<'_, '_> {
         while !rest.is_empty() {
             let inside = rest.strip_prefix('{').ok_or_else(bad)?;
             let (text, more) = inside.split_once('}').ok_or_else(bad)?;
+            // No part nests braces, so an inner one is an outer one without its end.
             if text.contains('{') || texts.len() == BRACES_MAX {
                 return Err(bad());
             }
@@ -365,6 +372,7 @@ impl Parser<'_, '_> {
             })?;
             (owned.as_str(), true)
         };
+        // RAxML-NG has slashes, partition files commas, PAML's matrices spaces and lines.
         let separator = |c: char| c == '/' || c == ',' || c.is_whitespace();
         let mut values = Vec::new();
         for word in text.split(separator).filter(|word| !word.is_empty()) {
@@ -396,6 +404,7 @@ impl Parser<'_, '_> {
     fn shares(&self, mut values: Vec<f64>) -> Result<Vec<f64>, ModelError> {
         let sum: f64 = values.iter().sum();
         let bad = values.iter().find(|value| **value <= 0.0);
+        // A looser sum is a mistake in a value, not rounding: normalising would hide it.
         if bad.is_some() || !(0.98..=1.02).contains(&sum) {
             return Err(ModelError::Value {
                 model: shown(self.model),

@@ -59,6 +59,7 @@ impl Default for Format {
             respect_case: false,
             symbols: Vec::new(),
             equates: Vec::new(),
+            // Programs disagree about a dot where no GAP is named.
             dots: Dots::Unclear,
         }
     }
@@ -84,6 +85,7 @@ impl Format {
                 (b"MATCHCHAR", true) => format.matching = Some(symbol(tokens)?),
                 (b"INTERLEAVE", false) => format.interleave = true,
                 (b"INTERLEAVE", true) => format.interleave = yes(tokens),
+                // Rows then come in the order of TAXLABELS.
                 (b"NOLABELS", false) => format.labels = false,
                 (b"LABELS", false) | (b"NOTOKENS" | b"NOTRANSPOSE", false) => {}
                 (b"LABELS", true) => match &*tokens.key().to_ascii_uppercase() {
@@ -131,6 +133,7 @@ impl Format {
     }
 
     fn check(&self, tokens: &Tokens<'_>) -> Result<(), MsaError> {
+        // DNA and proteins have their states by themselves; SYMBOLS can only add to them.
         if let Some(alphabet) = self.data.alphabet() {
             let more = self.symbols.iter().find(|&&s| alphabet.code(s).is_none());
             return match more {
@@ -180,6 +183,7 @@ fn symbol(tokens: &mut Tokens<'_>) -> Result<u8, MsaError> {
     tokens.skip_blanks();
     let rest = &tokens.text[tokens.at..];
     let (symbol, len) = match *rest {
+        // A quoted character may be one that has a meaning to NEXUS.
         [quote @ (b'\'' | b'"'), symbol, end, ..] if quote == end => (symbol, 3),
         [symbol, ..] if symbol.is_ascii_graphic() && symbol != b';' => (symbol, 1),
         _ => return Err(tokens.error("FORMAT names no character here")),
@@ -198,6 +202,7 @@ fn yes(tokens: &mut Tokens<'_>) -> bool {
     let answer = tokens.key();
     !answer
         .first()
+        // Anything but `no` is a yes, as the option stands there.
         .is_some_and(|byte| byte.eq_ignore_ascii_case(&b'n'))
 }
 
@@ -214,6 +219,7 @@ fn symbols(tokens: &mut Tokens<'_>) -> Result<Vec<u8>, MsaError> {
     let mut symbols = Vec::new();
     let mut rest = text.as_slice();
     while let Some((&first, more)) = rest.split_first() {
+        // A range is by the characters' codes: `A~F`, `0~9`.
         if let [b'~', last, others @ ..] = more {
             if *last < first {
                 return Err(tokens.error("SYMBOLS has a range that ends before it begins"));

@@ -6,6 +6,7 @@
 use crate::analysis::coordinator::Member;
 use crate::analysis::plan::Ledger;
 use crate::runner::Share;
+use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 
 /// The teams of a job.
@@ -61,15 +62,14 @@ impl Layout {
     pub fn share(self, rank: Member) -> Share {
         let ranks = self.ranks(self.team(rank));
         Share {
-            number: (rank - ranks.start) as usize,
+            number: (rank - ranks.start).to_usize(),
             count: ranks.len(),
         }
     }
 }
 
 /// Default number of ranks for one search: one while there is a piece of work for every rank.
-/// Otherwise the ranks are divided among the pieces, but each gets [`PATTERNS_MIN`] patterns or
-/// more.
+/// Otherwise the ranks are divided among the pieces, but each gets 1,000 patterns or more.
 #[must_use]
 pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
     let useful = u32::try_from(patterns / PATTERNS_MIN).unwrap_or(u32::MAX);
@@ -79,7 +79,7 @@ pub fn ranks_per_search(ranks: u32, ledger: &Ledger, patterns: usize) -> u32 {
 
 /// Patterns of a rank below which synchronising costs more than the rank gains: a loop over that
 /// many takes some ten microseconds, and so does an exchange across a network.
-pub const PATTERNS_MIN: usize = 1_000;
+const PATTERNS_MIN: usize = 1_000;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@
 use crate::analysis::coordinator::Member;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sidecore_bare::width::ToUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Desk {
 impl Post for Desk {
     fn send(&mut self, to: Member, message: &[u8]) {
         // A rank that is gone has announced it.
-        let _ = self.others[to as usize].send(Mail::From(self.rank, message.to_vec()));
+        let _ = self.others[to.to_usize()].send(Mail::From(self.rank, message.to_vec()));
     }
 
     fn receive(&mut self) -> Option<Mail> {

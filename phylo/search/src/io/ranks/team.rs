@@ -46,7 +46,7 @@ impl Team<'_> {
     ///
     /// # Errors
     /// [`AnalysisError`].
-    pub fn lead_all<R: Runner>(
+    pub(crate) fn lead_all<R: Runner>(
         self,
         post: &mut dyn Post,
         leaders: impl Iterator<Item = Member>,

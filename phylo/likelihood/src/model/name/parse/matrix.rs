@@ -15,6 +15,7 @@ impl Parser<'_, '_> {
         part: &str,
     ) -> Result<(ExchangeName, FrequencyName), ModelError> {
         let (label, braces) = self.braces(part)?;
+        // Names of other programs first, so that all tables below have one name a matrix.
         let canonical = ALIASES
             .iter()
             .find(|(alias, _)| alias.eq_ignore_ascii_case(label))
@@ -26,6 +27,7 @@ impl Parser<'_, '_> {
             let label = named.name.to_owned();
             return self.classes(label, &named.classes, named.equal, &braces);
         }
+        // `DNA010020`, as PhyML and RAxML-NG write any reversible matrix.
         if let Some(classes) = digits(label) {
             return self.classes(format!("DNA{}", &label[3..]), &classes, false, &braces);
         }
@@ -73,6 +75,7 @@ impl Parser<'_, '_> {
         equal: bool,
         braces: &[&str],
     ) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        // Alphabets of more states need numbers beyond a byte.
         let classes = classes.map(u16::from).to_vec();
         let given = match braces {
             [] => None,
@@ -148,6 +151,7 @@ impl Parser<'_, '_> {
         };
         let frequencies = match kind {
             CodonKind::Gy => FrequencyName::Empirical,
+            // Muse and Gaut's rates depend on the target base, so codons have no free frequencies.
             CodonKind::Mg | CodonKind::Mgk => FrequencyName::Bases {
                 by_position: true,
                 given: None,
@@ -166,6 +170,7 @@ impl Parser<'_, '_> {
         };
         let numbers = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
         if numbers.len() != RATES {
+            // With frequencies; the message names this number, which PAML's files have.
             self.count("the matrix", 210, numbers.len())?;
         }
         let (rates, frequencies) = numbers.split_at(RATES);
@@ -191,6 +196,7 @@ fn digits(label: &str) -> Option<[u8; 6]> {
     if !head.eq_ignore_ascii_case("DNA") {
         return None;
     }
+    // A gap would leave a rate that no pair of states uses.
     let mut next = b'0';
     for &digit in digits {
         if digit > next || digit < b'0' {

@@ -1,17 +1,35 @@
 //! Role of this process: alone, or one rank of a job that `mpirun`, `srun` or the like started.
 
-use super::setup::Setup;
-use anyhow::Result;
-use sidecore_phylo::analysis::plan::Ledger;
-use sidecore_phylo::io::ranks::farm::Crew;
-use sidecore_phylo::io::run::Ranks;
-use sidecore_sys::cpu;
+use super::ranks::RankError;
+use super::ranks::farm::Crew;
+use super::run::Ranks;
+use crate::analysis::plan::Ledger;
+use crate::analysis::setup::Setup;
+use sidecore_sys::{SysError, cpu};
 
 #[cfg(feature = "mpi")]
 use ranked::Ranked;
 
+/// Errors that keep a process from taking its role.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoleError {
+    /// The system did not say which cores are ours.
+    #[error(transparent)]
+    Cores(#[from] SysError),
+    /// One of several ranks, which a program without MPI cannot be.
+    #[error(
+        "this program was built without MPI; build it with --features mpi (scripts/setup --mpi)"
+    )]
+    NoMpi,
+    /// The ranks do not go together.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(#[from] super::mpi::MpiError),
+}
+
 /// Role that the launcher gave this process.
-pub(super) enum Role {
+pub enum Role {
     /// All there is; the cores that it may use.
     Alone(Vec<usize>),
     /// One of several ranks.
@@ -20,35 +38,44 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Finds out; under a launcher it waits for all ranks.
+    /// Finds out; under a launcher it waits for all ranks, which must have the same `identity` of
+    /// their run.
+    ///
+    /// # Errors
+    /// [`RoleError`].
     #[cfg(feature = "mpi")]
-    pub(super) fn here(setup: &Setup) -> Result<Self> {
-        use sidecore_phylo::io::mpi;
+    pub fn here(identity: &str) -> Result<Self, RoleError> {
+        use crate::io::mpi;
         if !mpi::is_launched() {
             return Ok(Self::Alone(cpu::allowed()?));
         }
-        let job = mpi::Job::begin(&setup.settings.identity())?;
+        let job = mpi::Job::begin(identity)?;
         match job.ranks() {
+            // The job ends here, and MPI with it: one rank needs no messages.
             1 => Ok(Self::Alone(job.cpus().to_vec())),
             _ => Ok(Self::Ranked(Ranked::new(job))),
         }
     }
 
     /// Finds out. Without MPI in this program, ranks of a job would write over each other's files.
+    ///
+    /// # Errors
+    /// [`RoleError`].
     #[cfg(not(feature = "mpi"))]
-    pub(super) fn here(_: &Setup) -> Result<Self> {
+    pub fn here(_identity: &str) -> Result<Self, RoleError> {
+        // Open MPI, MPICH and Slurm give their processes the number of ranks so.
         let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
             .iter()
             .find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
-        anyhow::ensure!(
-            size.unwrap_or(1) == 1,
-            "this program was built without MPI; build it with --features mpi (scripts/setup --mpi)"
-        );
-        Ok(Self::Alone(cpu::allowed()?))
+        match size {
+            None | Some(1) => Ok(Self::Alone(cpu::allowed()?)),
+            Some(_) => Err(RoleError::NoMpi),
+        }
     }
 
     /// The cores that are its own.
-    pub(super) fn cpus(&self) -> &[usize] {
+    #[must_use]
+    pub fn cpus(&self) -> &[usize] {
         match self {
             Self::Alone(cpus) => cpus,
             #[cfg(feature = "mpi")]
@@ -57,7 +84,8 @@ impl Role {
     }
 
     /// True of a rank that works for rank 0.
-    pub(super) fn is_member(&self) -> bool {
+    #[must_use]
+    pub fn is_member(&self) -> bool {
         match self {
             Self::Alone(_) => false,
             #[cfg(feature = "mpi")]
@@ -67,7 +95,7 @@ impl Role {
 
     /// Agrees with the other ranks on how many do one search: `wanted`, or the number that fits the
     /// ledger's open tasks. Only rank 0 has a ledger. Returns a line for the log.
-    pub(super) fn agree(
+    pub fn agree(
         &mut self,
         wanted: Option<u32>,
         ledger: Option<&Ledger>,
@@ -84,7 +112,7 @@ impl Role {
     }
 
     /// Calls `act` with the processes that a run controls.
-    pub(super) fn with_ranks<T>(
+    pub fn with_ranks<T>(
         &mut self,
         setup: &Setup,
         crew: Crew<'_>,
@@ -101,7 +129,10 @@ impl Role {
     }
 
     /// Works for rank 0 until it reports that all is done.
-    pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`RankError`].
+    pub fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<(), RankError> {
         match self {
             Self::Alone(_) => {
                 let _ = (setup, crew);
@@ -112,12 +143,16 @@ impl Role {
         }
     }
 
-    /// Ends all ranks where one cannot go on: the others would wait for it for ever.
-    pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+    /// Ends all ranks where one cannot go on, after `tell` was called with its number: the others
+    /// would wait for it for ever.
+    pub fn settle<T, E>(&self, result: Result<T, E>, tell: impl FnOnce(u32, &E)) -> Result<T, E> {
         match self {
-            Self::Alone(_) => result,
+            Self::Alone(_) => {
+                let _ = tell;
+                result
+            }
             #[cfg(feature = "mpi")]
-            Self::Ranked(ranked) => ranked.settle(result),
+            Self::Ranked(ranked) => ranked.settle(result, tell),
         }
     }
 }
@@ -125,15 +160,14 @@ impl Role {
 #[cfg(feature = "mpi")]
 mod ranked {
     use super::*;
-    use crate::output;
-    use sidecore_phylo::io::mpi::{Job, MpiTeam};
-    use sidecore_phylo::io::ranks::farm;
-    use sidecore_phylo::io::ranks::layout::{Layout, ranks_per_search};
-    use sidecore_phylo::io::ranks::team::Team;
-    use sidecore_phylo::runner::split::Split;
+    use crate::io::mpi::{Job, MpiTeam};
+    use crate::io::ranks::farm;
+    use crate::io::ranks::layout::{Layout, ranks_per_search};
+    use crate::io::ranks::team::Team;
+    use crate::runner::split::Split;
 
     /// One of several ranks.
-    pub(in super::super) struct Ranked {
+    pub struct Ranked {
         job: Job,
         layout: Layout,
         /// Its place in a team, where several ranks do one search.
@@ -142,6 +176,7 @@ mod ranked {
 
     impl Ranked {
         pub(super) fn new(job: Job) -> Self {
+            // A farm until the ranks have agreed on something else.
             let layout = Layout::new(job.ranks(), 1);
             Self {
                 job,
@@ -165,6 +200,7 @@ mod ranked {
             patterns: usize,
         ) -> String {
             let ranks = self.job.ranks();
+            // Members have no ledger; what they propose is not looked at.
             let suits = || ledger.map_or(1, |ledger| ranks_per_search(ranks, ledger, patterns));
             let agreed = self.job.agree(wanted.unwrap_or_else(suits));
             self.layout = Layout::new(ranks, agreed);
@@ -182,13 +218,13 @@ mod ranked {
             }
         }
 
-        pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+        pub(super) fn settle<T, E>(
+            &self,
+            result: Result<T, E>,
+            tell: impl FnOnce(u32, &E),
+        ) -> Result<T, E> {
             result.inspect_err(|error| {
-                output::note!(
-                    "sidecore: rank {}: {}",
-                    self.job.rank(),
-                    output::chain(error)
-                );
+                tell(self.job.rank(), error);
                 self.job.abort(2);
             })
         }
@@ -210,6 +246,7 @@ mod ranked {
                 runner: crew.pool,
                 peers: place,
             });
+            // The ranks of a team are neighbours, which share a machine as far as they can.
             let own = layout.ranks(layout.team(rank));
             let team = Team {
                 rank,
@@ -222,12 +259,12 @@ mod ranked {
         }
 
         /// Works for rank 0 until it reports that all is done.
-        pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
-            Ok(self.with_ranks(setup, crew, |ranks| match ranks {
+        pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<(), RankError> {
+            self.with_ranks(setup, crew, |ranks| match ranks {
                 Ranks::Alone => Ok(()),
                 Ranks::Farm { post, .. } => farm::work(post, crew),
                 Ranks::Teams { post, team, .. } => team.work(post),
-            })?)
+            })
         }
     }
 }

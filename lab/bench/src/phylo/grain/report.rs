@@ -1,0 +1,149 @@
+//! The report of a measurement, and the claims that it must satisfy.
+
+use super::{Grain, GrainOptions, GrainRow};
+use sidecore_cell_sim::figures::Point;
+use sidecore_cell_sim::property::Property;
+use sidecore_measure::quiet::Noise;
+use sidecore_sys::machine::Machine;
+
+/// What is reported of a run.
+#[derive(Debug, serde::Serialize)]
+pub struct Report {
+    machine: Machine,
+    engines: usize,
+    hybrid: u32,
+    taxa: usize,
+    sites: usize,
+    quick: bool,
+    complete: bool,
+    #[serde(flatten)]
+    noise: Noise,
+    rows: Vec<GrainRow>,
+    model: Vec<Point>,
+    claims: Vec<Property>,
+}
+
+impl Report {
+    /// Of the rows of a measurement, and the Cell's model of the same numbers.
+    #[must_use]
+    pub fn new(
+        machine: Machine,
+        options: &GrainOptions,
+        grain: Grain,
+        model: Vec<Point>,
+        quick: bool,
+        complete: bool,
+    ) -> Self {
+        let Grain { rows, noise } = grain;
+        Self {
+            machine,
+            engines: options.engines,
+            hybrid: options.hybrid,
+            taxa: options.taxa,
+            sites: options.sites,
+            quick,
+            complete,
+            noise,
+            claims: claims(&rows, options.engines),
+            rows,
+            model,
+        }
+    }
+
+    /// True if all claims hold.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds)
+    }
+
+    /// The report as text.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.machine.lines();
+        lines.push(self.noise.line().replace('*', ""));
+        lines.push(format!(
+            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of interleaved rounds",
+            self.engines, self.hybrid, self.taxa, self.sites
+        ));
+        lines.push(
+            "replayed: the tasks' own processor times under the same policies in virtual time; \
+             what other programs take away is not in it"
+                .to_owned(),
+        );
+        lines.extend(HEAD.map(str::to_owned));
+        for (row, model) in self.rows.iter().zip(&self.model) {
+            let [mgps, _] = row.mgps_over_better;
+            let [equi, spread] = row.equi_over_better;
+            let [edtlp, hybrid, ..] = row.replayed_s;
+            let replayed = row.replayed_s.map(|one| one / edtlp.min(hybrid));
+            lines.push(format!(
+                "{:>10} {:>6} {:7.3} {:7.3} {:7.3} {:7.3}  {mgps:5.3}  {equi:5.3} ({:3.0} %)  \
+                 {:5.3}  {:5.3}  {:6.1} {:6.1} {:6.1} {:6.1}",
+                row.bootstraps,
+                row.rounds,
+                row.edtlp_s,
+                row.hybrid_s,
+                row.mgps_s,
+                row.equi_s,
+                100.0 * spread,
+                replayed[2],
+                replayed[3],
+                model.edtlp_s,
+                model.hybrid_s,
+                model.mgps_s,
+                model.equi_s
+            ));
+        }
+        for claim in &self.claims {
+            let held = if claim.holds {
+                "holds"
+            } else {
+                "DOES NOT HOLD"
+            };
+            lines.push(format!(
+                "{held}: {}: {:.3} (at most {:.3})",
+                claim.text, claim.value, claim.limit
+            ));
+        }
+        lines
+    }
+}
+
+/// Statements that the rows of seconds and of replays must satisfy.
+fn claims(rows: &[GrainRow], engines: usize) -> Vec<Property> {
+    let measured = |row: &GrainRow| row.mgps_over_better[0].min(row.equi_over_better[0]);
+    let replayed = |row: &GrainRow| {
+        let [edtlp, hybrid, mgps, equi] = row.replayed_s;
+        mgps.min(equi) / edtlp.min(hybrid)
+    };
+    type Ratio<'r> = &'r dyn Fn(&GrainRow) -> f64;
+    let kinds: [(&str, Ratio<'_>); 2] = [("seconds", &measured), ("replayed", &replayed)];
+    let mut claims = Vec::new();
+    for (kind, ratio) in kinds {
+        let mut claim = |text: &str, among: &dyn Fn(&GrainRow) -> bool, limit: f64| {
+            let worst = rows.iter().filter(|row| among(row)).map(ratio);
+            if let Some(worst) = worst.reduce(f64::max) {
+                claims.push(Property::at_most(format!("{kind}: {text}"), worst, limit));
+            }
+        };
+        let text = "mgps or equi over the better of edtlp and hybrid, at worst";
+        claim(text, &|_| true, 1.03);
+        if engines == 2 {
+            let odd = |row: &GrainRow| row.bootstraps > 1 && row.bootstraps % 2 == 1;
+            claim("the same for odd numbers from 3 on, at worst", &odd, 1.0);
+        }
+    }
+    claims
+}
+
+/// Heads of the table's columns.
+const HEAD: [&str; 2] = [
+    concat!(
+        "                                              over the better (spread)",
+        "  replayed        Cell's model"
+    ),
+    concat!(
+        "bootstraps rounds   edtlp  hybrid    mgps    equi   mgps   equi ",
+        "          mgps   equi   edtlp hybrid   mgps   equi"
+    ),
+];

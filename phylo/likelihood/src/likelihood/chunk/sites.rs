@@ -1,0 +1,139 @@
+//! Likelihoods of a chunk's patterns: what the kernels' terms are summed to.
+//!
+//! Must stay true: the sum table's scale is that of [`level_scalers`]; the logarithm of what it
+//! lacks is added to a log-likelihood, and cancels in a derivative.
+
+use super::unseen::Unseen;
+use crate::kernel::{
+    Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
+    derivatives, level_scalers, newview, table_terms,
+};
+use crate::model::Process;
+
+/// The patterns' weights, and their likelihoods as computed last.
+#[derive(Debug)]
+pub(super) struct Sites {
+    pub(super) weights: Vec<f64>,
+    /// For each pattern the states that all taxa have in common.
+    common: Vec<u64>,
+    /// Contribution of invariable sites to each pattern.
+    invariable: Vec<f64>,
+    /// The ascertainment correction, if the patterns are the unseen ones; `None` where they are the
+    /// alignment's.
+    pub(super) unseen: Option<Unseen>,
+    pub(super) terms: Buffer,
+    pub(super) site_lnl: Vec<f64>,
+}
+
+impl Sites {
+    pub(super) fn new(weights: Vec<f64>, common: Vec<u64>, rates: usize) -> Self {
+        let patterns = weights.len();
+        Self {
+            weights,
+            common,
+            invariable: vec![0.0; patterns],
+            unseen: None,
+            terms: Buffer::new(patterns.div_ceil(QUAD) * rates),
+            site_lnl: vec![0.0; patterns],
+        }
+    }
+
+    /// Sets the contribution of invariable sites under a process.
+    pub(super) fn set_invariable(&mut self, process: &Process) {
+        for (invariable, &common) in self.invariable.iter_mut().zip(&self.common) {
+            let states = process.frequencies.iter().enumerate();
+            // An ambiguous column can be invariable in each state that all its taxa may have.
+            let fitting = states.filter(|(state, _)| common >> state & 1 == 1);
+            *invariable = process.invariant * fitting.map(|(_, frequency)| frequency).sum::<f64>();
+        }
+    }
+
+    /// The log-likelihood from the terms and scalers of a kernel; for unseen patterns the
+    /// correction.
+    pub(super) fn log_likelihood(&mut self, isa: Isa, rates: usize, scalers: &[u16]) -> f64 {
+        let sites = SiteTerms {
+            rates,
+            terms: self.terms.as_slice(),
+            scalers,
+            fixed: &self.invariable,
+        };
+        let lnl = combine_sites(isa, &sites, &self.weights, &mut self.site_lnl);
+        let unseen = self.unseen.as_ref();
+        unseen.map_or(lnl, |unseen| unseen.log_likelihood(&self.site_lnl))
+    }
+}
+
+/// The sum table of a branch: the product of its ends in the eigenvectors' space.
+#[derive(Debug)]
+pub(super) struct SumTable {
+    table: Buffer,
+    /// Correction of the table's log-likelihood for its scaling.
+    lacks: f64,
+}
+
+impl SumTable {
+    pub(super) fn new(shape: Shape, patterns: usize) -> Self {
+        Self {
+            table: Buffer::new(patterns * shape.quads()),
+            lacks: 0.0,
+        }
+    }
+
+    /// Makes it from the branch's ends, and converts the rates of each pattern to one scale, if any
+    /// was scaled.
+    pub(super) fn make(
+        &mut self,
+        (isa, shape): (Isa, Shape),
+        near: &Operand<'_>,
+        far: &Operand<'_>,
+        scalers: &mut [u16],
+        sites: &mut Sites,
+    ) {
+        let table = self.table.as_mut_slice();
+        // Not scaled: in the eigenvectors' basis entries are negative, too.
+        let scaled = newview(isa, shape, near, far, table, scalers, false);
+        let scalers = scaled.then_some(&*scalers);
+        let table = self.table.doubles_mut();
+        match &mut sites.unseen {
+            Some(unseen) => unseen.level(shape, table, scalers),
+            None => {
+                let (invariable, weights) = (&sites.invariable, &sites.weights);
+                // Kept for all lengths of the branch: scalers do not depend on it.
+                self.lacks = scalers.map_or(0.0, |scalers| {
+                    level_scalers(shape.rates, table, scalers, invariable, weights)
+                });
+            }
+        }
+    }
+
+    /// The derivatives of the log-likelihood at the length that `powers` were made for.
+    pub(super) fn derivatives(
+        &self,
+        (isa, shape): (Isa, Shape),
+        powers: &[Quad],
+        sites: &Sites,
+    ) -> Derivatives {
+        let table = self.table.as_slice();
+        match &sites.unseen {
+            Some(unseen) => unseen.derivatives(shape, table, powers),
+            None => derivatives(isa, shape, table, powers, &sites.invariable, &sites.weights),
+        }
+    }
+
+    /// The log-likelihood at the length that `powers` were made for.
+    pub(super) fn log_likelihood(
+        &self,
+        (isa, shape): (Isa, Shape),
+        powers: &[Quad],
+        sites: &mut Sites,
+    ) -> f64 {
+        // The terms have room for each rate; here the rates are summed already.
+        let quads = sites.weights.len().div_ceil(QUAD);
+        let terms = &mut sites.terms.as_mut_slice()[..quads];
+        table_terms(isa, shape, self.table.as_slice(), powers, terms);
+        match &sites.unseen {
+            Some(unseen) => unseen.log_likelihood_of_table(terms),
+            None => combine_table(isa, terms, &sites.invariable, &sites.weights) + self.lacks,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Supports of a tree's branches: by an analysis's bootstraps, or by the alignment itself.
+
+use super::AnalysisError;
+use super::plan::{Kind, Ledger, Outcome};
+use crate::alrt::{labelled, sh_alrt};
+use crate::likelihood::{self, Likelihood, PartOptions};
+use crate::newick::Newick;
+use crate::runner::{Runner, Serial};
+use crate::support::{self, Reference};
+use crate::tree::Tree;
+use crate::ufboot::{self, ufboot};
+use sidecore_bare::width::ToUsize;
+
+/// The tree of a result.
+///
+/// # Errors
+/// [`AnalysisError::State`].
+pub fn tree_of(outcome: &Outcome) -> Result<Newick, AnalysisError> {
+    Newick::parse(&outcome.tree).map_err(|error| AnalysisError::State {
+        kind: outcome.kind,
+        index: outcome.index,
+        why: error.to_string(),
+    })
+}
+
+/// The best tree with the support of the bootstraps; `None` where one of the two is missing.
+///
+/// # Errors
+/// [`AnalysisError`].
+pub fn bootstrap_support(
+    ledger: &Ledger,
+    kind: support::Kind,
+    runner: &impl Runner,
+) -> Result<Option<Newick>, AnalysisError> {
+    // Parsed before the best tree is looked for: a damaged replicate is an error in any case.
+    let trees = ledger.outcomes_of(Kind::Bootstrap).map(tree_of);
+    let trees: Vec<Newick> = trees.collect::<Result<_, _>>()?;
+    let Some(best) = ledger.best().filter(|_| !trees.is_empty()) else {
+        return Ok(None);
+    };
+    let best = tree_of(best)?;
+    let reference = Reference::new(&best)?;
+    let tally = reference.tally_all(&trees, kind, runner);
+    let tally = tally.map_err(|error| AnalysisError::Keep(error.into()))?;
+    Ok(Some(reference.labelled(&tally)))
+}
+
+/// Kinds of support that need an alignment, not replicates' trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlignmentKind {
+    /// SH-like approximate likelihood ratio test.
+    ShAlrt,
+    /// Ultrafast bootstraps.
+    Ufboot,
+}
+
+/// Options of such a support.
+#[derive(Debug, Clone, Copy)]
+pub struct AlignmentSupport {
+    /// Of this kind.
+    pub kind: AlignmentKind,
+    /// Replicates.
+    pub replicates: u32,
+    /// Their seed.
+    pub seed: u64,
+}
+
+/// What is done of an [`AlignmentSupport`].
+#[derive(Debug, Clone, Copy)]
+pub enum Progress {
+    /// Branches, and all of them.
+    Branches(usize, usize),
+    /// Perturbations of the ultrafast bootstraps' search.
+    Perturbations(usize),
+    /// Perturbations after which the ultrafast bootstraps had not settled.
+    Unsettled(usize),
+}
+
+impl AlignmentSupport {
+    /// As many replicates as usual.
+    #[must_use]
+    pub fn new(kind: AlignmentKind, seed: u64) -> Self {
+        Self {
+            kind,
+            replicates: 1_000,
+            seed,
+        }
+    }
+
+    /// A tree with supports. Its lengths and the models' free parameters are fitted first. Blocks.
+    ///
+    /// # Errors
+    /// [`AnalysisError`].
+    pub fn on(
+        &self,
+        newick: &Newick,
+        names: &[String],
+        parts: Vec<PartOptions>,
+        runner: impl Runner,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Newick, AnalysisError> {
+        let tree = Tree::from_newick(newick, names)?;
+        let options = likelihood::Options::default();
+        let mut likelihood = Likelihood::partitioned(tree, parts, runner, options)?;
+        // Both tests compare likelihoods of neighbours: lengths must be at their best first.
+        likelihood.optimise(EPSILON)?;
+        match self.kind {
+            AlignmentKind::ShAlrt => {
+                let done = |done, all| progress(Progress::Branches(done, all));
+                let supports = sh_alrt(&mut likelihood, self.replicates, self.seed, done)?;
+                Ok(labelled(newick, likelihood.tree(), names, &supports)?)
+            }
+            AlignmentKind::Ufboot => {
+                let options = ufboot::Options {
+                    replicates: self.replicates.to_usize(),
+                    seed: self.seed,
+                    ..ufboot::Options::default()
+                };
+                let round = |round| progress(Progress::Perturbations(round));
+                let found = ufboot(&mut likelihood, &options, round)?;
+                if !found.converged {
+                    progress(Progress::Unsettled(found.rounds));
+                }
+                // The tree as it was given, so that its root and its labels of tips stay.
+                let reference = Reference::new(newick)?;
+                let trees = found.trees.iter().map(|tree| {
+                    Newick::parse(&tree.to_newick(names))
+                        .map_err(|error| AnalysisError::Keep(error.into()))
+                });
+                let trees: Vec<Newick> = trees.collect::<Result<_, _>>()?;
+                let tally = reference.tally_all(&trees, support::Kind::Fbp, &Serial);
+                let tally = tally.map_err(|error| AnalysisError::Keep(error.into()))?;
+                Ok(reference.labelled(&tally))
+            }
+        }
+    }
+}
+
+/// Gain in log-likelihood below which the fit before a support ends.
+const EPSILON: f64 = 0.01;

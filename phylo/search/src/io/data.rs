@@ -1,0 +1,539 @@
+//! Alignments, trees, models and partitions of an analysis: read, and checked against one another.
+//!
+//! Must stay true: what the command line refuses, Python refuses; a file is bounded before it is
+//! parsed ([`super::input`]). What is odd but usable is passed to `warn`, a line for each kind.
+
+use super::input::{self, Input, InputError, Memory, model_file};
+use crate::analysis::setup::SetupError;
+use crate::likelihood::{Lengths, PartOptions};
+use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName};
+use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning, partitions};
+use crate::newick::Newick;
+use crate::selection::partitions::Part;
+use crate::tree::Tree;
+use sidecore_bare::width::ToU64;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// Errors of files that cannot be read or do not go together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// A file, or the memory that it takes.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A part of the input, and its fault.
+    #[error("{place}")]
+    At {
+        /// The file, partition or option.
+        place: String,
+        /// The fault.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A file of another number of trees than one.
+    #[error("{} has {count} trees, and one is wanted", path.display())]
+    OneTree {
+        /// The file.
+        path: PathBuf,
+        /// The number.
+        count: usize,
+    },
+    /// A file without a tree.
+    #[error("{} has no tree", path.display())]
+    NoTree {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Negative branch lengths, where lengths are used as they are.
+    #[error("{count} branches have a length below 0")]
+    NegativeLengths {
+        /// The number.
+        count: usize,
+    },
+    /// Constant sites under an ascertainment correction, which assumes that there are none.
+    #[error(
+        "+ASC is for sites that all vary, and at {constant} of {sites} all taxa may have the same \
+         character: leave those out of the alignment, or +ASC out of the model"
+    )]
+    Ascertainment {
+        /// Sites that may be constant.
+        constant: usize,
+        /// All sites.
+        sites: usize,
+    },
+    /// A scaler of a partition that has no others next to it.
+    #[error(
+        "+B scales a partition's lengths against those of the others, and there are none: leave \
+         it out"
+    )]
+    LoneScaler,
+    /// A scaler of a model of all sites.
+    #[error(
+        "+B scales a partition's lengths against those of the others; leave it out, or name a file \
+         of partitions"
+    )]
+    WholeScaler,
+    /// Fitted and given scalers in one file.
+    #[error(
+        "some partitions have a scaler to be fitted (+B), others a given one (+B{{…}}): write one \
+         kind"
+    )]
+    MixedScalers,
+    /// A linkage of lengths that the models' scalers do not allow.
+    #[error("{0}: leave out one of them")]
+    Linkage(&'static str),
+    /// No such starting trees.
+    #[error("--start-trees {text}: neither mixed, parsimony or random, nor a file that is there")]
+    StartTrees {
+        /// The kind or file.
+        text: String,
+    },
+    /// A run that cannot be begun.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+/// The place of an error.
+pub(crate) trait At<T> {
+    fn at(self, place: impl Display) -> Result<T, DataError>;
+}
+
+impl<T, E: Into<Box<dyn std::error::Error + Send + Sync>>> At<T> for Result<T, E> {
+    fn at(self, place: impl Display) -> Result<T, DataError> {
+        self.map_err(|cause| DataError::At {
+            place: place.to_string(),
+            cause: cause.into(),
+        })
+    }
+}
+
+/// The partitions of an alignment.
+#[derive(Debug, Clone)]
+pub struct Partitions {
+    /// Patterns and model of each.
+    pub parts: Vec<PartOptions>,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+impl Partitions {
+    /// All sites in one, with patterns and model as given.
+    #[must_use]
+    pub fn one(part: PartOptions) -> Self {
+        Self {
+            parts: vec![part],
+            names: vec!["all".to_owned()],
+        }
+    }
+
+    /// All sites under one model. `msa` names the alignment in an error.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn whole(
+        alignment: &Alignment,
+        msa: impl Display,
+        name: ModelName,
+    ) -> Result<Self, DataError> {
+        // One partition has no others to be scaled against.
+        if name.scaler != ScalerName::None {
+            return Err(DataError::WholeScaler);
+        }
+        let patterns = Patterns::new(alignment, name.alphabet()).at(&msa)?;
+        let part = PartOptions::new(name, patterns);
+        check_ascertainment(&part).at(msa)?;
+        Ok(Self::one(part))
+    }
+
+    /// The partitions that the lines of a text name. `msa` and `file` name the alignment and the
+    /// text in an error.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn of_lines(
+        alignment: &Alignment,
+        msa: impl Display,
+        text: &str,
+        file: impl Display,
+    ) -> Result<Self, DataError> {
+        let lines = partitions::parse(text, alignment.sites()).at(&file)?;
+        let (mut parts, mut names) = (Vec::new(), Vec::new());
+        for line in lines {
+            let name = model_name(&line.model).at(format_args!("{file}: {}", line.name))?;
+            // What is wrong with characters is the alignment's fault, not the line's.
+            let place = format!("{msa}, partition {}", line.name);
+            let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites);
+            let part = PartOptions::new(name, patterns.at(&place)?);
+            check_ascertainment(&part).at(place)?;
+            parts.push(part);
+            names.push(line.name);
+        }
+        let (fitted, given) = (scales(&parts, is_fitted), scales(&parts, is_given));
+        if parts.len() == 1 && (fitted || given) {
+            return Err(DataError::LoneScaler).at(file);
+        }
+        if fitted && given {
+            return Err(DataError::MixedScalers).at(file);
+        }
+        // Partitions may lack characters, but not all of them: no tree is better than another then.
+        if parts.iter().all(|part| part.patterns.is_undetermined()) {
+            return Err(MsaError::Undetermined).at(msa);
+        }
+        Ok(Self { parts, names })
+    }
+}
+
+/// True if sequences are read as amino acids, and look like DNA: every letter of DNA is also one of
+/// an amino acid.
+#[must_use]
+pub fn is_doubtful(alignment: &Alignment, parts: &[PartOptions]) -> bool {
+    let mut alphabets = parts.iter().map(|part| part.patterns.alphabet());
+    alphabets.any(|one| one == Alphabet::Protein) && alignment.likely_alphabet() == Alphabet::Dna
+}
+
+/// The parts that the lines of a text name, for a choice of their models: of the models in the text
+/// only the kind of data counts, and `auto` is that of the alignment. `file` names the text in an
+/// error.
+///
+/// # Errors
+/// [`DataError`].
+pub fn parts_to_model(
+    alignment: &Alignment,
+    text: &str,
+    file: impl Display,
+) -> Result<(Vec<Part>, Vec<Patterns>), DataError> {
+    let lines = partitions::parse(text, alignment.sites()).at(&file)?;
+    let (mut parts, mut patterns) = (Vec::new(), Vec::new());
+    for line in lines {
+        let place = format!("{file}: {}", line.name);
+        let alphabet = match is_auto(&line.model) {
+            true => alignment.likely_alphabet(),
+            false => model_name(&line.model).at(&place)?.alphabet(),
+        };
+        patterns.push(Patterns::of_sites(alignment, alphabet, line.sites.clone()).at(place)?);
+        parts.push(Part {
+            name: line.name,
+            alphabet,
+            sites: line.sites,
+        });
+    }
+    Ok((parts, patterns))
+}
+
+/// The linkage of branch lengths that a user has asked for and the models' `+B` select; scaled by
+/// default.
+///
+/// # Errors
+/// [`DataError::Linkage`].
+pub fn linkage(asked: Option<Lengths>, parts: &[PartOptions]) -> Result<Lengths, DataError> {
+    let (fitted, given) = (scales(parts, is_fitted), scales(parts, is_given));
+    match asked {
+        Some(Lengths::Linked) if fitted => Err(DataError::Linkage(
+            "+B scales lengths, --brlen linked does not",
+        )),
+        Some(Lengths::Scaled) if given => Err(DataError::Linkage(
+            "--brlen scaled would fit the scalers that +B{…} gives",
+        )),
+        Some(Lengths::Unlinked) if given || fitted => Err(DataError::Linkage(
+            "+B scales lengths that partitions share, --brlen unlinked gives each its own",
+        )),
+        Some(asked) => Ok(asked),
+        // Given scalers are not to be fitted; a single partition has none to fit.
+        None if parts.len() == 1 || given => Ok(Lengths::Linked),
+        None => Ok(Lengths::Scaled),
+    }
+}
+
+fn scales(parts: &[PartOptions], wanted: fn(&ScalerName) -> bool) -> bool {
+    parts.iter().any(|part| wanted(&part.model.name().scaler))
+}
+
+/// True of `+B` without a value.
+fn is_fitted(scaler: &ScalerName) -> bool {
+    *scaler == ScalerName::Fitted
+}
+
+/// True of `+B{…}`.
+fn is_given(scaler: &ScalerName) -> bool {
+    matches!(scaler, ScalerName::Given(_))
+}
+
+fn check_ascertainment(part: &PartOptions) -> Result<(), DataError> {
+    if part.model.name().ascertainment == AscertainmentName::None {
+        return Ok(());
+    }
+    // The correction divides by the chance of a variable site: constant ones make it wrong.
+    match part.patterns.constant_sites() {
+        0 => Ok(()),
+        constant => Err(DataError::Ascertainment {
+            constant,
+            sites: part.patterns.sites(),
+        }),
+    }
+}
+
+/// Bytes of memory that the likelihood of some partitions takes. Repeats in the alignment are
+/// stored once, so that far less than one value for each cell may do.
+fn likelihood_bytes(parts: &[PartOptions]) -> u64 {
+    let values = parts.iter().map(|part| {
+        let shape = part.model.process().shape;
+        // The tips' CLVs are tables of codes, small next to these.
+        let inner = part.patterns.taxa().saturating_sub(2);
+        (inner * part.patterns.len() * shape.span() * size_of::<f64>()).to_u64()
+    });
+    let matrices = parts.iter().map(|part| {
+        // Rounded up from two a taxon less three.
+        let branches = 2 * part.patterns.taxa();
+        (branches * part.model.process().shape.matrix() * size_of::<f64>()).to_u64()
+    });
+    values.sum::<u64>() / REPEATS + matrices.sum::<u64>()
+}
+
+/// Parses a model's name; files in its braces are read.
+///
+/// # Errors
+/// Of the name or of the file.
+pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
+    ModelName::parse(text, &mut model_file)
+}
+
+/// Refuses branches of negative length, where lengths are used as they are.
+///
+/// # Errors
+/// [`DataError::NegativeLengths`].
+pub fn check_lengths(tree: &Tree) -> Result<(), DataError> {
+    match tree.edges().filter(|&edge| tree.length(edge) < 0.0).count() {
+        0 => Ok(()),
+        count => Err(DataError::NegativeLengths { count }),
+    }
+}
+
+/// Trees of a file, in Newick or NEXUS.
+#[derive(Debug)]
+pub struct TreeFile {
+    path: PathBuf,
+    /// One or more.
+    pub newicks: Vec<Newick>,
+    /// Bytes of memory that working with them may take.
+    pub memory: u64,
+}
+
+impl TreeFile {
+    /// Those of an alignment's taxa.
+    ///
+    /// # Errors
+    /// [`DataError`]: other taxa.
+    pub fn of_taxa(&self, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        let tree = |(index, newick)| match self.newicks.len() {
+            1 => Tree::from_newick(newick, names).at(self.path.display()),
+            _ => {
+                let place = format_args!("{}, tree {}", self.path.display(), index + 1);
+                Tree::from_newick(newick, names).at(place)
+            }
+        };
+        self.newicks.iter().enumerate().map(tree).collect()
+    }
+
+    /// The file's only tree.
+    ///
+    /// # Errors
+    /// [`DataError::OneTree`].
+    pub fn only(&self) -> Result<&Newick, DataError> {
+        match self.newicks.as_slice() {
+            [tree] => Ok(tree),
+            all => Err(DataError::OneTree {
+                path: self.path.clone(),
+                count: all.len(),
+            }),
+        }
+    }
+
+    /// Warns of branches without a length, where lengths count.
+    pub fn warn_of_lengths(&self, reader: Reader) {
+        if let Some(warning) = Warning::no_length(&self.newicks) {
+            (reader.warn)(&format!("{}: {warning}", self.path.display()));
+        }
+    }
+}
+
+/// An alignment with the partitions that it is cut into.
+#[derive(Debug)]
+pub struct Data {
+    /// The sequences as they were read.
+    pub alignment: Alignment,
+    /// The partitions.
+    pub partitions: Partitions,
+    /// Columns and sequences without a character, repeated sequences.
+    pub findings: Findings,
+}
+
+/// Reads the files of an analysis.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader {
+    /// Memory that they may take.
+    pub memory: Memory,
+    /// Gets a line about what is odd.
+    pub warn: fn(&str),
+}
+
+impl Reader {
+    /// Reads an alignment and cuts it into one partition of `model`, or those of the file that this
+    /// names. `choose` gives the partition of the model `auto`.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn data<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        self,
+        msa: &Path,
+        model: &str,
+        choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
+    ) -> Result<Data, DataError> {
+        let shown = msa.display();
+        let alignment = self.alignment(msa)?;
+        // A file wins over a model of the same name: the user has put it there.
+        let partitions = if Path::new(model).is_file() {
+            let text = self.text(Path::new(model))?;
+            Partitions::of_lines(&alignment, &shown, &text, model)?
+        } else if is_auto(model) {
+            Partitions::one(choose(&alignment).at(&shown)?)
+        } else {
+            self.whole(&alignment, msa, model)?
+        };
+        let patterns = partitions.parts.iter().map(|part| &part.patterns);
+        let findings = self.findings(msa, &alignment, patterns);
+        let need = likelihood_bytes(&partitions.parts);
+        self.memory.check_work("the likelihood", need).at(shown)?;
+        Ok(Data {
+            alignment,
+            partitions,
+            findings,
+        })
+    }
+
+    /// All sites under a model that the option `--model` names.
+    fn whole(
+        self,
+        alignment: &Alignment,
+        msa: &Path,
+        model: &str,
+    ) -> Result<Partitions, DataError> {
+        let name = model_name(model);
+        // No model has such a character outside braces, where numbers and paths stand.
+        let name = match model.contains(['.', '/']) && !model.contains('{') {
+            true => name.at(format_args!(
+                "--model {model} is no file that is there, and no model"
+            ))?,
+            false => name.at(format_args!("--model {model}"))?,
+        };
+        let found = Partitions::whole(alignment, msa.display(), name);
+        let found = match found {
+            Err(error @ DataError::WholeScaler) => {
+                Err(error).at(format_args!("--model {model}"))?
+            }
+            found => found?,
+        };
+        if is_doubtful(alignment, &found.parts) {
+            (self.warn)(&format!(
+                "{}: read as amino acids, which --model {model} is for, but it looks like DNA",
+                msa.display()
+            ));
+        }
+        Ok(found)
+    }
+
+    /// What is odd about an alignment, after a warning of each kind.
+    pub fn findings<'p>(
+        self,
+        msa: &Path,
+        alignment: &Alignment,
+        patterns: impl IntoIterator<Item = &'p Patterns> + Clone,
+    ) -> Findings {
+        let findings = Findings::of(alignment, patterns);
+        for warning in findings.warnings(alignment) {
+            (self.warn)(&format!("{}: {warning}", msa.display()));
+        }
+        findings
+    }
+
+    /// Reads an alignment.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn alignment(self, path: &Path) -> Result<Alignment, DataError> {
+        let bytes = Input::read(path, self.memory)?.bytes;
+        Alignment::parse(&bytes).at(path.display())
+    }
+
+    /// Reads a file with one tree or more.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn trees(self, path: &Path) -> Result<TreeFile, DataError> {
+        // Bounds of size first, then of the nodes that the text claims.
+        let input = Input::read(path, self.memory)?;
+        let memory = input.memory;
+        let text = input.into_text(path)?;
+        let shown = path.display();
+        // Refused before they are parsed: a file may have nothing but brackets.
+        let need = Newick::parsed_bytes(&text);
+        input::check(&format!("{shown}: reading the trees"), need, memory)?;
+        let newicks = Newick::parse_file(&text).at(&shown)?;
+        if newicks.is_empty() {
+            let path = path.to_owned();
+            return Err(DataError::NoTree { path });
+        }
+        // `[&W 1/3]`: a comment that gives the tree a weight in programs that read it.
+        let weighted = text.match_indices("[&").filter(|(at, mark)| {
+            // By bytes: the two after the mark may be half of a character.
+            let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
+            word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
+        });
+        let weighted = weighted.count();
+        if weighted > 0 {
+            (self.warn)(&format!(
+                "{shown}: trees with weights, `[&W …]`: {weighted}, all count alike"
+            ));
+        }
+        Ok(TreeFile {
+            path: path.to_owned(),
+            newicks,
+            memory,
+        })
+    }
+
+    /// Reads a file of trees of an alignment's taxa.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn trees_of(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        self.trees(path)?.of_taxa(names)
+    }
+
+    /// The same, for callers that use the lengths as given; warns of missing ones.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn measured_trees(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        let file = self.trees(path)?;
+        let trees = file.of_taxa(names)?;
+        file.warn_of_lengths(self);
+        Ok(trees)
+    }
+
+    /// Reads a file of text, unpacked where it is compressed.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn text(self, path: &Path) -> Result<String, InputError> {
+        Input::read(path, self.memory)?.into_text(path)
+    }
+}
+
+/// True for the name that stands for a choice of the model.
+fn is_auto(model: &str) -> bool {
+    model.eq_ignore_ascii_case("auto")
+}
+
+/// Divisor: at least one value in this many is kept, even where much repeats.
+const REPEATS: u64 = 4;
