@@ -9,6 +9,7 @@
 use crate::mail::Mail;
 use crate::mfc::{Command, Mfc};
 use crate::store::Store;
+use sidecore_bare::width::ToU64;
 use std::time::{Duration, Instant};
 
 /// Time base of the decrementer, in ticks a second.
@@ -164,7 +165,8 @@ impl Channels {
         self.refresh(mail);
         let value = match channel {
             0 => return self.read_event(),
-            3 | 4 => self.signals[channel as usize - 3].take(),
+            3 => self.signals[0].take(),
+            4 => self.signals[1].take(),
             8 => Some(self.decrementer_value()),
             11 => Some(self.event_mask),
             12 => Some(self.tag_mask),
@@ -248,8 +250,9 @@ impl Channels {
                 self.look_at_time();
                 self.event_count.into()
             }
-            3 | 4 => self.signals[channel as usize - 3].is_some().into(),
-            21 => self.mfc.free() as u64,
+            3 => self.signals[0].is_some().into(),
+            4 => self.signals[1].is_some().into(),
+            21 => self.mfc.free().to_u64(),
             23 => 1,
             24 => self.tag_status().is_some().into(),
             25 => (self.mfc.stall_mask != 0).into(),
@@ -311,6 +314,7 @@ impl Channels {
     fn decrementer_value(&self) -> u32 {
         let (since, value) = self.decrementer;
         let ticks = since.elapsed().as_nanos() * u128::from(TIME_BASE) / 1_000_000_000;
+        // The counter has 32 bits and goes on below zero: ticks count modulo its range.
         value.wrapping_sub(ticks as u32)
     }
 }
@@ -318,7 +322,7 @@ impl Channels {
 /// Length of `ticks` of the time base.
 fn span(ticks: u64) -> Duration {
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
-    Duration::from_nanos(nanoseconds as u64)
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -31,14 +31,14 @@ pub(crate) struct Request {
 }
 
 /// The MFC's command that loads a line to look at it, and the channel that says how that went.
-const GET_LINE: u32 = 0xd0;
+const GET_LINE: u64 = 0xd0;
 const ATOMIC_STATUS: u64 = 27;
 
 impl Request {
     /// Kind of operation that it was, by its answer: a count of nothing, a line that is loaded to
     /// see whether it changed, or something else.
     fn kind(&self, answer: u64) -> Operation {
-        match (self.op, self.args[0], self.args[3] as u32 & 0xff) {
+        match (self.op, self.args[0], self.args[3] & 0xff) {
             (3, ..) if answer == 0 => Operation::InVain,
             (7, _, GET_LINE) => Operation::InVain,
             (1, ATOMIC_STATUS, _) => Operation::Beside,
@@ -182,7 +182,8 @@ pub(crate) fn sharing() -> Sharing {
 /// Nanoseconds since the first look.
 fn now_ns() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
-    FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let since = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Queues an active context.
@@ -366,7 +367,9 @@ fn engines_times(pool: &Pool) -> Vec<Duration> {
             // SAFETY: our own place; the thread lives, as it takes its clock away under the lock.
             unsafe { libc::clock_gettime(*clock, &mut now) };
         }
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+        // The kernel's are never negative, nor a second or more of nanoseconds.
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
     };
     let last = |clock: &Clock| !matches!(clock, Clock::None);
     let count = pool

@@ -24,8 +24,8 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) struct Handler {
     epoll: OwnedFd,
-    /// By the source's file.
-    registered: Mutex<BTreeMap<i32, Event>>,
+    /// By what the kernel gives back for the source's file ([`key`]).
+    registered: Mutex<BTreeMap<u64, Event>>,
 }
 
 /// Events that one wait gives back at most.
@@ -60,7 +60,7 @@ impl Handler {
             context,
             data,
         };
-        registered.insert(file, event);
+        registered.insert(key(file), event);
         Ok(())
     }
 
@@ -68,14 +68,14 @@ impl Handler {
     pub(crate) fn remove(&self, file: i32) -> Result<(), i32> {
         let mut registered = self.registered.lock();
         self.control(libc::EPOLL_CTL_DEL, file)?;
-        registered.remove(&file);
+        registered.remove(&key(file));
         Ok(())
     }
 
     fn control(&self, operation: i32, file: i32) -> Result<(), i32> {
         let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: file as u64,
+            events: libc::EPOLLIN.cast_unsigned(),
+            u64: key(file),
         };
         // SAFETY: our own structure; the files are open.
         let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, file, &mut event) };
@@ -90,28 +90,32 @@ impl Handler {
     /// Waits for events; an interrupted wait counts as one whose time is over.
     pub(crate) fn wait(&self, most: usize, timeout_ms: i32) -> Result<Vec<Event>, i32> {
         let most = most.min(EVENTS_MAX);
+        let room = i32::try_from(most).unwrap_or(i32::MAX);
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
         loop {
             let epoll = self.epoll.as_raw_fd();
             let place = events.as_mut_ptr();
             // SAFETY: room for `most` events.
-            let got = unsafe { libc::epoll_wait(epoll, place, most as i32, timeout_ms) };
-            if got < 0 {
+            let got = unsafe { libc::epoll_wait(epoll, place, room, timeout_ms) };
+            let Ok(got) = usize::try_from(got) else {
                 let error = io::Error::last_os_error().raw_os_error();
                 match error {
                     Some(libc::EINTR) if timeout_ms < 0 => continue,
                     Some(libc::EINTR) => return Ok(Vec::new()),
                     other => return Err(other.unwrap_or(libc::EIO)),
                 }
-            }
+            };
             let registered = self.registered.lock();
-            let files = events
-                .iter()
-                .take(got as usize)
-                .map(|event| event.u64 as i32);
-            return Ok(files
-                .filter_map(|file| registered.get(&file).copied())
+            // A source that was deregistered since the kernel looked is in the set no more.
+            let occurred = events.iter().take(got);
+            return Ok(occurred
+                .filter_map(|event| registered.get(&{ event.u64 }).copied())
                 .collect());
         }
     }
+}
+
+/// The number by which the kernel names a file's events.
+fn key(file: i32) -> u64 {
+    u64::from(file.cast_unsigned())
 }

@@ -14,8 +14,8 @@
 //! alone.
 //! Source: SPU ISA, "Interrupts".
 
-use crate::store::STORE_BYTES;
-use crate::switch::{HEADER_BEFORE, Header, Interrupts};
+use crate::registers::{Register, Registers, TRAP_FLAG};
+use crate::switch::{Header, Interrupts};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,8 +26,6 @@ pub(crate) const AGAIN: Duration = Duration::from_micros(500);
 const RED_ZONE: u64 = 128;
 /// Room that an interrupt's first frame needs at most, with the gate's registers.
 const FRAME: u64 = RED_ZONE + 64;
-/// The processor's flag of single steps.
-const TRAP_FLAG: i64 = 0x100;
 
 /// Held while a signal is sent, and passed by engines that end.
 static SENDS: Mutex<()> = Mutex::new(());
@@ -83,7 +81,7 @@ pub(crate) unsafe fn inside(header: *mut Header) -> bool {
         return false;
     }
     // SAFETY: a number of this thread's.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     // Before the look: an event behind it finds the thread.
     own.thread.store(thread, Ordering::SeqCst);
     // SAFETY: the caller's promise.
@@ -138,13 +136,11 @@ unsafe fn at_gate(header: *mut Header) {
 ///
 /// # Safety
 /// Called by the signal's handler, with the header of the program on this thread.
-pub(crate) unsafe fn in_program(header: *mut Header, gregs: &mut [i64; 23]) {
-    let base = header as u64 + HEADER_BEFORE as u64;
-    let store = base..base + STORE_BYTES as u64;
-    let (rip, rsp) = (libc::REG_RIP as usize, libc::REG_RSP as usize);
-    let (pc, stack) = (gregs[rip] as u64, gregs[rsp] as u64);
+pub(crate) unsafe fn in_program(header: *mut Header, registers: &mut Registers) {
+    let (pc, stack) = (registers[Register::Rip], registers[Register::Rsp]);
     // In the gate, or within a step of ours: another signal comes.
-    if !store.contains(&pc) || gregs[libc::REG_EFL as usize] & TRAP_FLAG != 0 {
+    let steps = registers[Register::Flags] & TRAP_FLAG != 0;
+    if !Header::store(header).contains(&pc) || steps {
         return;
     }
     if !has_room(header, stack) {
@@ -157,12 +153,12 @@ pub(crate) unsafe fn in_program(header: *mut Header, gregs: &mut [i64; 23]) {
     let resume_at = stack - RED_ZONE - 8;
     // SAFETY: room below the stack pointer, checked above.
     unsafe { (resume_at as *mut u64).write(pc) };
-    gregs[rsp] = resume_at as i64;
-    gregs[rip] = entry as i64;
+    registers[Register::Rsp] = resume_at;
+    registers[Register::Rip] = entry;
 }
 
 /// True where an interrupt's frame fits below the stack pointer.
 fn has_room(header: *mut Header, stack: u64) -> bool {
-    let base = header as u64 + HEADER_BEFORE as u64;
-    (base + FRAME..base + STORE_BYTES as u64).contains(&stack)
+    let store = Header::store(header);
+    (store.start + FRAME..store.end).contains(&stack)
 }

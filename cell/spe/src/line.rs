@@ -8,8 +8,9 @@
 //! words one by one against the values that were read, so that atomic instructions of the host on
 //! the same line are never undone.
 
-use crate::switch::{Exchange, copy, exchange};
+use crate::switch::{Exchange, address as address_of, copy, exchange};
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a lock line.
@@ -44,7 +45,7 @@ impl Reservation {
         };
         let version = entry(address).lock();
         own.version = *version;
-        let content = own.content.as_mut_ptr() as u64;
+        let content = address_of(own.content.as_mut_ptr());
         // SAFETY: an array of this size; the program names the line.
         let read = unsafe { copy(content, address, LINE_BYTES) };
         drop(version);
@@ -69,13 +70,13 @@ impl Reservation {
         }
         let changed = (0..16).filter(|word| new[*word] != self.content[*word]);
         for (done, word) in changed.clone().enumerate() {
-            let at = self.address + 8 * word as u64;
+            let at = self.address + 8 * word.to_u64();
             // SAFETY: a word of a line that the program names.
             match unsafe { exchange(at, self.content[word], new[word]) } {
                 Exchange::Done => {}
                 other => {
                     for word in changed.clone().take(done) {
-                        let at = self.address + 8 * word as u64;
+                        let at = self.address + 8 * word.to_u64();
                         // SAFETY: as above. Fails where the host wrote meanwhile; its value stays.
                         unsafe { exchange(at, new[word], self.content[word]) };
                     }
@@ -120,11 +121,11 @@ pub(crate) fn written(address: u64, bytes: u64) {
 fn line(address: u64) -> Option<Line> {
     let mut content: Line = [0; 16];
     // SAFETY: an array of this size; the program names the line.
-    let read = unsafe { copy(content.as_mut_ptr() as u64, address, LINE_BYTES) };
+    let read = unsafe { copy(address_of(content.as_mut_ptr()), address, LINE_BYTES) };
     read.then_some(content)
 }
 
 fn entry(address: u64) -> &'static Mutex<u64> {
     let mixed = (address / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &VERSIONS[(mixed >> 54) as usize % ENTRIES]
+    &VERSIONS[(mixed >> 54).to_usize() % ENTRIES]
 }

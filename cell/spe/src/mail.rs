@@ -15,10 +15,14 @@
 //! Setting a bit and looking again, against moving and looking at the bit, is Dekker's protocol, so
 //! these accesses are SeqCst.
 
+use crate::switch::low;
+use sidecore_bare::width::ToUsize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Places of the inbound mailbox.
-pub(crate) const IN_DEPTH: usize = 4;
+const IN_DEPTH: usize = 4;
+/// The same, to count numbers of entries by.
+const DEPTH: u32 = 4;
 
 /// Event bits of the mailboxes, as channel 0 numbers them.
 pub(crate) mod event {
@@ -43,7 +47,6 @@ pub(crate) mod watch {
     pub(crate) const INTERRUPTS: u32 = 32;
 }
 
-const DEPTH: u32 = IN_DEPTH as u32;
 /// `outward.taken` is at most this many entries behind `own.taken`, lest numbers that wrap meet.
 const COPY_EVERY: u32 = 1 << 24;
 
@@ -101,7 +104,7 @@ impl Mail {
                 head: AtomicU32::new(0),
                 taken_seen: AtomicU32::new(0),
                 // As if the lap before had been written and taken.
-                places: std::array::from_fn(|place| AtomicU64::new(entry_before(place as u32))),
+                places: [0, 1, 2, 3].map(|number| AtomicU64::new(entry_before(number))),
             },
             outward: Outward::default(),
             own: Own {
@@ -155,9 +158,9 @@ impl Mail {
                 }
                 continue;
             }
-            let place = &places[number as usize % IN_DEPTH];
+            let place = &places[place_of(number)];
             let before = place.load(Ordering::SeqCst);
-            let next = (before >> 32) as u32;
+            let next = number_of(before);
             if next != number.wrapping_sub(DEPTH - 1) {
                 // Another thread's entry is here.
                 number = next;
@@ -189,7 +192,7 @@ impl Mail {
             // Full: a program that takes the first entry from now on waits behind it.
             let taken = self.own.taken.load(Ordering::SeqCst);
             let last = taken.wrapping_add(DEPTH - 1);
-            let place = &self.inward.places[last as usize % IN_DEPTH];
+            let place = &self.inward.places[place_of(last)];
             if self.entry(last).is_some() {
                 place.store(entry(last, value), Ordering::SeqCst);
                 break;
@@ -217,7 +220,7 @@ impl Mail {
                     // is needed.
                     let seen = self.outward.taken.load(Ordering::SeqCst);
                     self.inward.taken_seen.store(seen, Ordering::Relaxed);
-                    return Some(word as u32);
+                    return Some(word_of(word));
                 }
                 Err(other) => word = other,
             }
@@ -353,14 +356,14 @@ impl Mail {
     }
 
     fn entries_from(&self, number: u32) -> u32 {
-        let there = |index: &u32| self.entry(number.wrapping_add(*index)).is_some();
-        (0..DEPTH).take_while(there).count() as u32
+        let missing = |index: &u32| self.entry(number.wrapping_add(*index)).is_none();
+        (0..DEPTH).find(missing).unwrap_or(DEPTH)
     }
 
     /// The word of an entry that is there.
     fn entry(&self, number: u32) -> Option<u32> {
-        let entry = self.inward.places[number as usize % IN_DEPTH].load(Ordering::SeqCst);
-        ((entry >> 32) as u32 == number.wrapping_add(1)).then_some(entry as u32)
+        let entry = self.inward.places[place_of(number)].load(Ordering::SeqCst);
+        (number_of(entry) == number.wrapping_add(1)).then_some(word_of(entry))
     }
 }
 
@@ -369,175 +372,25 @@ fn entry(number: u32, value: u32) -> u64 {
     u64::from(number.wrapping_add(1)) << 32 | u64::from(value)
 }
 
+/// The upper half of an entry: its number and one.
+fn number_of(entry: u64) -> u32 {
+    low(entry >> 32)
+}
+
+/// The lower half of an entry, or of an outbound word with [`FULL`].
+fn word_of(entry: u64) -> u32 {
+    low(entry)
+}
+
+/// The place in the ring of the entry of a number.
+fn place_of(number: u32) -> usize {
+    (number % DEPTH).to_usize()
+}
+
 /// The entry in whose place the one of this number comes.
 fn entry_before(number: u32) -> u64 {
     entry(number.wrapping_sub(DEPTH), 0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicBool;
-
-    #[test]
-    fn depths_and_order() {
-        let mail = Mail::new();
-        assert_eq!(mail.status(), 4 << 8);
-        assert_eq!(mail.pop(), None);
-        for round in 0..3 {
-            for word in 0..4 {
-                assert_eq!(mail.in_entries(), word);
-                assert!(mail.push(round * 10 + word));
-            }
-            assert!(!mail.push(9));
-            assert_eq!((mail.in_room(), mail.in_entries()), (0, 4));
-            for word in 0..4 {
-                assert_eq!(mail.pop(), Some(round * 10 + word));
-                assert_eq!(mail.in_room(), word + 1);
-            }
-            assert_eq!(mail.pop(), None);
-        }
-        assert!(mail.put_out(0) && !mail.put_out(1));
-        assert!(mail.put_interrupt(7) && !mail.put_interrupt(8));
-        assert_eq!(mail.status(), 1 | 4 << 8 | 1 << 16);
-        assert_eq!((mail.take_out(), mail.take_out()), (Some(0), None));
-        assert_eq!(
-            (mail.take_interrupt(), mail.take_interrupt()),
-            (Some(7), None)
-        );
-    }
-
-    /// Mailboxes in which `number` words went in, and as many out.
-    fn after(number: u32) -> Mail {
-        let mail = Mail::new();
-        for value in [
-            &mail.inward.head,
-            &mail.inward.taken_seen,
-            &mail.own.taken,
-            &mail.outward.taken,
-        ] {
-            value.store(number, Ordering::SeqCst);
-        }
-        for index in 0..DEPTH {
-            let next = number.wrapping_add(index);
-            mail.inward.places[next as usize % IN_DEPTH]
-                .store(entry_before(next), Ordering::SeqCst);
-        }
-        mail
-    }
-
-    #[test]
-    fn numbers_wrap() {
-        let mail = after(u32::MAX - 5);
-        for word in 0..12 {
-            assert!(mail.push(word) && mail.push(100 + word));
-            assert_eq!((mail.in_room(), mail.in_entries()), (2, 2));
-            assert_eq!((mail.pop(), mail.pop()), (Some(word), Some(100 + word)));
-            assert_eq!((mail.pop(), mail.in_room()), (None, 4));
-            assert!(mail.put_out(word) && !mail.put_out(9) && mail.out_entries() == 1);
-            assert_eq!((mail.take_out(), mail.take_out()), (Some(word), None));
-            assert_eq!((mail.out_entries(), mail.interrupt_entries()), (0, 0));
-        }
-        // Full across the end of the numbers.
-        let mail = after(u32::MAX - 1);
-        assert!((0..4).all(|word| mail.push(word)) && !mail.push(4));
-        mail.push_over(5);
-        assert_eq!(mail.in_room(), 0);
-        let words: Vec<_> = std::iter::from_fn(|| mail.pop()).collect();
-        assert_eq!(words, [0, 1, 2, 5]);
-        // A number to begin at that a thread wrote late.
-        for late in [0, 1, u32::MAX - 1, 1 << 31] {
-            mail.inward.head.store(late, Ordering::SeqCst);
-            mail.inward.taken_seen.store(late, Ordering::SeqCst);
-            assert!(mail.push(late));
-            assert_eq!((mail.pop(), mail.in_room()), (Some(late), 4));
-        }
-    }
-
-    #[test]
-    fn an_event_is_a_condition_that_came_true() {
-        let mail = Mail::new();
-        assert_eq!(mail.events(), 0);
-        // An entry that came and went between two looks.
-        assert!(mail.push(1) && mail.has_events());
-        assert_eq!(mail.pop(), Some(1));
-        assert_eq!((mail.events(), mail.events()), (event::IN_MAILBOX, 0));
-        // Two entries are one event, also when they are taken one by one.
-        assert!(mail.push(1) && mail.push(2));
-        assert_eq!(mail.events(), event::IN_MAILBOX);
-        assert_eq!((mail.pop(), mail.pop()), (Some(1), Some(2)));
-        assert_eq!(mail.events(), 0);
-        // The outbound mailbox became free behind the first word, and is full again.
-        assert!(mail.put_out(1));
-        assert_eq!((mail.events(), mail.take_out()), (0, Some(1)));
-        assert!(mail.put_out(2));
-        assert_eq!(mail.events(), event::OUT_MAILBOX);
-        assert!(mail.put_interrupt(1) && !mail.has_events());
-        assert_eq!(
-            (mail.take_interrupt(), mail.events()),
-            (Some(1), event::OUT_INTERRUPT)
-        );
-    }
-
-    /// Two writers, a reader, and DMA that overwrites: the words of each writer arrive in order,
-    /// and none twice.
-    #[test]
-    fn writers_and_a_reader_at_once() {
-        const WORDS: u32 = 20_000;
-        let mail = Mail::new();
-        let lock = parking_lot::Mutex::new(());
-        let done = AtomicBool::new(false);
-        let mut seen = Vec::new();
-        std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..2)
-                .map(|writer| {
-                    let mail = &mail;
-                    scope.spawn(move || {
-                        for word in 0..WORDS {
-                            while !mail.push(writer << 24 | word) {
-                                std::thread::yield_now();
-                            }
-                        }
-                    })
-                })
-                .collect();
-            let (mail, lock, done) = (&mail, &lock, &done);
-            let over = scope.spawn(move || {
-                for word in 0..WORDS / 10 {
-                    let _held = lock.lock();
-                    mail.push_over(2 << 24 | word);
-                }
-            });
-            let seen = &mut seen;
-            scope.spawn(move || {
-                loop {
-                    let ends = done.load(Ordering::SeqCst);
-                    match mail.pop() {
-                        Some(word) => seen.push(word),
-                        None if ends => break,
-                        None => std::thread::yield_now(),
-                    }
-                    if mail.watched() != 0 {
-                        drop(lock.lock());
-                    }
-                }
-            });
-            for writer in writers {
-                writer.join().unwrap();
-            }
-            over.join().unwrap();
-            done.store(true, Ordering::SeqCst);
-        });
-        for writer in 0..3 {
-            let mut last = None;
-            for word in seen.iter().filter(|word| *word >> 24 == writer) {
-                assert!(last.is_none_or(|last| last < *word), "{last:?} {word}");
-                last = Some(*word);
-            }
-        }
-        // Each overwritten word is one of DMA's at most; all others arrived.
-        let written = (2 * WORDS + WORDS / 10) as usize;
-        let overwritten = written - seen.len();
-        assert!(overwritten <= (WORDS / 10) as usize, "{overwritten}");
-    }
-}
+mod tests;

@@ -10,7 +10,8 @@
 use crate::area;
 use crate::line::{self, LINE_BYTES, Reservation};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::copy;
+use crate::switch::{copy, low};
+use sidecore_bare::width::ToU64;
 use std::collections::VecDeque;
 
 /// Places of the SPU's command queue.
@@ -277,7 +278,7 @@ fn element_of(first: u32) -> (u32, bool) {
 fn in_pieces(lsa: u32, size: u32, mut piece: impl FnMut(u64, u64, u64) -> bool) -> bool {
     let start = u64::from(lsa) & STORE_MASK;
     let size = u64::from(size);
-    let first = size.min(STORE_BYTES as u64 - start);
+    let first = size.min(STORE_BYTES.to_u64() - start);
     (first == 0 || piece(0, start, first)) && (first == size || piece(first, 0, size - first))
 }
 
@@ -321,18 +322,18 @@ fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
     match kind {
         Kind::Get | Kind::Put => transfer_rules(command.lsa, command.ea, command.size),
         Kind::GetList | Kind::PutList => {
-            let list = command.ea as u32;
+            let list = low(command.ea);
             let fits = command.size <= TRANSFER_MAX && command.size.is_multiple_of(8);
             let aligned = list.is_multiple_of(8);
             (fits && aligned).then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::Signal => {
-            let aligned = command.ea & 3 == 0 && (command.ea as u32 ^ command.lsa) & 15 == 0;
+            let aligned = command.ea & 3 == 0 && (low(command.ea) ^ command.lsa) & 15 == 0;
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::GetLine | Kind::PutLine | Kind::PutLineAlways => {
             let aligned = command.ea.is_multiple_of(LINE_BYTES)
-                && command.lsa.is_multiple_of(LINE_BYTES as u32);
+                && u64::from(command.lsa).is_multiple_of(LINE_BYTES);
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::Nothing => Ok(()),
@@ -343,7 +344,7 @@ fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
 fn transfer_rules(lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
     let aligned = match size {
         0 => true,
-        1 | 2 | 4 | 8 => (lsa ^ ea as u32) & 15 == 0 && ea.is_multiple_of(size.into()),
+        1 | 2 | 4 | 8 => (lsa ^ low(ea)) & 15 == 0 && ea.is_multiple_of(size.into()),
         _ if size <= TRANSFER_MAX => {
             size.is_multiple_of(16) && lsa.is_multiple_of(16) && ea.is_multiple_of(16)
         }

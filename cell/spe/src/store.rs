@@ -13,6 +13,7 @@
 //! nothing but this module maps or unmaps these addresses.
 
 use crate::switch::{HEADER_BEFORE, Header};
+use sidecore_bare::width::ToU64;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of a local store.
 pub(crate) const STORE_BYTES: usize = 256 * 1024;
 /// Mask that every local-store address is put through, as the hardware's limit register does.
-pub(crate) const STORE_MASK: u64 = STORE_BYTES as u64 - 1;
+pub(crate) const STORE_MASK: u64 = 256 * 1024 - 1;
 
 const PAGE: usize = 4096;
 /// Rights of the store where nothing of it is executed, and of the host's mappings.
@@ -70,7 +71,7 @@ impl Store {
 
     /// Address of the store as the program sees it, below 4 GiB.
     pub(crate) fn base(&self) -> u64 {
-        self.base as u64
+        self.base.to_u64()
     }
 
     /// Address of a byte of the store by any local-store address.
@@ -87,7 +88,7 @@ impl Store {
     /// pointer of the program. Mapped at the first call.
     pub(crate) fn view(&self) -> io::Result<u64> {
         if let Some(view) = self.view.get() {
-            return Ok(view.at as u64);
+            return Ok(view.at.to_u64());
         }
         let bytes = SLOTS_BELOW;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -99,7 +100,7 @@ impl Store {
         }
         // From here on dropping it unmaps its parts.
         let mut view = View {
-            at: view as usize,
+            at: view.expose_provenance(),
             wide: false,
         };
         let map = |at| self.map_again(view.at + at);
@@ -115,7 +116,7 @@ impl Store {
             WIDE.fetch_sub(1, Ordering::Relaxed);
         }
         // The loser of the race uses the winner's.
-        Ok(self.view.get_or_init(|| view).at as u64)
+        Ok(self.view.get_or_init(|| view).at.to_u64())
     }
 
     /// Maps the store once more, over a part of a reservation of ours.
@@ -199,14 +200,11 @@ impl Drop for View {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
+        let slot = self.base - STORE_BYTES;
         // SAFETY: the reservation of `new`.
-        unsafe { libc::munmap(slot, SLOT_BYTES) };
+        unsafe { libc::munmap(slot as *mut libc::c_void, SLOT_BYTES) };
         // Relaxed: a hint; it keeps the slots in use near the top.
-        NEXT.fetch_min(
-            (SLOTS_BELOW - slot as usize) / SLOT_BYTES - 1,
-            Ordering::Relaxed,
-        );
+        NEXT.fetch_min((SLOTS_BELOW - slot) / SLOT_BYTES - 1, Ordering::Relaxed);
     }
 }
 
@@ -242,11 +240,12 @@ pub(crate) fn map_low_of(
             // The rest at the lower end is too short; the next try begins at the upper one.
             continue;
         }
-        let place = (SLOTS_BELOW - before - taken) as *mut libc::c_void;
+        let address = SLOTS_BELOW - before - taken;
+        let place = address as *mut libc::c_void;
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
         let got = unsafe { libc::mmap(place, bytes, access, flags, file, offset) };
         if got == place {
-            return Ok(place as usize);
+            return Ok(address);
         }
         if got != libc::MAP_FAILED {
             // SAFETY: a kernel without that flag mapped elsewhere; it is in no other use.

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn spe_event_handler_register(
     // SAFETY: the caller's promises are the same.
     unsafe {
         each_source(handler, unit, |handler, file, source, unit| {
-            handler.add(file, source, unit.spe as usize, unit.data)
+            handler.add(file, source, unit.spe.expose_provenance(), unit.data)
         })
     }
 }
@@ -110,10 +110,9 @@ pub unsafe extern "C" fn spe_event_wait(
     call(-1, || {
         // SAFETY: NULL or a handler, as the header asks for.
         let handler = unsafe { handler.cast::<Handler>().as_ref() }.ok_or(libc::ESRCH)?;
-        if events.is_null() || most <= 0 {
-            return Err(libc::EINVAL);
-        }
-        let occurred = handler.wait(most as usize, timeout)?;
+        let most = usize::try_from(most).ok().filter(|most| *most > 0);
+        let most = most.filter(|_| !events.is_null()).ok_or(libc::EINVAL)?;
+        let occurred = handler.wait(most, timeout)?;
         for (index, event) in occurred.iter().enumerate() {
             let unit = EventUnit {
                 events: event.bit,
@@ -123,6 +122,6 @@ pub unsafe extern "C" fn spe_event_wait(
             // SAFETY: room for `most`, of which `wait` gives no more.
             unsafe { events.add(index).write(unit) };
         }
-        Ok(occurred.len() as c_int)
+        Ok(super::number(occurred.len()))
     })
 }

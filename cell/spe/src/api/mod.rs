@@ -24,6 +24,7 @@ use crate::engine;
 use crate::image::Image;
 use crate::store::STORE_BYTES;
 use sidecore_bare::text::printable;
+use sidecore_bare::width::ToUsize;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -89,6 +90,9 @@ const FLAGS: c_uint =
 /// Bytes of a program's file at most: a store and as much for sections that are not loaded,
 /// generously.
 const IMAGE_MAX: u64 = 64 << 20;
+/// Bytes of a handle.
+const HANDLE_BYTES: c_uint = 24;
+const _: () = assert!(size_of::<ProgramHandle>() == 24);
 
 /// Runs a call: its value, or `failed` with errno set. A panic, which would be a bug, is EFAULT.
 fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
@@ -108,6 +112,11 @@ fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
 fn set_errno(number: c_int) {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = number };
+}
+
+/// A count as C's callers get it; none of ours comes near the limit.
+fn number(count: usize) -> c_int {
+    c_int::try_from(count).unwrap_or(c_int::MAX)
 }
 
 fn number_of(error: &std::io::Error) -> c_int {
@@ -286,7 +295,7 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
             return Err(libc::EINVAL);
         }
         let handle = ProgramHandle {
-            handle_size: std::mem::size_of::<ProgramHandle>() as c_uint,
+            handle_size: HANDLE_BYTES,
             elf_image: bytes.as_mut_ptr().cast(),
             toe_shadow: std::ptr::null_mut(),
         };
@@ -401,7 +410,7 @@ pub unsafe extern "C" fn spe_ls_area_get(spe: *mut SpeContext) -> *mut c_void {
 pub unsafe extern "C" fn spe_ls_size_get(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        unsafe { context(spe) }.map(|_| STORE_BYTES as c_int)
+        unsafe { context(spe) }.map(|_| number(STORE_BYTES))
     })
 }
 
@@ -411,7 +420,7 @@ pub unsafe extern "C" fn spe_ps_area_get(spe: *mut SpeContext, area: c_uint) -> 
     call(std::ptr::null_mut(), || {
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
-        let kind = *Kind::ALL.get(area as usize).ok_or(libc::EINVAL)?;
+        let kind = *Kind::ALL.get(area.to_usize()).ok_or(libc::EINVAL)?;
         if own.flags & FLAG_MAP_PS == 0 {
             return Err(libc::EACCES);
         }
@@ -425,7 +434,7 @@ pub unsafe extern "C" fn spe_ps_area_get(spe: *mut SpeContext, area: c_uint) -> 
 pub extern "C" fn spe_cpu_info_get(asked: c_int, node: c_int) -> c_int {
     call(-1, || match (asked, node) {
         (1, -1) => Ok(1),
-        (2 | 3, -1 | 0) => Ok(engine::count() as c_int),
+        (2 | 3, -1 | 0) => Ok(number(engine::count())),
         // Double precision is fast here, as on the later Cell processor.
         (4, -1 | 0) => Ok(2),
         _ => Err(libc::EINVAL),

@@ -5,7 +5,9 @@ use crate::callback;
 use crate::channel::Stop;
 use crate::context::{Arguments, Context};
 use crate::engine;
+use crate::switch::address;
 use crate::{fault, mfc};
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::Ready;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -45,24 +47,24 @@ impl StopInfo {
         let (stop_reason, value, status) = match stop {
             Stop::Exit(code) => {
                 let status = (0x2000 | u32::from(code)) << 16 | STATUS_STOPPED;
-                (EXIT, i32::from(code), status)
+                (EXIT, u32::from(code), status)
             }
-            Stop::Signal(code, _) => (STOP_AND_SIGNAL, code as i32, code << 16 | STATUS_STOPPED),
+            Stop::Signal(code, _) => (STOP_AND_SIGNAL, code, code << 16 | STATUS_STOPPED),
             Stop::Isolation(code) => {
                 let status = code << 16 | STATUS_STOPPED;
-                (ISOLATION_ERROR, (code & 0xf) as i32, status)
+                (ISOLATION_ERROR, code & 0xf, status)
             }
-            Stop::Halt => (RUNTIME_ERROR, STATUS_HALT as i32, STATUS_HALT),
-            Stop::BadInstruction => (RUNTIME_ERROR, STATUS_INSTRUCTION as i32, STATUS_INSTRUCTION),
-            Stop::BadChannel => (RUNTIME_ERROR, STATUS_CHANNEL as i32, STATUS_CHANNEL),
-            Stop::Exception(code) => (RUNTIME_EXCEPTION, code as i32, u32::MAX),
-            Stop::Fatal(number) => (RUNTIME_FATAL, number, u32::MAX),
-            Stop::Callback(value) => (CALLBACK_ERROR, value, STATUS_STOPPED),
+            Stop::Halt => (RUNTIME_ERROR, STATUS_HALT, STATUS_HALT),
+            Stop::BadInstruction => (RUNTIME_ERROR, STATUS_INSTRUCTION, STATUS_INSTRUCTION),
+            Stop::BadChannel => (RUNTIME_ERROR, STATUS_CHANNEL, STATUS_CHANNEL),
+            Stop::Exception(code) => (RUNTIME_EXCEPTION, code, u32::MAX),
+            Stop::Fatal(number) => (RUNTIME_FATAL, number.cast_unsigned(), u32::MAX),
+            Stop::Callback(value) => (CALLBACK_ERROR, value.cast_unsigned(), STATUS_STOPPED),
         };
         StopInfo {
             stop_reason,
-            result: u64::from(value as u32),
-            spu_status: status as i32,
+            result: value.into(),
+            spu_status: status.cast_signed(),
         }
     }
 }
@@ -92,7 +94,7 @@ pub unsafe extern "C" fn spe_context_run(
             registers = Some(unsafe { argp.cast::<[u8; 48]>().read_unaligned() });
         }
         let arguments = Arguments {
-            words: [spe as u64, argp as u64, envp as u64],
+            words: [address(spe), address(argp), address(envp)],
             registers,
         };
         fault::install();
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn spe_context_run(
         }
         match stop {
             Stop::Exit(_) => Ok(0),
-            Stop::Signal(code, _) => Ok(code as c_int),
+            Stop::Signal(code, _) => Ok(code.cast_signed()),
             Stop::Exception(_) => Err(libc::EIO),
             _ => Err(libc::EFAULT),
         }
@@ -145,7 +147,7 @@ fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
         if !callbacks || code & 0xff00 != 0x2100 {
             return stop;
         }
-        let Some(handler) = callback::handler((code & 0xff) as usize) else {
+        let Some(handler) = callback::handler((code & 0xff).to_usize()) else {
             own.end();
             return Stop::Callback(-1);
         };
@@ -193,7 +195,7 @@ pub unsafe extern "C" fn spe_callback_handler_register(
     mode: c_uint,
 ) -> c_int {
     call(-1, || {
-        let number = number as usize;
+        let number = number.to_usize();
         if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
@@ -218,7 +220,7 @@ pub unsafe extern "C" fn spe_callback_handler_register(
 #[unsafe(no_mangle)]
 pub extern "C" fn spe_callback_handler_deregister(number: c_uint) -> c_int {
     call(-1, || {
-        let number = number as usize;
+        let number = number.to_usize();
         if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
@@ -238,10 +240,11 @@ pub extern "C" fn spe_callback_handler_deregister(number: c_uint) -> c_int {
 pub extern "C" fn spe_callback_handler_query(number: c_uint) -> *mut c_void {
     set_errno(0);
     call(std::ptr::null_mut(), || {
-        if number as usize >= callback::NUMBERS {
+        let number = number.to_usize();
+        if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
-        let handler = callback::handler(number as usize).ok_or(libc::ESRCH)?;
+        let handler = callback::handler(number).ok_or(libc::ESRCH)?;
         Ok(handler as *mut c_void)
     })
 }

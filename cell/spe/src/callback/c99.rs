@@ -1,8 +1,9 @@
 //! Streams of C99 (0x2100). They are the process's, so the order with its own output is kept.
 
-use super::call::{Call, answer, set_errno};
+use super::call::{Call, answer, length, low, number, set_errno};
 use crate::store::STORE_BYTES;
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The handler of 0x2100.
@@ -14,14 +15,14 @@ pub(super) unsafe extern "C" fn serve(store: *mut c_void, place: c_uint) -> c_in
 
 /// A call on a stream; a handle that is none fails with EBADF.
 fn c99_call(call: &Call) -> Option<i64> {
-    let on = |slot: usize, work: &dyn Fn(*mut libc::FILE) -> i64| match stream(call.word(slot)) {
+    let on = |slot: u32, work: &dyn Fn(*mut libc::FILE) -> i64| match stream(call.word(slot)) {
         Some(file) => work(file),
         None => {
             set_errno(libc::EBADF);
             -1
         }
     };
-    let text = |slot: usize| call.text(slot).unwrap_or(c"".as_ptr());
+    let text = |slot: u32| call.text(slot).unwrap_or(c"".as_ptr());
     // SAFETY: streams are open ones, texts end in the store, buffers are cut at its end.
     unsafe {
         Some(match call.operation {
@@ -37,13 +38,13 @@ fn c99_call(call: &Call) -> Option<i64> {
             6 | 19 => on(0, &|file| libc::fgetc(file).into()),
             7 => on(0, &|file| {
                 let at = libc::ftell(file);
-                call.set_word_at(call.word(1) as usize, at as u32);
+                call.set_word_at(call.word(1), low(at.cast_unsigned()));
                 if at < 0 { -1 } else { 0 }
             }),
             8 => {
-                let (at, bytes) = call.buffer(0, call.word(1) as usize);
+                let (at, bytes) = call.buffer(0, call.size(1));
                 let line = |file| {
-                    let got = libc::fgets(at.cast(), bytes as c_int, file);
+                    let got = libc::fgets(at.cast(), length(bytes), file);
                     if got.is_null() {
                         0
                     } else {
@@ -62,7 +63,7 @@ fn c99_call(call: &Call) -> Option<i64> {
                 libc::fseek(file, call.signed(1).into(), call.signed(2)).into()
             }),
             16 => on(0, &|file| {
-                let at = call.word_at(call.word(1) as usize);
+                let at = call.word_at(call.word(1));
                 libc::fseek(file, at.into(), libc::SEEK_SET).into()
             }),
             17 => on(0, &|file| libc::ftell(file)),
@@ -108,13 +109,14 @@ fn c99_call(call: &Call) -> Option<i64> {
 const STREAM_BYTES: usize = 1024;
 
 fn close(call: &Call) -> i64 {
-    let handle = call.word(0) as usize;
-    let Some(file) = stream(call.word(0)) else {
+    let handle = call.word(0);
+    let Some(file) = stream(handle) else {
         set_errno(libc::EBADF);
         return -1;
     };
+    // Out of the table first: the stream is nothing's to use while it closes.
     if handle >= FIRST_HANDLE {
-        STREAMS.lock()[handle - FIRST_HANDLE] = None;
+        STREAMS.lock()[(handle - FIRST_HANDLE).to_usize()] = None;
     }
     // SAFETY: an open stream, which the table no longer names.
     unsafe { libc::fclose(file).into() }
@@ -139,8 +141,8 @@ fn reopen(call: &Call) -> i64 {
 
 /// fread and fwrite: buffer, size, count, stream.
 fn transfer(call: &Call) -> i64 {
-    let size = call.word(1) as usize;
-    let wanted = size.saturating_mul(call.word(2) as usize);
+    let size = call.size(1);
+    let wanted = size.saturating_mul(call.size(2));
     let (at, bytes) = call.buffer(0, wanted);
     let Some(file) = stream(call.word(3)) else {
         set_errno(libc::EBADF);
@@ -156,7 +158,7 @@ fn transfer(call: &Call) -> i64 {
             _ => libc::fwrite(at, size, bytes / size, file),
         }
     };
-    done as i64
+    done.to_u64().cast_signed()
 }
 
 /// gets: a line without its end; cut at the store's end, unlike C's.
@@ -164,7 +166,7 @@ fn gets(call: &Call) -> i64 {
     let (at, bytes) = call.buffer(0, STORE_BYTES);
     // SAFETY: the buffer ends with the store.
     unsafe {
-        let line: *mut c_char = libc::fgets(at.cast(), bytes as c_int, stdin);
+        let line: *mut c_char = libc::fgets(at.cast(), length(bytes), stdin);
         if line.is_null() {
             return 0;
         }
@@ -191,19 +193,19 @@ unsafe impl Send for Stream {}
 
 /// Streams that programs opened, by handle less `FIRST_HANDLE`.
 static STREAMS: Mutex<Vec<Option<Stream>>> = Mutex::new(Vec::new());
-const FIRST_HANDLE: usize = 4;
+const FIRST_HANDLE: u32 = 4;
 /// Streams open at a time.
 const STREAMS_MAX: usize = 1024;
 
 fn stream(handle: u32) -> Option<*mut libc::FILE> {
     // SAFETY: reads the C library's variables, which no other code writes.
     let own = unsafe { [stdin, stdout, stderr] };
-    match handle as usize {
+    match handle {
         0 => None,
-        standard @ 1..FIRST_HANDLE => Some(own[standard - 1]),
+        standard @ 1..FIRST_HANDLE => Some(own[standard.to_usize() - 1]),
         opened => {
             let streams = STREAMS.lock();
-            let stream = streams.get(opened - FIRST_HANDLE)?;
+            let stream = streams.get((opened - FIRST_HANDLE).to_usize())?;
             stream.map(|stream| stream.0)
         }
     }
@@ -226,5 +228,5 @@ fn keep(file: *mut libc::FILE) -> i64 {
         streams.push(None);
     }
     streams[index] = Some(Stream(file));
-    (index + FIRST_HANDLE) as i64
+    number(index + FIRST_HANDLE.to_usize())
 }

@@ -8,9 +8,12 @@
 //! lock and need it only if there is a watcher to notify (`mail`). Only the engine that has an
 //! active context touches its header. A thread never holds the locks of two contexts.
 
+mod ending;
+mod work;
+
 use crate::area::{Areas, Kind, Register, Target};
-use crate::channel::{Channels, Outcome, Stop};
-use crate::engine::{self, Request, Work};
+use crate::channel::{Channels, Stop};
+use crate::engine::{self, Request};
 use crate::fault;
 use crate::image::{Image, ImageError};
 use crate::interrupt;
@@ -18,16 +21,15 @@ use crate::mail::{Mail, watch};
 use crate::mfc::{self, Command, Traffic};
 use crate::source::{Source, Sources};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::{HEADER_BEFORE, Header, Interrupts, OP_FAULT, Performed, Start};
-use crate::trace;
+use crate::switch::{Interrupts, Start, low};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sidecore_sched::{Patience, Ready, Sharing};
+use sidecore_bare::width::ToU64;
+use sidecore_sched::{Patience, Ready};
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One context.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug)]
 struct Program {
     entry: u32,
-    end: u32,
+    end: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +106,6 @@ pub(crate) struct Arguments {
 pub(crate) const DEFAULT_ENTRY: u32 = u32::MAX;
 /// Stop reasons kept while a handler is registered.
 pub(crate) const STOPS_MAX: usize = 65_536;
-/// An engine spins this long on a blocked channel if nothing else is ready.
-const SPIN: Duration = Duration::from_micros(20);
-/// More waits that ended soon change nothing in [`Patience`].
-const SPUN_MAX: u32 = 32;
-/// Number of the gate's operation that counts a channel.
-const OP_COUNT: u64 = 3;
 /// Bytes at the store's top for the user's registers; the stack begins below.
 const TOP_BYTES: usize = 128;
 const FLAG_SIGNAL1_OR: u32 = 0x10;
@@ -157,7 +153,7 @@ impl Context {
         let header = unsafe { &mut *own.store.header() };
         header.context = Arc::as_ptr(&own).cast();
         header.id = own.id.into();
-        header.channel = Some(perform_at_once);
+        header.channel = Some(work::perform_at_once);
         Ok(own)
     }
 
@@ -188,7 +184,7 @@ impl Context {
         inner.run = Run::Idle;
         // SAFETY: the header of our own store; no engine has the context.
         let header = unsafe { &mut *self.store.header() };
-        header.data_end = self.store.base() + u64::from(image.end());
+        header.data_end = self.store.base() + image.end().to_u64();
         header.break_at = 0;
         Ok(true)
     }
@@ -220,7 +216,7 @@ impl Context {
                 DEFAULT_ENTRY => program.entry,
                 // A program that ended and is run again "from where it stopped" starts anew.
                 other if other == inner.token => program.entry,
-                other => (u64::from(other) & STORE_MASK) as u32,
+                other => low(u64::from(other) & STORE_MASK),
             };
             self.first_frame(offset, arguments);
         }
@@ -247,7 +243,7 @@ impl Context {
             None => 0,
             Some(bytes) => {
                 self.store.write(STORE_BYTES - TOP_BYTES, bytes);
-                base + (STORE_BYTES - TOP_BYTES) as u64
+                base + (STORE_BYTES - TOP_BYTES).to_u64()
             }
         };
         let start = Start {
@@ -261,7 +257,7 @@ impl Context {
         self.mail.unwatch(watch::INTERRUPTS);
         self.store.write(at, &frame);
         // SAFETY: the header of our own store; no engine has the context, as it is not active.
-        unsafe { (*self.store.header()).store_stack = base + at as u64 };
+        unsafe { (*self.store.header()).store_stack = base + at.to_u64() };
     }
 
     /// Waits until the program stops; called by the thread that began it.
@@ -459,336 +455,6 @@ impl Context {
             self.mail.unwatch(watch::HOST);
         }
     }
-
-    /// Spins until something changed, something else is ready, or the time is over.
-    fn spin(&self, news: u32, since: Instant, request: &Request) {
-        const LOOKS: u32 = 64;
-        while since.elapsed() < SPIN && !engine::work_waits() {
-            // Without the processor's pause, which takes as long as a line of the cache on its way.
-            for _ in 0..LOOKS {
-                if self.mail_lets(request) || self.news.load(Ordering::Acquire) != news {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// True where its engine is to spin for the wait that begins.
-    fn is_patient(&self, inner: &mut Inner) -> bool {
-        if engine::sharing() == Sharing::Arrival {
-            return true;
-        }
-        for _ in 0..self.spun.swap(0, Ordering::Relaxed).min(SPUN_MAX) {
-            inner.patience.ended(true, true);
-        }
-        inner.patience.polls()
-    }
-
-    /// True where the mailboxes let a request be done that was blocked.
-    fn mail_lets(&self, request: &Request) -> bool {
-        match (request.op, request.args[0]) {
-            (1, 29) => self.mail.has_word(),
-            (2, 28) => self.mail.out_entries() == 0,
-            (2, 30) => self.mail.interrupt_entries() == 0,
-            (1, 0) => self.mail.has_events(),
-            _ => false,
-        }
-    }
-
-    /// An operation on a mailbox, without the lock; `None` where it is another or cannot be done.
-    fn mail_operation(&self, op: u64, channel: u64, value: u64) -> Option<u64> {
-        let value = match (op, channel) {
-            (1, 29) => self.mail.pop()?.into(),
-            (2, 28) if self.mail.put_out(value as u32) => 0,
-            (2, 30) if self.mail.put_interrupt(value as u32) => 0,
-            (3, 28) => return Some(u64::from(1 - self.mail.out_entries())),
-            (3, 29) => return Some(self.mail.in_entries().into()),
-            (3, 30) => return Some(u64::from(1 - self.mail.interrupt_entries())),
-            _ => return None,
-        };
-        if self.mail.watched() != 0 {
-            self.settle(&mut self.inner.lock());
-        }
-        Some(value)
-    }
-
-    fn perform(&self, inner: &mut Inner, request: &Request) -> Outcome {
-        let [a, b, c, d] = request.args;
-        if request.op != OP_FAULT
-            && let Some(bytes) = self.overflow()
-        {
-            return Outcome::Stopped(self.overflowed(bytes));
-        }
-        let channels = &mut inner.channels;
-        match request.op {
-            // The machine's status: whether interrupts are enabled.
-            1 if a == 13 => Outcome::Value(self.interrupts().are_enabled().into()),
-            1 => channels.read(&self.mail, a),
-            2 => channels.write(&self.store, &self.mail, a, b as u32),
-            3 => channels.count(&self.mail, a),
-            4 => {
-                inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
-                let code = (a & 0x3fff) as u32;
-                // Exit by the stop instruction, as the crt of the time did it.
-                if code & 0x3f00 == 0x2000 {
-                    return Outcome::Stopped(Stop::Exit(code as u8));
-                }
-                Outcome::Stopped(match code {
-                    // A loader of isolated programs reports this to libspe2, which goes on.
-                    0x2206 => return Outcome::Value(0),
-                    0x2200..=0x220f => Stop::Isolation(code),
-                    _ => Stop::Signal(code, (b & STORE_MASK) as u32),
-                })
-            }
-            5 => {
-                inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
-                Outcome::Stopped(Stop::Exit(a as u8))
-            }
-            6 => Outcome::Stopped(Stop::Halt),
-            7 => {
-                let command = Command {
-                    lsa: a as u32,
-                    ea: b,
-                    size: c as u32,
-                    tag: (c >> 32) as u32,
-                    code: d as u32,
-                };
-                channels.issue(&self.store, &self.mail, command)
-            }
-            8 => {
-                // SAFETY: the header of our own store, which this engine has.
-                unsafe { (*self.store.header()).break_at = self.store.at(a & !3) };
-                Outcome::Value(0)
-            }
-            9 => {
-                match a & 0xffff_ffff {
-                    0 => self.mail.unwatch(watch::INTERRUPTS),
-                    _ => self.mail.watch(watch::INTERRUPTS),
-                }
-                Outcome::Value(self.interrupts().set(a & 0xffff_ffff))
-            }
-            OP_FAULT => Outcome::Stopped(self.fault(inner)),
-            _ => Outcome::Stopped(Stop::BadInstruction),
-        }
-    }
-
-    /// Bytes by which the stack grew into the program or its heap. Called by the engine that has
-    /// the context.
-    fn overflow(&self) -> Option<u64> {
-        // SAFETY: the header of our own store, which this engine has.
-        let header = unsafe { &*self.store.header() };
-        let mut limit = header.data_end;
-        if header.break_at != 0 {
-            let heap = u64::from(self.store.word(header.break_at)) & STORE_MASK;
-            limit = limit.max(self.store.base() + heap);
-        }
-        limit
-            .checked_sub(header.store_stack)
-            .filter(|bytes| *bytes > 0)
-    }
-
-    /// Bytes of the store that the program with its data, the heap, and the stack take. Called by
-    /// the engine that has the context.
-    fn usage(&self) -> [u64; 3] {
-        // SAFETY: the header of our own store, which this engine has.
-        let header = unsafe { &*self.store.header() };
-        let base = self.store.base();
-        let program = header.data_end.saturating_sub(base);
-        let heap = match header.break_at {
-            0 => 0,
-            at => (u64::from(self.store.word(at)) & STORE_MASK).saturating_sub(program),
-        };
-        let stack = (base + STORE_BYTES as u64).saturating_sub(header.store_stack);
-        [program, heap, stack.min(STORE_BYTES as u64)]
-    }
-
-    fn overflowed(&self, bytes: u64) -> Stop {
-        eprintln!(
-            "libspe2: context {}: the stack ran {bytes} bytes into the program's data or heap; \
-             a local store has 256 KiB for code, data, heap and stack",
-            self.id
-        );
-        Stop::Fatal(libc::ENOMEM)
-    }
-
-    /// Translates a fault, and prints it to the standard error.
-    fn fault(&self, inner: &Inner) -> Stop {
-        // SAFETY: the header of our own store, which this engine has.
-        let header = unsafe { &*self.store.header() };
-        let signal = header.fault_signal as i32;
-        let base = self.store.base();
-        let pc = header.fault_pc.wrapping_sub(base);
-        let address = header.fault_address;
-        let below = base - HEADER_BEFORE as u64..base;
-        let overflow = below.contains(&address) && header.store_stack < base + 4096;
-        // Zeroes are an instruction here, but none that a compiler makes: data was executed.
-        let store = base..base + STORE_BYTES as u64 - 1;
-        let zeroes = store.contains(&header.fault_pc) && self.store.byte_pair(pc) == 0;
-        if signal == libc::SIGILL || zeroes {
-            eprintln!(
-                "libspe2: context {}: invalid instruction at 0x{pc:05x}",
-                self.id
-            );
-            return Stop::BadInstruction;
-        }
-        let end = inner.program.map_or(0, |program| program.end);
-        if overflow {
-            eprintln!(
-                "libspe2: context {}: the stack ran out of the local store at 0x{pc:05x} \
-                 (program and data take {end} bytes of 256 KiB)",
-                self.id
-            );
-            return Stop::Fatal(libc::ENOMEM);
-        }
-        let what = match signal {
-            libc::SIGFPE => "arithmetic fault",
-            libc::SIGBUS => "bus error",
-            _ => "access outside of the local store",
-        };
-        eprintln!(
-            "libspe2: context {}: {what} at 0x{pc:05x}, address 0x{address:x}",
-            self.id
-        );
-        Stop::Fatal(libc::EFAULT)
-    }
-}
-
-/// An operation on a mailbox that the gate tries before it leaves the program: neither lock nor
-/// switch where both sides are there. While another context waits for an engine nothing is done
-/// here, so that a program that polls gives way.
-extern "sysv64" fn perform_at_once(
-    context: *const c_void,
-    op: u64,
-    channel: u64,
-    value: u64,
-) -> Performed {
-    // SAFETY: the context whose header the gate found; the engine that called it holds it.
-    let own = unsafe { &*context.cast::<Context>() };
-    let refused = Performed { value: 0, done: 0 };
-    if engine::work_waits() || own.overflow().is_some() {
-        return refused;
-    }
-    own.mail_operation(op, channel, value)
-        .map_or(refused, |value| Performed { value, done: 1 })
-}
-
-impl Work for Context {
-    fn id(&self) -> u32 {
-        self.id
-    }
-
-    fn header(&self) -> *mut Header {
-        self.store.header()
-    }
-
-    fn take_step(&self) -> Result<u64, Request> {
-        let mut inner = self.inner.lock();
-        if std::mem::take(&mut inner.asks) {
-            self.mail.unwatch(watch::PARKED);
-        }
-        inner.request.take().map_or(Ok(inner.answer), Err)
-    }
-
-    fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready {
-        let mut inner = self.inner.lock();
-        inner.answer = answer;
-        if !matches!(ready, Ready::Poll(_)) || request.op != OP_COUNT {
-            return ready;
-        }
-        // The bit first: a later change then notifies.
-        self.mail.watch(watch::PARKED);
-        inner.asks = true;
-        match inner.channels.count(&self.mail, request.args[0]) {
-            Outcome::Value(there) if there != 0 => {
-                inner.answer = there;
-                inner.asks = false;
-                self.mail.unwatch(watch::PARKED);
-                Ready::Event
-            }
-            _ => ready,
-        }
-    }
-
-    fn serve(&self, request: Request) -> Option<u64> {
-        let mut blocked_since = None;
-        let mut spins = None;
-        loop {
-            let [channel, value, ..] = request.args;
-            if blocked_since.is_some()
-                && let Some(value) = self.mail_operation(request.op, channel, value)
-            {
-                if let Some(since) = blocked_since {
-                    trace::waited(self.id, request.op, channel, since);
-                }
-                // Relaxed, not one step: no other thread writes it meanwhile.
-                let spun = self.spun.load(Ordering::Relaxed);
-                self.spun.store(spun.saturating_add(1), Ordering::Relaxed);
-                return Some(value);
-            }
-            // Before the look, so that a change behind it is seen. Acquire as in `changed`.
-            let news = self.news.load(Ordering::Acquire);
-            let mut inner = self.inner.lock();
-            let outcome = self.perform(&mut inner, &request);
-            self.settle(&mut inner);
-            self.interrupt(&mut inner);
-            if trace::is_due(&mut inner.traced_at) {
-                trace::at(self.id, inner.traffic(), self.usage());
-            }
-            let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
-            match outcome {
-                Outcome::Value(value) => {
-                    drop(inner);
-                    for write in outbox {
-                        write.deliver();
-                    }
-                    if let Some(since) = blocked_since {
-                        trace::waited(self.id, request.op, request.args[0], since);
-                    }
-                    return Some(value);
-                }
-                Outcome::Blocked(remind_at) => {
-                    let since = *blocked_since.get_or_insert_with(Instant::now);
-                    let spins = !engine::work_waits()
-                        && *spins.get_or_insert_with(|| self.is_patient(&mut inner));
-                    if spins && since.elapsed() < SPIN {
-                        drop(inner);
-                        self.spin(news, since, &request);
-                        continue;
-                    }
-                    // The bit first: a word that moves after this look then notifies.
-                    self.mail.watch(watch::PARKED);
-                    if self.mail_lets(&request) {
-                        self.mail.unwatch(watch::PARKED);
-                        continue;
-                    }
-                    inner.request = Some(request);
-                    inner.run = Run::Parked;
-                    // A spin that another's readiness ended says nothing.
-                    if spins {
-                        inner.patience.ended(true, false);
-                    }
-                    trace::parked(self.id, request.op, request.args[0]);
-                    drop(inner);
-                    if let Some(at) = remind_at {
-                        engine::remind(at, self.own.clone());
-                    }
-                    return None;
-                }
-                Outcome::Stopped(stop) => {
-                    trace::at(self.id, inner.traffic(), self.usage());
-                    trace::stopped(self.id);
-                    inner.run = Run::Stopped(stop);
-                    self.caller.notify_all();
-                    return None;
-                }
-            }
-        }
-    }
-
-    fn remind(&self) {
-        let mut inner = self.inner.lock();
-        self.changed(&mut inner);
-    }
 }
 
 impl Target for Context {
@@ -815,6 +481,11 @@ impl Inner {
             got_bytes: own.got_bytes + host.got_bytes,
             put_bytes: own.put_bytes + host.put_bytes,
         }
+    }
+
+    /// Moves the token behind the instruction at which the program stops.
+    fn step_over(&mut self) {
+        self.token = low(u64::from(self.token.wrapping_add(4)) & STORE_MASK);
     }
 
     fn running(&self) -> bool {

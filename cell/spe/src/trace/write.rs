@@ -1,16 +1,4 @@
-//! The trace that `sidecore spe run` shows and draws: lines of tab-separated fields in a file.
-//!
-//! Fields: microseconds since the library's first use, context, event, and the event's own fields:
-//!
-//! | event | fields | |
-//! |---|---|---|
-//! | `ready` | | it waits for an engine |
-//! | `run` | engine | that engine has it |
-//! | `wait` | operation, channel | parked |
-//! | `spun` | operation, channel, microseconds | waited on its engine until now |
-//! | `at` | DMA commands, bytes got, put; bytes of the store: program, heap, stack | |
-//! | `stop` | | |
-//! | `full` | | nothing follows: the file has as many lines as it may |
+//! The library's side: a line for each change of a context.
 //!
 //! Must stay true: without SIDECORE_SPE_TRACE in the environment each call is one load and a
 //! branch. A line is one write, so a killed process leaves whole lines. The file is bounded.
@@ -29,18 +17,18 @@ const LINES_MAX: u64 = 2_000_000;
 /// Distance of a context's `at` lines.
 const SNAPSHOT: Duration = Duration::from_millis(50);
 
-struct Trace {
+struct Open {
     file: File,
     start: Instant,
 }
 
-static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
+static TRACE: OnceLock<Option<Open>> = OnceLock::new();
 
-fn trace() -> Option<&'static Trace> {
+fn trace() -> Option<&'static Open> {
     let open = || {
         let path = std::env::var_os("SIDECORE_SPE_TRACE")?;
         let file = File::options().append(true).create(true).open(path).ok()?;
-        Some(Trace {
+        Some(Open {
             file,
             start: Instant::now(),
         })
@@ -61,22 +49,33 @@ pub(crate) fn is_engine(number: usize) {
 }
 
 /// True where there is a trace.
-pub(crate) fn is_on() -> bool {
+fn is_on() -> bool {
     trace().is_some()
 }
 
 fn line(context: u32, rest: Arguments<'_>) {
     let Some(trace) = trace() else { return };
     // Relaxed: only the number counts.
-    let rest = match LINES.fetch_add(1, Ordering::Relaxed) {
-        0..LINES_MAX => rest,
-        LINES_MAX => format_args!("full"),
-        _ => return,
+    let Some(rest) = bounded(LINES.fetch_add(1, Ordering::Relaxed), rest) else {
+        return;
     };
-    let time = trace.start.elapsed().as_micros();
-    let text = format!("{time}\t{context}\t{rest}\n");
+    let text = text(trace.start.elapsed().as_micros(), context, rest);
     // A full disk ends the trace, not the program.
     (&trace.file).write_all(text.as_bytes()).ok();
+}
+
+/// What the line of a number says: of those beyond the bound the first says that it was reached.
+fn bounded(number: u64, rest: Arguments<'_>) -> Option<Arguments<'_>> {
+    match number {
+        0..LINES_MAX => Some(rest),
+        LINES_MAX => Some(format_args!("full")),
+        _ => None,
+    }
+}
+
+/// One line, whole: it is written by one call.
+pub(super) fn text(time_us: u128, context: u32, rest: Arguments<'_>) -> String {
+    format!("{time_us}\t{context}\t{rest}\n")
 }
 
 pub(crate) fn ready(context: u32) {
