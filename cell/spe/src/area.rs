@@ -261,3 +261,6 @@ pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
         value,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,6 +106,7 @@ impl Channels {
 
     /// Writes a signal register from outside.
     pub(crate) fn signal(&mut self, index: usize, value: u32) {
+        // In OR mode writes collect until they are read; else the last one counts.
         let old = if self.signals_or[index] {
             self.signals[index].unwrap_or(0)
         } else {
@@ -136,6 +137,7 @@ impl Channels {
     /// Finds events: conditions that hold now and did not at the last look.
     fn refresh(&mut self, mail: &Mail) {
         let now = self.conditions();
+        // A condition that still holds is no new event.
         self.raise(now & !self.before | mail.events());
         self.before = now;
     }
@@ -150,6 +152,7 @@ impl Channels {
     /// Does one MFC command.
     pub(crate) fn issue(&mut self, store: &Store, mail: &Mail, command: Command) -> Outcome {
         // A command that finds no place waits for one, as the channel does.
+        // Before the command is looked at: an invalid one waits for its place, too.
         if self.mfc.free() == 0 {
             return Outcome::Blocked(None);
         }
@@ -177,6 +180,7 @@ impl Channels {
             29 => mail.pop(),
             _ => return BAD,
         };
+        // A condition that the operation is about to end counts as an event first.
         self.refresh(mail);
         value.map_or(Outcome::Blocked(None), |value| Outcome::Value(value.into()))
     }
@@ -192,6 +196,7 @@ impl Channels {
         match channel {
             1 => {
                 self.event_mask = value;
+                // Writing the mask makes pending events count again, read or not.
                 self.event_count = self.events & value != 0;
             }
             2 => {
@@ -226,6 +231,7 @@ impl Channels {
                 return outcome;
             }
             22 => self.tag_mask = value,
+            // The status is computed when it is read: commands that end meanwhile count.
             23 => self.tag_update = Some(value),
             26 => {
                 let resumed = self.mfc.resume(store, value & 31);
@@ -269,6 +275,7 @@ impl Channels {
     fn tag_status(&self) -> Option<u32> {
         let done = self.tag_mask & !self.mfc.busy();
         match self.tag_update? {
+            // Any of no tags at all holds at once.
             1 => (done != 0 || self.tag_mask == 0).then_some(done),
             2 => (done == self.tag_mask).then_some(done),
             _ => Some(done),
@@ -280,6 +287,7 @@ impl Channels {
         if !self.event_count {
             return Outcome::Blocked(next);
         }
+        // Reading takes the count and leaves the events, until they are acknowledged.
         self.event_count = false;
         Outcome::Value((self.events & self.event_mask).into())
     }
@@ -289,6 +297,7 @@ impl Channels {
         let mut next = None;
         if self.decrementer_armed {
             let (since, value) = self.decrementer;
+            // It passes zero one tick behind its value's last.
             let passes_at = since + span(u64::from(value) + 1);
             if Instant::now() >= passes_at {
                 self.decrementer_armed = false;
@@ -326,51 +335,4 @@ fn span(ticks: u64) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_decrementer_passes_zero_once_and_goes_on() {
-        let mail = Mail::new();
-        let mut channels = Channels::new([false; 2]);
-        channels.event_mask = event::DECREMENTER;
-        channels.decrementer = (Instant::now() - Duration::from_millis(1), 10);
-        channels.decrementer_armed = true;
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(1));
-        assert_eq!(
-            channels.read(&mail, 0),
-            Outcome::Value(event::DECREMENTER.into())
-        );
-        // At 79.8 MHz a millisecond is far below zero, and nothing is raised a second time.
-        let Outcome::Value(value) = channels.read(&mail, 8) else {
-            panic!("it can always be read")
-        };
-        assert!(value > u64::from(u32::MAX) / 2, "{value}");
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
-        // From the largest value it passes zero after 53 seconds, not now.
-        channels.decrementer = (Instant::now(), u32::MAX);
-        channels.decrementer_armed = true;
-        let Outcome::Blocked(Some(at)) = channels.read(&mail, 0) else {
-            panic!("an event is waited for")
-        };
-        let seconds = (at - Instant::now()).as_secs();
-        assert!((45..54).contains(&seconds), "{seconds}");
-    }
-
-    #[test]
-    fn a_signal_that_came_and_went_is_an_event() {
-        let mail = Mail::new();
-        let mut channels = Channels::new([true, false]);
-        channels.event_mask = event::SIGNAL_1 | event::SIGNAL_2;
-        channels.signal(0, 1);
-        channels.signal(0, 4);
-        channels.signal(1, 1);
-        channels.signal(1, 4);
-        assert_eq!(channels.read(&mail, 3), Outcome::Value(5));
-        assert_eq!(channels.read(&mail, 4), Outcome::Value(4));
-        assert_eq!(channels.read(&mail, 4), Outcome::Blocked(None));
-        let both = u64::from(event::SIGNAL_1 | event::SIGNAL_2);
-        assert_eq!(channels.read(&mail, 0), Outcome::Value(both));
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
-    }
-}
+mod tests;

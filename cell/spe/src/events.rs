@@ -53,6 +53,7 @@ impl Handler {
         context: usize,
         data: Data,
     ) -> Result<(), i32> {
+        // Held over both, so that a wait in between finds the set and the table agree.
         let mut registered = self.registered.lock();
         self.control(libc::EPOLL_CTL_ADD, file)?;
         let event = Event {
@@ -105,6 +106,7 @@ impl Handler {
                     other => return Err(other.unwrap_or(libc::EIO)),
                 }
             };
+            // Only now: a wait that held it would keep registrations out.
             let registered = self.registered.lock();
             // A source that was deregistered since the kernel looked is in the set no more.
             let occurred = events.iter().take(got);
@@ -119,3 +121,6 @@ impl Handler {
 fn key(file: i32) -> u64 {
     u64::from(file.cast_unsigned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,9 +79,12 @@ impl<'a> Image<'a> {
         if bytes.get(..4) != Some(b"\x7fELF") {
             return Err(ImageError::NotElf);
         }
+        // Real SPU programs are big-endian: read their machine number right to name them in the
+        // message.
         let big = bytes.get(5) == Some(&2);
         let machine = half(bytes, 18).ok_or(ImageError::Damaged("its header"))?;
         let machine = if big { machine.swap_bytes() } else { machine };
+        // The machine before the class: an SPU's file is reported as one whatever else is wrong.
         match (machine, bytes[4]) {
             (23, _) => return Err(ImageError::RealSpu),
             (_, 2) => return Err(ImageError::Wide),
@@ -90,6 +93,7 @@ impl<'a> Image<'a> {
         }
         let header = ImageError::Damaged("its header");
         let kind = half(bytes, 16).ok_or(header.clone())?;
+        // Stores lie at different addresses, so each program is moved to its own.
         if kind != 3 {
             return Err(ImageError::NotRelocatable(kind));
         }
@@ -98,6 +102,7 @@ impl<'a> Image<'a> {
         let entry_bytes = usize::from(half(bytes, 42).ok_or(header.clone())?);
         let count = usize::from(half(bytes, 44).ok_or(header)?);
         let mut segments = Vec::new();
+        // At most 65,535 of them, each checked against the file's length.
         for index in 0..count {
             let at = table + index * entry_bytes;
             segments.push(segment(bytes, at).ok_or(ImageError::Damaged("its program headers"))?);
@@ -125,6 +130,7 @@ impl<'a> Image<'a> {
     /// Copies the program into a store and relocates it.
     pub(crate) fn load(&self, store: &Store) -> Result<(), ImageError> {
         let damaged = ImageError::Damaged("a segment");
+        // The program before may have left code that can still be executed.
         store.clear();
         for segment in self.of_kind(PT_LOAD) {
             let from = segment.offset;
@@ -135,6 +141,8 @@ impl<'a> Image<'a> {
             if !store.write(segment.address, data) {
                 return Err(damaged);
             }
+            // Data is not executable, so that a jump into it is found: old programs build stop
+            // instructions there.
             if segment.flags & PF_X != 0 {
                 // `extent` saw to it that it lies in the store.
                 store.allow_execution(segment.address, segment.memory_bytes);
@@ -152,6 +160,7 @@ impl<'a> Image<'a> {
         for segment in self.of_kind(PT_NOTE) {
             let mut at = segment.offset;
             let end = at.saturating_add(segment.file_bytes);
+            // A note is three words, a name and a value, both padded to words.
             while at + 12 <= end {
                 let damaged = ImageError::Damaged("a note");
                 let name = size(self.bytes, at).ok_or(damaged.clone())?;
@@ -175,6 +184,7 @@ impl<'a> Image<'a> {
         let Some(dynamic) = self.of_kind(PT_DYNAMIC).next() else {
             return Ok(());
         };
+        // From the file's bytes, not from the store: the section may lie outside of what is loaded.
         let value = |wanted: u32| {
             (0..dynamic.memory_bytes / 8)
                 .map(|index| dynamic.offset + index * 8)
@@ -219,13 +229,16 @@ fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErr
     if u64::from(at) + u64::from(bytes) > STORE_BYTES.to_u64() || !at.is_multiple_of(4) {
         return Err(damaged);
     }
+    // Read from the store: the table is loaded, and checked above to lie in it.
     for entry in (at..at + bytes / 12 * 12).step_by(12) {
         let place = store.word(entry.into());
+        // Its upper bits name a symbol, of which a program that stands alone has none.
         let kind = store.word(u64::from(entry) + 4) & 0xff;
         let value = store.word(u64::from(entry) + 8).wrapping_add(base);
         let written = match kind {
             R_NONE => true,
             R_RELATIVE => store.write(place.to_usize(), &value.to_le_bytes()),
+            // x32 has pointers of 64 bits where code asks for them; the upper half is zero.
             R_RELATIVE64 => store.write(place.to_usize(), &u64::from(value).to_le_bytes()),
             other => return Err(ImageError::Relocation(other)),
         };
@@ -252,6 +265,7 @@ fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErro
     let mut next: u32 = 0;
     for entry in (at..at + bytes / 4 * 4).step_by(4) {
         let entry = store.word(entry.into());
+        // An even entry begins a run; the word itself is relocated, and the map goes on behind it.
         if entry & 1 == 0 {
             add(entry)?;
             next = entry.wrapping_add(4);
@@ -290,3 +304,6 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 fn size(bytes: &[u8], at: usize) -> Option<usize> {
     word(bytes, at).map(ToUsize::to_usize)
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,3 +162,6 @@ fn has_room(header: *mut Header, stack: u64) -> bool {
     let store = Header::store(header);
     (store.start + FRAME..store.end).contains(&stack)
 }
+
+#[cfg(test)]
+mod tests;

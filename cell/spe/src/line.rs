@@ -129,3 +129,6 @@ fn entry(address: u64) -> &'static Mutex<u64> {
     let mixed = (address / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &VERSIONS[(mixed >> 54).to_usize() % ENTRIES]
 }
+
+#[cfg(test)]
+mod tests;

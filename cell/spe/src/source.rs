@@ -72,6 +72,7 @@ impl Sources {
         let Some(file) = &self.files[index] else {
             return;
         };
+        // The counter stays 0 or 1, and a change costs one system call.
         if self.shown[index] == holds {
             return;
         }

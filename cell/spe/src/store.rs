@@ -306,25 +306,4 @@ fn map_fixed(address: usize, bytes: usize, kind: i32) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_stores_do_not_take_all_mappings_of_the_process() {
-        let stores: Vec<_> = (0..WIDE_MAX + 20).map(|_| Store::new().unwrap()).collect();
-        let wide = |store: &&Store| store.view.get().is_some_and(|view| view.wide);
-        for store in &stores {
-            let view = store.view().unwrap();
-            // SAFETY: mapped for the host at both places.
-            unsafe {
-                (view as *mut u32).write(7);
-                assert_eq!(((view + store.base()) as *const u32).read(), 7);
-            }
-        }
-        assert!(stores.iter().filter(wide).count() <= WIDE_MAX);
-        drop(stores);
-        let store = Store::new().unwrap();
-        store.view().unwrap();
-        assert!(wide(&&store), "those that are gone no longer count");
-    }
-}
+mod tests;

@@ -60,6 +60,8 @@ pub(crate) fn redirect(
     store: u64,
     mask: u64,
 ) -> Option<u64> {
+    // A fault within a step is the instruction's second operand, which no register can be moved
+    // for.
     if STEP.with(Cell::get).is_some() {
         return None;
     }
@@ -67,6 +69,7 @@ pub(crate) fn redirect(
         return Some(address);
     }
     let operand = decode(code, registers)?;
+    // Instructions of the general-protection kind may be inside: their operand is not aligned.
     let inside = operand.address & !mask == store & !mask;
     let general = registers[Register::Trap] == GENERAL_PROTECTION;
     let mut target = store | (operand.address & mask);
@@ -78,6 +81,7 @@ pub(crate) fn redirect(
         return None;
     }
     let moved = target.wrapping_sub(operand.address);
+    // A factored index cannot be moved by a part of its factor.
     if moved & ((1 << operand.scale) - 1) != 0 {
         return None;
     }
@@ -104,6 +108,7 @@ pub(crate) fn finish(registers: &mut Registers, done: bool) -> bool {
     registers[register] = match after {
         After::Kept(before) => before,
         After::Merged(mask, before) if done => (before & !mask) | (now & mask),
+        // The step faulted in its turn: nothing was loaded, so that all bits are the old ones.
         After::Merged(_, before) => before,
         After::Loaded => now,
         After::Counted(by) => now.wrapping_sub(by),
@@ -116,6 +121,7 @@ pub(crate) fn finish(registers: &mut Registers, done: bool) -> bool {
 /// never set, and a register or a number. Returns the address.
 fn fixed(code: &[u8], registers: &mut Registers, store: u64, mask: u64) -> Option<u64> {
     let (mut at, mut half, mut short, mut rex) = (0, false, false, None);
+    // REX is the last prefix; what stands before it is in any order.
     while rex.is_none() {
         match *code.get(at)? {
             0x66 => half = true,
@@ -130,11 +136,15 @@ fn fixed(code: &[u8], registers: &mut Registers, store: u64, mask: u64) -> Optio
     if !matches!(opcode, 0x88..=0x8b | 0xc6 | 0xc7) {
         return None;
     }
+    // SIB 0x25 has neither base nor index; mode 0 with register 5 is relative to the next
+    // instruction.
     let (disp_at, relative) = match (modrm & 0xc7, code.get(at + 2)) {
         (4, Some(0x25)) => (at + 3, false),
         (5, _) => (at + 2, true),
         _ => return None,
     };
+    // Numbers of 8 bytes do not occur: an immediate of a move to memory has four, extended by its
+    // sign.
     let number_at = |at: usize, bytes: usize| {
         let mut number = [0; 4];
         number[..bytes].copy_from_slice(code.get(at..at + bytes)?);
@@ -151,6 +161,7 @@ fn fixed(code: &[u8], registers: &mut Registers, store: u64, mask: u64) -> Optio
         _ => 4,
     };
     let immediate = opcode >= 0xc6;
+    // A relative address counts from behind the immediate, too.
     let end = disp_at + 4 + if immediate { bytes.min(4) } else { 0 };
     let mut address = number_at(disp_at, 4)?.cast_unsigned();
     if relative {
@@ -161,6 +172,7 @@ fn fixed(code: &[u8], registers: &mut Registers, store: u64, mask: u64) -> Optio
         address &= 0xffff_ffff;
     }
     let target = store | (address & mask);
+    // Inside already, or across the store's end: one copy cannot wrap.
     if address & !mask == store & !mask || (target & mask) + bytes.to_u64() > mask + 1 {
         return None;
     }
@@ -179,6 +191,7 @@ fn fixed(code: &[u8], registers: &mut Registers, store: u64, mask: u64) -> Optio
     // SAFETY: `bytes` bytes of the store, which stays mapped while its program runs.
     unsafe {
         if matches!(opcode, 0x8a | 0x8b) {
+            // A load of 32 bits clears the register's upper half; shorter ones keep the rest.
             if bytes == 4 {
                 value = [0; 8];
             }
@@ -200,6 +213,7 @@ fn decode(code: &[u8], registers: &Registers) -> Option<Operand> {
     let mut opcode = next()?;
     loop {
         match opcode {
+            // Lock, repeat and segment prefixes do not change the operand's address.
             0x66 => half = true,
             0x67 => short = true,
             0xf2 | 0xf3 | 0xf0 | 0x2e | 0x36 | 0x3e | 0x26 => {}
@@ -215,6 +229,7 @@ fn decode(code: &[u8], registers: &Registers) -> Option<Operand> {
     if matches!(opcode, 0xa4..=0xa7 | 0xaa..=0xaf) {
         return string(opcode, registers);
     }
+    // VEX and EVEX prefixes are not decoded: such an instruction stays a fault.
     let map = match opcode {
         0x0f => match next()? {
             0x38 => Map::Three(next()?, true),
@@ -227,11 +242,13 @@ fn decode(code: &[u8], registers: &Registers) -> Option<Operand> {
     let modrm = next()?;
     let field = usize::from(modrm >> 3 & 7) | usize::from(bits & 4) << 1;
     let (base, index, scale, disp_bytes) = match (modrm >> 6, modrm & 7) {
+        // A register operand faults for another reason; a relative one was done by `fixed`.
         (3, _) | (0, 5) => return None,
         (mode, 4) => {
             let sib = next()?;
             let index = usize::from(sib >> 3 & 7) | usize::from(bits & 2) << 2;
             let base = usize::from(sib & 7) | usize::from(bits & 1) << 3;
+            // In mode 0, base 5 stands for none, and the displacement has four bytes.
             let none = mode == 0 && sib & 7 == 5;
             (
                 (!none).then_some(base),
@@ -257,12 +274,14 @@ fn decode(code: &[u8], registers: &Registers) -> Option<Operand> {
     let value = |number: usize| registers[NUMBERS[number]];
     let mut address = disp.cast_unsigned().wrapping_add(base.map_or(0, value));
     address = address.wrapping_add(index.map_or(0, value) << scale);
+    // A prefix 0x67 makes the sum a word, which is how x32 code wraps at 4 GiB.
     if short {
         address &= 0xffff_ffff;
     }
     let (number, scale) = match (base, index) {
         // A stack pointer elsewhere is a stack that overflowed.
         (Some(STACK_POINTER), None) => return None,
+        // Moving it would count twice.
         (Some(base), index) if index == Some(base) => return None,
         (Some(STACK_POINTER) | None, Some(index)) => (index, scale),
         (Some(base), _) => (base, 0),
@@ -289,6 +308,7 @@ fn displacement(mode: u8) -> usize {
 
 /// The string instruction's operand that faulted, by the address that the context has.
 fn string(opcode: u8, registers: &Registers) -> Option<Operand> {
+    // Source and destination have no encoding of their own; the faulting one is near its register.
     let fault = registers[Register::Fault];
     let near = |register: Register| fault.wrapping_sub(registers[register]) < 8;
     let from = matches!(opcode, 0xa4..=0xa7 | 0xac | 0xad) && near(Register::Rsi);
@@ -340,6 +360,7 @@ impl Map {
             Map::One(code) => match code {
                 0x8b => loaded(),
                 0x63 | 0x69 | 0x6b => loaded(),
+                // The other bytes of the register are still moved, so they come from before.
                 0x8a if byte == number => {
                     Some(After::Merged(if second { 0xff00 } else { 0xff }, before))
                 }

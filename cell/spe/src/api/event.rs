@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_uint, c_void};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventUnit {
-    events: c_uint,
-    spe: *mut SpeContext,
+    pub(super) events: c_uint,
+    pub(super) spe: *mut SpeContext,
     /// The union `spe_event_data_t`.
-    data: u64,
+    pub(super) data: u64,
 }
 
 /// `spe_event_handler_create`.
@@ -53,6 +53,7 @@ unsafe fn each_source(
         let all = Source::ALL
             .iter()
             .fold(0, |mask, source| mask | source.bit());
+        // One bit too many refuses all: none of them is registered then.
         if own.flags & FLAG_EVENTS == 0 || unit.events & !all != 0 {
             return Err(libc::ENOTSUP);
         }
@@ -68,6 +69,7 @@ unsafe fn each_source(
                 inner.stops.clear();
             }
             own.settle(&mut inner);
+            // The handler's lock is not taken under the context's.
             drop(inner);
             work(handler, file, source, unit)?;
         }
@@ -116,6 +118,7 @@ pub unsafe extern "C" fn spe_event_wait(
         for (index, event) in occurred.iter().enumerate() {
             let unit = EventUnit {
                 events: event.bit,
+                // The pointer as it was registered; the context may be gone.
                 spe: event.context as *mut SpeContext,
                 data: event.data,
             };
@@ -124,4 +127,15 @@ pub unsafe extern "C" fn spe_event_wait(
         }
         Ok(super::number(occurred.len()))
     })
+}
+
+#[cfg(test)]
+impl EventUnit {
+    pub(super) fn of(events: c_uint, spe: *mut SpeContext) -> EventUnit {
+        EventUnit {
+            events,
+            spe,
+            data: 0,
+        }
+    }
 }

@@ -23,6 +23,7 @@ fn words(
     inbound: bool,
     mut step: impl FnMut(&Mail, usize) -> bool,
 ) -> Result<c_int, c_int> {
+    // Words that must have moved before the call returns.
     let blocking = match behaviour {
         ALL_BLOCKING => count,
         ANY_BLOCKING => 1,
@@ -32,6 +33,7 @@ fn words(
     let mut done = 0;
     loop {
         let before = done;
+        // As many as move at once, so that watchers are told once.
         while done < count && step(&own.mail, done) {
             done += 1;
         }
@@ -41,6 +43,7 @@ fn words(
         if done >= blocking {
             return Ok(looked(number(done)));
         }
+        // Woken for nothing, it only tries again.
         own.wait_host(inbound);
     }
 }
@@ -65,6 +68,7 @@ fn looked(count: c_int) -> c_int {
         vain.get()
     });
     if vain > VAIN_MAX {
+        // A host on the only processor would keep its program from it for a whole slice.
         std::thread::yield_now();
     }
     count
@@ -84,6 +88,8 @@ const GRACE_LOOKS: u32 = 100;
 fn gives_place(own: &Context) -> bool {
     // Relaxed: a hint, which decides only whether to wait.
     if own.mail.in_room() == 0 && !own.hurried.load(Ordering::Relaxed) && own.may_read() {
+        // A program that has read before reads again soon; one that has not may still wait for an
+        // engine.
         let grace = match own.mail.untouched() {
             true => GRACE_AT_FIRST,
             false => GRACE,
@@ -98,6 +104,7 @@ fn gives_place(own: &Context) -> bool {
         }
     }
     let room = own.mail.in_room() > 0;
+    // Once in vain, the next writes do not wait: the host does look at results.
     own.hurried.store(!room, Ordering::Relaxed);
     room
 }

@@ -103,6 +103,7 @@ fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
             failed
         }
         Err(_) => {
+            // Unwinding into C is undefined behaviour.
             set_errno(libc::EFAULT);
             failed
         }
@@ -172,11 +173,13 @@ pub unsafe extern "C" fn spe_context_create_affinity(
         }
         let taken = neighbour.is_some_and(|beside| beside.has_neighbour.load(Ordering::Relaxed));
         let affine = neighbour.is_some() || wants_memory;
+        // Each affine member has an engine of its own; one more could not be placed.
         let full = affine && placed.load(Ordering::Relaxed) >= engine::count();
         if taken || full || wants_memory && near_memory.load(Ordering::Relaxed) {
             return Err(libc::EEXIST);
         }
         let spe = create(flags, gang, affine)?;
+        // Behind the creation, so that a failed one takes no place.
         placed.fetch_add(usize::from(affine), Ordering::Relaxed);
         if wants_memory {
             near_memory.store(true, Ordering::Relaxed);
@@ -196,6 +199,7 @@ fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeCon
     if flags & !FLAGS != 0 {
         return Err(libc::EINVAL);
     }
+    // Each time: the program may have installed handlers since the last context.
     crate::fault::install();
     let own = Context::new(flags).map_err(|error| number_of(&error))?;
     // SAFETY: NULL or a gang, as the header asks for.
@@ -223,6 +227,7 @@ fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeCon
 pub unsafe extern "C" fn spe_context_destroy(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
+        // Its engine still has the store; freeing it would pull the stack away.
         if unsafe { context(spe) }?.is_running() {
             return Err(libc::EAGAIN);
         }
@@ -263,6 +268,7 @@ pub unsafe extern "C" fn spe_gang_context_destroy(gang: *mut SpeGang) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a gang, as the header asks for.
         let members = unsafe { gang.as_ref() }.ok_or(libc::ESRCH)?;
+        // Members have a pointer to it.
         if members.members.load(Ordering::Relaxed) > 0 {
             return Err(libc::EBUSY);
         }
@@ -285,10 +291,13 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
         let io = |error: std::io::Error| number_of(&error);
         let file = File::open(path).map_err(io)?;
         let about = file.metadata().map_err(io)?;
+        // libspe2 asks for the right to execute, as exec(2) would; a folder has that bit, too.
         if about.mode() & 0o111 == 0 || !about.is_file() {
             return Err(libc::EACCES);
         }
         let mut bytes = Vec::new();
+        // A device or a growing file must not fill the memory; a program that long is refused by
+        // `parse`.
         file.take(IMAGE_MAX).read_to_end(&mut bytes).map_err(io)?;
         if let Err(error) = Image::parse(&bytes) {
             refuse(&path.to_string_lossy(), &error);
@@ -337,10 +346,12 @@ pub unsafe extern "C" fn spe_program_load(
             return Err(libc::EINVAL);
         }
         // SAFETY: an ELF file of that extent, embedded or opened.
+        // Handles of embedded programs have a pointer and no length.
         let bytes = unsafe {
             let bytes = elf_bytes(handle.elf_image.cast());
             std::slice::from_raw_parts(handle.elf_image.cast_const().cast::<u8>(), bytes)
         };
+        // Each load copies: the file's bytes may be shared by contexts, and stay as they are.
         let loaded = Image::parse(bytes).and_then(|image| own.load(&image));
         match loaded {
             Ok(true) => {
@@ -385,6 +396,7 @@ unsafe fn elf_bytes(image: *const u8) -> usize {
         return HEADER;
     }
     let (table, each, count) = (word(&header[28..32]), half(42), half(44));
+    // Sections are not loaded: what a program needs lies within its segments.
     let mut end = (table + each * count).max(HEADER);
     for index in 0..count {
         // SAFETY: the caller's promise covers the table that the header names.
@@ -433,6 +445,7 @@ pub unsafe extern "C" fn spe_ps_area_get(spe: *mut SpeContext, area: c_uint) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn spe_cpu_info_get(asked: c_int, node: c_int) -> c_int {
     call(-1, || match (asked, node) {
+        // One node: no engine is nearer than another.
         (1, -1) => Ok(1),
         (2 | 3, -1 | 0) => Ok(number(engine::count())),
         // Double precision is fast here, as on the later Cell processor.
@@ -440,3 +453,6 @@ pub extern "C" fn spe_cpu_info_get(asked: c_int, node: c_int) -> c_int {
         _ => Err(libc::EINVAL),
     })
 }
+
+#[cfg(test)]
+mod tests;

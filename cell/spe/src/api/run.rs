@@ -43,7 +43,8 @@ const CALLBACK_NEW: c_uint = 1;
 const CALLBACK_UPDATE: c_uint = 2;
 
 impl StopInfo {
-    fn of(stop: Stop) -> StopInfo {
+    pub(super) fn of(stop: Stop) -> StopInfo {
+        // The status is the SPU's status register: the code above, why it stopped below.
         let (stop_reason, value, status) = match stop {
             Stop::Exit(code) => {
                 let status = (0x2000 | u32::from(code)) << 16 | STATUS_STOPPED;
@@ -97,24 +98,31 @@ pub unsafe extern "C" fn spe_context_run(
             words: [address(spe), address(argp), address(envp)],
             registers,
         };
+        // The program may have replaced handlers since its context was made.
         fault::install();
         // SAFETY: the context of above; its gang is NULL or lives as long as its members.
         if let Some(gang) = unsafe { (*spe).gang.as_ref() } {
+            // From now on no member with an affinity can be added: places are fixed.
             gang.ran.store(true, Ordering::Relaxed);
         }
         own.begin(*entry, &arguments)?;
+        // Signals before the token is given back: a handler that jumps away leaves the caller's
+        // variables alone.
         let stop = as_signal(own, run(own, flags & RUN_NO_CALLBACKS == 0));
+        // Where it stopped, for a next call with the same variable.
         *entry = own.token();
         // SAFETY: NULL or the caller's variable.
         if let Some(place) = unsafe { stop_info.as_mut() } {
             *place = StopInfo::of(stop);
         }
+        // Kept only where something may ask for it.
         if own.flags & FLAG_EVENTS != 0 {
             own.remember_stop(stop);
         }
         match stop {
             Stop::Exit(_) => Ok(0),
             Stop::Signal(code, _) => Ok(code.cast_signed()),
+            // Errors of the program are errors of the call; the stop information has the rest.
             Stop::Exception(_) => Err(libc::EIO),
             _ => Err(libc::EFAULT),
         }
@@ -139,11 +147,14 @@ fn as_signal(own: &Context, stop: Stop) -> Stop {
 /// Runs until a stop that is not a callback's; handlers run on this thread.
 fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
     loop {
+        // Each round is a new start for the queue: after a callback the program waits in line
+        // again.
         engine::push(own.clone(), Ready::Event);
         let stop = own.wait_for_stop();
         let Stop::Signal(code, block) = stop else {
             return stop;
         };
+        // Other codes are the program's own, for its host to read.
         if !callbacks || code & 0xff00 != 0x2100 {
             return stop;
         }
@@ -151,6 +162,7 @@ fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
             own.end();
             return Stop::Callback(-1);
         };
+        // Handlers get the host's address, which may not have been mapped yet.
         let Ok(view) = own.store.view() else {
             own.end();
             return Stop::Callback(libc::ENOMEM);
@@ -201,6 +213,7 @@ pub unsafe extern "C" fn spe_callback_handler_register(
         }
         let present = callback::handler(number).is_some();
         match mode {
+            // Numbers of the standard can be replaced, but their handlers are always there.
             CALLBACK_NEW if number < callback::RESERVED || present => return Err(libc::EACCES),
             CALLBACK_UPDATE if !present => return Err(libc::ESRCH),
             CALLBACK_NEW | CALLBACK_UPDATE => {}
@@ -247,4 +260,11 @@ pub extern "C" fn spe_callback_handler_query(number: c_uint) -> *mut c_void {
         let handler = callback::handler(number).ok_or(libc::ESRCH)?;
         Ok(handler as *mut c_void)
     })
+}
+
+#[cfg(test)]
+impl StopInfo {
+    pub(super) fn fields(&self) -> (c_uint, u64, c_int) {
+        (self.stop_reason, self.result, self.spu_status)
+    }
 }

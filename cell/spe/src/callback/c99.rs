@@ -33,10 +33,12 @@ fn c99_call(call: &Call) -> Option<i64> {
             2 => close(call),
             3 => on(0, &|file| libc::feof(file).into()),
             4 => on(0, &|file| libc::ferror(file).into()),
+            // A null stream means all of them; no handle is 0.
             5 if call.word(0) == 0 => libc::fflush(std::ptr::null_mut()).into(),
             5 => on(0, &|file| libc::fflush(file).into()),
             6 | 19 => on(0, &|file| libc::fgetc(file).into()),
             7 => on(0, &|file| {
+                // `fpos_t` of a program is a word, which holds what ftell answers.
                 let at = libc::ftell(file);
                 call.set_word_at(call.word(1), low(at.cast_unsigned()));
                 if at < 0 { -1 } else { 0 }
@@ -98,7 +100,9 @@ fn c99_call(call: &Call) -> Option<i64> {
                 };
                 libc::setvbuf(file, std::ptr::null_mut(), mode, STREAM_BYTES).into()
             }),
+            // A null command asks whether there is a shell.
             31 => libc::system(call.text(0).unwrap_or(std::ptr::null())).into(),
+            // It has no name, so that nothing is left where the program dies.
             32 => keep(libc::tmpfile()),
             34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
             _ => return None,
@@ -131,6 +135,7 @@ fn reopen(call: &Call) -> i64 {
     let name = call.text(0).unwrap_or(std::ptr::null());
     let mode = call.text(1).unwrap_or(c"r".as_ptr());
     // SAFETY: texts end in the store; the stream is open.
+    // The handle stays: the C library opens the new file under the same stream.
     let again = unsafe { libc::freopen(name, mode, file) };
     if again.is_null() {
         0
@@ -142,12 +147,14 @@ fn reopen(call: &Call) -> i64 {
 /// fread and fwrite: buffer, size, count, stream.
 fn transfer(call: &Call) -> i64 {
     let size = call.size(1);
+    // Saturated, and then cut at the store's end: a product that overflows would be a short buffer.
     let wanted = size.saturating_mul(call.size(2));
     let (at, bytes) = call.buffer(0, wanted);
     let Some(file) = stream(call.word(3)) else {
         set_errno(libc::EBADF);
         return 0;
     };
+    // Before the division below; C says 0 elements, too.
     if size == 0 {
         return 0;
     }
@@ -170,6 +177,7 @@ fn gets(call: &Call) -> i64 {
         if line.is_null() {
             return 0;
         }
+        // fgets keeps the line's end, gets does not.
         let length = libc::strlen(line);
         if length > 0 && *line.add(length - 1) == b'\n' as c_char {
             *line.add(length - 1) = 0;
@@ -199,6 +207,7 @@ const STREAMS_MAX: usize = 1024;
 
 fn stream(handle: u32) -> Option<*mut libc::FILE> {
     // SAFETY: reads the C library's variables, which no other code writes.
+    // Read each time: freopen and the host's own code may replace them.
     let own = unsafe { [stdin, stdout, stderr] };
     match handle {
         0 => None,
@@ -218,6 +227,7 @@ fn keep(file: *mut libc::FILE) -> i64 {
     let mut streams = STREAMS.lock();
     let free = streams.iter().position(Option::is_none);
     let index = free.unwrap_or(streams.len());
+    // The program's stream is not kept, so it is closed: a leak would last as long as the host.
     if index >= STREAMS_MAX {
         // SAFETY: just opened.
         unsafe { libc::fclose(file) };

@@ -59,6 +59,7 @@ impl Call {
     /// A slot that holds an address or a number of the host's, of two words.
     pub(super) fn wide(&self, slot: u32) -> usize {
         let place = self.slots + 16 * slot;
+        // Two words even on hosts of 32 bits: the layout is the program's.
         let (lower, upper) = (self.word_at(place), self.word_at(place + 4));
         (u64::from(lower) | u64::from(upper) << 32).to_usize()
     }
@@ -156,6 +157,7 @@ pub(super) fn errno() -> i32 {
 /// Runs a call's work and gives its outcome back; `None`: not one that is served.
 pub(super) fn answer(call: &Call, failed: i64, work: impl FnOnce() -> Option<i64>) -> c_int {
     set_errno(0);
+    // errno is read at once: nothing else of this thread may call the C library first.
     match work() {
         Some(result) => call.finish(result, errno()),
         None => call.finish(failed, libc::ENOSYS),

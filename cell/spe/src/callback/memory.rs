@@ -50,6 +50,7 @@ fn allocate(bytes: usize, alignment: usize) -> usize {
             _ => libc::aligned_alloc(alignment, bytes),
         };
         let address = block.expose_provenance();
+        // A null block is malloc's own failure, with its errno.
         if block.is_null() || address.saturating_add(bytes) <= REACH {
             return address;
         }
@@ -91,6 +92,7 @@ fn resize(block: usize, bytes: usize) -> usize {
         // SAFETY: as in `free`.
         unsafe { libc::malloc_usable_size(block as *mut c_void) }
     });
+    // As the C library of the time did: it frees, and answers null.
     if bytes == 0 {
         free(block);
         return 0;
@@ -109,9 +111,11 @@ fn resize(block: usize, bytes: usize) -> usize {
 /// posix_memalign: the address goes to a place of the store; gives the error's number.
 fn aligned(call: &Call) -> usize {
     let (alignment, bytes) = (call.wide(1), call.wide(2));
+    // A program's pointers have 4 bytes, so that is its least.
     if !alignment.is_power_of_two() || alignment < 4 {
         return number(libc::EINVAL);
     }
+    // aligned_alloc may refuse less than what malloc aligns to.
     let block = allocate(bytes, alignment.max(16));
     set_errno(0);
     if block == 0 {
@@ -158,6 +162,7 @@ impl Low {
             store::map_low(1 << log, DATA).ok()?
         } else {
             if self.free[log].is_empty() {
+                // Never given back: small blocks come and go, and their class keeps the map.
                 let map = store::map_low(1 << MAP_LOG, DATA).ok()?;
                 let blocks = (map..map + (1 << MAP_LOG)).step_by(1 << log);
                 self.free[log].extend(blocks);

@@ -42,3 +42,6 @@ pub(crate) fn set_handler(number: usize, handler: Option<Handler>) {
         *place = handler;
     }
 }
+
+#[cfg(test)]
+mod tests;

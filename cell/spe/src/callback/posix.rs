@@ -18,6 +18,7 @@ pub(super) unsafe extern "C" fn serve(store: *mut c_void, place: c_uint) -> c_in
     // SAFETY: called with a store's view.
     let call = unsafe { Call::new(store, place) };
     answer(&call, -1, || {
+        // Each group answers `None` for numbers of the others; the order does not matter.
         open_files(&call)
             .or_else(|| names(&call))
             .or_else(|| folders(&call))
@@ -34,13 +35,16 @@ fn text(call: &Call, slot: u32) -> *const c_char {
 /// Calls on numbers of open files, and those that give such numbers.
 fn open_files(call: &Call) -> Option<i64> {
     let file = call.signed(0);
+    // Not looked at before the operation is known: the slots of others mean something else.
     let buffer = || call.buffer(1, call.size(2));
     // SAFETY: texts end in the store, buffers are cut at its end.
     Some(unsafe {
         match call.operation {
             2 => libc::close(file).into(),
+            // The umask is the host process's, as if it had called.
             3 => libc::creat(text(call, 0), call.word(1)).into(),
             4 => status(call, |found| libc::fstat(file, found)),
+            // Offsets of a program have 32 bits and a sign.
             9 => libc::lseek(file, call.signed(1).into(), call.signed(2)),
             15 => libc::open(text(call, 0), call.signed(1), call.word(2)).into(),
             16 => count(libc::read(file, buffer().0, buffer().1)),
@@ -55,6 +59,7 @@ fn open_files(call: &Call) -> Option<i64> {
             49 => libc::fdatasync(file).into(),
             50 => libc::dup2(file, call.signed(1)).into(),
             51 => libc::lockf(file, call.signed(1), call.signed(2).into()).into(),
+            // The pattern is replaced in the store: the program reads the name there.
             53 => libc::mkstemp(text(call, 0).cast_mut()).into(),
             65 => {
                 let (at, bytes) = buffer();
@@ -87,6 +92,7 @@ fn names(call: &Call) -> Option<i64> {
             42 => libc::lchown(name, call.word(1), call.word(2)).into(),
             44 => libc::link(name, text(call, 1)).into(),
             45 => libc::symlink(name, text(call, 1)).into(),
+            // readlink ends its text with no zero, and neither does this.
             46 => {
                 let (at, bytes) = call.buffer(1, call.size(2));
                 count(libc::readlink(name, at.cast(), bytes))
@@ -107,6 +113,7 @@ fn folders(call: &Call) -> Option<i64> {
             33 => libc::chdir(name).into(),
             35 => libc::mkdir(name, call.word(1)).into(),
             37 => libc::rmdir(name).into(),
+            // getcwd answers the buffer's own pointer, which has to be the program's.
             43 => {
                 let (at, bytes) = call.buffer(0, call.size(1));
                 let found = libc::getcwd(at.cast(), bytes);
@@ -127,7 +134,9 @@ fn folders(call: &Call) -> Option<i64> {
                 0
             }),
             59 => on_folder(call, -1, |folder| {
+                // Numbers begin with 1; 0 wraps to a place that no table has.
                 let index = call.size(1).wrapping_sub(1);
+                // A number that was never given out is ignored: seekdir has no error.
                 if let Some(place) = folder.places.get(index) {
                     libc::seekdir(folder.stream, *place);
                 }
@@ -149,10 +158,13 @@ fn times(call: &Call) -> Option<i64> {
     Some(unsafe {
         match call.operation {
             7 => {
+                // The microseconds of gettimeofday are a part of one clock, so both are read at
+                // once.
                 let now = clock(libc::CLOCK_REALTIME);
                 if let Some(to) = place(0) {
                     call.set_words(to, &[word(now.tv_sec), word(now.tv_nsec / 1000)]);
                 }
+                // The time zone is obsolete; Linux answers zeros, too.
                 if let Some(zone) = place(1) {
                     call.set_words(zone, &[0, 0]);
                 }
@@ -171,6 +183,7 @@ fn times(call: &Call) -> Option<i64> {
                     tv_sec: signed_at(call, from),
                     tv_nsec: signed_at(call, from.wrapping_add(4)),
                 };
+                // What is left is told only after an interruption, as nanosleep(2) has it.
                 let mut left = wanted;
                 let result = libc::nanosleep(&wanted, &mut left);
                 if let Some(to) = place(1).filter(|_| result != 0) {
@@ -180,6 +193,7 @@ fn times(call: &Call) -> Option<i64> {
             }
             // Two times of whole seconds; and two with microseconds.
             63 | 64 => {
+                // utime has a word for each time, utimes has two.
                 let bytes = if call.operation == 63 { 4 } else { 8 };
                 let at = |from: u32| libc::timeval {
                     tv_sec: signed_at(call, from),
@@ -189,6 +203,7 @@ fn times(call: &Call) -> Option<i64> {
                     },
                 };
                 let times = place(1).map(|from| [at(from), at(from.wrapping_add(bytes))]);
+                // Without a place both times are now, which a null pointer says to the C library.
                 let times = times
                     .as_ref()
                     .map_or(std::ptr::null(), |pair| pair.as_ptr());
@@ -200,15 +215,19 @@ fn times(call: &Call) -> Option<i64> {
 }
 
 fn processes_and_maps(call: &Call) -> Option<i64> {
+    // Unlike the store's places, these are the host's own addresses, of two words.
     let address = |slot: u32| call.wide(slot) as *mut c_void;
     let bytes = call.size(1);
     // SAFETY: maps and their addresses are the program's, as in C.
     Some(unsafe {
         match call.operation {
+            // Only the key: the segments of System V that it would name are not served.
             5 => libc::ftok(text(call, 0), call.signed(1)).into(),
             6 => libc::sysconf(libc::_SC_PAGESIZE),
             8 => libc::kill(call.signed(0), call.signed(1)).into(),
             11 => map(call),
+            // The result may lie above 4 GiB where the program allows a move; MREMAP_MAYMOVE is its
+            // choice.
             12 => {
                 let (wanted, flags) = (call.size(2), call.signed(3));
                 place(libc::mremap(address(0), bytes, wanted, flags))
@@ -232,6 +251,7 @@ fn processes_and_maps(call: &Call) -> Option<i64> {
 fn status(call: &Call, look: impl FnOnce(*mut libc::stat) -> c_int) -> i64 {
     // SAFETY: all zeroes is such a structure.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // On failure the program's structure stays as it is.
     let result = look(&mut found);
     if result == 0 {
         let words = [
@@ -257,12 +277,14 @@ fn status(call: &Call, look: impl FnOnce(*mut libc::stat) -> c_int) -> i64 {
 /// readv and writev: buffers of the store by pairs of words.
 fn vectors(call: &Call, file: c_int) -> i64 {
     let (list, vectors) = (call.word(1), call.word(2));
+    // Before the list is read: a number of the program's must not decide on our memory.
     if vectors > VECTORS_MAX {
         set_errno(libc::EINVAL);
         return -1;
     }
     let vectors: Vec<libc::iovec> = (0..vectors)
         .map(|index| {
+            // Pointer and length have a word each there, and eight bytes each in the host's iovec.
             let pair = list.wrapping_add(8 * index);
             let bytes = call.word_at(pair.wrapping_add(4)).to_usize();
             let (iov_base, iov_len) = call.part(call.word_at(pair), bytes);
@@ -289,6 +311,7 @@ fn free_name(call: &Call) -> i64 {
     // SAFETY: a text of the store, which is written in its place.
     unsafe {
         let file = libc::mkstemp(name.cast_mut());
+        // mktemp's failure is an empty name.
         if file < 0 {
             *name.cast_mut() = 0;
         } else {
@@ -343,10 +366,12 @@ struct Folder {
 impl Folder {
     /// The number that stands for a place; -1 where there are too many.
     fn number_of(&mut self, place: c_long) -> i64 {
+        // The same place has the same number, so that programs may compare them.
         let known = self.places.iter().position(|known| *known == place);
         if let Some(known) = known {
             return number(known + 1);
         }
+        // A program that asks in a loop must not grow the table without a bound.
         if self.places.len() >= PLACES_MAX {
             set_errno(libc::ENOMEM);
             return -1;
@@ -377,6 +402,7 @@ fn keep(folder: *mut libc::DIR) -> i64 {
         return 0;
     }
     let mut folders = FOLDERS.lock();
+    // The lowest free number, as descriptors are given.
     let free = folders.iter().position(Option::is_none);
     let index = free.unwrap_or(folders.len());
     if index >= FOLDERS_MAX {
@@ -426,6 +452,7 @@ fn next_entry(call: &Call, folder: *mut libc::DIR) -> i64 {
     }
     // SAFETY: the C library's entry, whose name ends with a zero.
     let (inode, name) = unsafe { ((*entry).d_ino, CStr::from_ptr((*entry).d_name.as_ptr())) };
+    // The program copies all bytes: none of the host's memory is among them.
     let mut padded = [0; NAME_BYTES];
     let name = &name.to_bytes()[..name.count_bytes().min(NAME_BYTES - 1)];
     padded[..name.len()].copy_from_slice(name);

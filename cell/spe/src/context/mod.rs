@@ -117,6 +117,7 @@ impl Context {
         let or = [flags & FLAG_SIGNAL1_OR != 0, flags & FLAG_SIGNAL2_OR != 0];
         let channels = Channels::new(or);
         let store = Store::new()?;
+        // A weak pointer to itself: a strong one would keep it for ever.
         let own = Arc::new_cyclic(|own| Context {
             own: own.clone(),
             // Relaxed: only distinct numbers are needed.
@@ -153,6 +154,7 @@ impl Context {
         let header = unsafe { &mut *own.store.header() };
         header.context = Arc::as_ptr(&own).cast();
         header.id = own.id.into();
+        // The gate calls it without leaving the program; it finds the context in the header.
         header.channel = Some(work::perform_at_once);
         Ok(own)
     }
@@ -173,6 +175,7 @@ impl Context {
     /// Loads a program; false while one runs.
     pub(crate) fn load(&self, image: &Image<'_>) -> Result<bool, ImageError> {
         let mut inner = self.inner.lock();
+        // Its engine reads the store and the header without the lock.
         if inner.running() {
             return Ok(false);
         }
@@ -210,6 +213,7 @@ impl Context {
         }
         let program = inner.program.ok_or(libc::EINVAL)?;
         if inner.run == Run::Paused && entry == inner.token {
+            // The gate's call that stopped it returns this.
             inner.answer = 0;
         } else {
             let offset = match entry {
@@ -252,7 +256,9 @@ impl Context {
             registers,
         };
         let frame: Vec<u8> = start.frame().iter().flat_map(|w| w.to_le_bytes()).collect();
+        // The frame that `enter` pops, right below the user's registers.
         let at = STORE_BYTES - TOP_BYTES - frame.len();
+        // What an earlier program left behind must not interrupt this one.
         self.interrupts().set(0);
         self.mail.unwatch(watch::INTERRUPTS);
         self.store.write(at, &frame);
@@ -289,6 +295,7 @@ impl Context {
         } else {
             1
         };
+        // Without a reader only the last one counts.
         while inner.stops.len() >= kept {
             inner.stops.pop_front();
         }
@@ -319,6 +326,7 @@ impl Context {
     /// # Errors
     /// The runtime exception.
     pub(crate) fn proxy(&self, command: Command) -> Result<(), u32> {
+        // Without the lock: the transfer may fault, and take as long as its pages do.
         let done = mfc::proxy(&self.store, command)?;
         let mut inner = self.inner.lock();
         inner.proxy_tags |= 1 << command.tag;
@@ -386,6 +394,7 @@ impl Context {
         self.settle(inner);
         // Release partners with the Acquire of a spinning engine.
         self.news.fetch_add(1, Ordering::Release);
+        // Under the lock, so that exactly one of two changes queues it.
         if inner.run == Run::Parked {
             inner.run = Run::Active;
             self.mail.unwatch(watch::PARKED);
@@ -395,6 +404,7 @@ impl Context {
         } else if inner.asks {
             inner.asks = false;
             self.mail.unwatch(watch::PARKED);
+            // It only polled and waits in the queue: what it polled for moves it forward.
             engine::came(self.id);
         }
         self.interrupt(inner);
@@ -413,6 +423,8 @@ impl Context {
         }
         let now = Instant::now();
         let (comes, mut next) = inner.channels.interrupts(&self.mail);
+        // Raised again until the program takes it: a signal between two instructions of the gate is
+        // lost.
         if comes {
             self.interrupts().raise();
             next = Some(now + interrupt::AGAIN);
@@ -443,6 +455,7 @@ impl Context {
         self.mail.watch(watch::HOST);
         // The lock is held: a thread that moves a word from here on finds the bit and waits for it.
         if !comes() {
+            // Two conditions, so that a word wakes a thread that waits for it.
             let condition = if inbound {
                 &self.host_in
             } else {
@@ -492,3 +505,6 @@ impl Inner {
         matches!(self.run, Run::Active | Run::Parked | Run::Stopped(_))
     }
 }
+
+#[cfg(test)]
+mod tests;

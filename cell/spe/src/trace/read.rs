@@ -98,6 +98,7 @@ impl Trace {
     /// Takes the bytes that were appended to the file.
     pub fn feed(&mut self, text: &str) {
         let mut text = std::mem::take(&mut self.rest) + text;
+        // A piece may end within a line, whose rest comes with the next.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.rest = text.split_off(whole);
         for line in text.lines() {
@@ -119,6 +120,7 @@ impl Trace {
             *place = value;
             count += 1;
         }
+        // Threads write a little out of order; time does not go back.
         self.end_us = self.end_us.max(time);
         let part = self.contexts.entry(id).or_default();
         match (event, count) {
@@ -133,6 +135,7 @@ impl Trace {
             ("at", 6) => {
                 [part.commands, part.got_bytes, part.put_bytes] = [values[0], values[1], values[2]];
                 for (most, now) in part.store_bytes.iter_mut().zip(&values[3..]) {
+                    // Heap and stack shrink again; their most is what a store must have room for.
                     *most = (*most).max(*now);
                 }
             }
@@ -172,6 +175,7 @@ impl Part {
 
     /// It waited on its engine until now, and goes on there.
     fn waited(&mut self, until: u64, time: u64, cause: Cause) {
+        // A line of before, or one that came late: there is no stretch to cut.
         let State::Runs(engine) = self.state() else {
             return;
         };
