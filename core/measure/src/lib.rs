@@ -10,7 +10,8 @@
 //! - [`report`]: a figure next to a paper's ([`Row`]), next to a peer's ([`Peer`]), a [`Sample`].
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
 //! - [`distance`]: how far apart two cores are, which changes on virtual machines.
-//! - [`child`]: other processes that speak in lines, ended whatever happens.
+//! - [`child`]: other processes that speak in lines, ended whatever happens; [`job`]: others that
+//!   run to their end.
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
 //! wins; the subject of a bench and its peers are not in here.
@@ -19,6 +20,7 @@
 pub mod child;
 pub mod distance;
 pub mod interleave;
+pub mod job;
 pub mod markdown;
 pub mod quiet;
 pub mod report;
