@@ -29,6 +29,7 @@ pub mod identity;
 mod layer;
 mod load;
 mod map;
+mod opening;
 mod pointers;
 mod ranges;
 mod seal;
@@ -41,6 +42,7 @@ mod tests;
 
 pub use chain::{Changed, LAYERS_MAX, Overlay};
 pub use format::{GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE};
+pub use opening::{grain, open_to_read, open_to_write};
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};

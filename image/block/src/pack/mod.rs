@@ -7,11 +7,14 @@
 //! order; a target appears under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
+mod choices;
 mod commit;
+mod compare;
 mod compressed;
 mod cut;
 mod error;
 mod flat;
+mod info;
 mod limits;
 mod sidecar;
 pub(crate) mod source;
@@ -35,9 +38,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::format::output::Existing;
+pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
+pub use compare::{CompareError, Side, Stretch, compare};
 pub use error::PackError;
-pub use flat::{Exported, FlatFormat, diff, export};
+use flat::diff;
+pub use flat::{Exported, FlatFormat, export};
+pub use info::ImageInfo;
 pub use limits::{Deadline, Limits, Work};
 pub use sidecar::{Indexed, index_file};
 pub use source::Source;
