@@ -4,8 +4,12 @@
 //! output share on the PowerPC is two here, which a statement must allow. A register that no
 //! operand names is not read before it is written.
 
+mod operands;
+mod whole;
+
 use super::instructions::{self, Instruction};
 use super::statement::{Operand, Statement};
+use operands::access;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -19,6 +23,8 @@ pub(super) fn translate(statement: &Statement) -> Result<Option<String>, String>
     let mut code = Code::new(statement, &lines);
     let mut certain = false;
     let mut reason = None;
+    // All lines, even behind an unknown one: only then is it sure whether the statement is the
+    // PowerPC's or this machine's.
     for (place, line) in lines.iter().enumerate() {
         certain |= is_the_powerpcs(&line.name);
         if let Err(found) = code.line(place, line) {
@@ -34,6 +40,7 @@ pub(super) fn translate(statement: &Statement) -> Result<Option<String>, String>
 
 /// True for an instruction that this machine does not have.
 fn is_the_powerpcs(name: &str) -> bool {
+    // `+` and `-` are hints of a branch's direction, a dot asks for flags.
     let base = name.trim_end_matches(['+', '-', '.']);
     let known = instructions::named(base).is_some()
         || access(base).is_some()
@@ -63,7 +70,9 @@ struct Line {
 fn lines(template: &str) -> Vec<Line> {
     let mut all = Vec::new();
     for text in template.split(['\n', ';']) {
+        // Comments of the PowerPC's assembler.
         let mut text = text.split('#').next().unwrap_or_default().trim();
+        // A label may stand in front of an instruction, and several may.
         while let Some((label, rest)) = text.split_once(':') {
             all.push(Line {
                 label: label.trim().to_owned(),
@@ -124,6 +133,7 @@ impl<'a> Code<'a> {
             labels: BTreeSet::new(),
         };
         for operand in &statement.operands {
+            // An input that names an output by number is of the output's kind.
             let kind = match matched(operand) {
                 Some(other) => code.kinds.get(other).copied().flatten(),
                 None => kind(&operand.constraint),
@@ -164,6 +174,7 @@ impl<'a> Code<'a> {
         }
         if let Some(found) = instructions::named(base) {
             // These exist with a dot alone.
+            // `andi` without a dot is none of the PowerPC's.
             if matches!(base, "andi" | "andis") != name.ends_with('.') && base.starts_with("andi") {
                 return Err(unknown());
             }
@@ -185,11 +196,15 @@ impl<'a> Code<'a> {
                 };
                 self.put(to, &format!("__sidecore_time(){shift}"))
             }
+            // All eight fields; the form with a mask leaves the others undefined, so all of them
+            // do.
             [to] if name == "mfcr" => self.put(to, FLAGS),
             [to, _] if matches!(name, "mfocrf" | "mfcr") => self.put(to, FLAGS),
+            // The loop's counter is one variable of the block.
             [from] if name == "mtctr" => Some(format!("__sidecore_ctr = {}", self.register(from)?)),
             [to] if name == "mfctr" => self.put(to, "__sidecore_ctr"),
             _ if name.starts_with('b') => self.branch(place, name, operands),
+            // A reservation is on the line, and its value is what the later store compares with.
             _ if matches!(name, "lwarx" | "ldarx") => {
                 let address = self.indexed(operands.get(1..).unwrap_or(&[]));
                 let bytes = if name == "lwarx" { 4 } else { 8 };
@@ -218,10 +233,13 @@ impl<'a> Code<'a> {
                     Some(format!("{flag} = __sidecore_order({left}, {right})"))
                 })
             }
+            // Caches need no help here, but an address that is not understood makes the statement
+            // unknown.
             [_, _] | [_] if matches!(name, "dcbt" | "dcbtst" | "dcbf" | "dcbst" | "icbi") => {
                 self.indexed(operands).map(|_| String::new())
             }
             [_, _, _] if matches!(name, "dcbt" | "dcbtst") => Some(String::new()),
+            // The Cell's lines have 128 bytes; this machine's do not matter.
             [_, _] | [_] if name == "dcbz" => self.indexed(operands).map(|address| {
                 format!("__builtin_memset((void *)(unsigned long)(({address}) & ~127ULL), 0, 128)")
             }),
@@ -243,10 +261,12 @@ impl<'a> Code<'a> {
             return None;
         }
         let mut value = found.value.to_owned();
+        // The first one is the target, which is put in last.
         for (number, (letter, operand)) in found.operands.chars().zip(operands).enumerate().skip(1)
         {
             let text = match letter {
                 'r' => self.register(operand).ok()?,
+                // Register 0 as a base is the number 0.
                 'z' if is_zero(operand) => "0ULL".to_owned(),
                 'z' => self.register(operand).ok()?,
                 'f' => self.float(operand)?,
@@ -256,8 +276,10 @@ impl<'a> Code<'a> {
         }
         if found.operands.starts_with('D') {
             let to = self.float(operands.first()?)?;
+            // With a dot a float's instruction sets the second flags, which nothing here reads.
             return (!dot).then(|| format!("{to} = {value}"));
         }
+        // It changes a part of its target.
         if value.contains("$0") {
             value = value.replace("$0", &self.register(operands.first()?).ok()?);
         }
@@ -285,6 +307,7 @@ impl<'a> Code<'a> {
         };
         let flag = flag_of(flag)?;
         let left = self.register(left).ok()?;
+        // Assemblers take `cmpw` with a number, too.
         let right = if name.ends_with('i') || is_literal(right) {
             self.number(right)?
         } else {
@@ -318,14 +341,15 @@ impl<'a> Code<'a> {
 
     /// The label that a branch at `place` goes to.
     fn target(&self, place: usize, text: &str) -> Option<String> {
-        let direction = text.chars().last().filter(|_| {
-            let digits = &text[..text.len() - 1];
-            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-        });
         let is = |at: usize, name: &str| self.lines[at].label == name;
-        let found = match direction {
-            Some('b') => (0..place).rev().find(|at| is(*at, &text[..text.len() - 1])),
-            Some('f') => (place..self.lines.len()).find(|at| is(*at, &text[..text.len() - 1])),
+        // `1b` and `1f` are the next label 1 backward and forward; others are the template's own.
+        let numbered = text.split_at_checked(text.len().saturating_sub(1));
+        let numbered = numbered.filter(|(label, _)| {
+            !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let found = match numbered {
+            Some((label, "b")) => (0..place).rev().find(|at| is(*at, label)),
+            Some((label, "f")) => (place..self.lines.len()).find(|at| is(*at, label)),
             _ => (0..self.lines.len()).find(|at| is(*at, text)),
         };
         found.map(|at| self.label(at))
@@ -333,276 +357,6 @@ impl<'a> Code<'a> {
 
     fn label(&self, place: usize) -> String {
         format!("__sidecore_l{place}")
-    }
-
-    fn access(&mut self, access: &Access, operands: &[String]) -> Option<String> {
-        let [register, place @ ..] = operands else {
-            return None;
-        };
-        let address = if access.indexed {
-            self.indexed(place)?
-        } else {
-            let [place] = place else { return None };
-            self.address(place)?
-        };
-        let kind = access.kind;
-        let place = format!("__sidecore_at({kind}, {address})");
-        let turn = |value: &str| match (access.turned, kind) {
-            (true, "u16") => format!("__builtin_bswap16({value})"),
-            (true, "u32") => format!("__builtin_bswap32({value})"),
-            (true, _) => format!("__builtin_bswap64({value})"),
-            _ => value.to_owned(),
-        };
-        if kind.starts_with('f') {
-            let register = self.float(register)?;
-            return Some(if access.stores {
-                format!("{place} = {register}")
-            } else {
-                format!("{register} = {place}")
-            });
-        }
-        if access.stores {
-            let register = self.register(register).ok()?;
-            let unsigned = kind.replace('s', "u");
-            let value = turn(&format!("(__sidecore_{unsigned}){register}"));
-            return Some(format!("{place} = {value}"));
-        }
-        let value = turn(&place);
-        self.put(register, &format!("(long long){value}"))
-    }
-
-    /// The address of `8(%1)` or of an operand in memory.
-    fn address(&mut self, text: &str) -> Option<String> {
-        if let Some(operand) = self.operand(text)
-            && self.kinds[operand] == Some(Kind::Memory)
-        {
-            return Some(format!("__sidecore_o{operand}"));
-        }
-        let (offset, rest) = text.split_once('(')?;
-        let base = rest.strip_suffix(')')?;
-        let offset = if offset.trim().is_empty() {
-            "0".to_owned()
-        } else {
-            self.number(offset)?
-        };
-        if is_zero(base) {
-            return Some(offset);
-        }
-        Some(format!("({} + {offset})", self.register(base).ok()?))
-    }
-
-    /// The address of two registers, or of an operand in memory that stands for both.
-    fn indexed(&mut self, operands: &[String]) -> Option<String> {
-        match operands {
-            [both] => {
-                let text = both.replace("%y", "%");
-                let operand = self.operand(&text)?;
-                let memory = self.kinds[operand] == Some(Kind::Memory);
-                memory.then(|| format!("__sidecore_o{operand}"))
-            }
-            [first, second] => {
-                let second = self.register(second).ok()?;
-                if is_zero(first) {
-                    return Some(second);
-                }
-                Some(format!("({} + {second})", self.register(first).ok()?))
-            }
-            _ => None,
-        }
-    }
-
-    /// The operand that `%1` or `%[name]` names.
-    fn operand(&self, text: &str) -> Option<usize> {
-        let name = text.strip_prefix('%')?;
-        let found = if let Some(name) = name.strip_prefix('[') {
-            let name = name.strip_suffix(']')?;
-            let mut all = self.statement.operands.iter();
-            all.position(|operand| operand.name == name)?
-        } else {
-            name.parse().ok()?
-        };
-        (found < self.statement.operands.len()).then_some(found)
-    }
-
-    /// Writes a value into a register.
-    fn put(&mut self, text: &str, value: &str) -> Option<String> {
-        if let Some(number) = register_number(text) {
-            // The stack's, the tables' and the thread's.
-            if matches!(number.as_str(), "1" | "2" | "13") {
-                return None;
-            }
-            self.numbered.insert(number);
-        }
-        let register = self.register(text).ok()?;
-        Some(format!("{register} = (unsigned long long)({value})"))
-    }
-
-    /// The variable of a register.
-    fn register(&mut self, text: &str) -> Result<String, String> {
-        let unknown = || format!("operand `{text}` is not known here");
-        if let Some(low) = text.strip_prefix("%L") {
-            let operand = self.operand(&format!("%{low}")).ok_or_else(unknown)?;
-            self.pairs.insert(operand);
-            return Ok(format!("__sidecore_low{operand}"));
-        }
-        if let Some(operand) = self.operand(text) {
-            return match self.kinds[operand] {
-                Some(Kind::Register | Kind::Number) => Ok(self.variable(operand)),
-                _ => Err(unknown()),
-            };
-        }
-        let number = register_number(text).ok_or_else(unknown)?;
-        if !self.numbered.contains(&number) {
-            return Err(format!("register {number} is read before it is written"));
-        }
-        Ok(format!("__sidecore_r{number}"))
-    }
-
-    fn float(&mut self, text: &str) -> Option<String> {
-        let operand = self.operand(text)?;
-        (self.kinds[operand] == Some(Kind::Float)).then(|| self.variable(operand))
-    }
-
-    /// The variable of an operand: an input that shares an output's register has that one.
-    fn variable(&self, operand: usize) -> String {
-        let operand = matched(&self.statement.operands[operand]).unwrap_or(operand);
-        format!("__sidecore_o{operand}")
-    }
-
-    /// A number, within which operands may stand.
-    fn number(&mut self, text: &str) -> Option<String> {
-        let mut all = String::from("(");
-        let mut rest = text;
-        while let Some(at) = rest.find('%') {
-            let (before, behind) = rest.split_at(at);
-            let length = if behind[1..].starts_with('[') {
-                behind.find(']')? + 1
-            } else {
-                let digits = behind[1..].bytes().take_while(u8::is_ascii_digit);
-                digits.count() + 1
-            };
-            all.push_str(arithmetic(before)?);
-            let operand = self.operand(&behind[..length])?;
-            match self.kinds[operand] {
-                Some(Kind::Register | Kind::Number) => all.push_str(&self.variable(operand)),
-                _ => return None,
-            }
-            rest = &behind[length..];
-        }
-        all.push_str(arithmetic(rest)?);
-        all.push(')');
-        (all.len() > 2).then_some(all)
-    }
-
-    /// The whole statement.
-    fn finish(self) -> Result<String, String> {
-        let operands = &self.statement.operands;
-        let mut text = String::from("do { ");
-        for place in &self.labels {
-            let _ = write!(text, "__label__ {}; ", self.label(*place));
-        }
-        if self.statement.memory {
-            text.push_str(BARRIER);
-        }
-        for (number, operand) in operands.iter().enumerate() {
-            if matched(operand).is_some() {
-                continue;
-            }
-            let read = number >= self.statement.written || operand.constraint.contains('+');
-            let shared = operands.iter().find(|other| matched(other) == Some(number));
-            let from = shared.or(read.then_some(operand));
-            let expression = &operand.expression;
-            match self.kinds[number] {
-                Some(Kind::Memory) => {
-                    let _ = write!(
-                        text,
-                        "unsigned long long __sidecore_o{number} = (unsigned long)&({expression}); "
-                    );
-                }
-                Some(Kind::Float) => {
-                    let value = from.map_or("0", |from| &from.expression);
-                    let _ = write!(text, "double __sidecore_o{number} = ({value}); ");
-                }
-                Some(Kind::Register) => {
-                    let value = from.map_or_else(
-                        || "0".to_owned(),
-                        |from| format!("__sidecore_in(({}))", from.expression),
-                    );
-                    let _ = write!(text, "unsigned long long __sidecore_o{number} = {value}; ");
-                }
-                Some(Kind::Number) => {
-                    let _ = write!(
-                        text,
-                        "const long long __sidecore_o{number} = (long long)({expression}); "
-                    );
-                }
-                None => {
-                    return Err(format!(
-                        "the constraint \"{}\" is not known here",
-                        operand.constraint
-                    ));
-                }
-            }
-        }
-        for pair in &self.pairs {
-            let _ = write!(
-                text,
-                "unsigned long long __sidecore_low{pair} = __sidecore_o{pair} & 0xffffffff; \
-                 __sidecore_o{pair} >>= 32; "
-            );
-        }
-        for number in &self.numbered {
-            let _ = write!(text, "unsigned long long __sidecore_r{number} = 0; ");
-        }
-        for (name, start) in [
-            ("unsigned long", "__sidecore_ctr = 0"),
-            ("unsigned int", "__sidecore_ca = 0"),
-        ] {
-            if self.body.contains(&start[..start.len() - 4]) {
-                let _ = write!(text, "{name} {start}; ");
-            }
-        }
-        let all_flags = self.body.contains("__sidecore_cr7");
-        for flag in 0..8 {
-            let name = format!("__sidecore_cr{flag}");
-            if all_flags || self.body.contains(&name) {
-                let _ = write!(text, "unsigned int {name} = 0; ");
-            }
-        }
-        text.push_str(&self.body);
-        for (number, operand) in operands.iter().enumerate().take(self.statement.written) {
-            let expression = &operand.expression;
-            if self.pairs.contains(&number) {
-                let _ = write!(
-                    text,
-                    "__sidecore_o{number} = __sidecore_o{number} << 32 | \
-                     (__sidecore_low{number} & 0xffffffff); "
-                );
-            }
-            match self.kinds[number] {
-                Some(Kind::Register) => {
-                    let _ = write!(
-                        text,
-                        "__sidecore_out(({expression}), __sidecore_o{number}); "
-                    );
-                }
-                Some(Kind::Float) => {
-                    let _ = write!(text, "({expression}) = __sidecore_o{number}; ");
-                }
-                _ => {}
-            }
-        }
-        // An operand that the template does not name is used nonetheless.
-        for (number, operand) in operands.iter().enumerate() {
-            if matched(operand).is_none() {
-                let _ = write!(text, "(void)__sidecore_o{number}; ");
-            }
-        }
-        if self.statement.memory {
-            text.push_str(BARRIER);
-        }
-        text.push_str("} while (0)");
-        Ok(text)
     }
 }
 
@@ -614,6 +368,7 @@ fn matched(operand: &Operand) -> Option<usize> {
 
 fn kind(constraint: &str) -> Option<Kind> {
     let letters = constraint.trim_start_matches(['=', '+', '&', '%', '*']);
+    // Of several allowed kinds the register: it holds any of them.
     if letters.contains(['r', 'b', 'g', 'X']) {
         Some(Kind::Register)
     } else if letters.contains(['m', 'Z', 'Q', 'o', 'V', 'R', 'a']) {
@@ -672,47 +427,6 @@ fn fence(name: &str) -> Option<String> {
         "isync" => "__atomic_thread_fence(__ATOMIC_ACQUIRE)".to_owned(),
         "trap" => "__builtin_trap()".to_owned(),
         _ => return None,
-    })
-}
-
-/// A load or store.
-#[derive(Debug)]
-struct Access {
-    stores: bool,
-    /// The end of the name of `sidecore_powerpc.h`'s type.
-    kind: &'static str,
-    indexed: bool,
-    /// True where bytes are reversed.
-    turned: bool,
-}
-
-/// The load or store of a name; those that change their address's register are none of these.
-fn access(name: &str) -> Option<Access> {
-    let stores = name.starts_with("st");
-    let rest = name.strip_prefix(if stores { "st" } else { "l" })?;
-    let (rest, indexed) = rest
-        .strip_suffix('x')
-        .map_or((rest, false), |rest| (rest, true));
-    let (rest, turned) = match rest.strip_suffix("br") {
-        Some(rest) if indexed => (rest, true),
-        _ => (rest, false),
-    };
-    let kind = match (stores, turned, rest) {
-        (true, false, "b") | (false, false, "bz") => "u8",
-        (true, _, "h") | (false, false, "hz") | (false, true, "h") => "u16",
-        (true, _, "w") | (false, false, "wz") | (false, true, "w") => "u32",
-        (_, _, "d") => "u64",
-        (false, false, "ha") => "s16",
-        (false, false, "wa") => "s32",
-        (_, false, "fs") => "f32",
-        (_, false, "fd") => "f64",
-        _ => return None,
-    };
-    Some(Access {
-        stores,
-        kind,
-        indexed,
-        turned,
     })
 }
 
