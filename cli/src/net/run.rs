@@ -5,12 +5,12 @@
 
 use super::up::read_setup;
 use crate::Outcome;
-use crate::preload::{self, Library};
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
 use sidecore_net::sock::client::status_of;
 use sidecore_net::sock::control::{SockError, default_socket, find_socket};
 use sidecore_net_run::{Engine, Options, Status};
+use sidecore_sys::preload::{self, Library};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
