@@ -1,7 +1,7 @@
 //! `sidecore papers`: every figure of the source documents, on one page.
 //!
-//! Why here: arguments and printing; the catalogue of commands, their runs, results and the page are
-//! `sidecore_papers`. Must stay true: the page is whole or not there.
+//! Why here: arguments and printing; the catalogue of commands, their runs, results and the page
+//! are `sidecore_papers`. Must stay true: the page is whole or not there.
 
 mod progress;
 

@@ -227,7 +227,8 @@ impl<'a> Run<'a> {
             }
             if !said {
                 progress.say(&format!(
-                    "another `sidecore papers` measures and keeps its results in {}; waiting for it",
+                    "another `sidecore papers` measures and keeps its results in {}; waiting \
+                     for it",
                     self.store.directory().display()
                 ));
                 said = true;

@@ -171,7 +171,7 @@ impl Pass<'_> {
             if let Some(end) = operand::end(text, self.types, close + 1) {
                 let before = self.calls.len();
                 self.wrap(made, close + 1, end);
-                // C chooses an operand; C++, which has no such choice, chooses between two whole casts.
+                // C chooses an operand; C++, which cannot, chooses between two whole casts.
                 let whole = self.plus && made == Made::Pointer;
                 for call in self.calls.iter_mut().skip(before) {
                     call.cast = Some((place, close)).filter(|_| whole && call.from == close + 1);

@@ -144,9 +144,9 @@ impl Mfc {
         if let Some(stalled) = self.stalled.remove(index) {
             self.list(store, stalled)?;
         }
-        // Each waiting command is looked at once, in order: it goes on unless a list of its tag still
-        // stalls. Those behind it in the queue are no reason to wait, or two would wait for each
-        // other.
+        // Each waiting command is looked at once, in order: it goes on unless a list of its tag
+        // still stalls. Those behind it in the queue are no reason to wait, or two would wait for
+        // each other.
         for _ in 0..self.waiting.len() {
             let Some(command) = self.waiting.pop_front() else {
                 break;

@@ -128,8 +128,8 @@ impl Args {
 }
 
 impl FuseArgs {
-    /// Options for the library. An ordinary user's mount is open to that user alone, root's to those
-    /// that may read the files.
+    /// Options for the library. An ordinary user's mount is open to that user alone, root's to
+    /// those that may read the files.
     pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
         let mut options = FuseOptions {
             read_ahead_bytes: self.read_ahead,

@@ -29,7 +29,8 @@ pub enum PreloadError {
     },
     /// It is neither built nor installed.
     #[error(
-        "{name} is neither beside {} nor in ../lib; build it (cargo build) or name it in {variable}",
+        "{name} is neither beside {} nor in ../lib; build it (cargo build) or name it in \
+         {variable}",
         program.display()
     )]
     Missing {
@@ -102,7 +103,8 @@ fn first_or_newer(places: &[PathBuf; 4]) -> Option<&PathBuf> {
     newer.or_else(|| places[2..].iter().find(|place| place.is_file()))
 }
 
-/// The list of libraries to preload ([`PRELOAD`]), with `library` first and the existing ones behind it.
+/// The list of libraries to preload ([`PRELOAD`]), with `library` first and the existing ones
+/// behind it.
 #[must_use]
 pub fn list(library: PathBuf) -> OsString {
     let mut list = library.into_os_string();

@@ -101,7 +101,8 @@ fn the_table_has_a_line_a_context_and_says_where_the_trace_ends() {
     let mut trace = Trace::default();
     assert!(table(&trace).contains("no context ran"));
     trace.feed(
-        "0\t7\trun\t0\n2000\t7\twait\t1\t29\n3500\t7\trun\t0\n4000\t7\tat\t3\t4096\t2048\t900\t0\t200\n\
+        "0\t7\trun\t0\n2000\t7\twait\t1\t29\n3500\t7\trun\t0\n\
+         4000\t7\tat\t3\t4096\t2048\t900\t0\t200\n\
          4000\t7\tstop\n4100\t7\tfull\n",
     );
     let text = table(&trace);

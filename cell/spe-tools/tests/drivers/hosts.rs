@@ -1,6 +1,7 @@
 //! Hosts: AltiVec, pointers of 4 bytes, memory below 4 GiB.
 
 use crate::common::*;
+use std::process::Command;
 
 #[test]
 fn altivec_and_the_intrinsics_of_the_host_compile_and_agree() {

@@ -1,6 +1,7 @@
 //! Objects, archives, embedded programs and makefiles, as the SDK made them.
 
 use crate::common::*;
+use std::process::Command;
 
 #[test]
 fn cplusplus_has_constructors_and_virtual_functions() {

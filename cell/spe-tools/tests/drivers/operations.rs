@@ -1,6 +1,8 @@
 //! Operations, libraries and headers have the bits of an SPU, on both sides.
 
 use crate::common::*;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn intrinsics_are_the_spus_byte_for_byte() {
@@ -342,7 +344,7 @@ fn headers_declare_every_name_of_their_documents() {
         );
         driven(folder.path(), "ppu-gcc", "-Wall -Werror -O1 -o own names.c");
     }
-    let library = include_str!("../../spe/include/libspe2.h");
+    let library = include_str!("../../../spe/include/libspe2.h");
     for name in names("libspe2") {
         assert!(library.contains(&format!("{name}(")), "{name}");
     }

@@ -1,6 +1,8 @@
 //! Refusals, errors and the cache.
 
 use crate::common::*;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[test]
 fn refusals_say_why() {

@@ -1,4 +1,4 @@
-//! libspe2's functions as a host calls them: what they answer, and what they refuse with which errno.
+//! libspe2's functions as a host calls them: their answers, and the errno of each refusal.
 
 use super::*;
 use std::ptr::{null, null_mut};

@@ -7,8 +7,8 @@ use crate::format::Format;
 pub const FRAME_BYTES: u32 = 64 << 10;
 /// The same for directories, whose file systems are read in larger pieces.
 const TREE_FRAME_BYTES: u32 = 128 << 10;
-/// Frame size in bytes and level of small images: 0.96 to 0.97 of squashfs's size. Frames of 512 KiB
-/// take another 2 to 6 % less, and more time for a small read.
+/// Frame size in bytes and level of small images: 0.96 to 0.97 of squashfs's size. Frames of 512
+/// KiB take another 2 to 6 % less, and more time for a small read.
 const SMALL_FRAME_BYTES: u32 = 256 << 10;
 const SMALL_LEVEL: i32 = 19;
 

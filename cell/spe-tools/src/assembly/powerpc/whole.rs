@@ -1,5 +1,5 @@
-//! A translated statement as one block of C: variables for its operands and registers, its body, and
-//! the operands' new values.
+//! A translated statement as one block of C: variables for its operands and registers, its body,
+//! and the operands' new values.
 //!
 //! Must stay true: outputs are written in the operands' order, behind the whole body.
 
