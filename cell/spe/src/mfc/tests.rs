@@ -147,7 +147,7 @@ fn sizes_and_places_that_no_transfer_has_are_refused() {
 fn memory_that_is_not_there_is_a_storage_fault() {
     let (store, _memory) = (Store::new().unwrap(), Memory::new());
     let mut mfc = Mfc::default();
-    for ea in [0, 0x1000, 1 << 47, u64::MAX & !0xffff] {
+    for ea in [0, 0x1000, 1 << 47, !0xffff_u64] {
         for code in [GET, PUT] {
             let refused = mfc.issue(&store, command(code, 0, ea, 128));
             assert_eq!(refused, Err(DMA_STORAGE), "{code:#x} {ea:#x}");
