@@ -4,13 +4,14 @@
 //! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
 //! the command with status 0 within a second, with the socket removed, whatever a kernel does.
 
-use crate::signals::{self, Ending};
+use crate::signals;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
 use sidecore_sys::descriptors;
+use sidecore_sys::ending::leave;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,8 +84,7 @@ impl Args {
             self.engines != Some(0),
             "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
         );
-        let signals = Ending::begin()?;
-        descriptors::raise_limit();
+        let signals = signals::begin_server()?;
         let registry = self.registry()?;
         let mut options = DaemonOptions {
             engines: self.engines.unwrap_or(0),
@@ -130,7 +130,7 @@ impl Args {
             if let Some(failure) = &ended.failure {
                 output::note!("sidecore: {failure}");
             }
-            signals::leave(if ended.failure.is_some() { 2 } else { 0 });
+            leave(if ended.failure.is_some() { 2 } else { 0 });
         }
         signals.end();
         match ended.failure {

@@ -17,8 +17,6 @@ mod offload;
 mod output;
 mod papers;
 mod phylo;
-mod picture;
-mod preload;
 mod rdma;
 mod server;
 mod signals;

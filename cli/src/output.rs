@@ -81,6 +81,11 @@ pub(crate) fn line(text: &str) -> Result<()> {
     data(&parts.join("\t"))
 }
 
+/// Writes lines to standard output.
+pub(crate) fn lines(lines: &[String]) -> Result<()> {
+    lines.iter().try_for_each(|text| line(text))
+}
+
 /// Prints that a server is ready, and its address. A closed pipe is no error: the server serves all
 /// the same. Any other write error is one: a reader would wait forever for the line.
 pub(crate) fn ready(place: &str) -> Result<()> {

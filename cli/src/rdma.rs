@@ -1,6 +1,6 @@
 //! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack.
 
-use crate::signals::{self, Ending};
+use crate::signals;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -8,7 +8,7 @@ use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
 use sidecore_rdma::{Options, RdmaError, ReadyBy, Setup};
-use sidecore_sys::descriptors;
+use sidecore_sys::ending::leave;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -156,10 +156,9 @@ struct Report {
 
 impl Serve {
     fn run(self) -> Result<Outcome> {
-        let signals = Ending::begin()?;
+        let signals = signals::begin_server()?;
         // Nothing needs writing back: connections end with the process.
-        signals.stop_with(|| signals::leave(0));
-        descriptors::raise_limit();
+        signals.stop_with(|| leave(0));
         let exchange = self.common.exchange();
         let served = std::sync::atomic::AtomicU64::new(0);
         let told = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {

@@ -4,10 +4,7 @@
 //! status is the tool's.
 
 mod document;
-mod live;
 mod run;
-mod timeline;
-mod trace;
 
 use crate::Outcome;
 use anyhow::{Context, Result, bail};

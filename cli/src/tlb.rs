@@ -1,19 +1,15 @@
 //! `sidecore tlb`.
 //!
-//! Why here: arguments, printing and the picture; what is measured, and how, is in `sidecore_tlb`.
+//! Why here: arguments and printing; what is measured, and how, is in `sidecore_tlb`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order, so that
 //! settings that were changed are put back.
-
-mod picture;
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_engine::page_advice::PageAdvice;
-use sidecore_tlb::markdown::{self, number};
-use sidecore_tlb::report::{Level, Report, bytes};
-use sidecore_tlb::{Config, run};
+use sidecore_tlb::{Config, Report, markdown, picture, run, terminal};
 use std::io::IsTerminal;
 
 /// Arguments of `tlb`.
@@ -76,7 +72,7 @@ impl Args {
             }
         })?;
         let files = &self.outputs.files;
-        files.write(|| report.tsv(), || picture::draw(&report))?;
+        files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
         if self.learn {
             let path = report.learned.save()?;
             output::note!(
@@ -84,79 +80,11 @@ impl Args {
                 path.display()
             );
         }
-        self.outputs.print(&report, markdown::render, print)?;
+        let people = |report: &Report| output::lines(&terminal::lines(report));
+        self.outputs.print(&report, markdown::render, people)?;
         Ok(match report.levels.is_empty() {
             false => Outcome::Done,
             true => Outcome::Problem,
         })
     }
-}
-
-/// Prints the report for a terminal.
-fn print(report: &Report) -> Result<()> {
-    for line in report.machine.lines() {
-        output::line(&line)?;
-    }
-    if report.quick {
-        output::line("quick run: few points, a smoke run")?;
-    }
-    output::text("\nlevels of translation")?;
-    output::line("  path        pages                 entries    reach  cycles   miss  sure")?;
-    for level in &report.levels {
-        output::line(&format!(
-            "  {:<11} {:<20} {:>8} {:>8} {:>7.1} {:>+6.1} {:>4.0} %",
-            level.path,
-            level.pages,
-            level.entries,
-            bytes(level.reach_bytes),
-            level.base_cycles,
-            level.penalty_cycles,
-            level.confidence * 100.0
-        ))?;
-    }
-    if report.levels.is_empty() {
-        output::line("  no knee found")?;
-    }
-    if let Some(how) = checked(report) {
-        output::line(&format!("  loads from small pages: {how}"))?;
-    }
-    for level in &report.unclear {
-        output::line(&format!("  {}", markdown::unclear(level)))?;
-    }
-    for (said, measured) in report.beside_cpuid() {
-        output::line(&format!("  {}", markdown::beside(said, measured)))?;
-    }
-    output::text("\nwhat it means")?;
-    for line in &report.meaning {
-        output::line(&format!("  {line}"))?;
-    }
-    if !report.rows.is_empty() {
-        output::text("\nbeside the document (paper / here)")?;
-    }
-    for row in &report.rows {
-        output::line(&format!(
-            "  {:<46} {:>7} / {:>7} {}",
-            row.name,
-            number(Some(row.paper)),
-            number(row.here),
-            row.unit
-        ))?;
-    }
-    if !report.missing.is_empty() {
-        output::text("\nnot measured")?;
-    }
-    for missing in &report.missing {
-        output::line(&format!("  {}: {}", missing.pages, missing.reason))?;
-        output::line(&format!("    to have them: {}", missing.command))?;
-    }
-    output::text(&format!("\n{:.1} s, core {}", report.seconds, report.core))
-}
-
-/// Method by which the levels for loads were corroborated, if it is the same for all.
-fn checked(report: &Report) -> Option<&str> {
-    let level: &Level = report.levels.first()?;
-    level
-        .corroboration
-        .as_ref()
-        .map(|checked| checked.how.as_str())
 }

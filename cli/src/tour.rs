@@ -5,12 +5,13 @@
 //! Must stay true: nothing is skipped silently, all effects are undone also when a step fails, and
 //! the exit status is 1 if any step failed.
 
-mod steps;
-
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_sys::{cpu, program};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -64,11 +65,30 @@ impl Args {
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-tour-")
             .tempdir()?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        prepare(scratch.path(), &program)?;
+        let [starts, bootstraps, mib] = match self.quick {
+            true => ["1", "10", "200"],
+            false => ["4", "50", "2000"],
+        };
+        let variables = [
+            ("dir", text(&directory)?),
+            ("tmp", text(scratch.path())?),
+            ("sidecore", text(&program)?),
+            ("starts", starts),
+            ("bootstraps", bootstraps),
+            ("mib", mib),
+        ];
         let mut tour = Tour {
-            program: std::env::current_exe().context("cannot find this program")?,
+            variables: variables
+                .map(|(name, value)| (name, value.to_owned()))
+                .into(),
+            program,
             scratch: scratch.path().to_owned(),
+            printed: String::new(),
             failed: Vec::new(),
             namespace: None,
+            servers: Vec::new(),
             interrupted: raise_on(&[SIGINT, SIGTERM])?,
             steps: Vec::new(),
         };
@@ -78,14 +98,10 @@ impl Args {
             shown,
             scratch.path().display()
         ))?;
-        let result = tour
-            .block(&directory, self.quick)
-            .and_then(|()| tour.off_load())
-            .and_then(|()| tour.tlb())
-            .and_then(|()| tour.phylo(self.quick))
-            .and_then(|()| tour.net(self.quick))
-            .and_then(|()| tour.rdma())
-            .and_then(|()| tour.cell());
+        let steps = STEPS.split("\n== ").skip(1);
+        let result = steps
+            .filter_map(|step| wanted(step, self.quick))
+            .try_for_each(|step| tour.take(step));
         tour.finish(result)
     }
 
@@ -109,12 +125,48 @@ impl Args {
     }
 }
 
+/// A step, unless it is one of the whole tour's or of a program's with benches, and this is not.
+fn wanted(step: &'static str, quick: bool) -> Option<&'static str> {
+    let (condition, rest) = match step.strip_prefix('?') {
+        Some(step) => step.split_once(' ')?,
+        None => ("", step),
+    };
+    let holds = match condition {
+        "full" => !quick,
+        "bench" => cfg!(feature = "bench"),
+        _ => true,
+    };
+    holds.then_some(rest)
+}
+
+/// Makes the files that the steps name.
+fn prepare(scratch: &Path, program: &Path) -> Result<()> {
+    for folder in ["mnt", "www"] {
+        std::fs::create_dir(scratch.join(folder))?;
+    }
+    let socket = scratch.join("net.sock");
+    let config = format!("socket = \"{}\"\n{NET_CONFIG}", text(&socket)?);
+    output::file(&scratch.join("net.toml"), &config)?;
+    output::file(&scratch.join("tour_spu.c"), include_str!("tour/tour_spu.c"))?;
+    output::file(&scratch.join("tour.c"), include_str!("tour/tour_host.c"))?;
+    // An engine's arena holds input and output: 64 MiB of the program are enough for it.
+    let mut part = std::fs::File::create(scratch.join("part.bin"))?;
+    std::io::copy(&mut std::fs::File::open(program)?.take(64 << 20), &mut part)?;
+    Ok(())
+}
+
 struct Tour {
     program: PathBuf,
     scratch: PathBuf,
+    /// Values of the names in braces.
+    variables: BTreeMap<&'static str, String>,
+    /// What this program printed last.
+    printed: String,
     failed: Vec<String>,
     /// Network namespace in which commands run; none for the machine's own.
     namespace: Option<Namespace>,
+    /// Servers of the step.
+    servers: Vec<Server>,
     /// Set by SIGINT and SIGTERM; a running child gets the signal from the terminal itself.
     interrupted: Arc<AtomicBool>,
     /// Steps that were begun.
@@ -168,6 +220,74 @@ impl Drop for Server {
 }
 
 impl Tour {
+    /// Takes a step: its title, its statement, its lines.
+    fn take(&mut self, step: &'static str) -> Result<()> {
+        let mut lines = step.lines().filter(|line| !line.is_empty());
+        let title = lines.next().unwrap_or_default();
+        self.step(title, lines.next().unwrap_or_default())?;
+        let mut result = Ok(ControlFlow::Continue(()));
+        for line in lines {
+            let (line, always) = match line.strip_prefix("! ") {
+                Some(line) => (line, true),
+                None => (line, false),
+            };
+            match &result {
+                Ok(ControlFlow::Continue(())) => result = self.line(line),
+                // What was mounted or attached is undone; the first error is the step's.
+                Err(_) if always => _ = self.line(line),
+                _ => {}
+            }
+        }
+        // A stack's applications end before the stack.
+        while let Some(server) = self.servers.pop() {
+            drop(server);
+        }
+        self.namespace = None;
+        result.map(|_| ())
+    }
+
+    /// Does a line of a step; `Break` where the rest of it cannot be seen here.
+    fn line(&mut self, line: &'static str) -> Result<ControlFlow<()>> {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let words: Vec<String> = rest.split(' ').map(|word| self.filled(word)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match (first, words.as_slice()) {
+            ("sidecore", arguments) => self.sidecore(arguments)?,
+            ("&", ["sidecore", arguments @ ..]) => self.serve(arguments)?,
+            ("&", [name, arguments @ ..]) => self.start(name, arguments)?,
+            ("sh" | "bash", _) => self.tool(first, &["-c", &self.filled(rest)])?,
+            ("wait", [address]) => wait_for(address)?,
+            ("port", _) => _ = self.variables.insert(rest, free_address()?),
+            ("namespace", _) => self.namespace = Some(Namespace::new()?),
+            ("root", _) if rustix::process::geteuid().is_root() => {}
+            ("root", _) => {
+                self.fail(rest)?;
+                return Ok(ControlFlow::Break(()));
+            }
+            ("json", [key, number, ..]) => {
+                let printed: serde_json::Value = serde_json::from_str(&self.printed)?;
+                if printed[*key].as_u64() != number.parse().ok() {
+                    self.fail(rest.splitn(3, ' ').last().unwrap_or_default())?;
+                }
+            }
+            (name, ["=", "sidecore", arguments @ ..]) => {
+                self.sidecore(arguments)?;
+                let printed = self.printed.trim().to_owned();
+                self.variables.insert(name, printed);
+            }
+            (name, arguments) => self.tool(name, arguments)?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// A line's words with the names in braces replaced; other braces stay.
+    fn filled(&self, words: &str) -> String {
+        let fill = |text: String, (name, value): (&&str, &String)| {
+            text.replace(&format!("{{{name}}}"), value)
+        };
+        self.variables.iter().fold(words.to_owned(), fill)
+    }
+
     /// A command, in the place where the tour's commands run at the moment.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match &self.namespace {
@@ -221,24 +341,18 @@ impl Tour {
 
     /// Runs this program, showing the command and what it prints.
     fn sidecore(&mut self, args: &[&str]) -> Result<()> {
-        self.sidecore_output(args).map(drop)
-    }
-
-    fn sidecore_output(&mut self, args: &[&str]) -> Result<String> {
         say(&format!("$ sidecore {}", args.join(" ")))?;
         let begun = Instant::now();
         let output = self.command(&self.program).args(args).output()?;
-        let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let shown = format!("{printed}{}", String::from_utf8_lossy(&output.stderr));
-        for line in shown.lines() {
+        self.printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        for line in self.printed.lines().chain(errors.lines()) {
             say(&format!("  {line}"))?;
         }
         if !output.status.success() {
-            printed.clear();
             bail!("`sidecore {}` ended with {}", args.join(" "), output.status);
         }
-        say(&format!("  ({})", seconds(begun)))?;
-        Ok(printed)
+        say(&format!("  ({})", seconds(begun)))
     }
 
     /// Runs a foreign program; its failure is noted, and the tour goes on.
@@ -264,8 +378,7 @@ impl Tour {
     }
 
     /// Starts a server and waits for its `ready`.
-    fn serve(&mut self, args: &[&str]) -> Result<Server> {
-        use std::io::BufRead;
+    fn serve(&mut self, args: &[&str]) -> Result<()> {
         say(&format!("$ sidecore {} &", args.join(" ")))?;
         let mut child = self
             .command(&self.program)
@@ -278,27 +391,28 @@ impl Tour {
         let reader = std::thread::Builder::new().name("ready".to_owned());
         let reading = reader.spawn(move || {
             let mut line = String::new();
-            let _ = std::io::BufReader::new(stdout).read_line(&mut line);
+            let _ = BufReader::new(stdout).read_line(&mut line);
             let _ = sender.send(line);
         });
         reading.context("cannot start a thread to wait for a server")?;
         match ready.recv_timeout(READY_WAIT) {
             Ok(line) if line.split_whitespace().next() == Some("ready") => {
-                say(&format!("  {}", line.trim()))?;
-                Ok(server)
+                self.servers.push(server);
+                say(&format!("  {}", line.trim()))
             }
             _ => bail!("`sidecore {}` did not become ready", args.join(" ")),
         }
     }
 
     /// Starts a foreign server.
-    fn start(&mut self, name: &str, args: &[&str]) -> Result<Server> {
+    fn start(&mut self, name: &str, args: &[&str]) -> Result<()> {
         say(&format!("$ {name} {} &", args.join(" ")))?;
         let mut command = self.command(name);
         command.args(args).stdin(Stdio::null());
         let child = command.spawn();
         let child = child.with_context(|| format!("cannot start `{name}`"))?;
-        Ok(Server(child))
+        self.servers.push(Server(child));
+        Ok(())
     }
 
     fn fail(&mut self, what: &str) -> Result<()> {
@@ -340,13 +454,13 @@ impl Tour {
     }
 }
 
-/// Waits until a condition holds, for the start time of a server at most.
+/// Waits until something listens, for the start time of a server at most.
 ///
 /// # Errors
-/// The condition did not come to hold.
-fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
+/// Nothing listens by then.
+fn wait_for(address: &str) -> Result<()> {
     let begun = Instant::now();
-    while !is_so() {
+    while std::net::TcpStream::connect(address).is_err() {
         if begun.elapsed() > READY_WAIT {
             bail!("a server did not become ready");
         }
@@ -354,6 +468,17 @@ fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
     }
     Ok(())
 }
+
+/// A loopback address whose port is free at the moment.
+fn free_address() -> Result<String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// The steps, as a file of their own has them.
+const STEPS: &str = include_str!("tour/steps.txt");
+const NET_CONFIG: &str = "[nic]\nkind = \"tap\"\nname = \"sidecore0\"\nhost = [\"10.77.0.1/24\"]\n\
+                          [stack]\naddresses = [\"10.77.0.2/24\"]\n";
 
 /// Large directories of a Debian installation, candidates for packing.
 const CANDIDATES: [&str; 6] = [

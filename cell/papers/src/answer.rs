@@ -172,11 +172,13 @@ impl Report {
             .collect();
         let mut counts = Counts::default();
         let rows = figures.iter().flat_map(|figure| &figure.rows);
+        // Rows of this machine alone answer no figure of a document.
         for row in rows.filter(|row| row.paper.is_some()) {
             counts.rows += 1;
             counts.model += usize::from(row.model.answers());
             counts.here += usize::from(row.here.answers());
             let missing = |cell: &Cell| matches!(cell, Cell::Missing { .. });
+            // A row counts once, also where both its answers are missing.
             counts.missing += usize::from(missing(&row.model) || missing(&row.here));
         }
         let headlines = catalogue.headlines.iter();
@@ -193,6 +195,7 @@ impl Report {
     pub fn model_holds(&self) -> bool {
         let rows = self.figures.iter().flat_map(|figure| &figure.rows);
         rows.map(|row| &row.model).all(|cell| match cell {
+            // The model's statements alone: those of this machine may fail on any machine.
             Cell::Claims { claims } => claims.iter().all(|claim| claim.holds),
             _ => true,
         })
@@ -218,6 +221,8 @@ impl Cell {
     fn of(rule: Option<&Rule>, results: &Results, x: Option<f64>) -> Self {
         let missing = |why| Self::Missing { why };
         match rule {
+            // The catalogue's check finds such a figure before; a page must not be without a
+            // reason.
             None => missing("no answer is known".into()),
             Some(Rule::Why(why)) => Self::None { why: why.clone() },
             Some(Rule::Says(text)) => Self::Words { text: text.clone() },
@@ -258,6 +263,7 @@ fn answers(catalogue: &Catalogue, figure: &Figure, results: &Results) -> Answers
     let mut rows = Vec::new();
     for series in &figure.series {
         match (&figure.x, &series.paper) {
+            // A row for each place, so that each has a key and a reason of its own.
             (Some(across), Paper::Numbers(numbers)) => {
                 for (&x, &number) in across.values.iter().zip(numbers) {
                     let paper = Paper::Number(number);
@@ -274,6 +280,7 @@ fn answers(catalogue: &Catalogue, figure: &Figure, results: &Results) -> Answers
             )),
         }
     }
+    // Behind the document's rows, whose order is the document's.
     for (index, extra) in answer.iter().flat_map(|answer| &answer.extra).enumerate() {
         rows.push(Row {
             key: format!("{}.extra{index}", figure.id),
@@ -288,6 +295,7 @@ fn answers(catalogue: &Catalogue, figure: &Figure, results: &Results) -> Answers
             here: Cell::of(Some(&extra.here), results, None),
         });
     }
+    // In the order in which the parts run, not in that of the rules.
     let needed: BTreeSet<&str> = answer.map(|answer| answer.parts()).unwrap_or_default();
     let parts = catalogue.parts.iter().map(|part| &part.id);
     Answers {
@@ -320,6 +328,7 @@ fn row(
     results: &Results,
 ) -> Row {
     let [model, here] = catalogue.rules(&figure.id, &series.name, x);
+    // Where the documents name each series, the row has that name; else the figure's and its own.
     let name = match figure.names().iter().find(|name| {
         let last = name.rsplit('.').next();
         last == Some(&series.name)
@@ -343,6 +352,7 @@ fn row(
 
 fn words<'a>(results: &'a Results, part: &str, name: &str) -> Result<&'a str, String> {
     let report = rule::report(results, part)?;
+    // Words stand in rows, as numbers do: a command has one kind of list.
     let row = rule::list(report, "rows").find(|row| row["name"] == name);
     let text = row.and_then(|row| row["text"].as_str());
     text.ok_or_else(|| format!("the command gave no words for \u{201c}{name}\u{201d}"))
@@ -360,6 +370,7 @@ fn claims(results: &Results, part: &str, list: &str) -> Result<Vec<Claim>, Strin
             })
         })
         .collect();
+    // No statement would hold vacuously, and look like a proof.
     match claims.is_empty() {
         true => Err("the command stated nothing".into()),
         false => Ok(claims),
@@ -380,6 +391,7 @@ fn curve(curves: &Curves, results: &Results) -> Curve {
     match rule::report(results, &curves.part) {
         Ok(report) => {
             curve.read(&curves.of, report);
+            // A command may have skipped what its machine lacks.
             if curve.points.is_empty() {
                 curve.why = Some("the command gave no rows".into());
             }
@@ -406,6 +418,7 @@ impl Curve {
                 self.points = points.collect();
             }
             CurvesOf::Chart { chart, only, x } => {
+                // Curves over sizes double from point to point.
                 self.by_powers = true;
                 let wanted = |curve: &&Value| {
                     let named = only.as_ref().is_none_or(|only| curve["name"] == *only);
@@ -423,6 +436,7 @@ impl Curve {
                         self.add(line, found.len(), &point["at"], &point["here"]);
                     }
                 }
+                // Lines of one chart may have their points at different places.
                 self.points.sort_by(|one, other| one.0.total_cmp(&other.0));
             }
         }
@@ -433,6 +447,7 @@ impl Curve {
         let (Some(at), here) = (at.as_f64(), here.as_f64()) else {
             return;
         };
+        // Lines share a point where they share its place exactly: both are read from the same text.
         let index = self.points.iter().position(|point| point.0 == at);
         let index = index.unwrap_or_else(|| {
             self.points.push((at, vec![None; lines]));

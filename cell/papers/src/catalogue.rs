@@ -229,6 +229,7 @@ impl TryFrom<WrittenCurves> for Curves {
 
     fn try_from(written: WrittenCurves) -> Result<Self, Self::Error> {
         let WrittenCurves { x, x_max, only, .. } = written;
+        // Fields of the other kind are a mistake, not an addition.
         let of = match (written.chart, written.lines, x, x_max, only) {
             (Some(chart), None, x, None, only) => CurvesOf::Chart { chart, only, x },
             (None, Some(lines), Some(x), x_max, None) => CurvesOf::Rows { x, x_max, lines },
@@ -264,8 +265,15 @@ impl Part {
     /// Arguments to run it with; none if nothing is run.
     #[must_use]
     pub fn words(&self, quick: bool) -> Option<&str> {
+        // A part without a short run takes the same words in both.
         let shorter = self.quick.as_deref().filter(|_| quick);
         shorter.or(self.command.as_deref())
+    }
+
+    /// True for a command that measures beside peers, which not every program has.
+    pub(crate) fn is_bench(&self) -> bool {
+        let words = self.words(false).unwrap_or_default();
+        words.split(' ').nth(1) == Some("bench")
     }
 
     /// Expected duration in seconds.
@@ -308,6 +316,7 @@ impl Catalogue {
             parts: parts.part,
             headlines: headlines.headline,
         };
+        // Each start checks it: the files are small, and a wrong page is worse than none.
         catalogue.check()?;
         Ok(catalogue)
     }
@@ -324,6 +333,7 @@ impl Catalogue {
             return [None, None];
         };
         let own = answer.series.get(series);
+        // The nearest rule counts: of the place, of the series, of the figure.
         let at = x.and_then(|x| own?.at.get(&format!("{x}")));
         let first = |pick: &dyn Fn(&SeriesAnswer) -> Option<&Rule>| {
             at.and_then(pick).or_else(|| own.and_then(pick))
@@ -346,6 +356,7 @@ impl Catalogue {
             }
             self.check_figure(figure)?;
         }
+        // The other way round: an answer to a figure that was renamed would be lost silently.
         for (id, answer) in &self.answers {
             let of = |what: String| data("answers.toml", format!("{id}: {what}"));
             let figure = self.figures.iter().find(|figure| figure.id == *id);
@@ -372,6 +383,7 @@ impl Catalogue {
                 let name = format!("{}.{}", figure.id, series.name);
                 data("answers.toml", format!("{name}: {what}"))
             };
+            // Zipping would cut the longer of both.
             let fits = match &series.paper {
                 Paper::Numbers(numbers) => Some(numbers.len()) == places,
                 Paper::Number(_) | Paper::Words(_) => places.is_none(),
@@ -379,6 +391,7 @@ impl Catalogue {
             if !fits {
                 return Err(of("as many values as the figure has places are needed"));
             }
+            // Places need no rule of their own, so the series must have one.
             let [model, here] = self.rules(&figure.id, &series.name, None);
             if model.is_none() || here.is_none() {
                 return Err(of("no answer by the model, or none by this machine"));
@@ -419,6 +432,7 @@ impl FigureAnswer {
     pub(crate) fn parts(&self) -> BTreeSet<&str> {
         let mut parts: BTreeSet<&str> = BTreeSet::new();
         let mut series: Vec<&SeriesAnswer> = self.series.values().collect();
+        // Places have answers like series, one level down.
         series.extend(self.series.values().flat_map(|each| each.at.values()));
         let rules = series
             .into_iter()

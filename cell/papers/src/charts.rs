@@ -16,6 +16,7 @@ const KINDS: [&str; 3] = ["paper", "model", "this machine"];
 /// All pictures of a figure, as SVG that stands inside a page.
 pub(crate) fn pictures(answers: &Answers) -> Result<Vec<String>, PapersError> {
     let mut pictures: Vec<String> = match answers.plot {
+        // The curves below are the whole picture then.
         Plot::None | Plot::Curves => Vec::new(),
         Plot::Dots => dot_picture(answers)?.into_iter().collect(),
         Plot::Lines => vec![line_picture(answers)?],
@@ -36,6 +37,7 @@ fn numbers(row: &Row) -> [Option<f64>; 3] {
 }
 
 fn dot_picture(answers: &Answers) -> Result<Option<String>, PapersError> {
+    // A row of words or reasons has no place on an axis.
     let with_numbers = |row: &&Row| numbers(row).iter().any(Option::is_some);
     let rows: Vec<&Row> = answers.rows.iter().filter(with_numbers).collect();
     let Some(first) = rows.first() else {
@@ -43,6 +45,7 @@ fn dot_picture(answers: &Answers) -> Result<Option<String>, PapersError> {
     };
     let kinds = [0, 1, 2].map(|kind| {
         let any = rows.iter().any(|row| numbers(row)[kind].is_some());
+        // A kind without a dot is left out of the legend.
         if any { KINDS[kind] } else { "" }
     });
     let dot_rows: Vec<DotRow> = rows
@@ -71,6 +74,7 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
         .into_iter()
         .enumerate()
     {
+        // A group keeps its colour, and a kind its shape: both can be followed without colour.
         for (colour, group) in groups.iter().enumerate() {
             let rows = answers.rows.iter();
             let rows = rows.filter(|row| row.group.as_deref() == Some(group));
@@ -130,6 +134,7 @@ fn curve_picture(answers: &Answers, curve: &Curve) -> Result<String, PapersError
             mark,
             colour: line,
         });
+        // One point: the documents print a single value of what is a curve here.
         if let Some(paper) = curve.papers[line] {
             series.push(Series {
                 name: format!("paper: {}", paper.1),

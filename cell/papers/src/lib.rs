@@ -6,12 +6,13 @@
 //! - [`results`]: results of the commands, and the store of results of finished ones.
 //! - [`answer`]: puts the two together: a row for each figure, with a value or the reason for none.
 //! - [`page()`]: the same as one HTML file; `charts` draws its pictures.
+//! - [`run`]: measures what is missing, by the program's own commands.
 //!
 //! Why here: a reader of the documents finds every one of their figures answered in one place. The
 //! author of a bench need not know the page, nor its reader the benches. Must stay true: no figure
 //! without an answer or a reason, and no answer without a figure (a test). A command's output is
-//! text to be escaped, never markup. Nothing here runs a command or measures. Only
-//! [`results::Store`] touches files. Any thread may call any of it.
+//! text to be escaped, never markup. Only [`results::Store`] touches files, and only [`run`] starts
+//! commands. Any thread may call any of it.
 //! Source: own.
 
 pub mod answer;
@@ -21,6 +22,7 @@ mod date;
 mod page;
 pub mod results;
 mod rule;
+pub mod run;
 
 pub use answer::{Answers, Report};
 pub use catalogue::{Catalogue, Part};
@@ -42,6 +44,9 @@ pub enum PapersError {
     /// A picture could not be drawn.
     #[error(transparent)]
     Plot(#[from] sidecore_plot::PlotError),
+    /// A command could not be run.
+    #[error(transparent)]
+    Command(#[from] sidecore_measure::child::ChildError),
     /// The directory of kept results could not be used.
     #[error("cannot {what} {}: {source}; name another place with --state DIR", .path.display())]
     Keep {

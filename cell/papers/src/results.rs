@@ -12,12 +12,12 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sidecore_sys::Machine;
-use sidecore_sys::folder::{Folder, FolderError, write_named};
+use sidecore_sys::folder::{Folder, FolderError};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Result of each part that was run, by the part's id.
 pub type Results = BTreeMap<String, Found>;
@@ -81,6 +81,7 @@ impl Kept {
             && then.cores == here.cores
             && then.memory_bytes == here.memory_bytes
             && then.kernel == here.kernel;
+        // First, since a newer program may measure in another way.
         if self.program != now.program {
             return Err("made by another version of this program");
         }
@@ -113,6 +114,7 @@ impl Store {
     /// # Errors
     /// [`PapersError::Keep`].
     pub fn open(directory: &Path) -> Result<Self, PapersError> {
+        // Another user's file here would be a forged measurement.
         let folder = Folder::create_own(directory, 0o777).map_err(FolderError::into_io);
         Ok(Self {
             folder: folder.map_err(keep("use", directory))?,
@@ -134,6 +136,7 @@ impl Store {
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let file = self.folder.open_file(Path::new("lock"), flags, 0o666);
         let file = file.map_err(keep("open", &path))?;
+        // The kernel drops it with the process, so that a killed run blocks no other.
         match file.try_lock() {
             Ok(()) => Ok(Some(Lock(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -146,6 +149,7 @@ impl Store {
     pub fn load(&self, part: &str, quick: bool) -> Option<Kept> {
         let name = name(part, quick);
         let mut text = Vec::new();
+        // Not there, damaged or another part's: each means that it is measured again.
         let mut file = self.folder.read_file(Path::new(&name)).ok()?;
         file.read_to_end(&mut text).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
@@ -162,23 +166,28 @@ impl Store {
         let text = serde_json::to_vec_pretty(kept).map_err(std::io::Error::from);
         let text = text.map_err(failed())?;
         let write = |file: &mut File| file.write_all(&text);
+        // Renamed when it is whole: a stop in between leaves the old result.
         let written = self.folder.replace(OsStr::new(&name), 0o644, write);
         written.map_err(failed())
     }
+}
+
+/// The directory of this user's results, if the environment says where caches lie.
+#[must_use]
+pub fn default_directory() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    let cache = absolute("XDG_CACHE_HOME").or_else(home);
+    cache.map(|cache| cache.join("sidecore/papers"))
 }
 
 /// Name of the file of a part's result.
 fn name(part: &str, quick: bool) -> String {
     let mode = if quick { "quick" } else { "full" };
     format!("{part}.{mode}.json")
-}
-
-/// Writes a file atomically: the file is complete or not there.
-///
-/// # Errors
-/// The system's error.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    write_named(path, 0o644, |file| file.write_all(bytes))
 }
 
 fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError + use<> {

@@ -98,6 +98,7 @@ impl TryFrom<Written> for Rule {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
+        // A reason together with a part would be an answer and its refusal.
         if let (Some(why), None) = (&written.why, &written.part) {
             return Ok(Self::Why(why.clone()));
         }
@@ -110,7 +111,10 @@ impl TryFrom<Written> for Rule {
         match (written.words, written.claims, written.row, written.fields) {
             (Some(row), None, None, None) => Ok(Self::Words { part, row }),
             (None, Some(list), None, None) => Ok(Self::Claims { part, list }),
+            // Exactly one of them selects rows; with both a row could be named that the fields
+            // exclude.
             (None, None, row, fields) if row.is_some() != fields.is_some() => {
+                // A row by its name is the usual case of fields that select it.
                 let named = |name: String| BTreeMap::from([("name".to_owned(), name.into())]);
                 Ok(Self::Number(Lookup {
                     part,
@@ -168,13 +172,16 @@ impl Lookup {
                 .iter()
                 .map(|(key, value)| (key, filled(value, x)))
                 .collect();
+            // The first match: rows of one command have distinct names.
             let row = list(kept, &self.list)
                 .find(|row| wanted.iter().all(|(key, value)| same(&row[key], value)))
                 .ok_or_else(|| absent(kept, &wanted))?;
             sum += self.number(row).ok_or_else(|| {
+                // A row without a number says why; that is the better reason.
                 let note = row["note"].as_str().filter(|note| !note.is_empty());
                 note.map_or_else(|| absent(kept, &wanted), ToOwned::to_owned)
             })?;
+            // Of a sum the worst part's: spreads of medians do not add.
             spread = [spread, row[&self.spread].as_f64()]
                 .into_iter()
                 .flatten()
@@ -190,6 +197,7 @@ impl Lookup {
             true => self.scale / sum,
             false => self.scale * sum,
         };
+        // A divisor of 0, in the rule or in the row.
         match value.is_finite() {
             true => Ok(Figure {
                 value,
@@ -230,6 +238,7 @@ pub(crate) fn list<'a>(report: &'a Value, name: &str) -> impl Iterator<Item = &'
 fn filled(value: &Value, x: Option<f64>) -> Value {
     match (value.as_str(), x) {
         (Some("{x}"), Some(x)) => x.into(),
+        // The shortest decimal form, as keys and rows are written.
         (Some(text), Some(x)) => text.replace("{x}", &format!("{x}")).into(),
         _ => value.clone(),
     }
@@ -238,6 +247,7 @@ fn filled(value: &Value, x: Option<f64>) -> Value {
 /// Numbers are the same if their values are, however they are written.
 fn same(found: &Value, wanted: &Value) -> bool {
     match (found.as_f64(), wanted.as_f64()) {
+        // JSON has 8 and 8.0, TOML has them, too.
         (Some(found), Some(wanted)) => found == wanted,
         _ => found == wanted,
     }
@@ -247,6 +257,7 @@ fn same(found: &Value, wanted: &Value) -> bool {
 fn absent(report: &Value, wanted: &BTreeMap<&String, Value>) -> String {
     let named = wanted.iter().find(|(key, _)| key.as_str() == "name");
     let name = named.and_then(|(_, value)| value.as_str());
+    // Benches list peers apart from rows; a peer that is not installed says so there.
     let peer = list(report, "peers").find(|peer| name.is_some_and(|name| peer["metric"] == name));
     let note = peer.and_then(|peer| peer["note"].as_str());
     if let Some(note) = note.filter(|note| !note.is_empty()) {
@@ -261,6 +272,7 @@ fn absent(report: &Value, wanted: &BTreeMap<&String, Value>) -> String {
             .filter(|peer| peer["here"].is_null())
             .filter_map(|peer| peer["note"].as_str()),
     );
+    // One missing package is often the reason of many rows.
     said.dedup();
     said.truncate(SAID_MAX);
     let row = match name {

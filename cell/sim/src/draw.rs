@@ -5,11 +5,12 @@
 //! in another random order. So over each full deal the mean is exactly 1.
 //! Must stay true: the same seed deals the same times on every machine.
 
+use sidecore_bare::width::ToUsize;
 use sidecore_random::SplitMix;
 use std::rc::Rc;
 
 /// Quantiles in one deal.
-pub(crate) const STRATA: usize = 1024;
+pub(crate) const STRATA: u32 = 1024;
 
 /// The quantiles that all streams deal.
 #[derive(Debug, Clone)]
@@ -17,8 +18,9 @@ pub(crate) struct Quantiles(Rc<[f64]>);
 
 impl Default for Quantiles {
     fn default() -> Self {
-        let raw = (0..STRATA).map(|i| -(1.0 - (i as f64 + 0.5) / STRATA as f64).ln());
-        let mean = raw.clone().sum::<f64>() / STRATA as f64;
+        // The middles of equal strata; their mean is a little below 1, which is corrected.
+        let raw = (0..STRATA).map(|i| -(1.0 - (f64::from(i) + 0.5) / f64::from(STRATA)).ln());
+        let mean = raw.clone().sum::<f64>() / f64::from(STRATA);
         Self(raw.map(|time| time / mean).collect())
     }
 }
@@ -27,8 +29,8 @@ impl Default for Quantiles {
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
     quantiles: Quantiles,
-    order: Box<[u16]>,
-    at: usize,
+    order: Box<[u32]>,
+    at: u32,
     random: SplitMix,
 }
 
@@ -38,7 +40,7 @@ impl Stream {
     pub(crate) fn new(quantiles: &Quantiles, seed: u64) -> Self {
         Self {
             quantiles: quantiles.clone(),
-            order: (0..STRATA as u16).collect(),
+            order: (0..STRATA).collect(),
             at: 0,
             random: SplitMix::new(seed),
         }
@@ -47,10 +49,10 @@ impl Stream {
     /// The next time.
     pub(crate) fn next_time(&mut self) -> f64 {
         // Shuffled as it is dealt: Fisher and Yates, one step a time.
-        let left = (STRATA - self.at) as u32;
-        let other = self.at + below(&mut self.random, left) as usize;
-        self.order.swap(self.at, other);
-        let time = self.quantiles.0[usize::from(self.order[self.at])];
+        let other = self.at + below(&mut self.random, STRATA - self.at);
+        let at = self.at.to_usize();
+        self.order.swap(at, other.to_usize());
+        let time = self.quantiles.0[self.order[at].to_usize()];
         self.at = (self.at + 1) % STRATA;
         time
     }

@@ -70,6 +70,7 @@ pub fn point(machine: &Machine, bootstraps: u32, seed: u64) -> Point {
                 let mut policy = Measured::new(Hybrid::new(width));
                 (run(tasks, &mut policy).seconds, width)
             })
+            // Chosen afterwards: a static scheme at its best.
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .unwrap_or((f64::INFINITY, 1))
     };
@@ -77,6 +78,7 @@ pub fn point(machine: &Machine, bootstraps: u32, seed: u64) -> Point {
     let edtlp_s = edtlp(bootstraps);
     let (hybrid_s, hybrid_engines) = hybrid(bootstraps);
     let mixed_s = match bootstraps.checked_sub(engines) {
+        // With no more tasks than engines one of the two is all of it.
         None | Some(0) => Some(edtlp_s.min(hybrid_s)),
         Some(rest) if rest <= engines => Some(edtlp(engines) + hybrid(rest).0),
         Some(_) => None,
@@ -116,8 +118,10 @@ pub fn lower_bound_s(machine: &Machine, tasks: u32) -> f64 {
     let host = &machine.host;
     let beside = f64::from(host.threads_per_core - 1);
     let slower = 1.0 + (host.smt_factor - 1.0) * beside;
+    // Threads of a core share it; with a factor above their number one alone would be faster.
     let speed = (f64::from(host.threads_per_core) / slower).max(1.0) * f64::from(host.cores);
     let host_s = mean(&|each| each.host_us) / speed;
+    // One task cannot be faster than its own host work and its widest loops.
     let alone_s = mean(&|each| each.host_us + each.engine_us * each.best_relative_time(engines));
     alone_s.max(f64::from(tasks) * engines_s.max(host_s))
 }

@@ -18,6 +18,7 @@
 use crate::machine::{Contention, Machine};
 use crate::model::{Options, simulate};
 use crate::paper;
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::{Edtlp, Linux, Policy};
 
 /// The fitted constants.
@@ -47,10 +48,12 @@ pub const CONTENTION: Contention = Contention {
 #[must_use]
 pub fn fit(machine: &Machine, seed: u64) -> Fit {
     let mut machine = machine.clone();
+    // One task has no switch and no competitor: only the number of off-loads is left to explain.
     let alone = seconds(&machine, 1, &mut Edtlp, seed);
     let offloads = machine.task.offloads as f64 * paper::TABLE1_EDTLP_S[0] / alone;
     machine.task.offloads = offloads.round() as u64;
 
+    // Two tasks, one a thread of the core: they neither switch nor wait for engines.
     let linux = paper::TABLE1_LINUX_S[1];
     let smt_factor = bisect(1.0, 3.0, |smt_factor| {
         machine.host.smt_factor = smt_factor;
@@ -58,6 +61,7 @@ pub fn fit(machine: &Machine, seed: u64) -> Fit {
     });
     machine.host.smt_factor = smt_factor;
 
+    // Eight tasks on two threads switch at each off-load; the other constants are fixed by now.
     let edtlp = paper::TABLE1_EDTLP_S[7];
     let cold_resume_us = bisect(0.0, 60.0, |cold_resume_us| {
         machine.host.cold_resume_us = cold_resume_us;
@@ -65,6 +69,7 @@ pub fn fit(machine: &Machine, seed: u64) -> Fit {
     });
 
     let host_s = offloads * paper::HOST_US * 1e-6;
+    // What the host does is not split, so it is taken off before the ratio.
     let by_width = |total_s: &f64| (total_s - host_s) / (paper::TABLE2_S[0] - host_s);
     Fit {
         offloads,
@@ -94,7 +99,7 @@ pub fn fit_contention(machine: &Machine, seed: u64) -> Contention {
 pub fn edtlp_error_max(machine: &Machine, seed: u64) -> f64 {
     let error = |workers: u32| {
         let model = seconds(machine, workers, &mut Edtlp, seed);
-        (model / paper::TABLE1_EDTLP_S[workers as usize - 1] - 1.0).abs()
+        (model / paper::TABLE1_EDTLP_S[workers.to_usize() - 1] - 1.0).abs()
     };
     (2..=8).map(error).fold(0.0, f64::max)
 }
@@ -114,6 +119,7 @@ fn seconds(machine: &Machine, tasks: u32, policy: &mut dyn Policy, seed: u64) ->
 
 /// The value up to which `below` holds, where it holds for all smaller ones.
 fn bisect(mut low: f64, mut high: f64, mut below: impl FnMut(f64) -> bool) -> f64 {
+    // A 16,384th of the range: finer than the paper's figures.
     for _ in 0..14 {
         let middle = (low + high) / 2.0;
         if below(middle) {

@@ -9,6 +9,8 @@
 //! Must stay true: a thread runs one task; work is conserved when its speed changes.
 
 use crate::machine::Host;
+use crate::model::count;
+use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 
 /// All threads of all host cores.
@@ -71,12 +73,14 @@ impl Hosts {
 
     /// Time of the next thread's event.
     pub(crate) fn next_at(&self) -> f64 {
+        // A handful of threads: a heap would cost more than the look.
         let each = self.threads.iter().map(|t| t.due.min(t.slice_ends));
         each.fold(f64::INFINITY, f64::min)
     }
 
     /// Ends all that is due now, one at a time.
     pub(crate) fn advance(&mut self, now: f64) -> Leave {
+        // One at a time: what a task does next may change another thread's speed.
         for index in 0..self.threads.len() {
             if self.threads[index].due <= now {
                 let thread = &mut self.threads[index];
@@ -87,6 +91,7 @@ impl Hosts {
                 }
             }
             if self.threads[index].slice_ends <= now {
+                // The slice ends only where another task waits for the thread.
                 self.next_turn(index, now);
                 return Leave::Nothing;
             }
@@ -96,6 +101,7 @@ impl Hosts {
 
     /// A task wants to do `work_us` of work.
     pub(crate) fn want(&mut self, task: usize, work_us: f64, now: f64) {
+        // Tasks are numbered as they begin.
         if self.places.len() <= task {
             self.places.resize(task + 1, None);
         }
@@ -110,12 +116,14 @@ impl Hosts {
             self.compute(index, work_us, now);
             return;
         }
+        // It lost its turn while it waited for its off-load, and now has work for the next one.
         match thread.turns.iter_mut().find(|turn| turn.0 == task) {
             Some(turn) => turn.1 = Some(work_us),
             None => thread.turns.push_back((task, Some(work_us))),
         }
         if thread.task.is_none() {
             self.next_turn(index, now);
+        // The first competitor starts the slice; until then the task had the thread to itself.
         } else if thread.slice_ends == f64::INFINITY {
             thread.slice_ends = now + self.host.quantum_ms * 1e3;
         }
@@ -130,6 +138,7 @@ impl Hosts {
 
     /// The task waits for its off-load: it leaves its thread, or polls there.
     pub(crate) fn wait(&mut self, task: usize, now: f64) {
+        // A task that keeps its thread polls there: the thread stays busy for its siblings.
         if !self.keeps {
             self.leave(task, now);
         }
@@ -149,6 +158,7 @@ impl Hosts {
         if let Some(index) = self.places[task]
             && self.threads[index].last == Some(task)
         {
+            // Work so far counts at the old speed, before the sibling's load changes.
             self.note_speed(index, now);
             self.threads[index].last = None;
             self.set_speed(index, now);
@@ -168,16 +178,19 @@ impl Hosts {
 
     /// Gives idle threads to tasks that are ready; `live` tasks share the host.
     pub(crate) fn dispatch(&mut self, now: f64, live: u32) {
+        // Most events change nothing for the queue.
         if !std::mem::take(&mut self.changed) {
             return;
         }
         while let Some(&(task, work_us)) = self.ready.front() {
+            // In the order of arrival: a later task does not overtake the first one.
             let Some(index) = self.idle_for(task) else {
                 return;
             };
             self.ready.pop_front();
             let cold_us = self.seat(index, task, now);
             let cores = self.host.cores;
+            // The rival explanation: host work grows with the live tasks beyond one a core.
             let further = f64::from(live.saturating_sub(cores)) / f64::from(cores);
             let growth = 1.0 + self.host.growth_per_live * further;
             self.compute(index, (work_us + cold_us) * growth, now);
@@ -186,8 +199,9 @@ impl Hosts {
 
     /// Other tasks that are ready on the host: they queue for a thread, or have one and compute.
     pub(crate) fn ready_beside(&self, task: usize) -> u32 {
+        // A task that polls is not ready: it waits for its off-load.
         let computes = |t: &&Thread| t.work_us.is_some() && t.task != Some(task);
-        (self.ready.len() + self.threads.iter().filter(computes).count()) as u32
+        count(self.ready.len() + self.threads.iter().filter(computes).count())
     }
 
     /// Time that threads were taken, in microseconds, all together.
@@ -205,18 +219,18 @@ impl Hosts {
         }
         (0..self.threads.len())
             .filter(|&index| self.threads[index].task.is_none())
+            // Of equals the first: the choice must be the same in each run.
             .min_by_key(|&index| self.busy_beside(index))
     }
 
-    fn busy_beside(&self, index: usize) -> u32 {
-        let core = index as u32 / self.host.threads_per_core;
-        let first = (core * self.host.threads_per_core) as usize;
-        let threads = &self.threads[first..first + self.host.threads_per_core as usize];
-        threads.iter().filter(|t| t.last.is_some()).count() as u32
+    fn busy_beside(&self, index: usize) -> usize {
+        let threads = &self.threads[self.siblings(index)];
+        threads.iter().filter(|t| t.last.is_some()).count()
     }
 
     /// Puts a task on an idle thread; returns the cost of that, in microseconds.
     fn seat(&mut self, index: usize, task: usize, now: f64) -> f64 {
+        // Read before the places change below.
         let warm = self.threads[index].last == Some(task);
         if let Some(old) = self.places[task]
             && old != index
@@ -247,6 +261,7 @@ impl Hosts {
         thread.task = None;
         thread.work_us = None;
         thread.due = f64::INFINITY;
+        // Polling counts as taken, too: the thread could do nothing else.
         self.busy_us += now - thread.began;
         self.changed = true;
         self.set_speed(index, now);
@@ -265,6 +280,7 @@ impl Hosts {
         self.note_speed(index, now);
         let thread = &mut self.threads[index];
         if let Some(task) = thread.task {
+            // Its unfinished work goes with it, as the scheduler's preemption leaves it.
             let work_us = thread.work_us;
             self.vacate(index, now);
             self.threads[index].turns.push_back((task, work_us));
@@ -280,6 +296,7 @@ impl Hosts {
             now + self.host.quantum_ms * 1e3
         };
         let cold_us = self.seat(index, task, now);
+        // Without work it polls for its off-load: its event is the engine's.
         if let Some(work_us) = work_us {
             self.compute(index, work_us + cold_us, now);
         }
@@ -294,6 +311,7 @@ impl Hosts {
             let thread = &self.threads[*index];
             thread.turns.len() + usize::from(thread.task.is_some())
         };
+        // The least loaded one at the task's first work; the task stays there.
         let least = (0..self.threads.len()).min_by_key(loads).unwrap_or(0);
         self.next_place = least;
         self.places[task] = Some(least);
@@ -306,8 +324,9 @@ impl Hosts {
 
     /// Factor by which work takes longer on this thread now.
     fn factor(&self, index: usize) -> f64 {
+        // The thread itself counts among the busy ones.
         let beside = self.busy_beside(index).saturating_sub(1);
-        1.0 + (self.host.smt_factor - 1.0) * f64::from(beside)
+        1.0 + (self.host.smt_factor - 1.0) * beside as f64
     }
 
     /// Before the core's load changes: counts the work of its threads.
@@ -316,6 +335,7 @@ impl Hosts {
             let factor = self.factor(other);
             let thread = &mut self.threads[other];
             if let Some(work_us) = &mut thread.work_us {
+                // Rounding must not leave a negative rest.
                 *work_us = (*work_us - (now - thread.since) / factor).max(0.0);
                 thread.since = now;
             }
@@ -334,7 +354,7 @@ impl Hosts {
     }
 
     fn siblings(&self, index: usize) -> std::ops::Range<usize> {
-        let per_core = self.host.threads_per_core as usize;
+        let per_core = self.host.threads_per_core.to_usize();
         let first = index / per_core * per_core;
         first..first + per_core
     }

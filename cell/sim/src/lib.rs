@@ -9,6 +9,8 @@
 //! - `model`: the discrete events; `draw`: their random times.
 //! - [`tables`], [`figures`], [`uio`]: the model's versions of the papers' tables and figures;
 //!   [`paper`]: the printed values; [`property`]: statements that must hold of the results.
+//! - [`report`]: the same as text and pictures; [`constants()`]: the documents' figures that are
+//!   constants here.
 //!
 //! Deterministic: equal seeds give equal figures. Reads nothing but machine files.
 //!
@@ -22,6 +24,7 @@
 //! # Ok::<(), sidecore_cell_sim::CellError>(())
 //! ```
 
+mod constants;
 mod draw;
 mod error;
 pub mod figures;
@@ -31,10 +34,14 @@ mod machine;
 mod model;
 pub mod paper;
 mod parallel;
+mod picture;
 pub mod property;
+pub mod report;
 pub mod tables;
+mod text;
 pub mod uio;
 
+pub use constants::{Constant, constants};
 pub use error::CellError;
 pub use machine::{Contention, Engines, Host, Loop, Machine, Task};
 pub use model::{Options, Outcome, simulate};

@@ -7,6 +7,7 @@
 
 use crate::error::CellError;
 use serde::Deserialize;
+use sidecore_bare::width::ToUsize;
 use std::path::Path;
 
 /// A host, its engines and the task that all of them work at.
@@ -112,6 +113,7 @@ impl Machine {
     pub fn with_cells(mut self, cells: u32) -> Self {
         self.host.cores *= cells;
         self.engines.count *= cells;
+        // Other numbers keep the name, and the report says the engines.
         if cells == 2 {
             self.name = format!("two {}s", self.name);
         }
@@ -124,6 +126,7 @@ impl Machine {
     pub fn with_contention(mut self, contention: &Contention) -> Self {
         self.host.smt_factor = contention.smt_factor;
         self.host.switch_us = contention.switch_us;
+        // Either explains the slowdown; with both it would count twice.
         self.host.cold_resume_us = 0.0;
         self.host.growth_per_live = contention.growth_per_live;
         self.name = format!("{}, host contention", self.name);
@@ -160,6 +163,7 @@ impl Machine {
             name: name.into(),
             line: error
                 .span()
+                // The parser's own message has several lines and a picture; ours has the number.
                 .map_or(0, |span| 1 + text[..span.start].matches('\n').count()),
             reason: error.message().replace('\n', " "),
         })?;
@@ -192,6 +196,7 @@ impl Machine {
                 self.task.offloads
             ));
         }
+        // A bound, so that no file makes a run endless.
         let loops = self.task.loops.len();
         if loops == 0 || loops > 64 {
             return Err(format!("there are {loops} [[task.loop]]; give 1 to 64"));
@@ -208,11 +213,13 @@ impl Loop {
     /// Its time on `width` engines, relative to one engine.
     #[must_use]
     pub fn relative_time(&self, width: u32) -> f64 {
+        // A loop of few units gains nothing by more engines.
         let width = width.clamp(1, self.units);
         match &self.time_by_width {
-            Some(times) => times[(width as usize).min(times.len()) - 1],
+            Some(times) => times[width.to_usize().min(times.len()) - 1],
             None => {
                 let serial = self.serial_share.unwrap_or(0.0);
+                // Paid for each further engine, one after the other.
                 let cost = self.split_us.unwrap_or(0.0) / self.engine_us;
                 serial + (1.0 - serial) / f64::from(width) + cost * f64::from(width - 1)
             }
@@ -245,6 +252,7 @@ impl Loop {
             if self.serial_share.is_some() || self.split_us.is_some() {
                 return Err("give time_by_width, or serial_share and split_us, not both".into());
             }
+            // All times are relative to it: another value would scale the loop twice.
             if times.first() != Some(&1.0) {
                 return Err("time_by_width begins with 1.0, the time on one engine".into());
             }

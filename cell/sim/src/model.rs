@@ -18,6 +18,7 @@
 use crate::draw::{Quantiles, STRATA, Stream};
 use crate::host::{Hosts, Leave};
 use crate::machine::{Loop, Machine};
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_random::SplitMix;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId, Waiting};
 use std::cmp::Reverse;
@@ -38,7 +39,7 @@ impl Options {
     pub fn for_tasks(tasks: u32, seed: u64) -> Self {
         Self {
             seed,
-            offloads: (OFFLOADS_ALL / tasks.max(1)).clamp(4 * STRATA as u32, 64 * STRATA as u32),
+            offloads: (OFFLOADS_ALL / tasks.max(1)).clamp(4 * STRATA, 64 * STRATA),
         }
     }
 }
@@ -120,7 +121,7 @@ impl Ord for Time {
 
 struct TaskState {
     left: u32,
-    class: usize,
+    class: u16,
     host_times: Stream,
     engine_times: Stream,
     random: SplitMix,
@@ -140,7 +141,8 @@ impl<'a> Model<'a> {
             sum += each.share;
             sum
         });
-        let offloads = options.offloads.max(1).next_multiple_of(STRATA as u32);
+        // Full deals alone have the exact mean; a part of one would owe its time to luck.
+        let offloads = options.offloads.max(1).next_multiple_of(STRATA);
         let keeps = matches!(policy.waiting(), Waiting::KeepsHost { .. });
         Self {
             shares: shares.collect(),
@@ -172,6 +174,7 @@ impl<'a> Model<'a> {
         let all = self.waiting_tasks;
         self.keep_live();
         while self.ended < all {
+            // Threads that came free since the last event are given away at that event's time.
             self.hosts.dispatch(self.now, self.live);
             let engine_at = self.done.peek().map_or(f64::INFINITY, |next| next.0.0.0);
             let host_at = self.hosts.next_at();
@@ -180,7 +183,11 @@ impl<'a> Model<'a> {
                 self.now.is_finite(),
                 "a task was lost: nothing is under way"
             );
+            // Before the event, as a timer of the policy's would be: what it decides holds for the
+            // event.
             self.tick();
+            // At the same time engines come first: a task that is back may take the thread that is
+            // left now.
             if engine_at <= host_at {
                 if let Some(Reverse((_, task))) = self.done.pop() {
                     self.engines_done(task);
@@ -192,7 +199,9 @@ impl<'a> Model<'a> {
                 }
             }
         }
+        // The simulated part stands for all off-loads alike.
         let scale = self.machine.task.offloads as f64 / f64::from(self.offloads_each);
+        // A run of no tasks has no time to divide by.
         let elapsed = self.now.max(f64::MIN_POSITIVE);
         let offloads = f64::from(all) * f64::from(self.offloads_each);
         Outcome {
@@ -206,8 +215,10 @@ impl<'a> Model<'a> {
 
     /// Starts or resumes as many tasks as the policy wants live.
     fn keep_live(&mut self) {
+        // A policy that wants none live would never end.
         let target = self.policy.live_tasks(self.machine.engines.count).max(1);
         while self.live < target {
+            // The oldest parked task before a new one: it has less left, and its memory is there.
             let task = if let Some(task) = self.parked.pop_first() {
                 task
             } else if self.waiting_tasks > 0 {
@@ -224,6 +235,7 @@ impl<'a> Model<'a> {
 
     fn begin_task(&mut self) -> usize {
         self.waiting_tasks -= 1;
+        // Each task has a stream of its own, so that the order of events does not change its times.
         let mut random = SplitMix::new(self.seed ^ (u64::from(self.begun) << 32));
         self.begun += 1;
         self.tasks.push(TaskState {
@@ -243,11 +255,18 @@ impl<'a> Model<'a> {
     /// The task wants a host thread for the work before its next off-load.
     fn next_burst(&mut self, task: usize) {
         let state = &mut self.tasks[task];
+        // With one kind nothing is drawn: such runs keep their random numbers.
         if self.shares.len() > 1 {
             let at = state.random.unit() * self.shares[self.shares.len() - 1];
-            state.class = self.shares.iter().position(|&sum| at < sum).unwrap_or(0);
+            let classes = (0..).zip(&self.shares);
+            state.class = classes
+                .filter(|(_, sum)| at < **sum)
+                .map(|it| it.0)
+                .min()
+                .unwrap_or(0);
         }
-        let work_us = state.host_times.next_time() * self.machine.task.loops[state.class].host_us;
+        let work_us = state.host_times.next_time()
+            * self.machine.task.loops[usize::from(state.class)].host_us;
         self.hosts.want(task, work_us, self.now);
     }
 
@@ -262,21 +281,22 @@ impl<'a> Model<'a> {
         }
         let state = &mut self.tasks[task];
         state.size = state.engine_times.next_time();
-        let each = &self.machine.task.loops[state.class];
+        let each = &self.machine.task.loops[usize::from(state.class)];
         let arrival = Arrival {
-            task: TaskId(task as u64),
-            class: ClassId(state.class as u16),
+            task: TaskId(task.to_u64()),
+            class: ClassId(state.class),
             units: each.units,
             engines_idle: self.engines_idle,
             engines: self.machine.engines.count,
             ready: self.hosts.ready_beside(task),
             live: self.live,
-            waiting: self.waiting_tasks + self.parked.len() as u32,
+            waiting: self.waiting_tasks + count(self.parked.len()),
         };
         let decision = self.policy.arrive(nanos(self.now), &arrival);
         state.began = self.now;
         match decision {
             Decision::Host => {
+                // The task stays on its thread; the engine's time is scaled by the same size.
                 state.host_version = true;
                 let work_us = state.size * each.host_version_us();
                 self.hosts.go_on(task, work_us, self.now);
@@ -284,6 +304,7 @@ impl<'a> Model<'a> {
             Decision::Engines(width) => {
                 state.width = width.get();
                 self.hosts.wait(task, self.now);
+                // In the order of arrival: the queue is empty while engines are idle.
                 if self.engines_idle > 0 {
                     self.start_engines(task);
                 } else {
@@ -295,17 +316,21 @@ impl<'a> Model<'a> {
 
     fn start_engines(&mut self, task: usize) {
         let state = &mut self.tasks[task];
+        // No waiting for the full width: a loop takes what is idle now.
         state.width = state.width.min(self.engines_idle);
         state.began = self.now;
         self.engines_idle -= state.width;
-        let each: &Loop = &self.machine.task.loops[state.class];
+        let each: &Loop = &self.machine.task.loops[usize::from(state.class)];
         let time_us = state.size * each.engine_us * each.relative_time(state.width);
+        // An engine is taken for the whole loop, though its own part may end before.
         self.engine_us += time_us * f64::from(state.width);
         self.done.push(Reverse((Time(self.now + time_us), task)));
     }
 
     fn engines_done(&mut self, task: usize) {
         self.engines_idle += self.tasks[task].width;
+        // Before the policy hears of the departure, as real engines take the next request by
+        // themselves.
         while self.engines_idle > 0
             && let Some(next) = self.queued.pop_front()
         {
@@ -317,11 +342,12 @@ impl<'a> Model<'a> {
     fn depart(&mut self, task: usize, on_host: bool) {
         let state = &mut self.tasks[task];
         state.left -= 1;
+        // On the host the width that was decided does not count.
         let (left, width) = (state.left, if on_host { 1 } else { state.width });
         let departure = Departure {
-            task: TaskId(task as u64),
-            class: ClassId(state.class as u16),
-            units: self.machine.task.loops[state.class].units,
+            task: TaskId(task.to_u64()),
+            class: ClassId(state.class),
+            units: self.machine.task.loops[usize::from(state.class)].units,
             width,
             on_host,
             elapsed_ns: nanos(self.now - state.began),
@@ -332,6 +358,7 @@ impl<'a> Model<'a> {
         if left == 0 {
             self.ended += 1;
             self.stop(task);
+        // The youngest are parked, so that the oldest end first.
         } else if self.live > target && self.is_young(task, target) {
             self.stop(task);
             self.parked.insert(task);
@@ -350,16 +377,22 @@ impl<'a> Model<'a> {
 
     /// True if at least `target` live tasks are older than this one.
     fn is_young(&self, task: usize, target: u32) -> bool {
-        let last = self.live_tasks.iter().nth(target.max(1) as usize - 1);
+        let last = self.live_tasks.iter().nth(target.max(1).to_usize() - 1);
         last.is_some_and(|&last| last < task)
     }
 
     fn tick(&mut self) {
+        // Events are far apart at times: one tick, not all that were missed.
         if self.now - self.ticked >= TICK_US {
             self.ticked = self.now;
             self.policy.tick(nanos(self.now));
         }
     }
+}
+
+/// A number of tasks or threads, which machines and options keep far below the limit.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn nanos(us: f64) -> u64 {

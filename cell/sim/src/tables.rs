@@ -20,6 +20,7 @@ use crate::model::{Options, simulate};
 use crate::paper;
 use crate::property::Property;
 use serde::Serialize;
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::{Linux, Llp, Measured, Policy};
 
 /// One row of Table 1. Papers' values only where the machine is theirs.
@@ -57,11 +58,13 @@ pub struct Table2Row {
 /// Table 1 on `machine`; `papers` says whether the machine is theirs.
 #[must_use]
 pub fn table1(machine: &Machine, papers: bool, seed: u64) -> Vec<Table1Row> {
+    // The paper's rows end with 8, whatever a machine has.
     let workers = if papers { 8 } else { machine.engines.count };
     let row = |workers: u32| {
         let options = Options::for_tasks(workers, seed);
         let seconds = |policy: &mut dyn Policy| simulate(machine, workers, policy, options).seconds;
-        let paper = |table: &[f64; 8]| papers.then(|| table[workers as usize - 1]);
+        let paper = |table: &[f64; 8]| papers.then(|| table[workers.to_usize() - 1]);
+        // Linux gets the machine's own slice; the other policies have none.
         let quantum_ns = (machine.host.quantum_ms * 1e6) as u64;
         Table1Row {
             workers,
@@ -79,6 +82,7 @@ pub fn table1(machine: &Machine, papers: bool, seed: u64) -> Vec<Table1Row> {
 /// Bounds that Table 1 must satisfy on the papers' machine.
 #[must_use]
 pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
+    // The largest one, since a mean hides a row that the model has wrong.
     let worst = |errors: &mut dyn Iterator<Item = f64>| errors.map(f64::abs).fold(0.0, f64::max);
     let edtlp = |row: &Table1Row| {
         row.paper_edtlp_s
@@ -88,9 +92,11 @@ pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
         row.paper_linux_s
             .map(|paper| row.model_linux_s / paper - 1.0)
     };
+    // What was fitted agrees by construction.
     let predicted_edtlp = rows.iter().filter(|row| !row.edtlp_fitted);
     let predicted_linux = rows.iter().filter(|row| !row.linux_fitted);
     let last = rows.last();
+    // Of the last row: at 8 workers on the papers' machine.
     let ratio = last.map_or(0.0, |row| row.model_linux_s / row.model_edtlp_s);
     let paper = paper::TABLE1_LINUX_S[7] / paper::TABLE1_EDTLP_S[7];
     vec![
@@ -117,7 +123,7 @@ pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
 pub fn table2(machine: &Machine, papers: bool, seed: u64) -> Vec<Table2Row> {
     let row = |engines: u32| Table2Row {
         engines,
-        paper_s: papers.then(|| paper::TABLE2_S[engines as usize - 1]),
+        paper_s: papers.then(|| paper::TABLE2_S[engines.to_usize() - 1]),
         model_s: simulate(
             machine,
             1,
@@ -125,6 +131,7 @@ pub fn table2(machine: &Machine, papers: bool, seed: u64) -> Vec<Table2Row> {
             Options::for_tasks(1, seed),
         )
         .seconds,
+        // The speed-ups are the papers' measured ones, put in relative to one engine.
         input: papers,
     };
     let most = if papers { 8 } else { machine.engines.count };

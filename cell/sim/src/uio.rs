@@ -78,6 +78,7 @@ impl Costs {
     /// The time for a request of `blocks` blocks on `engines` SPEs.
     #[must_use]
     pub fn request(&self, blocks: u32, engines: u32, request: Paid, setup: Paid) -> f64 {
+        // A last round that is not full takes as long as a full one.
         let rounds = f64::from(blocks.div_ceil(engines.max(1)));
         let requests = match request {
             Paid::Once => 1.0,
@@ -109,6 +110,7 @@ pub(crate) fn paper_costs() -> Costs {
 #[must_use]
 pub(crate) fn slides_costs() -> Costs {
     let [inflate_us, setup_us, to_engine_us] = paper::SLIDES_SPE_US;
+    // All of the best case that is known; the rest is the request's cost.
     let without = Costs {
         request_us: 0.0,
         to_engine_us,
@@ -151,8 +153,10 @@ fn slides_rows() -> Vec<Row> {
     let slides = slides_costs();
     let [ppe_paper, best_paper, worst_paper] = paper::SLIDES_512K_US;
     let ppe = 8.0 * paper::SLIDES_PPE_US;
+    // 512 KiB are eight blocks of 64 KiB, on the four SPEs that the slides count with.
     let best = slides.request(8, 4, Paid::Once, Paid::Once);
     let worst = slides.request(8, 4, Paid::Each, Paid::Each);
+    // The slides round to a tenth.
     let faster = |us: f64| Some((ppe_paper / us * 10.0).round() / 10.0);
     vec![
         row(
@@ -204,6 +208,7 @@ fn paper_rows() -> Vec<Row> {
     let costs = paper_costs();
     let block = costs.request(1, 1, Paid::Each, Paid::Each);
     let [mapping, switch, inflate] = paper::UIO_ESTIMATE_US;
+    // The paper's own estimate names no way to the SPE and no set-up.
     let estimate = Costs {
         request_us: mapping + switch,
         to_engine_us: 0.0,
@@ -211,8 +216,10 @@ fn paper_rows() -> Vec<Row> {
         inflate_us: inflate,
     };
     // All but inflating: reading, copying to the reader. The same for both.
+    // Bytes over MB/s are microseconds.
     let rest_us = paper::BLOCK_BYTES / paper::UIO_DD_MB_S[0] - paper::UIO_PPE_US;
     let mb_s = |block_us: f64| paper::BLOCK_BYTES / (rest_us + block_us);
+    // Every block is read once; the rest of diff's time is the same on both.
     let blocks = paper::IMAGE_BYTES / paper::BLOCK_BYTES;
     let diff_ms = paper::UIO_DIFF_MS[0] + blocks * (block - paper::UIO_PPE_US) * 1e-3;
     let four = |request: Paid| costs.request(4, 4, request, Paid::Each) / 4.0;
@@ -289,6 +296,7 @@ fn untouched_rows() -> Vec<Row> {
         setup_us: untouched_setup_us(),
         ..costs
     };
+    // One factor against the two ends of the paper's range.
     let factor = untouched.setup_us / costs.setup_us;
     let rest_us = paper::BLOCK_BYTES / paper::UIO_DD_MB_S[0] - paper::UIO_PPE_US;
     let block = untouched.request(1, 1, Paid::Each, Paid::Each);
@@ -335,6 +343,7 @@ fn untouched_rows() -> Vec<Row> {
 #[must_use]
 pub fn properties(rows: &[Row]) -> Vec<Property> {
     let find = |name: &str| rows.iter().find(|row| row.name == name);
+    // A row that is missing is no proof.
     let error = |name: &str| {
         find(name)
             .and_then(|row| row.paper.map(|paper| (row.model / paper - 1.0).abs()))

@@ -48,9 +48,11 @@ impl Kit {
         let kit = Self {
             root: cache.join(name(parts)),
         };
+        // The name has the contents' hash: what is there has them.
         if !kit.root.exists() {
             kit.unpack(parts, &cache)?;
         }
+        // Each time: a kit that was there may be another's.
         check_owner(&kit.root)?;
         Ok(kit)
     }
@@ -59,6 +61,7 @@ impl Kit {
     /// host's drivers also by the names gcc, cc, g++ and c++.
     #[must_use]
     pub fn environment(&self, native: bool) -> String {
+        // No empty part where the variable was not set: an empty part is the working folder.
         let line = |variable: &str, folder: &str| {
             let folder = quoted(&self.root.join(folder).to_string_lossy());
             format!("export {variable}={folder}\"${{{variable}:+:${variable}}}\"\n")
@@ -113,6 +116,8 @@ impl Kit {
         let program = self.path("lib/elfspe");
         if !program.exists() {
             let compiler = tool::compiler(false);
+            // Two links at once compile two, under numbers of their own; the later rename replaces
+            // an equal file.
             let fresh = self.path(&format!("elfspe-{}", std::process::id()));
             let library = self.path("lib");
             let output = Command::new(&compiler)
@@ -123,6 +128,7 @@ impl Kit {
                 .arg(self.path("alone/elfspe.c"))
                 .arg("-L")
                 .arg(&library)
+                // Programs run without the kit's environment.
                 .arg(format!("-Wl,-rpath,{}", library.display()))
                 .arg("-lspe2")
                 .output()
@@ -132,6 +138,8 @@ impl Kit {
                 })?;
             if !output.status.success() {
                 let printed = String::from_utf8_lossy(&output.stderr);
+                // The first lines name headers that the user has never seen; the last one is the
+                // reason.
                 let last = printed.lines().last().unwrap_or_default();
                 let reason = format!("{compiler} cannot build the host of SPU programs: {last}");
                 return Err(Error::Refused(reason));
@@ -150,6 +158,7 @@ impl Kit {
         archive: &Path,
     ) -> Result<(), Error> {
         let own = std::process::id();
+        // Here, too: a compilation takes seconds, in which users press Ctrl-C.
         sweep(&self.root);
         let work = self.path(&format!("{WORK}{own}"));
         make_folder(&work)?;
@@ -203,9 +212,12 @@ impl Kit {
                 output: lines.join("\n"),
             });
         }
+        // The compiler writes objects beside each other, by the source's name, into its working
+        // folder.
         let objects = sources.iter().filter_map(|source| source.file_stem());
         let objects = objects.map(|stem| Path::new(stem).with_extension("o"));
         let objects = objects.collect::<Vec<_>>();
+        // A host's libraries are this machine's; an SPU's are these alone.
         if folder == SPU {
             for object in &objects {
                 weaken(work, object)?;
@@ -224,6 +236,7 @@ impl Kit {
         if !status.success() {
             return Err(Error::Refused(format!("ar ended with {status}")));
         }
+        // Whole or absent: another link may look for it now.
         std::fs::rename(work.join("archive.a"), archive).map_err(Error::file("write", archive))
     }
 
@@ -270,6 +283,7 @@ impl Kit {
         for (name, text) in parts.headers {
             write(&fresh.join("include/host").join(name), text)?;
         }
+        // The environment names it even where there are no headers.
         make_folder(&fresh.join("include/host"))?;
         for name in names::all() {
             link(&parts.program, &fresh.join("bin").join(name))?;
@@ -306,6 +320,7 @@ fn sweep(folder: &Path) {
         let number = [UNPACKING, WORK]
             .iter()
             .find_map(|begin| name.strip_prefix(begin));
+        // A process of another one's number that lives now keeps the folder for a while: no harm.
         let number = number.and_then(|number| number.parse::<u32>().ok());
         if number.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists()) {
             // Another process may remove it as well.
@@ -354,6 +369,7 @@ fn cache_folder() -> Result<PathBuf, Error> {
 /// A kit's name: version and a hash of all that it has.
 fn name(parts: &Parts) -> String {
     let mut hasher = DefaultHasher::new();
+    // A developer's build has the same version for days; the contents tell builds apart.
     FILES.hash(&mut hasher);
     for header in LIBRARIES.iter().flat_map(Library::headers) {
         header.hash(&mut hasher);
@@ -361,6 +377,7 @@ fn name(parts: &Parts) -> String {
     // The archive in it is compiled by them.
     COMPILE.hash(&mut hasher);
     parts.headers.hash(&mut hasher);
+    // Links to a program that moved would dangle.
     parts.program.hash(&mut hasher);
     parts.library.hash(&mut hasher);
     for name in names::all() {
@@ -395,6 +412,7 @@ fn link(target: &Path, path: &Path) -> Result<(), Error> {
 
 /// Refuses a folder that another user owns or may write to: its compilers would be theirs.
 fn check_owner(path: &Path) -> Result<(), Error> {
+    // The link itself: one of another user's to a folder of ours could be turned at any time.
     let found = std::fs::symlink_metadata(path).map_err(Error::file("read", path))?;
     let (owner, mode, user) = (
         found.uid(),

@@ -10,6 +10,7 @@
 //! ends with the exit status of the tool that it became, or 2 and one line.
 
 mod assembly;
+mod document;
 mod edits;
 mod embed;
 mod error;
@@ -32,7 +33,10 @@ mod step;
 mod text;
 mod tokens;
 mod tool;
+mod view;
 
+pub use document::{DocumentRow, document_rows};
 pub use error::Error;
 pub use kit::{Kit, Parts};
 pub use names::{Driver, driver_named};
+pub use view::{Live, Traced, table, timeline};

@@ -44,6 +44,7 @@ pub(crate) fn assemble(
     let input = arguments.last();
     if let Some(input) = input.filter(|input| Path::new(input).is_file()) {
         let text = std::fs::read(input).map_err(Error::file("read", input))?;
+        // Compilers begin their assembly so; people do not.
         // gcc's own temporary file, unless the user's is assembled.
         if text.starts_with(b"\t.file") {
             let added = additions(&text);
@@ -78,8 +79,10 @@ fn additions(text: &[u8]) -> String {
             defined.insert(label);
         } else if let Some(value) = line.strip_prefix("\t.long\t") {
             let name = value.split(['+', '-']).next().unwrap_or_default();
+            // Numbers are data as well.
             let symbol =
                 name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+            // A sum with an offset points into data, not to a function.
             if symbol && name.len() == value.len() {
                 used.insert(name);
             }
@@ -120,6 +123,7 @@ impl Objects {
             };
             if has(MARK) {
                 objects.narrow = true;
+            // Objects without compiled code, such as embedded images, go with either.
             } else if has("GCC: (") && !has(".rodata.speelf") {
                 objects.wide.push(path.display().to_string());
             }

@@ -31,19 +31,41 @@ pub(crate) enum Width {
     Pointers8,
 }
 
+/// What the arguments ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Product {
+    /// A linked program or library.
+    #[default]
+    Program,
+    /// One object of several (`-r`).
+    Joined,
+    /// Objects, assembly, preprocessed source: there is no link.
+    Parts,
+}
+
+/// The inputs that the arguments name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Inputs {
+    /// None: the driver itself answers, as for `--version`.
+    #[default]
+    None,
+    /// Objects and libraries alone.
+    Objects,
+    /// Source among them.
+    Sources,
+}
+
 /// Arguments in today's words.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Arguments for gcc.
     pub(crate) arguments: Vec<OsString>,
-    /// False where the arguments stop before linking.
-    pub(crate) links: bool,
+    /// What is asked for, where there are inputs.
+    pub(crate) product: Product,
+    /// The inputs.
+    pub(crate) inputs: Inputs,
     /// True where an input is C++.
     pub(crate) plus: bool,
-    /// True where there is an input at all; else the driver itself answers, as for `--version`.
-    pub(crate) inputs: bool,
-    /// True where an input is source.
-    pub(crate) sources: bool,
     /// Names a source that is assembly.
     pub(crate) assembly: Option<String>,
     /// The host's width, where an option says it.
@@ -52,8 +74,6 @@ pub(crate) struct Options {
     pub(crate) lanes: Lanes,
     /// An option of the drivers' own whose value they do not know.
     pub(crate) unknown: Option<String>,
-    /// True for a partial link (`-r`).
-    pub(crate) partial: bool,
 }
 
 /// Translates the arguments of a driver.
@@ -71,6 +91,11 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options,
 }
 
 impl Options {
+    /// True where something is linked, if only to one object.
+    pub(crate) fn links(&self) -> bool {
+        self.product != Product::Parts && self.inputs != Inputs::None
+    }
+
     /// Leaves standards of C++ out in which vectors' operations have no types: the one that the
     /// drivers ask for has all that programs wrote then.
     pub(crate) fn drop_old_plus(&mut self) {
@@ -87,20 +112,20 @@ impl Options {
 }
 
 fn read(side: Side, arguments: Vec<OsString>) -> Options {
-    let mut options = Options {
-        links: true,
-        ..Options::default()
-    };
+    let mut options = Options::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let Some(text) = argument.to_str() else {
-            options.inputs = true;
+            options.inputs = options.inputs.max(Inputs::Objects);
             options.arguments.push(argument);
             continue;
         };
         match text {
-            "-c" | "-S" | "-E" | "-M" | "-MM" | "-fsyntax-only" => options.links = false,
-            "-r" => options.partial = true,
+            "-c" | "-S" | "-E" | "-M" | "-MM" | "-fsyntax-only" => {
+                options.product = Product::Parts;
+            }
+            // An option that stops before the link counts more.
+            "-r" if options.product == Product::Program => options.product = Product::Joined,
             "-m32" | "-q32" | "-m64" | "-q64" => {
                 // The drivers' own option says it more exactly.
                 if !matches!(options.width, Some(Width::Pointers4 | Width::Pointers8)) {
@@ -166,12 +191,15 @@ fn read_own(options: &mut Options, text: &str) {
 
 /// Records an input file's needs.
 fn note_input(options: &mut Options, text: &str) {
-    options.inputs = true;
     let ending = Path::new(text)
         .extension()
         .and_then(OsStr::to_str)
         .unwrap_or_default();
-    options.sources |= !matches!(ending, "o" | "a" | "so");
+    let inputs = match ending {
+        "o" | "a" | "so" => Inputs::Objects,
+        _ => Inputs::Sources,
+    };
+    options.inputs = options.inputs.max(inputs);
     match ending {
         "cc" | "cp" | "cxx" | "cpp" | "CPP" | "c++" | "C" | "ii" => options.plus = true,
         "s" | "S" | "sx" => options.assembly = Some(text.into()),
@@ -463,9 +491,26 @@ mod tests {
     #[test]
     fn inputs_are_told_from_values() {
         let options = read(Side::Spu, words("-o x.cc -c"));
-        assert!(!options.inputs && !options.plus && !options.links);
+        assert_eq!(
+            (options.inputs, options.product),
+            (Inputs::None, Product::Parts)
+        );
+        assert!(!options.plus && !options.links());
         let options = read(Side::Spu, words("x.cc"));
-        assert!(options.inputs && options.plus && options.links);
+        assert_eq!(
+            (options.inputs, options.product),
+            (Inputs::Sources, Product::Program)
+        );
+        assert!(options.plus && options.links());
+        for text in ["-r -c x.c", "-c -r x.c"] {
+            assert_eq!(read(Side::Spu, words(text)).product, Product::Parts);
+        }
+        let options = read(Side::Spu, words("-r x.o y.a"));
+        assert_eq!(
+            (options.inputs, options.product),
+            (Inputs::Objects, Product::Joined)
+        );
+        assert!(options.links());
         let options = read(Side::Spu, words("-c start.S"));
         assert_eq!(options.assembly.as_deref(), Some("start.S"));
         let width = |text| read(Side::Host, words(text)).width;

@@ -33,6 +33,7 @@ pub(crate) fn rewrite(source: &[u8], numbers: bool) -> Option<Vec<u8>> {
         numbers,
         calls: Vec::new(),
     };
+    // Casts of the kit's own headers are right as they are.
     for place in (0..text.len()).filter(|place| text.is_users(*place)) {
         pass.visit(place);
     }
@@ -43,6 +44,7 @@ pub(crate) fn rewrite(source: &[u8], numbers: bool) -> Option<Vec<u8>> {
         if let Some((open, close)) = call.cast {
             // The cast itself is the macro's first argument.
             let (open, close) = (text.start(open), text.end(close));
+            // A blank in front: `return(T *)x` would become one word.
             edits.replace(open, open, format!(" {name}_cast("));
             edits.replace(close, close, ", ");
         } else {
@@ -68,6 +70,7 @@ fn named<'a>(text: &Text<'a>) -> BTreeMap<&'a [u8], Named> {
     for place in (0..text.len()).filter(|place| text.at(*place) == b"typedef") {
         let mut at = place + 1;
         let mut last = place;
+        // Over structures' bodies at one step: their members are no names of types.
         while at < text.len() && text.at(at) != b";" {
             let word = text.at(at);
             let behind = text.at(at + 1);
@@ -85,12 +88,14 @@ fn named<'a>(text: &Text<'a>) -> BTreeMap<&'a [u8], Named> {
                 }
             }
             if word == b"(" && behind == b"*" && text.at(at + 3) == b")" {
+                // `(*name)[…]` is a pointer to an array, `(*name)(…)` one to a function.
                 let function = text.at(at + 4) == b"(";
                 let kind = [Named::Pointer, Named::Function][usize::from(function)];
                 found.insert(text.at(at + 2), kind);
             }
             at = text.partner(at).filter(|other| *other > at).unwrap_or(at) + 1;
         }
+        // Such an attribute may stand before the name or behind it.
         let is_size = |place| matches!(text.at(place), b"vector_size" | b"__vector_size__");
         if (place..at).any(is_size) {
             found.insert(text.at(last), Named::Vector);
@@ -146,6 +151,7 @@ impl Pass<'_> {
 
     fn visit(&mut self, place: usize) {
         let text = self.text;
+        // A macro with a function's call within is no constant.
         if text.is_constant(place) {
             return;
         }
@@ -165,6 +171,7 @@ impl Pass<'_> {
             if let Some(end) = operand::end(text, self.types, close + 1) {
                 let before = self.calls.len();
                 self.wrap(made, close + 1, end);
+                // C chooses an operand; C++, which cannot, chooses between two whole casts.
                 let whole = self.plus && made == Made::Pointer;
                 for call in self.calls.iter_mut().skip(before) {
                     call.cast = Some((place, close)).filter(|_| whole && call.from == close + 1);
@@ -172,6 +179,7 @@ impl Pass<'_> {
             }
         } else if text.at(place) == b"reinterpret_cast" && text.at(place + 1) == b"<" {
             let open = (place + 2..text.len())
+                // Bounded, so that a comparison by `<` is not searched to the source's end.
                 .take(TYPE_PIECES_MAX)
                 .find(|at| text.at(*at) == b"(" && text.at(*at - 1) == b">");
             let Some((open, close)) = open.and_then(|open| Some((open, text.partner(open)?)))
@@ -192,6 +200,7 @@ impl Pass<'_> {
         };
         let word = text.at(before);
         let begins = matches!(word, b"return" | b"case" | b"else" | b"do" | b"throw");
+        // `f(T *)` declares or calls; `sizeof(T *)` and `va_arg` take types, not operands.
         !matches!(text.kind(before), Some(Kind::Word)) || begins
     }
 
@@ -208,6 +217,7 @@ impl Pass<'_> {
         if text.at(last) == b"*" {
             let mut at = from;
             while at < last {
+                // Two arguments, no type; templates have commas within.
                 if text.at(at) == b"," && !self.plus {
                     return None;
                 }
@@ -216,6 +226,7 @@ impl Pass<'_> {
             return Some(Made::Pointer);
         }
         if let Some(arguments) = text.partner(last).filter(|_| text.at(last) == b")") {
+            // `R (*)(A)`: behind the arguments' parentheses another pair with stars alone.
             let star = arguments
                 .checked_sub(1)
                 .and_then(|shut| text.partner(shut))
@@ -236,6 +247,7 @@ impl Pass<'_> {
         }
         // A number of fewer bytes is the same of both.
         let shape = self.types.shape(text, from, to)?;
+        // A float of an address is a mistake that the compiler names better.
         let floats = (from..to).any(|at| matches!(text.at(at), b"float" | b"double"));
         let number = self.types.is_type(text, from, to) && !shape.vector && shape.width >= 4;
         (number && !floats && self.numbers).then_some(Made::Number)
@@ -245,6 +257,7 @@ impl Pass<'_> {
     fn wrap(&mut self, made: Made, from: usize, to: usize) {
         let text = self.text;
         let (mut start, mut end) = (from, to);
+        // What is asked below is asked of the expression, not of parentheses around it.
         while text.at(start) == b"(" && text.partner(start) == Some(end - 1) {
             start += 1;
             end -= 1;
@@ -256,6 +269,8 @@ impl Pass<'_> {
         }
         let plain = match text.kind(start) {
             None | Some(Kind::Quoted | Kind::Blank) => true,
+            // 0 stays the null pointer, and small numbers are marks of programs' own; sums that
+            // begin with a number may be places.
             Some(Kind::Number) => end == start + 1 && !is_place(text.at(start)),
             Some(Kind::Word) => matches!(
                 text.at(start),
@@ -268,6 +283,8 @@ impl Pass<'_> {
             },
         };
         let behind = text.at(to);
+        // A literal's brace or a string behind it: the operand was not read to its end, so nothing
+        // is changed.
         let part = matches!(text.kind(to), Some(Kind::Word | Kind::Quoted)) || behind == b"{";
         // A function's name may be that of several.
         let named = self.plus && (made == Made::Function || self.is_template(to));
@@ -331,6 +348,7 @@ fn is_qualifier(word: &[u8]) -> bool {
 /// True for a number that may be a place of the store's.
 fn is_place(number: &[u8]) -> bool {
     let text = String::from_utf8_lossy(number).to_ascii_lowercase();
+    // By C's rules, suffixes left out: 0x for sixteen, 0 for eight.
     let digits = text.trim_end_matches(['u', 'l']);
     let value = if let Some(hexadecimal) = digits.strip_prefix("0x") {
         u64::from_str_radix(hexadecimal, 16)

@@ -6,7 +6,7 @@
 
 use crate::flags::NO_ERRORS;
 use crate::narrow::Objects;
-use crate::options::{self, Options, Side, Width};
+use crate::options::{self, Inputs, Options, Product, Side, Width};
 use crate::step::Settings;
 use crate::{Error, Kit, spu, tool};
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(crate) fn compile(
         None => narrow && !plus,
     };
     let asked = narrow_asked(options.width, narrow_name);
-    if plus && asked && options.links && options.inputs {
+    if plus && asked && options.links() {
         eprintln!("{PLUS_IS_WIDE}");
     }
     let mut all = vec![OsString::from("-m64")];
@@ -72,7 +72,7 @@ pub(crate) fn compile(
         };
         all.extend(settings.arguments(kit));
     }
-    if options.links && options.inputs && !options.partial {
+    if options.links() && options.product == Product::Program {
         link(kit, narrow, options, &mut all)?;
     } else {
         all.extend(options.arguments);
@@ -101,7 +101,7 @@ fn link(kit: &Kit, narrow: bool, options: Options, all: &mut Vec<OsString>) -> R
         .iter()
         .any(|argument| argument == "-shared");
     let objects = Objects::read(&options.arguments);
-    let narrow = objects.narrow || (narrow && options.sources);
+    let narrow = objects.narrow || (narrow && options.inputs == Inputs::Sources);
     for object in objects.wide.iter().filter(|_| narrow) {
         eprintln!(
             "warning: {object} was compiled without -m32: its pointers have 8 bytes, those of \

@@ -30,10 +30,12 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         };
         let open = next_seen(&tokens, place + 1);
+        // A member by that name prints as it likes; so does a name that is not called.
         if text(open) != b"(" || before == b"." || before == b">" {
             continue;
         }
         let all = parts(source, &tokens, open);
+        // A call with too few arguments is the compiler's to name.
         let Some((first, rest)) = all.get(*format..).and_then(<[_]>::split_first) else {
             continue;
         };
@@ -64,6 +66,7 @@ fn parts(source: &[u8], tokens: &[Token], open: usize) -> Vec<(usize, usize)> {
             }
         }
         if depth == 0 || (depth == 1 && word == b",") {
+            // An empty argument: no call that C has.
             let Some(part) = range.take() else {
                 return Vec::new();
             };

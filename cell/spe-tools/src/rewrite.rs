@@ -28,6 +28,8 @@ pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
     let mut places = Vec::new();
     let mut opened = Vec::new();
     let mut last_seen = None;
+    // Each parenthesis is kept with what stands before it: whether it holds arguments or a cast is
+    // known only by that.
     for (place, token) in tokens.iter().enumerate() {
         match token.text(source) {
             b"(" => opened.push((place, last_seen)),
@@ -38,6 +40,8 @@ pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
                     let named = place - open == 2 && tokens[open + 1].kind == Kind::Word;
                     !is_called(*before) || (again && named)
                 });
+                // `(T){…}` alone is a compound literal; `(T)` with anything else behind it is a
+                // plain cast.
                 let brace = next_seen(&tokens, place + 1);
                 let braced = tokens
                     .get(brace)
@@ -55,6 +59,8 @@ pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
             last_seen = Some((token.kind, token.text(source)));
         }
     }
+    // Literals within literals are found inside out, and the text is copied once, from front to
+    // back.
     places.sort_by_key(|place| place.0);
     let mut output = Vec::with_capacity(source.len() + places.len());
     let mut copied = 0;
@@ -97,14 +103,18 @@ pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
     let mut edits = Edits::default();
     let seen = seen(&tokens);
     let text = |place: usize| seen[place].text(source);
+    // A cast to a number needs three pieces at least before the name: `(`, `int` and `)`.
     for end in 3..seen.len() {
         if !matches!(text(end), b"_end" | b"_edata" | b"_etext" | b"__bss_start") {
             continue;
         }
         let mut and = end - 1;
+        // `&(_end)` and `&((_end))` are the same place.
         while text(and) == b"(" && and > 2 {
             and -= 1;
         }
+        // Without `&` it is the contents that are meant, and with a binary one (`a & _end`) nothing
+        // that is cast stands before it.
         if text(and) != b"&" {
             continue;
         }
@@ -115,13 +125,18 @@ pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         let mut number = false;
+        // Only words may stand between the parentheses: a `*` makes the cast a pointer's, which
+        // stays a real address.
         while word > 0 && seen[word - 1].kind == Kind::Word {
             word -= 1;
             number |= is_number_type(text(word));
         }
         if number && word > 0 && text(word - 1) == b"(" {
+            // As many parentheses close behind the name as opened before it.
             let shut = end + (end - 1 - and);
             let (start, end) = (seen[and].start, seen[shut.min(seen.len() - 1)].end);
+            // Stores begin at multiples of their size, so the low bits of a real address are the
+            // place.
             edits.replace(start, start, "(0x3ffffu & (unsigned int)");
             edits.replace(end, end, ")");
         }
@@ -215,6 +230,7 @@ fn scalars(source: &[u8]) -> Scalars {
     let mut words = seen
         .windows(2)
         .map(|pair| [pair[0].text(source), pair[1].text(source)]);
+    // Most sources name no such type: they are not walked a second time for their `typedef`s.
     let named = words.any(|[first, second]| {
         (first == b"vector" || first == b"__vector") && !Keywords::default().add(second)
     });
@@ -233,9 +249,12 @@ fn scalars(source: &[u8]) -> Scalars {
             if text == b";" {
                 break;
             }
+            // The last word before the semicolon is the new name, and all those before it are the
+            // type's: a word is looked at when the next one has come.
             if let Some(name) = last.replace(text)
                 && !keywords.add(name)
             {
+                // A name for a name: `typedef __u u32` is what `__u` is.
                 known = found.get(name).copied();
                 if known.is_none() {
                     last = None;
@@ -267,6 +286,7 @@ fn vector_type(
     let mut found = Keywords::default();
     let mut end = at + 1;
     loop {
+        // Blanks and markers lie between keywords, too, where a line ends within the type.
         let next = next_seen(tokens, end);
         let Some(token) = tokens.get(next).filter(|token| token.kind == Kind::Word) else {
             break;
@@ -309,10 +329,12 @@ impl Keywords {
             b"bool" | b"_Bool" | b"__bool" => self.boolean = true,
             b"long" => self.longs += 1,
             b"char" => self.base = Some("char"),
+            // A pixel has 16 bits and no sign.
             b"short" | b"pixel" | b"__pixel" => {
                 self.unsigned |= word != b"short";
                 self.base = Some("short");
             }
+            // `short int` and `long int` are what the first word says.
             b"int" => self.base = self.base.or(Some("int")),
             b"float" => self.base = Some("float"),
             b"double" => self.base = Some("double"),
@@ -323,6 +345,7 @@ impl Keywords {
 
     /// The name of the type, where the keywords name one.
     fn name(&self) -> Option<&'static str> {
+        // Vectors of truth values are masks, whose elements have no sign.
         let unsigned = self.unsigned || self.boolean;
         let integer = unsigned || self.signed || self.longs > 0;
         Some(match (self.base, self.longs) {
@@ -333,7 +356,9 @@ impl Keywords {
             (Some("short"), _) => "__spe_vec_short8",
             (Some("float"), _) => "__spe_vec_float4",
             (Some("double"), _) => "__spe_vec_double2",
+            // `vector x` is a variable's name or a type of the user's.
             (None, _) if !integer => return None,
+            // `vector long` is an old name of `vector int`.
             (_, 2..) if unsigned => "__spe_vec_ullong2",
             (_, 2..) => "__spe_vec_llong2",
             _ if unsigned => "__spe_vec_uint4",
@@ -345,6 +370,7 @@ impl Keywords {
 /// Copies the line ends and markers between pieces that are left out.
 fn keep_lines(source: &[u8], tokens: &[Token], output: &mut Vec<u8>) {
     for token in tokens.iter().filter(|token| token.kind == Kind::Blank) {
+        // Errors and debuggers name lines: those of a type on two lines stay two.
         if token.text(source).contains(&b'\n') {
             output.extend_from_slice(token.text(source));
         }
@@ -379,6 +405,7 @@ fn literal(source: &[u8], tokens: &[Token], at: usize, scalars: &Scalars) -> Opt
         (name.to_owned(), end)
     } else {
         let name = std::str::from_utf8(word).ok()?;
+        // Names that headers of the time gave vectors; any other name's cast stays as it is.
         elements(name)?;
         (name.to_owned(), first + 1)
     };
@@ -396,6 +423,7 @@ fn literal(source: &[u8], tokens: &[Token], at: usize, scalars: &Scalars) -> Opt
             b"(" | b"[" | b"{" => depth += 1,
             b")" | b"]" | b"}" => depth -= 1,
             b"," if depth == 1 => commas += 1,
+            // A statement expression, no list.
             b";" if depth == 1 => return None,
             _ => {}
         }
@@ -404,6 +432,8 @@ fn literal(source: &[u8], tokens: &[Token], at: usize, scalars: &Scalars) -> Opt
             break;
         }
     }
+    // `(vector int)(x)` is a cast of a vector x, but of a number it is a fill: only a literal
+    // number is known to be one.
     let alone = commas == 0 && is_number(source, tokens.get(open + 1..close)?);
     if close == open || (commas == 0 && !alone) {
         return None;
@@ -441,6 +471,7 @@ impl Literal {
         if self.alone {
             for _ in 1..elements(&self.name).unwrap_or(1) {
                 output.push(b',');
+                // Copies of the number must not add lines.
                 output.extend(inner.iter().filter(|byte| **byte != b'\n'));
             }
         }

@@ -5,7 +5,7 @@
 //! does not use is linked.
 
 use crate::flags::{COMPILE, NO_ERRORS};
-use crate::options::{self, Side};
+use crate::options::{self, Product, Side};
 use crate::step::Settings;
 use crate::{Error, Kit, kit, names, tool};
 use std::ffi::OsString;
@@ -32,11 +32,11 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
         host: false,
     };
     all.extend(settings.arguments(kit));
-    let links = options.links && options.inputs;
-    if links {
+    let joins = options.product == Product::Joined;
+    if options.links() {
         let library = kit.spu_library()?;
         all.extend(LINK.iter().map(OsString::from));
-        if options.partial {
+        if joins {
             all.retain(|argument| argument != "-static-pie");
         } else {
             let mut script = OsString::from("-Wl,-T,");
@@ -44,7 +44,7 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
             all.push(script);
         }
         all.extend(options.arguments);
-        if !options.partial {
+        if !joins {
             all.extend(["-x".into(), "none".into(), library.into_os_string()]);
             all.push("-lgcc".into());
         }

@@ -34,10 +34,12 @@ pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         };
         if !found.vector {
+            // The stacks grow alike, so the register alone has another name.
             replace(found.register..found.register + 1, "\"rsp\"");
             continue;
         }
         replace(start..found.end, CALL_DECLARATION);
+        // To the source's end: such variables are declared outside functions.
         for place in found.end..tokens.len() {
             let member = matches!(text(previous_seen(&tokens, place)), b"." | b">");
             if text(place) == found.name && !member {
@@ -83,6 +85,7 @@ fn declaration<'a>(source: &'a [u8], tokens: &[Token], start: usize) -> Option<D
     let register = next_seen(tokens, open + 1);
     let close = next_seen(tokens, register + 1);
     let end = next_seen(tokens, close + 1);
+    // An initializer or attribute makes it something else.
     let shape = (text(open), text(close), text(end)) == (b"(", b")", b";");
     (shape && NAMES.contains(&text(register))).then_some(Declaration {
         name: text(name?),

@@ -30,6 +30,7 @@ impl Settings {
     /// Arguments of gcc's that lead its steps through ours with these settings.
     pub(crate) fn arguments(self, kit: &Kit) -> [OsString; 3] {
         let mut step = kit.programs().join(crate::names::STEP).into_os_string();
+        // gcc divides the wrapper's words at commas.
         step.push(format!(",{LANES}{}", self.lanes.name()));
         if self.narrow {
             step.push(format!(",{NARROW}"));
@@ -37,6 +38,7 @@ impl Settings {
         if self.host {
             step.push(format!(",{HOST}"));
         }
+        // Else gcc's compiler preprocesses by itself and there is no preprocessed file to read.
         ["-no-integrated-cpp".into(), "-wrapper".into(), step]
     }
 
@@ -45,6 +47,7 @@ impl Settings {
         let mut settings = Self::default();
         let mut rest = arguments;
         while let [first, behind @ ..] = rest {
+            // A path that is no UTF-8 is none of the settings.
             let text = first.to_str().unwrap_or_default();
             if let Some(lanes) = text.strip_prefix(LANES).and_then(Lanes::named) {
                 settings.lanes = lanes;
@@ -70,6 +73,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         ));
     };
     let name = Path::new(program).file_name().unwrap_or_default();
+    // Linkers, `collect2` and the preprocessing run of the same compiler go on as they are.
     let compiles = name == "cc1" || name == "cc1plus";
     if settings.narrow && name == "as" {
         return narrow::assemble(kit, program, arguments);
@@ -81,6 +85,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
     };
     let place = arguments
         .iter()
+        // Only a compilation of preprocessed source has it; the input stands behind it.
         .position(|argument| argument == "-fpreprocessed");
     let input = place
         .and_then(|place| arguments.get(place + 1))
@@ -101,6 +106,8 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         };
         command.run(read, more)
     };
+    // Most casts turn out to be between pointers. The compiler's output tells, so source without a
+    // place keeps its plain addresses and is compiled once.
     let ended = compile(&read, &[])?;
     if !read.places || ended != ExitCode::SUCCESS || !names_places(&arguments) {
         return Ok(ended);
@@ -132,6 +139,8 @@ impl Compilation<'_> {
     /// Compiles the text that was read in the place of the input.
     fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
         let mut copy = self.input.clone();
+        // Beside the input, whose folder is gcc's own choice; `.i` since the compiler goes by the
+        // ending.
         copy.push(format!(".{}.i", std::process::id()));
         // New: the input may lie in /tmp, where others can put a link under any name they expect.
         let written = File::create_new(&copy).and_then(|mut file| file.write_all(&read.text));
@@ -140,6 +149,8 @@ impl Compilation<'_> {
         for word in self.arguments {
             if word == self.input {
                 command.arg(&copy);
+            // Without headers of ours the text stays preprocessed, and the compiler need not do it
+            // again.
             } else if read.macros.is_empty() || !is_for_preprocessed(word) {
                 command.arg(word);
             }
@@ -154,6 +165,7 @@ impl Compilation<'_> {
         }
         command.args(&read.macros).args(more);
         let ended = tool::run(&mut command);
+        // Whatever the compiler's result was.
         std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
         ended
     }
@@ -173,6 +185,7 @@ impl Read {
     /// pointers to numbers give places in the store, and nothing is said.
     fn new(kit: &Kit, source: &[u8], settings: Settings, again: bool) -> Option<Self> {
         let say = |lines: &[String]| {
+            // Where compilers warn: users' tools read that.
             for line in lines.iter().filter(|_| !again) {
                 eprintln!("{line}");
             }
@@ -190,6 +203,7 @@ impl Read {
             passed.pass(rewrite::sections);
             passed.pass(rewrite::ends);
         }
+        // Before the passes below, which know vectors by today's names alone.
         passed.pass(rewrite::vectors);
         if find(source, SPU_HEADER) {
             passed.pass(stack::registers);
@@ -205,11 +219,13 @@ impl Read {
         let mut macros = Vec::new();
         if assembly {
             headers.push(POWERPC);
+            // The header is in the source already, and its declarations must come once.
             if find(source, RESERVE.as_bytes()) {
                 macros.push("-DSIDECORE_RESERVE_H".into());
             }
         }
         passed.pass(|text| {
+            // Behind the translation of assembly, whose results are vectors as well.
             let found = lanes::rewrite(text, settings.lanes)?;
             say(&found.warnings);
             if found.exact {
@@ -231,6 +247,7 @@ impl Read {
             macros.push("-include".into());
             macros.push(kit.path(header).into_os_string());
         }
+        // Last, since each pass may have made intrinsics' arguments of literals.
         if !macros.is_empty() {
             passed.pass(|text| Some(rewrite::guard_literals(text)));
         }

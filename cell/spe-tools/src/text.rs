@@ -43,6 +43,7 @@ impl<'a> Text<'a> {
                 if let Some(marker) = Marker::read(bytes) {
                     place.line = marker.line;
                     place.user = !marker.system;
+                    // The marker's place stands for the name, which is read only for a message.
                     place.file = token.start;
                 } else {
                     let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -146,6 +147,8 @@ impl<'a> Text<'a> {
                     open.push(place);
                     continue;
                 }
+                // A bracket that closes another kind than the innermost has no partner: the
+                // compiler refuses such source, which need not stop the passes.
                 b")" => b"(",
                 b"]" => b"[",
                 b"}" => b"{",
@@ -166,6 +169,8 @@ impl<'a> Text<'a> {
         while place < self.pieces.len() {
             let outside = place >= functions_end;
             match self.at(place) {
+                // The body of a function; others are types' and namespaces', in which declarations
+                // go on.
                 b"{" if outside && self.at(place.wrapping_sub(1)) != b"=" => {
                     let body = matches!(
                         self.at(place.wrapping_sub(1)),
@@ -178,6 +183,8 @@ impl<'a> Text<'a> {
                 }
                 b"static" => fixed = true,
                 b";" | b"{" | b"}" => fixed = false,
+                // `==` and `<=` stand within expressions; those of the file's scope are within
+                // initializers that were marked already.
                 b"=" if (outside || fixed) && self.at(place + 1) != b"=" => {
                     let mut end = place + 1;
                     while end < self.len() && !matches!(self.at(end), b";" | b"," | b")" | b"}") {
@@ -217,6 +224,7 @@ impl Marker {
         Some(Self {
             line: number.parse().ok()?,
             name,
+            // 1 and 2 say that a file begins or goes on.
             system: flags.split_whitespace().any(|flag| flag == "3"),
         })
     }

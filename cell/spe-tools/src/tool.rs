@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 /// Becomes `tool`; returns only where that fails.
 pub(crate) fn become_tool(tool: &str, arguments: &[OsString]) -> Result<ExitCode, Error> {
+    // Not a child: signals, the terminal and the exit status are the tool's own.
     let source = Command::new(tool).args(arguments).exec();
     Err(Error::Start {
         tool: tool.into(),
@@ -20,6 +21,7 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitCode, Error> {
         tool: command.get_program().to_string_lossy().into_owned(),
         source,
     })?;
+    // Tools' statuses fit; a signal's number is no status of its own.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(2)))
 }

@@ -9,8 +9,10 @@
 //! Must stay true: the table's lock is held only for a look-up, and no context's lock under it. The
 //! library itself reads and writes the second pages alone, so that the handler's locks are free.
 
+use crate::registers::{Register as Word, Registers};
 use crate::stray;
 use parking_lot::RwLock;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -36,6 +38,11 @@ impl Kind {
         Kind::Signal1,
         Kind::Signal2,
     ];
+
+    /// Its page among those of a context.
+    const fn page(self) -> u64 {
+        self as u64
+    }
 }
 
 /// A write to a register of a context.
@@ -74,7 +81,7 @@ const PAGE: u64 = 4096;
 /// Distance from a register's address to the word that it shows; areas lie at multiples of it.
 const SHADOW: u64 = 32 * 1024;
 /// The bit of a page fault's error that says that something was stored.
-const ERROR_STORE: i64 = 2;
+const ERROR_STORE: u64 = 2;
 /// Bytes of an instruction at most.
 const INSTRUCTION_BYTES: u64 = 15;
 
@@ -87,11 +94,11 @@ thread_local! {
 const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
 const OUT_MAILBOX: u64 = 4;
-const MAILBOX_STATUS: usize = 20;
+const MAILBOX_STATUS: u64 = 20;
 /// State of the queue of the host's commands: empty, since each is done when it is accepted, and
 /// its free places; tags whose commands are done.
-const QUEUE_STATUS: usize = 0x104;
-const TAG_STATUS: usize = 0x22c;
+const QUEUE_STATUS: u64 = 0x104;
+const TAG_STATUS: u64 = 0x22c;
 const QUEUE_EMPTY: u32 = 1 << 31;
 const PROXY_QUEUE: u32 = 8;
 
@@ -108,10 +115,10 @@ impl Areas {
     pub(crate) fn new(context: Weak<dyn Target>) -> io::Result<Areas> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // Below 4 GiB: programs keep these addresses in 32-bit words.
-        let pages = crate::store::map_low(2 * SHADOW as usize, access)? as u64;
+        let pages = crate::store::map_low((2 * SHADOW).to_usize(), access)?.to_u64();
         let areas = Areas { pages };
         // SAFETY: the lower half of the mapping, whose address no other code has yet.
-        if unsafe { libc::mprotect(pages as *mut _, SHADOW as usize, libc::PROT_NONE) } != 0 {
+        if unsafe { libc::mprotect(pages as *mut _, SHADOW.to_usize(), libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
         areas.show(Kind::Command, QUEUE_STATUS, QUEUE_EMPTY | PROXY_QUEUE);
@@ -123,7 +130,7 @@ impl Areas {
     }
 
     pub(crate) fn address(&self, kind: Kind) -> u64 {
-        self.pages + PAGE * kind as u64
+        self.pages + PAGE * kind.page()
     }
 
     /// Shows the mailboxes' state: outbound entries, inbound places, interrupting entries.
@@ -132,9 +139,9 @@ impl Areas {
     }
 
     /// Shows a register's value to loads of the host.
-    fn show(&self, kind: Kind, offset: usize, value: u32) {
+    fn show(&self, kind: Kind, offset: u64, value: u32) {
         // SAFETY: an area of this context, which lives as long as this value.
-        let word = unsafe { shown(self.address(kind) + offset as u64) };
+        let word = unsafe { shown(self.address(kind) + offset) };
         // Release: a reader that sees an entry counted sees all writes before it.
         word.store(value, Ordering::Release);
     }
@@ -145,7 +152,7 @@ impl Drop for Areas {
         TABLE.write().remove(&self.pages);
         COUNT.fetch_sub(1, Ordering::Release);
         // SAFETY: the mapping of `new`; the table no longer names it.
-        unsafe { crate::store::unmap_low(self.pages as usize, 2 * SHADOW as usize) };
+        unsafe { crate::store::unmap_low(self.pages.to_usize(), (2 * SHADOW).to_usize()) };
     }
 }
 
@@ -164,7 +171,7 @@ fn within<R>(address: u64, ask: impl FnOnce(&Weak<dyn Target>, Kind, u64) -> R) 
     let table = TABLE.read();
     let (pages, context) = table.range(..=address).next_back()?;
     let offset = address - pages;
-    let kind = Kind::ALL.get((offset / PAGE) as usize)?;
+    let kind = Kind::ALL.get((offset / PAGE).to_usize())?;
     Some(ask(context, *kind, offset % PAGE))
 }
 
@@ -196,20 +203,20 @@ pub(crate) fn memory(address: u64) -> u64 {
 
 /// Prepares a faulted plain access of the host's to an area for a single step. False where it is no
 /// such access, or an instruction that is not known.
-pub(crate) fn redirect(gregs: &mut [i64; 23]) -> bool {
-    let address = gregs[libc::REG_CR2 as usize] as u64;
+pub(crate) fn redirect(registers: &mut Registers) -> bool {
+    let address = registers[Word::Fault];
     let Some((context, kind, offset)) = place(address) else {
         return false;
     };
-    let stores = gregs[libc::REG_ERR as usize] & ERROR_STORE != 0;
-    let pc = gregs[libc::REG_RIP as usize] as u64;
+    let stores = registers[Word::Error] & ERROR_STORE != 0;
+    let pc = registers[Word::Rip];
     // The next page is read where the instruction goes on there alone.
     let near = INSTRUCTION_BYTES.min(PAGE - pc % PAGE);
     let base = (address & !(SHADOW - 1)) + SHADOW;
     let done = [near, INSTRUCTION_BYTES].into_iter().any(|bytes| {
         // SAFETY: the interrupted instruction.
-        let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes as usize) };
-        stray::redirect(code, gregs, base, SHADOW - 1).is_some()
+        let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes.to_usize()) };
+        stray::redirect(code, registers, base, SHADOW - 1).is_some()
     });
     if !done {
         return false;
@@ -253,4 +260,105 @@ pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
         register,
         value,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    /// A context that records writes and has words to be read.
+    #[derive(Debug, Default)]
+    struct Recorder {
+        writes: Mutex<Vec<(usize, u32)>>,
+        words: Mutex<Vec<u32>>,
+    }
+
+    impl Target for Recorder {
+        fn write_register(&self, register: Register, value: u32) {
+            let index = match register {
+                Register::Signal(index) => index,
+                Register::InMailbox => 9,
+            };
+            self.writes.lock().push((index, value));
+        }
+
+        fn read_mailbox(&self) -> Option<u32> {
+            self.words.lock().pop()
+        }
+    }
+
+    fn areas() -> (Arc<Recorder>, Areas) {
+        let recorder = Arc::new(Recorder::default());
+        let weak: Weak<Recorder> = Arc::downgrade(&recorder);
+        let areas = Areas::new(weak).unwrap();
+        (recorder, areas)
+    }
+
+    #[test]
+    fn areas_are_pages_below_4_gib() {
+        let (_recorder, areas) = areas();
+        let addresses = Kind::ALL.map(|kind| areas.address(kind));
+        assert!(addresses.windows(2).all(|pair| pair[1] == pair[0] + PAGE));
+        assert!(addresses[4] + PAGE < 1 << 32 && addresses[0].is_multiple_of(SHADOW));
+    }
+
+    #[test]
+    fn registers_are_found_by_their_addresses_alone() {
+        let (recorder, areas) = areas();
+        let registers = [
+            (Kind::Signal1, SIGNAL, 0),
+            (Kind::Signal2, SIGNAL, 1),
+            (Kind::Control, IN_MAILBOX, 9),
+        ];
+        for (kind, offset, index) in registers {
+            let write = find(areas.address(kind) + offset, 5).expect("a register");
+            write.deliver();
+            assert_eq!(recorder.writes.lock().pop(), Some((index, 5)));
+            // Not at other offsets, nor in other areas.
+            assert!(find(areas.address(kind) + offset + 4, 5).is_none());
+            assert!(find(areas.address(kind), 5).is_none());
+        }
+        assert!(find(areas.address(Kind::Sync) + SIGNAL, 5).is_none());
+        assert!(find(areas.address(Kind::Command) + SIGNAL, 5).is_none());
+        // Behind the last area, and where there is none.
+        assert!(find(areas.address(Kind::Signal2) + PAGE + SIGNAL, 5).is_none());
+        assert!(find(0, 5).is_none() && find(u64::MAX, 5).is_none());
+    }
+
+    #[test]
+    fn words_are_shown_in_the_second_pages() {
+        let (recorder, areas) = areas();
+        let control = areas.address(Kind::Control);
+        areas.show_mailboxes(0x0403);
+        assert_eq!(read(control + MAILBOX_STATUS), Some(0x0403));
+        assert_eq!(memory(control + 8), control + 8 + SHADOW);
+        assert_eq!(memory(0x1234), 0x1234);
+        // A read of the outbound mailbox takes its word; of an empty one it is 0.
+        recorder.words.lock().push(7);
+        assert_eq!(read(control + OUT_MAILBOX), Some(7));
+        assert_eq!(read(control + OUT_MAILBOX), Some(0));
+        // The queue of the host's commands is always empty, and all tags are done.
+        let command = areas.address(Kind::Command);
+        assert_eq!(
+            read(command + QUEUE_STATUS),
+            Some(QUEUE_EMPTY | PROXY_QUEUE)
+        );
+        assert_eq!(read(command + TAG_STATUS), Some(u32::MAX));
+        assert_eq!(read(4), None);
+    }
+
+    #[test]
+    fn areas_end_with_their_context() {
+        let (recorder, areas) = areas();
+        let signal = areas.address(Kind::Signal1) + SIGNAL;
+        let write = find(signal, 1).expect("a register");
+        drop(recorder);
+        // The context is gone: its registers are no more, and a write under way goes nowhere.
+        write.deliver();
+        assert_eq!(read(signal), None);
+        drop(areas);
+        assert!(find(signal, 1).is_none());
+    }
 }

@@ -9,6 +9,7 @@
 use crate::mail::Mail;
 use crate::mfc::{Command, Mfc};
 use crate::store::Store;
+use sidecore_bare::width::ToU64;
 use std::time::{Duration, Instant};
 
 /// Time base of the decrementer, in ticks a second.
@@ -105,6 +106,7 @@ impl Channels {
 
     /// Writes a signal register from outside.
     pub(crate) fn signal(&mut self, index: usize, value: u32) {
+        // In OR mode writes collect until they are read; else the last one counts.
         let old = if self.signals_or[index] {
             self.signals[index].unwrap_or(0)
         } else {
@@ -135,6 +137,7 @@ impl Channels {
     /// Finds events: conditions that hold now and did not at the last look.
     fn refresh(&mut self, mail: &Mail) {
         let now = self.conditions();
+        // A condition that still holds is no new event.
         self.raise(now & !self.before | mail.events());
         self.before = now;
     }
@@ -149,6 +152,7 @@ impl Channels {
     /// Does one MFC command.
     pub(crate) fn issue(&mut self, store: &Store, mail: &Mail, command: Command) -> Outcome {
         // A command that finds no place waits for one, as the channel does.
+        // Before the command is looked at: an invalid one waits for its place, too.
         if self.mfc.free() == 0 {
             return Outcome::Blocked(None);
         }
@@ -164,7 +168,8 @@ impl Channels {
         self.refresh(mail);
         let value = match channel {
             0 => return self.read_event(),
-            3 | 4 => self.signals[channel as usize - 3].take(),
+            3 => self.signals[0].take(),
+            4 => self.signals[1].take(),
             8 => Some(self.decrementer_value()),
             11 => Some(self.event_mask),
             12 => Some(self.tag_mask),
@@ -175,6 +180,7 @@ impl Channels {
             29 => mail.pop(),
             _ => return BAD,
         };
+        // A condition that the operation is about to end counts as an event first.
         self.refresh(mail);
         value.map_or(Outcome::Blocked(None), |value| Outcome::Value(value.into()))
     }
@@ -190,6 +196,7 @@ impl Channels {
         match channel {
             1 => {
                 self.event_mask = value;
+                // Writing the mask makes pending events count again, read or not.
                 self.event_count = self.events & value != 0;
             }
             2 => {
@@ -224,6 +231,7 @@ impl Channels {
                 return outcome;
             }
             22 => self.tag_mask = value,
+            // The status is computed when it is read: commands that end meanwhile count.
             23 => self.tag_update = Some(value),
             26 => {
                 let resumed = self.mfc.resume(store, value & 31);
@@ -248,8 +256,9 @@ impl Channels {
                 self.look_at_time();
                 self.event_count.into()
             }
-            3 | 4 => self.signals[channel as usize - 3].is_some().into(),
-            21 => self.mfc.free() as u64,
+            3 => self.signals[0].is_some().into(),
+            4 => self.signals[1].is_some().into(),
+            21 => self.mfc.free().to_u64(),
             23 => 1,
             24 => self.tag_status().is_some().into(),
             25 => (self.mfc.stall_mask != 0).into(),
@@ -266,6 +275,7 @@ impl Channels {
     fn tag_status(&self) -> Option<u32> {
         let done = self.tag_mask & !self.mfc.busy();
         match self.tag_update? {
+            // Any of no tags at all holds at once.
             1 => (done != 0 || self.tag_mask == 0).then_some(done),
             2 => (done == self.tag_mask).then_some(done),
             _ => Some(done),
@@ -277,6 +287,7 @@ impl Channels {
         if !self.event_count {
             return Outcome::Blocked(next);
         }
+        // Reading takes the count and leaves the events, until they are acknowledged.
         self.event_count = false;
         Outcome::Value((self.events & self.event_mask).into())
     }
@@ -286,6 +297,7 @@ impl Channels {
         let mut next = None;
         if self.decrementer_armed {
             let (since, value) = self.decrementer;
+            // It passes zero one tick behind its value's last.
             let passes_at = since + span(u64::from(value) + 1);
             if Instant::now() >= passes_at {
                 self.decrementer_armed = false;
@@ -311,6 +323,7 @@ impl Channels {
     fn decrementer_value(&self) -> u32 {
         let (since, value) = self.decrementer;
         let ticks = since.elapsed().as_nanos() * u128::from(TIME_BASE) / 1_000_000_000;
+        // The counter has 32 bits and goes on below zero: ticks count modulo its range.
         value.wrapping_sub(ticks as u32)
     }
 }
@@ -318,55 +331,8 @@ impl Channels {
 /// Length of `ticks` of the time base.
 fn span(ticks: u64) -> Duration {
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
-    Duration::from_nanos(nanoseconds as u64)
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_decrementer_passes_zero_once_and_goes_on() {
-        let mail = Mail::new();
-        let mut channels = Channels::new([false; 2]);
-        channels.event_mask = event::DECREMENTER;
-        channels.decrementer = (Instant::now() - Duration::from_millis(1), 10);
-        channels.decrementer_armed = true;
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(1));
-        assert_eq!(
-            channels.read(&mail, 0),
-            Outcome::Value(event::DECREMENTER.into())
-        );
-        // At 79.8 MHz a millisecond is far below zero, and nothing is raised a second time.
-        let Outcome::Value(value) = channels.read(&mail, 8) else {
-            panic!("it can always be read")
-        };
-        assert!(value > u64::from(u32::MAX) / 2, "{value}");
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
-        // From the largest value it passes zero after 53 seconds, not now.
-        channels.decrementer = (Instant::now(), u32::MAX);
-        channels.decrementer_armed = true;
-        let Outcome::Blocked(Some(at)) = channels.read(&mail, 0) else {
-            panic!("an event is waited for")
-        };
-        let seconds = (at - Instant::now()).as_secs();
-        assert!((45..54).contains(&seconds), "{seconds}");
-    }
-
-    #[test]
-    fn a_signal_that_came_and_went_is_an_event() {
-        let mail = Mail::new();
-        let mut channels = Channels::new([true, false]);
-        channels.event_mask = event::SIGNAL_1 | event::SIGNAL_2;
-        channels.signal(0, 1);
-        channels.signal(0, 4);
-        channels.signal(1, 1);
-        channels.signal(1, 4);
-        assert_eq!(channels.read(&mail, 3), Outcome::Value(5));
-        assert_eq!(channels.read(&mail, 4), Outcome::Value(4));
-        assert_eq!(channels.read(&mail, 4), Outcome::Blocked(None));
-        let both = u64::from(event::SIGNAL_1 | event::SIGNAL_2);
-        assert_eq!(channels.read(&mail, 0), Outcome::Value(both));
-        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
-    }
-}
+mod tests;

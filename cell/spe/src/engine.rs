@@ -31,15 +31,17 @@ pub(crate) struct Request {
 }
 
 /// The MFC's command that loads a line to look at it, and the channel that says how that went.
-const GET_LINE: u32 = 0xd0;
+const GET_LINE: u64 = 0xd0;
 const ATOMIC_STATUS: u64 = 27;
 
 impl Request {
     /// Kind of operation that it was, by its answer: a count of nothing, a line that is loaded to
     /// see whether it changed, or something else.
     fn kind(&self, answer: u64) -> Operation {
-        match (self.op, self.args[0], self.args[3] as u32 & 0xff) {
+        match (self.op, self.args[0], self.args[3] & 0xff) {
+            // Only what found nothing counts as polling: a loop that finds work keeps its engine.
             (3, ..) if answer == 0 => Operation::InVain,
+            // A lock that is tried again and again begins each try with this command.
             (7, _, GET_LINE) => Operation::InVain,
             (1, ATOMIC_STATUS, _) => Operation::Beside,
             _ => Operation::Done,
@@ -182,16 +184,19 @@ pub(crate) fn sharing() -> Sharing {
 /// Nanoseconds since the first look.
 fn now_ns() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
-    FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let since = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Queues an active context.
 pub(crate) fn push(context: Arc<dyn Work>, ready: Ready) {
     trace::ready(context.id());
     let mut pool = POOL.lock();
+    // The static cannot read the environment; setting the rule again costs nothing.
     pool.ready.share_by(sharing());
     pool.ready.push(context, ready);
     WAITING.store(pool.ready.len(), Ordering::Relaxed);
+    // An idle engine is woken before a new one is started, up to the usable number.
     if pool.idle > 0 {
         WORK.notify_one();
     } else if pool.engines < count() {
@@ -233,6 +238,7 @@ pub(crate) fn remind(at: Instant, context: Weak<dyn Work>) {
 }
 
 fn start_engine(pool: &mut Pool) {
+    // Beyond the usable number an engine exists for a stall alone, and ends when it finds nothing.
     let relief = pool.engines >= count();
     let name = if relief { "spe-relief" } else { "spe-engine" };
     let Some(number) = pool
@@ -242,6 +248,7 @@ fn start_engine(pool: &mut Pool) {
     else {
         return;
     };
+    // Where no thread can be started, the others go on; the warden tries again at the next stall.
     if spawn(name, move || engine(number, relief)) {
         pool.engines += 1;
         pool.clocks[number] = Clock::Begins;
@@ -256,6 +263,8 @@ fn warden() {
 /// Starts a thread that no signal of the process reaches; faults are its own and still do.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     // SAFETY: all zeroes is a set; the mask is put back below.
+    // The mask is inherited at the start, so it is set here and not in the thread: a signal could
+    // come first.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -280,6 +289,7 @@ fn engine(number: usize, relief: bool) {
     let mut pool = POOL.lock();
     pool.clocks[number] = own_clock();
     loop {
+        // The clock is read only if the queue's rule asks, and then used for the turn as well.
         let mut looked = None;
         if let Some(context) = pool.ready.take(|| *looked.get_or_insert_with(now_ns)) {
             pool.taken += 1;
@@ -309,10 +319,12 @@ fn engine(number: usize, relief: bool) {
 fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
     trace::runs(context.id());
     let header = context.header();
+    // A context that was taken begins a slice of its own.
     let mut turn = Turn::new(sharing(), looked.unwrap_or_else(now_ns));
     let mut step = context.take_step();
     loop {
         let answer = match step {
+            // An answer, where the program stands in the gate already.
             Ok(answer) => answer,
             Err(request) => {
                 let Some(answer) = context.serve(request) else {
@@ -366,7 +378,9 @@ fn engines_times(pool: &Pool) -> Vec<Duration> {
             // SAFETY: our own place; the thread lives, as it takes its clock away under the lock.
             unsafe { libc::clock_gettime(*clock, &mut now) };
         }
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+        // The kernel's are never negative, nor a second or more of nanoseconds.
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
     };
     let last = |clock: &Clock| !matches!(clock, Clock::None);
     let count = pool
@@ -393,6 +407,8 @@ fn watch() {
     let mut taken_before = 0;
     loop {
         pool.watch = Watch::Awake;
+        // Reminders first: one that makes a context ready changes the queue that is looked at
+        // below.
         let now = Instant::now();
         while let Some(Reverse(first)) = pool.reminders.peek()
             && first.at <= now
@@ -415,6 +431,8 @@ fn watch() {
             match &seen {
                 Some((taken, before)) if *taken == pool.taken => {
                     if ran_longest(before, &times) >= STALL {
+                        // At the bound the queue waits: a thousand spinning programs get no
+                        // thousand threads.
                         if pool.engines < ENGINES_MAX {
                             start_engine(&mut pool);
                         }

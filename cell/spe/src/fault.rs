@@ -9,10 +9,12 @@
 //! handler. Threads that run programs call [`prepare_thread`] first.
 
 use crate::interrupt;
+use crate::registers::{Register, Registers};
 use crate::store::{STORE_BYTES, STORE_MASK};
-use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
+use crate::switch::{Header, OP_FAULT, address, copy_recovery, leave_pc};
 use crate::{area, stray};
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io::Write as _;
@@ -44,7 +46,7 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 /// A stack pointer this near to the store's begin is a stack that overflows.
 const STACK_NEAR: u64 = 16 * 1024;
 /// The bit of a page fault's error that says that an instruction was fetched.
-const ERROR_FETCH: i64 = 0x10;
+const ERROR_FETCH: u64 = 0x10;
 /// Below it lies a program's description, and no code.
 const FIRST_CODE: u64 = 64;
 /// Bytes of an instruction at most.
@@ -68,7 +70,7 @@ pub(crate) fn install() {
         unsafe {
             let mut present: libc::sigaction = std::mem::zeroed();
             libc::sigaction(*signal, std::ptr::null(), &mut present);
-            let own = on_fault as *const () as usize;
+            let own = (on_fault as *const ()).expose_provenance();
             if present.sa_sigaction == own {
                 continue;
             }
@@ -144,12 +146,11 @@ pub(crate) fn release_thread() {
 
 /// The handler.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let registers = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel's pointers, valid while the handler runs.
-    let gregs = unsafe { &mut (*registers).uc_mcontext.gregs };
-    let pc = gregs[libc::REG_RIP as usize] as u64;
+    // SAFETY: the kernel's pointer, valid while the handler runs.
+    let registers = unsafe { Registers::of(context.cast()) };
+    let pc = registers[Register::Rip];
     if let Some(recovery) = copy_recovery(pc) {
-        gregs[libc::REG_RIP as usize] = recovery as i64;
+        registers[Register::Rip] = recovery;
         return;
     }
     let header = RUNNING.with(Cell::get);
@@ -158,56 +159,56 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if sent && STACK.with(|own| !own.get().is_null()) {
         if !header.is_null() {
             // SAFETY: the header of the program on this thread.
-            unsafe { interrupt::in_program(header, gregs) };
+            unsafe { interrupt::in_program(header, registers) };
         }
         return;
     }
-    if header.is_null() && registers_of_an_area(signal, gregs) {
+    if header.is_null() && registers_of_an_area(signal, registers) {
         return;
     }
     if !header.is_null() {
         // A single step that is done, or that faulted in its turn.
-        let stepped = stray::finish(gregs, signal == libc::SIGTRAP);
+        let stepped = stray::finish(registers, signal == libc::SIGTRAP);
         if stepped && signal == libc::SIGTRAP {
             return;
         }
         // SAFETY: the header of the program on this thread.
-        if !stepped && signal == libc::SIGSEGV && unsafe { strays(header, gregs) } {
+        if !stepped && signal == libc::SIGSEGV && unsafe { strays(header, registers) } {
             return;
         }
     }
     // SAFETY: the kernel's pointers; the header of the program on this thread.
-    if !header.is_null() && unsafe { foreign_code(header, signal, info, gregs) } {
+    if !header.is_null() && unsafe { foreign_code(header, signal, info, registers) } {
         return;
     }
-    if !header.is_null() && inside(header, pc, gregs[libc::REG_RSP as usize] as u64) {
+    if !header.is_null() && inside(header, pc, registers[Register::Rsp]) {
         // SAFETY: the header of the program on this thread; only this thread uses it now.
         unsafe {
             (*header).op = OP_FAULT;
-            (*header).fault_signal = signal as u64;
-            (*header).fault_address = (*info).si_addr() as u64;
+            (*header).fault_signal = signal;
+            (*header).fault_address = address((*info).si_addr());
             (*header).fault_pc = pc;
-            (*header).store_stack = gregs[libc::REG_RSP as usize] as u64;
-            gregs[libc::REG_RSP as usize] = (*header).host_stack as i64;
+            (*header).store_stack = registers[Register::Rsp];
+            registers[Register::Rsp] = (*header).host_stack;
         }
-        gregs[libc::REG_RIP as usize] = leave_pc() as i64;
+        registers[Register::Rip] = leave_pc();
         // Alignment checks and single steps that a program switched on end with it.
-        gregs[libc::REG_EFL as usize] &= !0x4_0500;
+        registers[Register::Flags] &= !0x4_0500;
         return;
     }
     pass_on(signal, info, context);
 }
 
 /// Does a plain access of the host's to a problem-state area; false where it is none.
-fn registers_of_an_area(signal: c_int, gregs: &mut [i64; 23]) -> bool {
+fn registers_of_an_area(signal: c_int, registers: &mut Registers) -> bool {
     // SAFETY: this thread's own error number, which the interrupted code may be about to read.
     let error = unsafe { *libc::__errno_location() };
-    let stepped = stray::finish(gregs, signal == libc::SIGTRAP);
+    let stepped = stray::finish(registers, signal == libc::SIGTRAP);
     let done = if signal == libc::SIGTRAP && stepped {
         area::stepped();
         true
     } else {
-        !stepped && signal == libc::SIGSEGV && area::redirect(gregs)
+        !stepped && signal == libc::SIGSEGV && area::redirect(registers)
     };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = error };
@@ -218,31 +219,31 @@ fn registers_of_an_area(signal: c_int, gregs: &mut [i64; 23]) -> bool {
 ///
 /// # Safety
 /// Called by the handler, with the header of the program on this thread.
-unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
-    let base = header as u64 + HEADER_BEFORE as u64;
-    let store = base..base + STORE_BYTES as u64;
-    let pc = gregs[libc::REG_RIP as usize] as u64;
-    let stack = gregs[libc::REG_RSP as usize] as u64;
-    let below = header as u64..base;
-    let fault = gregs[libc::REG_CR2 as usize] as u64;
+unsafe fn strays(header: *mut Header, registers: &mut Registers) -> bool {
+    let store = Header::store(header);
+    let base = store.start;
+    let pc = registers[Register::Rip];
+    let stack = registers[Register::Rsp];
+    let below = address(header)..base;
+    let fault = registers[Register::Fault];
     let overflows = below.contains(&fault) && stack < base + STACK_NEAR;
     // Data that was jumped to is another case.
-    let fetch = gregs[libc::REG_ERR as usize] & ERROR_FETCH != 0;
+    let fetch = registers[Register::Error] & ERROR_FETCH != 0;
     // A function by its place in the store, as hosts read it from the program's symbols.
     // Relaxed: a setting.
     let strict = STRICT.load(Ordering::Relaxed);
-    if fetch && pc == fault && FIRST_CODE <= pc && pc < STORE_BYTES as u64 && !strict {
-        gregs[libc::REG_RIP as usize] = (base + pc) as i64;
+    if fetch && pc == fault && (FIRST_CODE..=STORE_MASK).contains(&pc) && !strict {
+        registers[Register::Rip] = base + pc;
         return store.contains(&stack);
     }
     if strict || overflows || fetch || !store.contains(&pc) || !store.contains(&stack) {
         return false;
     }
-    let bytes = INSTRUCTION_BYTES.min((store.end - pc) as usize);
+    let bytes = INSTRUCTION_BYTES.min((store.end - pc).to_usize());
     // SAFETY: the program's code, in its store; only a program that changes itself, on this thread,
     // could write to it while it is read.
     let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes) };
-    let Some(address) = stray::redirect(code, gregs, base, STORE_MASK) else {
+    let Some(address) = stray::redirect(code, registers, base, STORE_MASK) else {
         return false;
     };
     // SAFETY: the header is ours, and this thread is inside of its program.
@@ -257,7 +258,7 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
 
 /// Says once for a context where it went astray; without memory of the process, as handlers must.
 fn report(id: u64, base: u64, pc: u64, address: u64) {
-    let within = (base..base + STORE_BYTES as u64).contains(&address);
+    let within = (base..=base + STORE_MASK).contains(&address);
     let (what, last) = match within {
         true => ("access to a quadword that is not aligned", 15),
         false => ("access outside of the local store", 0),
@@ -286,18 +287,19 @@ unsafe fn foreign_code(
     header: *mut Header,
     signal: c_int,
     info: *mut libc::siginfo_t,
-    gregs: &mut [i64; 23],
+    registers: &mut Registers,
 ) -> bool {
-    let base = header as u64 + HEADER_BEFORE as u64;
-    let store = base..base + STORE_BYTES as u64 - 16;
-    let (rip, rsp) = (libc::REG_RIP as usize, libc::REG_RSP as usize);
-    let mut pc = gregs[rip] as u64;
+    let whole = Header::store(header);
+    let base = whole.start;
+    let store = base..whole.end - 16;
+    let mut pc = registers[Register::Rip];
     // SAFETY: the kernel's pointer.
-    let address = unsafe { (*info).si_addr() } as u64;
+    let address = address(unsafe { (*info).si_addr() });
     if signal != libc::SIGSEGV || address != pc || !store.contains(&pc) {
         return false;
     }
-    let stack_ok = store.contains(&(gregs[rsp] as u64)) && gregs[rsp] as u64 > base + 64;
+    let stack = registers[Register::Rsp];
+    let stack_ok = (base + 65..store.end).contains(&stack);
     while store.contains(&pc) && pc.is_multiple_of(4) && stack_ok {
         // SAFETY: an aligned word of the store.
         let word = unsafe { (pc as *const u32).read_volatile() };
@@ -307,8 +309,8 @@ unsafe fn foreign_code(
             // bi $0: back to the caller.
             0x1a8 if word & 0x3fff == 0 => {
                 // SAFETY: the stack is in the store.
-                gregs[rip] = unsafe { (gregs[rsp] as *const u64).read() } as i64;
-                gregs[rsp] += 8;
+                registers[Register::Rip] = unsafe { (stack as *const u64).read() };
+                registers[Register::Rsp] = stack + 8;
                 return true;
             }
             0 => {
@@ -322,24 +324,24 @@ unsafe fn foreign_code(
                 };
                 // As if the gate had been called from there.
                 let kept = [
-                    gregs[libc::REG_R15 as usize],
-                    gregs[libc::REG_R14 as usize],
-                    gregs[libc::REG_R13 as usize],
-                    gregs[libc::REG_R12 as usize],
-                    gregs[libc::REG_RBP as usize],
-                    gregs[libc::REG_RBX as usize],
-                    next as i64,
+                    registers[Register::R15],
+                    registers[Register::R14],
+                    registers[Register::R13],
+                    registers[Register::R12],
+                    registers[Register::Rbp],
+                    registers[Register::Rbx],
+                    next,
                 ];
-                let frame = gregs[rsp] - 56;
+                let frame = stack - 56;
                 // SAFETY: room below the stack pointer, checked above; the header is ours.
                 unsafe {
-                    (frame as *mut [i64; 7]).write(kept);
-                    (*header).store_stack = frame as u64;
+                    (frame as *mut [u64; 7]).write(kept);
+                    (*header).store_stack = frame;
                     (*header).op = 4;
                     (*header).args = [code, message - base, 0, 0];
-                    gregs[rsp] = (*header).host_stack as i64;
+                    registers[Register::Rsp] = (*header).host_stack;
                 }
-                gregs[rip] = leave_pc() as i64;
+                registers[Register::Rip] = leave_pc();
                 return true;
             }
             _ => break,
@@ -359,9 +361,9 @@ unsafe fn foreign_code(
 /// True where the instruction or the stack pointer is in the store or its guards; a wild jump
 /// leaves the latter.
 fn inside(header: *mut Header, pc: u64, stack: u64) -> bool {
-    let base = header as u64 + HEADER_BEFORE as u64;
-    let store = header as u64..base + 2 * STORE_BYTES as u64;
-    store.contains(&pc) || store.contains(&stack)
+    let own = Header::store(header);
+    let around = address(header)..own.end + STORE_BYTES.to_u64();
+    around.contains(&pc) || around.contains(&stack)
 }
 
 /// Passes the signal to the handler that was installed before this library's.

@@ -5,6 +5,7 @@
 //! and the generic ABI for RELR.
 
 use crate::store::{STORE_BYTES, Store};
+use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Reasons for which a program is refused.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) enum ImageError {
     #[error("built for version {0} of the ABI, this library has {ABI}")]
     OtherAbi(u32),
     #[error("needs {0} bytes of a local store of {STORE_BYTES}, {STACK_MIN} of them for its stack")]
-    TooLarge(u64),
+    TooLarge(usize),
     #[error("relocation type {0} needs another object; link it with spu-gcc")]
     Relocation(u32),
     #[error("cut off or damaged at {0}")]
@@ -59,16 +60,16 @@ pub(crate) struct Image<'a> {
     bytes: &'a [u8],
     segments: Vec<Segment>,
     entry: u32,
-    end: u32,
+    end: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     kind: u32,
-    offset: u32,
-    address: u32,
-    file_bytes: u32,
-    memory_bytes: u32,
+    offset: usize,
+    address: usize,
+    file_bytes: usize,
+    memory_bytes: usize,
     flags: u32,
 }
 
@@ -78,9 +79,12 @@ impl<'a> Image<'a> {
         if bytes.get(..4) != Some(b"\x7fELF") {
             return Err(ImageError::NotElf);
         }
+        // Real SPU programs are big-endian: read their machine number right to name them in the
+        // message.
         let big = bytes.get(5) == Some(&2);
         let machine = half(bytes, 18).ok_or(ImageError::Damaged("its header"))?;
         let machine = if big { machine.swap_bytes() } else { machine };
+        // The machine before the class: an SPU's file is reported as one whatever else is wrong.
         match (machine, bytes[4]) {
             (23, _) => return Err(ImageError::RealSpu),
             (_, 2) => return Err(ImageError::Wide),
@@ -89,14 +93,16 @@ impl<'a> Image<'a> {
         }
         let header = ImageError::Damaged("its header");
         let kind = half(bytes, 16).ok_or(header.clone())?;
+        // Stores lie at different addresses, so each program is moved to its own.
         if kind != 3 {
             return Err(ImageError::NotRelocatable(kind));
         }
         let entry = word(bytes, 24).ok_or(header.clone())?;
-        let table = word(bytes, 28).ok_or(header.clone())? as usize;
-        let entry_bytes = half(bytes, 42).ok_or(header.clone())? as usize;
-        let count = half(bytes, 44).ok_or(header)? as usize;
+        let table = size(bytes, 28).ok_or(header.clone())?;
+        let entry_bytes = usize::from(half(bytes, 42).ok_or(header.clone())?);
+        let count = usize::from(half(bytes, 44).ok_or(header)?);
         let mut segments = Vec::new();
+        // At most 65,535 of them, each checked against the file's length.
         for index in 0..count {
             let at = table + index * entry_bytes;
             segments.push(segment(bytes, at).ok_or(ImageError::Damaged("its program headers"))?);
@@ -117,26 +123,29 @@ impl<'a> Image<'a> {
     }
 
     /// First byte of the store behind the program.
-    pub(crate) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> usize {
         self.end
     }
 
     /// Copies the program into a store and relocates it.
     pub(crate) fn load(&self, store: &Store) -> Result<(), ImageError> {
         let damaged = ImageError::Damaged("a segment");
+        // The program before may have left code that can still be executed.
         store.clear();
         for segment in self.of_kind(PT_LOAD) {
-            let from = segment.offset as usize;
+            let from = segment.offset;
             let data = from
-                .checked_add(segment.file_bytes as usize)
+                .checked_add(segment.file_bytes)
                 .and_then(|end| self.bytes.get(from..end))
                 .ok_or(damaged.clone())?;
-            if !store.write(segment.address as usize, data) {
+            if !store.write(segment.address, data) {
                 return Err(damaged);
             }
+            // Data is not executable, so that a jump into it is found: old programs build stop
+            // instructions there.
             if segment.flags & PF_X != 0 {
                 // `extent` saw to it that it lies in the store.
-                store.allow_execution(segment.address as usize, segment.memory_bytes as usize);
+                store.allow_execution(segment.address, segment.memory_bytes);
             }
         }
         self.relocate(store)
@@ -149,12 +158,13 @@ impl<'a> Image<'a> {
     /// Looks for the note that names the ABI.
     fn check_note(&self) -> Result<(), ImageError> {
         for segment in self.of_kind(PT_NOTE) {
-            let mut at = segment.offset as usize;
-            let end = at.saturating_add(segment.file_bytes as usize);
+            let mut at = segment.offset;
+            let end = at.saturating_add(segment.file_bytes);
+            // A note is three words, a name and a value, both padded to words.
             while at + 12 <= end {
                 let damaged = ImageError::Damaged("a note");
-                let name = word(self.bytes, at).ok_or(damaged.clone())? as usize;
-                let value = word(self.bytes, at + 4).ok_or(damaged)? as usize;
+                let name = size(self.bytes, at).ok_or(damaged.clone())?;
+                let value = size(self.bytes, at + 4).ok_or(damaged)?;
                 let value_at = at + 12 + name.next_multiple_of(4);
                 if self.bytes.get(at + 12..at + 12 + name) == Some(NOTE_NAME) {
                     return match word(self.bytes, value_at) {
@@ -174,14 +184,15 @@ impl<'a> Image<'a> {
         let Some(dynamic) = self.of_kind(PT_DYNAMIC).next() else {
             return Ok(());
         };
+        // From the file's bytes, not from the store: the section may lie outside of what is loaded.
         let value = |wanted: u32| {
-            let at = dynamic.offset as usize;
-            (0..dynamic.memory_bytes as usize / 8)
-                .map(|index| at + index * 8)
+            (0..dynamic.memory_bytes / 8)
+                .map(|index| dynamic.offset + index * 8)
                 .find(|at| word(self.bytes, *at) == Some(wanted))
                 .and_then(|at| word(self.bytes, at + 4))
         };
         let table = |at: u32, bytes: u32| Some((value(at)?, value(bytes)?));
+        // Stores lie below 4 GiB, so that a relocated pointer has 32 bits.
         let base = store.base() as u32;
         if let Some((at, bytes)) = table(DT_RELA, DT_RELASZ) {
             addends(store, base, at, bytes)?;
@@ -200,32 +211,35 @@ impl<'a> Image<'a> {
 }
 
 /// Checks that all segments fit; their end.
-fn extent(segments: &[Segment]) -> Result<u32, ImageError> {
+fn extent(segments: &[Segment]) -> Result<usize, ImageError> {
     let loads = segments.iter().filter(|s| s.kind == PT_LOAD);
     let end = loads
-        .map(|s| u64::from(s.address) + u64::from(s.memory_bytes.max(s.file_bytes)))
+        .map(|s| s.address + s.memory_bytes.max(s.file_bytes))
         .max()
         .ok_or(ImageError::Damaged("its program headers: nothing to load"))?;
-    if end > (STORE_BYTES - STACK_MIN) as u64 {
-        return Err(ImageError::TooLarge(end + STACK_MIN as u64));
+    if end > STORE_BYTES - STACK_MIN {
+        return Err(ImageError::TooLarge(end + STACK_MIN));
     }
-    Ok(end as u32)
+    Ok(end)
 }
 
 /// Entries of 12 bytes: place, type, addend.
 fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
     let damaged = ImageError::Damaged("its relocations");
-    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES.to_u64() || !at.is_multiple_of(4) {
         return Err(damaged);
     }
+    // Read from the store: the table is loaded, and checked above to lie in it.
     for entry in (at..at + bytes / 12 * 12).step_by(12) {
         let place = store.word(entry.into());
+        // Its upper bits name a symbol, of which a program that stands alone has none.
         let kind = store.word(u64::from(entry) + 4) & 0xff;
         let value = store.word(u64::from(entry) + 8).wrapping_add(base);
         let written = match kind {
             R_NONE => true,
-            R_RELATIVE => store.write(place as usize, &value.to_le_bytes()),
-            R_RELATIVE64 => store.write(place as usize, &u64::from(value).to_le_bytes()),
+            R_RELATIVE => store.write(place.to_usize(), &value.to_le_bytes()),
+            // x32 has pointers of 64 bits where code asks for them; the upper half is zero.
+            R_RELATIVE64 => store.write(place.to_usize(), &u64::from(value).to_le_bytes()),
             other => return Err(ImageError::Relocation(other)),
         };
         if !written {
@@ -237,11 +251,11 @@ fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErr
 
 /// RELR: an even word is a place, an odd one a bit map of the 31 places behind the last.
 fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
-    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES.to_u64() || !at.is_multiple_of(4) {
         return Err(ImageError::Damaged("its relocations"));
     }
     let add = |place: u32| {
-        if place as usize > STORE_BYTES - 4 || !place.is_multiple_of(4) {
+        if place.to_usize() > STORE_BYTES - 4 || !place.is_multiple_of(4) {
             return Err(ImageError::Damaged("its relocations"));
         }
         let value = store.word(place.into()).wrapping_add(base);
@@ -251,6 +265,7 @@ fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErro
     let mut next: u32 = 0;
     for entry in (at..at + bytes / 4 * 4).step_by(4) {
         let entry = store.word(entry.into());
+        // An even entry begins a run; the word itself is relocated, and the map goes on behind it.
         if entry & 1 == 0 {
             add(entry)?;
             next = entry.wrapping_add(4);
@@ -267,10 +282,10 @@ fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErro
 fn segment(bytes: &[u8], at: usize) -> Option<Segment> {
     Some(Segment {
         kind: word(bytes, at)?,
-        offset: word(bytes, at + 4)?,
-        address: word(bytes, at + 8)?,
-        file_bytes: word(bytes, at + 16)?,
-        memory_bytes: word(bytes, at + 20)?,
+        offset: size(bytes, at + 4)?,
+        address: size(bytes, at + 8)?,
+        file_bytes: size(bytes, at + 16)?,
+        memory_bytes: size(bytes, at + 20)?,
         flags: word(bytes, at + 24)?,
     })
 }
@@ -284,3 +299,11 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
 }
+
+/// A word that counts bytes, or is a place among them.
+fn size(bytes: &[u8], at: usize) -> Option<usize> {
+    word(bytes, at).map(ToUsize::to_usize)
+}
+
+#[cfg(test)]
+mod tests;

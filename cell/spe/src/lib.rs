@@ -44,6 +44,8 @@ mod mail;
 #[cfg(target_arch = "x86_64")]
 mod mfc;
 #[cfg(target_arch = "x86_64")]
+mod registers;
+#[cfg(target_arch = "x86_64")]
 mod source;
 #[cfg(target_arch = "x86_64")]
 mod store;
@@ -51,8 +53,7 @@ mod store;
 mod stray;
 #[cfg(target_arch = "x86_64")]
 mod switch;
-#[cfg(target_arch = "x86_64")]
-mod trace;
+pub mod trace;
 
 /// The headers that host programs include: name and text.
 pub const HEADERS: &[(&str, &str)] = &[

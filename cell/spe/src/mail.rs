@@ -15,10 +15,14 @@
 //! Setting a bit and looking again, against moving and looking at the bit, is Dekker's protocol, so
 //! these accesses are SeqCst.
 
+use crate::switch::low;
+use sidecore_bare::width::ToUsize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Places of the inbound mailbox.
-pub(crate) const IN_DEPTH: usize = 4;
+const IN_DEPTH: usize = 4;
+/// The same, to count numbers of entries by.
+const DEPTH: u32 = 4;
 
 /// Event bits of the mailboxes, as channel 0 numbers them.
 pub(crate) mod event {
@@ -43,7 +47,6 @@ pub(crate) mod watch {
     pub(crate) const INTERRUPTS: u32 = 32;
 }
 
-const DEPTH: u32 = IN_DEPTH as u32;
 /// `outward.taken` is at most this many entries behind `own.taken`, lest numbers that wrap meet.
 const COPY_EVERY: u32 = 1 << 24;
 
@@ -101,7 +104,7 @@ impl Mail {
                 head: AtomicU32::new(0),
                 taken_seen: AtomicU32::new(0),
                 // As if the lap before had been written and taken.
-                places: std::array::from_fn(|place| AtomicU64::new(entry_before(place as u32))),
+                places: [0, 1, 2, 3].map(|number| AtomicU64::new(entry_before(number))),
             },
             outward: Outward::default(),
             own: Own {
@@ -155,9 +158,9 @@ impl Mail {
                 }
                 continue;
             }
-            let place = &places[number as usize % IN_DEPTH];
+            let place = &places[place_of(number)];
             let before = place.load(Ordering::SeqCst);
-            let next = (before >> 32) as u32;
+            let next = number_of(before);
             if next != number.wrapping_sub(DEPTH - 1) {
                 // Another thread's entry is here.
                 number = next;
@@ -189,7 +192,7 @@ impl Mail {
             // Full: a program that takes the first entry from now on waits behind it.
             let taken = self.own.taken.load(Ordering::SeqCst);
             let last = taken.wrapping_add(DEPTH - 1);
-            let place = &self.inward.places[last as usize % IN_DEPTH];
+            let place = &self.inward.places[place_of(last)];
             if self.entry(last).is_some() {
                 place.store(entry(last, value), Ordering::SeqCst);
                 break;
@@ -217,7 +220,7 @@ impl Mail {
                     // is needed.
                     let seen = self.outward.taken.load(Ordering::SeqCst);
                     self.inward.taken_seen.store(seen, Ordering::Relaxed);
-                    return Some(word as u32);
+                    return Some(word_of(word));
                 }
                 Err(other) => word = other,
             }
@@ -353,20 +356,35 @@ impl Mail {
     }
 
     fn entries_from(&self, number: u32) -> u32 {
-        let there = |index: &u32| self.entry(number.wrapping_add(*index)).is_some();
-        (0..DEPTH).take_while(there).count() as u32
+        let missing = |index: &u32| self.entry(number.wrapping_add(*index)).is_none();
+        (0..DEPTH).find(missing).unwrap_or(DEPTH)
     }
 
     /// The word of an entry that is there.
     fn entry(&self, number: u32) -> Option<u32> {
-        let entry = self.inward.places[number as usize % IN_DEPTH].load(Ordering::SeqCst);
-        ((entry >> 32) as u32 == number.wrapping_add(1)).then_some(entry as u32)
+        let entry = self.inward.places[place_of(number)].load(Ordering::SeqCst);
+        (number_of(entry) == number.wrapping_add(1)).then_some(word_of(entry))
     }
 }
 
 /// An entry of the inbound ring.
 fn entry(number: u32, value: u32) -> u64 {
     u64::from(number.wrapping_add(1)) << 32 | u64::from(value)
+}
+
+/// The upper half of an entry: its number and one.
+fn number_of(entry: u64) -> u32 {
+    low(entry >> 32)
+}
+
+/// The lower half of an entry, or of an outbound word with [`FULL`].
+fn word_of(entry: u64) -> u32 {
+    low(entry)
+}
+
+/// The place in the ring of the entry of a number.
+fn place_of(number: u32) -> usize {
+    (number % DEPTH).to_usize()
 }
 
 /// The entry in whose place the one of this number comes.
@@ -420,8 +438,7 @@ mod tests {
         }
         for index in 0..DEPTH {
             let next = number.wrapping_add(index);
-            mail.inward.places[next as usize % IN_DEPTH]
-                .store(entry_before(next), Ordering::SeqCst);
+            mail.inward.places[place_of(next)].store(entry_before(next), Ordering::SeqCst);
         }
         mail
     }

@@ -10,7 +10,8 @@
 use crate::area;
 use crate::line::{self, LINE_BYTES, Reservation};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::copy;
+use crate::switch::{copy, low};
+use sidecore_bare::width::ToU64;
 use std::collections::VecDeque;
 
 /// Places of the SPU's command queue.
@@ -96,6 +97,7 @@ impl Mfc {
     /// # Errors
     /// The runtime exception.
     pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Result<(), u32> {
+        // Refused ones count, too: the trace shows what the program asked for.
         self.traffic.commands += 1;
         let kind = kind(command.code)?;
         // The low half of a list's is where the list lies; its elements are looked at one by one.
@@ -105,17 +107,29 @@ impl Mfc {
             false => effective(command.ea),
         };
         let command = Command { ea, ..command };
+        // Before anything is queued: masks have a bit a tag.
         if command.tag > 31 {
             return Err(INVALID_DMA);
         }
         check(&kind, &command)?;
         // Bits 0 and 1 of these codes: barrier and fence, both within the command's tag group.
         let ordered = command.code & 3 != 0 || matches!(kind, Kind::Nothing);
-        if ordered && self.busy() >> command.tag & 1 == 1 {
+        if ordered && self.busy() >> command.tag & 1 == 1 || self.barred(&kind, &command) {
             self.waiting.push_back(command);
             return Ok(());
         }
         self.perform(store, command, &kind)
+    }
+
+    /// Whether a barrier of its tag group that waits itself holds the command up.
+    fn barred(&self, kind: &Kind, command: &Command) -> bool {
+        // Lines are moved at once, in no tag group.
+        let queued = matches!(
+            kind,
+            Kind::Get | Kind::Put | Kind::GetList | Kind::PutList | Kind::Signal
+        );
+        let mut waiting = self.waiting.iter();
+        queued && waiting.any(|other| other.tag == command.tag && other.code & 1 == 1)
     }
 
     /// The program acknowledged a stall: the tag's list goes on.
@@ -126,15 +140,18 @@ impl Mfc {
         let Some(index) = self.stalled.iter().position(|s| s.command.tag == tag) else {
             return Ok(());
         };
+        // Taken out before it goes on, since it may stall again.
         if let Some(stalled) = self.stalled.remove(index) {
             self.list(store, stalled)?;
         }
-        // Each waiting command is looked at once: those of tags that are free now are done.
+        // Each waiting command is looked at once, in order: it goes on unless a list of its tag
+        // still stalls. Those behind it in the queue are no reason to wait, or two would wait for
+        // each other.
         for _ in 0..self.waiting.len() {
             let Some(command) = self.waiting.pop_front() else {
                 break;
             };
-            if self.busy() >> command.tag & 1 == 1 {
+            if self.stalled.iter().any(|s| s.command.tag == command.tag) {
                 self.waiting.push_back(command);
             } else {
                 let kind = kind(command.code)?;
@@ -158,6 +175,7 @@ impl Mfc {
             ),
             Kind::Signal => self.put(store, command.lsa, command.ea, 4),
             Kind::GetLine => {
+                // The old one goes even if the new line cannot be read.
                 self.reservation = None;
                 let taken = Reservation::take(command.ea, store.at(command.lsa.into()));
                 self.reservation = Some(taken.ok_or(DMA_STORAGE)?);
@@ -166,6 +184,7 @@ impl Mfc {
                 Ok(())
             }
             Kind::PutLine => {
+                // A conditional put ends the reservation, whether it succeeds or not.
                 let own = self.reservation.take();
                 let from = store.at(command.lsa.into());
                 let put = own.map_or(Some(false), |own| own.put(command.ea, from));
@@ -193,6 +212,7 @@ impl Mfc {
     /// Does a list's elements until it ends or stalls.
     fn list(&mut self, store: &Store, mut at: Stalled) -> Result<(), u32> {
         let command = at.command;
+        // All elements lie in the list's own 4 GiB: each has a low half alone.
         let high = command.ea & !0xffff_ffff;
         while at.done < command.size / 8 {
             let element = command.ea + u64::from(at.done) * 8;
@@ -233,6 +253,7 @@ impl Mfc {
 
     fn put(&mut self, store: &Store, lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
         self.traffic.put_bytes += u64::from(size);
+        // Registers are words: a longer transfer is to memory.
         if size <= 16 {
             let value = store.word(u64::from(lsa) & STORE_MASK & !3);
             if let Some(write) = area::find(ea, value) {
@@ -247,6 +268,7 @@ impl Mfc {
         }) {
             return Err(DMA_STORAGE);
         }
+        // Behind the copy: a reservation that read before it must see the change.
         line::written(ea, size.into());
         Ok(())
     }
@@ -277,7 +299,7 @@ fn element_of(first: u32) -> (u32, bool) {
 fn in_pieces(lsa: u32, size: u32, mut piece: impl FnMut(u64, u64, u64) -> bool) -> bool {
     let start = u64::from(lsa) & STORE_MASK;
     let size = u64::from(size);
-    let first = size.min(STORE_BYTES as u64 - start);
+    let first = size.min(STORE_BYTES.to_u64() - start);
     (first == 0 || piece(0, start, first)) && (first == size || piece(first, 0, size - first))
 }
 
@@ -321,18 +343,18 @@ fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
     match kind {
         Kind::Get | Kind::Put => transfer_rules(command.lsa, command.ea, command.size),
         Kind::GetList | Kind::PutList => {
-            let list = command.ea as u32;
+            let list = low(command.ea);
             let fits = command.size <= TRANSFER_MAX && command.size.is_multiple_of(8);
             let aligned = list.is_multiple_of(8);
             (fits && aligned).then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::Signal => {
-            let aligned = command.ea & 3 == 0 && (command.ea as u32 ^ command.lsa) & 15 == 0;
+            let aligned = command.ea & 3 == 0 && (low(command.ea) ^ command.lsa) & 15 == 0;
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::GetLine | Kind::PutLine | Kind::PutLineAlways => {
             let aligned = command.ea.is_multiple_of(LINE_BYTES)
-                && command.lsa.is_multiple_of(LINE_BYTES as u32);
+                && u64::from(command.lsa).is_multiple_of(LINE_BYTES);
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::Nothing => Ok(()),
@@ -343,7 +365,7 @@ fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
 fn transfer_rules(lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
     let aligned = match size {
         0 => true,
-        1 | 2 | 4 | 8 => (lsa ^ ea as u32) & 15 == 0 && ea.is_multiple_of(size.into()),
+        1 | 2 | 4 | 8 => (lsa ^ low(ea)) & 15 == 0 && ea.is_multiple_of(size.into()),
         _ if size <= TRANSFER_MAX => {
             size.is_multiple_of(16) && lsa.is_multiple_of(16) && ea.is_multiple_of(16)
         }
@@ -353,19 +375,4 @@ fn transfer_rules(lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::effective;
-
-    #[test]
-    fn addresses_that_words_were_made_into_are_words() {
-        for (ea, wanted) in [
-            (0x1234_5678, 0x1234_5678),
-            (0xffff_ffff_f000_0080, 0xf000_0080),
-            (0xffff_ffff_7000_0080, 0xffff_ffff_7000_0080),
-            (0x1_cf74_4900, 0xcf74_4900),
-            (0x7f00_cf74_4900, 0x7f00_cf74_4900),
-        ] {
-            assert_eq!(effective(ea), wanted, "{ea:#x}");
-        }
-    }
-}
+mod tests;

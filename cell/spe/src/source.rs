@@ -25,7 +25,12 @@ impl Source {
 
     /// The bit of libspe2's `events`.
     pub(crate) fn bit(self) -> u32 {
-        1 << self as u32
+        1 << self.place()
+    }
+
+    /// Its place among a context's sources.
+    const fn place(self) -> usize {
+        self as usize
     }
 }
 
@@ -42,12 +47,12 @@ impl Sources {
     }
 
     pub(crate) fn has(&self, source: Source) -> bool {
-        self.files[source as usize].is_some()
+        self.files[source.place()].is_some()
     }
 
     /// The source's file, made if it is not there.
     pub(crate) fn file(&mut self, source: Source) -> io::Result<i32> {
-        let place = &mut self.files[source as usize];
+        let place = &mut self.files[source.place()];
         if let Some(file) = place {
             return Ok(file.as_raw_fd());
         }
@@ -63,10 +68,11 @@ impl Sources {
 
     /// Makes the source readable, or not.
     pub(crate) fn show(&mut self, source: Source, holds: bool) {
-        let index = source as usize;
+        let index = source.place();
         let Some(file) = &self.files[index] else {
             return;
         };
+        // The counter stays 0 or 1, and a change costs one system call.
         if self.shown[index] == holds {
             return;
         }

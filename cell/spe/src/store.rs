@@ -13,6 +13,7 @@
 //! nothing but this module maps or unmaps these addresses.
 
 use crate::switch::{HEADER_BEFORE, Header};
+use sidecore_bare::width::ToU64;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of a local store.
 pub(crate) const STORE_BYTES: usize = 256 * 1024;
 /// Mask that every local-store address is put through, as the hardware's limit register does.
-pub(crate) const STORE_MASK: u64 = STORE_BYTES as u64 - 1;
+pub(crate) const STORE_MASK: u64 = 256 * 1024 - 1;
 
 const PAGE: usize = 4096;
 /// Rights of the store where nothing of it is executed, and of the host's mappings.
@@ -70,7 +71,7 @@ impl Store {
 
     /// Address of the store as the program sees it, below 4 GiB.
     pub(crate) fn base(&self) -> u64 {
-        self.base as u64
+        self.base.to_u64()
     }
 
     /// Address of a byte of the store by any local-store address.
@@ -87,7 +88,7 @@ impl Store {
     /// pointer of the program. Mapped at the first call.
     pub(crate) fn view(&self) -> io::Result<u64> {
         if let Some(view) = self.view.get() {
-            return Ok(view.at as u64);
+            return Ok(view.at.to_u64());
         }
         let bytes = SLOTS_BELOW;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -99,7 +100,7 @@ impl Store {
         }
         // From here on dropping it unmaps its parts.
         let mut view = View {
-            at: view as usize,
+            at: view.expose_provenance(),
             wide: false,
         };
         let map = |at| self.map_again(view.at + at);
@@ -115,7 +116,7 @@ impl Store {
             WIDE.fetch_sub(1, Ordering::Relaxed);
         }
         // The loser of the race uses the winner's.
-        Ok(self.view.get_or_init(|| view).at as u64)
+        Ok(self.view.get_or_init(|| view).at.to_u64())
     }
 
     /// Maps the store once more, over a part of a reservation of ours.
@@ -199,14 +200,11 @@ impl Drop for View {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
+        let slot = self.base - STORE_BYTES;
         // SAFETY: the reservation of `new`.
-        unsafe { libc::munmap(slot, SLOT_BYTES) };
+        unsafe { libc::munmap(slot as *mut libc::c_void, SLOT_BYTES) };
         // Relaxed: a hint; it keeps the slots in use near the top.
-        NEXT.fetch_min(
-            (SLOTS_BELOW - slot as usize) / SLOT_BYTES - 1,
-            Ordering::Relaxed,
-        );
+        NEXT.fetch_min((SLOTS_BELOW - slot) / SLOT_BYTES - 1, Ordering::Relaxed);
     }
 }
 
@@ -242,11 +240,12 @@ pub(crate) fn map_low_of(
             // The rest at the lower end is too short; the next try begins at the upper one.
             continue;
         }
-        let place = (SLOTS_BELOW - before - taken) as *mut libc::c_void;
+        let address = SLOTS_BELOW - before - taken;
+        let place = address as *mut libc::c_void;
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
         let got = unsafe { libc::mmap(place, bytes, access, flags, file, offset) };
         if got == place {
-            return Ok(place as usize);
+            return Ok(address);
         }
         if got != libc::MAP_FAILED {
             // SAFETY: a kernel without that flag mapped elsewhere; it is in no other use.
@@ -327,5 +326,101 @@ mod tests {
         let store = Store::new().unwrap();
         store.view().unwrap();
         assert!(wide(&&store), "those that are gone no longer count");
+    }
+
+    #[test]
+    fn addresses_are_masked_and_writes_are_bounded() {
+        let store = Store::new().unwrap();
+        assert!(store.base() > 0 && store.base() + STORE_MASK < 1 << 32);
+        assert_eq!(store.base() & STORE_MASK, 0);
+        assert_eq!(store.at(STORE_MASK + 1), store.base());
+        assert_eq!(store.at(u64::MAX), store.base() + STORE_MASK);
+        assert!(store.write(STORE_BYTES - 4, &[1, 2, 3, 4]));
+        assert!(!store.write(STORE_BYTES - 3, &[1, 2, 3, 4]));
+        assert!(!store.write(STORE_BYTES, &[1]));
+        assert!(!store.write(usize::MAX, &[1]));
+        assert!(store.write(STORE_BYTES, &[]));
+        assert_eq!(store.word(STORE_MASK), 0x0403_0201);
+        assert_eq!(store.byte_pair(STORE_MASK - 1), 0x0403);
+        // A word's last bits do not count, nor what is above the store's size.
+        store.set_word(0x10_0013, 7);
+        assert_eq!((store.word(0x10), store.word(0x13)), (7, 7));
+        store.clear();
+        assert_eq!((store.word(0x10), store.word(STORE_MASK)), (0, 0));
+    }
+
+    #[test]
+    fn a_new_store_is_zeroed_though_its_place_was_used() {
+        let store = Store::new().unwrap();
+        store.set_word(0x1234 & !3, 5);
+        drop(store);
+        let stores: Vec<_> = (0..4).map(|_| Store::new().unwrap()).collect();
+        for (index, store) in stores.iter().enumerate() {
+            assert!(
+                (0..STORE_BYTES as u64)
+                    .step_by(4096 + 4)
+                    .all(|at| store.word(at) == 0)
+            );
+            let others = stores[..index].iter().map(Store::base);
+            assert!(
+                others
+                    .into_iter()
+                    .all(|other| other.abs_diff(store.base()) >= SLOT_BYTES as u64)
+            );
+        }
+    }
+
+    #[test]
+    fn the_header_lies_below_and_is_the_stores_own() {
+        let store = Store::new().unwrap();
+        let header = store.header();
+        assert_eq!(
+            Header::store(header),
+            store.base()..store.base() + STORE_MASK + 1
+        );
+        // SAFETY: the store's own page.
+        unsafe {
+            (*header).op = 5;
+            assert_eq!((*store.header()).op, 5);
+        }
+        assert_eq!(store.word(0), 0);
+    }
+
+    #[test]
+    fn the_hosts_view_shows_the_same_bytes() {
+        let store = Store::new().unwrap();
+        let view = store.view().unwrap();
+        assert_eq!(store.view().unwrap(), view);
+        store.set_word(0x40, 0x1234);
+        // SAFETY: the view is mapped as long as the store lives.
+        unsafe {
+            assert_eq!(((view + 0x40) as *const u32).read(), 0x1234);
+            ((view + 0x44) as *mut u32).write(6);
+        }
+        assert_eq!(store.word(0x44), 6);
+    }
+
+    #[test]
+    fn maps_below_4_gib_are_placed_apart_and_used_again() {
+        let sizes = [1, 4096, 65_536, 65_537, 1 << 20];
+        let maps = sizes.map(|bytes| (map_low(bytes, DATA).unwrap(), bytes));
+        for (index, (at, bytes)) in maps.iter().enumerate() {
+            assert!(at + bytes <= SLOTS_BELOW && at.is_multiple_of(LOW_STEP));
+            for (other, length) in &maps[..index] {
+                assert!(at + bytes <= *other || other + length <= *at);
+            }
+            // SAFETY: our own map, of this length.
+            unsafe { std::ptr::write_bytes(*at as *mut u8, 1, *bytes) };
+        }
+        for (at, bytes) in maps {
+            // SAFETY: mapped above, and in no use any more.
+            unsafe { unmap_low(at, bytes) };
+        }
+        for bytes in [usize::MAX, 1 << 40, SLOTS_BELOW] {
+            let error = map_low(bytes, DATA).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOMEM), "{bytes}");
+        }
+        let error = map_low_of(4096, DATA, libc::MAP_PRIVATE, -1, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     }
 }

@@ -8,9 +8,12 @@
 //! program uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a
 //! call keeps.
 
+use crate::store::STORE_BYTES;
+use sidecore_bare::width::ToU64;
 use std::arch::global_asm;
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 /// State of one program's interrupts, in its header; `interrupt` has the operations on it.
 #[repr(C)]
@@ -20,8 +23,9 @@ pub(crate) struct Interrupts {
     pub(crate) entry: AtomicU64,
     /// 1 while an event waits to interrupt.
     pub(crate) due: AtomicU64,
-    /// The engine's thread while it is inside of the program, else 0.
-    pub(crate) thread: AtomicU32,
+    /// The engine's thread while it is inside of the program, else 0; wide, as the kernel's calls
+    /// take and give it.
+    pub(crate) thread: AtomicI64,
 }
 
 /// Words that the gate and the engine exchange; the host's page below a store's lower guard.
@@ -44,7 +48,7 @@ pub(crate) struct Header {
     pub(crate) data_end: u64,
     pub(crate) break_at: u64,
     /// The signal that ended the program, where `op` is [`OP_FAULT`].
-    pub(crate) fault_signal: u64,
+    pub(crate) fault_signal: c_int,
     /// The address that could not be accessed, and the instruction's.
     pub(crate) fault_address: u64,
     /// The faulting instruction's address.
@@ -56,6 +60,24 @@ pub(crate) struct Header {
     /// The context's number, for reports about it.
     pub(crate) id: u64,
     pub(crate) interrupts: Interrupts,
+}
+
+impl Header {
+    /// Addresses of the store that a header belongs to, found as the gate finds them.
+    pub(crate) fn store(header: *mut Header) -> Range<u64> {
+        let base = address(header) + HEADER_BEFORE.to_u64();
+        base..base + STORE_BYTES.to_u64()
+    }
+}
+
+/// The number by which programs and the kernel name a place of this process.
+pub(crate) fn address<T>(of: *const T) -> u64 {
+    of.expose_provenance().to_u64()
+}
+
+/// The lower word of a register or an address, which is all that an SPU's word has of it.
+pub(crate) const fn low(value: u64) -> u32 {
+    value as u32
 }
 
 /// Performs an operation on a channel at once, if that can be done: context, operation, channel,
@@ -284,8 +306,8 @@ impl Start {
     /// The first frame, lowest address first: the registers that `enter` pops, then its return
     /// address.
     pub(crate) fn frame(&self) -> [u64; 7] {
-        let gate = sidecore_spe_gate as *const () as u64;
-        let start = sidecore_spe_start as *const () as u64;
+        let gate = address(sidecore_spe_gate as *const ());
+        let start = address(sidecore_spe_start as *const ());
         let [first, second, third] = self.args;
         // Popped into r15, r14, r13, r12, rbp, rbx.
         [
@@ -302,12 +324,12 @@ impl Start {
 
 /// Instruction at which a fault's handler leaves the program.
 pub(crate) fn leave_pc() -> u64 {
-    sidecore_spe_leave as *const () as u64
+    address(sidecore_spe_leave as *const ())
 }
 
 /// Instruction at which a fault inside [`copy`] or [`exchange`] goes on, if `pc` is inside.
 pub(crate) fn copy_recovery(pc: u64) -> Option<u64> {
-    let begin = sidecore_spe_copy as *const () as u64;
-    let end = sidecore_spe_copy_failed as *const () as u64;
+    let begin = address(sidecore_spe_copy as *const ());
+    let end = address(sidecore_spe_copy_failed as *const ());
     (begin..end).contains(&pc).then_some(end)
 }

@@ -1,13 +1,13 @@
 //! `sidecore block attach`.
 
 use super::common::OpenArgs;
-use super::mount::FuseArgs;
-use super::mount::background::{self, Starter};
+use super::mount::{FuseArgs, end};
 use super::overlay::OverlayArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::attach;
+use sidecore_export::background::{self, Starter};
 use std::io;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ impl Args {
             self.show(&background::start("attach")?)?;
             return Ok(Outcome::Done);
         }
-        let starter = Starter::new(&self.fuse);
+        let starter = Starter::new(self.fuse.background_child);
         let result = (|| {
             self.open.make_absolute()?;
             self.overlay.make_absolute()?;
@@ -57,7 +57,7 @@ impl Args {
             closed?;
             Ok(Outcome::Done)
         })();
-        starter.end(result)
+        end(&starter, result)
     }
 
     fn show(&self, ready: &Ready) -> Result<()> {

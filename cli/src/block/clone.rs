@@ -3,6 +3,7 @@
 use crate::size;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_block::overlay::grain;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone};
 use std::path::{Path, PathBuf};
@@ -52,16 +53,9 @@ impl Args {
             }
             false => {
                 let identity = self.identity(&self.overlay)?;
-                let grain = match self.grain {
-                    Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
-                    None => tools::grain_bytes_for(identity.size_bytes),
-                };
-                tools::create(
-                    &self.new,
-                    &identity,
-                    grain,
-                    &super::image::name(&self.overlay),
-                )?;
+                let grain = grain(self.grain, identity.size_bytes);
+                let name = super::image::name(&self.overlay);
+                tools::create(&self.new, &identity, grain, &name)?;
                 CloneKind::New
             }
         };

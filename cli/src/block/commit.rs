@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::lock::{Cipher, Locker};
-use sidecore_block::overlay::tools;
-use sidecore_block::pack::{Committed, Guard, Limits, Options, Thin, commit};
+use sidecore_block::overlay::{open_to_read, tools};
+use sidecore_block::pack::{Committed, FRAME_BYTES, Guard, Limits, Options, Thin, commit};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_sys::text::bytes;
@@ -78,10 +78,10 @@ impl Args {
         let cipher = device.index().lock().map(|lock| lock.cipher());
         let cipher = cipher.unwrap_or_else(Cipher::fastest);
         let lock: Option<Locker> = readers.map(|it| it.locker(cipher)).transpose()?;
-        let overlay = super::overlay::open_to_read(device.clone(), top)?;
+        let overlay = open_to_read(device.clone(), top)?;
         let options = Options {
             format: Format::Zstd,
-            frame_bytes: super::FRAME_BYTES as u32,
+            frame_bytes: FRAME_BYTES,
             level: self.level,
             tune: Tune::Speed,
             cdc: false,

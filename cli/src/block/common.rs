@@ -5,12 +5,9 @@ use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
-use sidecore_block::format::{Frame, FrameReader, Index};
-use sidecore_block::image::Image;
-use sidecore_block::inner::metadata_end;
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
-use sidecore_remote::{TraceWriter, read_trace};
+use sidecore_remote::{TraceWriter, frames_of_metadata, read_trace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,32 +212,6 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
     Ok(device)
 }
 
-/// Frames of a tree's metadata that are worth a prefetch, from the first one that did not come with
-/// the image's head. Without it, a walk over a remote tree waits a round trip for every few of
-/// them. Empty for any other image.
-fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
-    let first = (index.frames() > 0 && !index.is_zero(0)).then(|| index.frame(0));
-    // Bytes beyond the head are not here yet; the mount fetches them anyway.
-    let is_here = |frame: &Frame| frame.offset + u64::from(frame.stored_bytes) <= HEAD_BYTES;
-    let Some(first) = first.filter(is_here) else {
-        return Vec::new();
-    };
-    let mut reader = FrameReader::of(index, false);
-    // A damaged frame is reported to its reader.
-    let end = reader.read(image, &first).ok().and_then(metadata_end);
-    let end = end.unwrap_or(0).min(index.raw_bytes());
-    let frames = match end {
-        0 => 0,
-        end => index.frame_at(end - 1) + 1,
-    };
-    let mut bytes = 0;
-    let is_worth_it = |frame: &u64| {
-        bytes += u64::from(index.frame(*frame).stored_bytes);
-        bytes <= METADATA_BYTES
-    };
-    index.stored_in(0..frames).take_while(is_worth_it).collect()
-}
-
 /// Output that `-o` names: a file, a device or standard output.
 pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
     if path.as_os_str() == "-" {
@@ -260,9 +231,3 @@ pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar
     bar.set_message(doing);
     bar
 }
-
-/// Bytes of a remote image that are here when it is open.
-const HEAD_BYTES: u64 = 128 << 10;
-/// Compressed metadata that one prefetch covers: those of some 60,000 files. The first up to 320
-/// KiB came with the first replies and are not fetched again.
-const METADATA_BYTES: u64 = 1 << 20;

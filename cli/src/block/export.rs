@@ -3,6 +3,7 @@
 use super::common::{OpenArgs, open_device};
 use crate::{Outcome, output};
 use anyhow::Result;
+use sidecore_block::overlay::open_to_read;
 use sidecore_block::pack::{Exported, FlatFormat, Limits, Work, export};
 use sidecore_block::source::BlockSource;
 use sidecore_sys::text::bytes;
@@ -62,7 +63,7 @@ impl Args {
             );
         }
         let source: Arc<dyn BlockSource> = match &self.overlay {
-            Some(path) => Arc::new(super::overlay::open_to_read(device, path)?),
+            Some(path) => Arc::new(open_to_read(device, path)?),
             None => device,
         };
         let format = match self.qcow2 {

@@ -2,10 +2,9 @@
 
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::format::Index;
 use sidecore_block::format::lock::Slot;
 use sidecore_block::overlay::tools::{self, Description};
-use sidecore_block::trust::digits_of;
+use sidecore_block::pack::ImageInfo;
 use sidecore_sys::text::bytes;
 use std::path::PathBuf;
 
@@ -32,7 +31,7 @@ impl Args {
         }
         let open = |bytes| self.access.open_to_look(&self.image, bytes);
         let index = self.memory.open(open)?.index;
-        let info = Info::of(&index);
+        let info = ImageInfo::of(&index);
         if self.json {
             output::json(&info)?;
             return Ok(Outcome::Done);
@@ -150,54 +149,4 @@ struct OverlayInfo<'o> {
     parent: Option<String>,
     base: &'o str,
     base_identity: &'o str,
-}
-
-#[derive(serde::Serialize)]
-struct Info {
-    format: &'static str,
-    variant: &'static str,
-    codec: String,
-    raw_bytes: u64,
-    stored_bytes: u64,
-    frame_bytes: u32,
-    frames: u64,
-    zero_frames: u64,
-    /// Runs of zeros are recorded and not stored.
-    thin: bool,
-    ratio: f64,
-    checksums: &'static str,
-    /// Of an encrypted image.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cipher: Option<&'static str>,
-    /// Root that the image claims. `--root-hash` is compared with a root that is computed from the
-    /// frames' hashes.
-    root_hash: Option<String>,
-    /// Public keys, as hexadecimal digits, that the image's signatures name.
-    signed_by: Vec<String>,
-    index_memory_bytes: u64,
-}
-
-impl Info {
-    fn of(index: &Index) -> Self {
-        Self {
-            format: index.format().name(),
-            variant: index.variant(),
-            codec: index.codec().to_string(),
-            raw_bytes: index.raw_bytes(),
-            stored_bytes: index.stored_bytes(),
-            frame_bytes: index.frame_bytes(),
-            frames: index.frames(),
-            zero_frames: index.zero_frames(),
-            thin: index.is_thin(),
-            ratio: index.raw_bytes() as f64 / index.stored_bytes() as f64,
-            checksums: index.checksums(),
-            cipher: index.lock().map(|lock| lock.cipher().name()),
-            root_hash: index.tree().map(|tree| digits_of(&tree.root)),
-            signed_by: index.tree().map_or_else(Vec::new, |tree| {
-                let keys = tree.signatures.iter().map(|it| digits_of(&it.key));
-                keys.collect()
-            }),
-            index_memory_bytes: index.memory_bytes() as u64,
-        }
-    }
 }

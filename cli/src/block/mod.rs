@@ -21,7 +21,6 @@ mod unpack;
 mod verify;
 
 pub(crate) use mount::helper::as_helper as as_mount_helper;
-pub(crate) use pack::FRAME_BYTES;
 
 use crate::Outcome;
 #[cfg(not(feature = "bench"))]

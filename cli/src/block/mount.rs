@@ -1,21 +1,18 @@
 //! `sidecore block mount`.
 //!
-//! Why here: the arguments, the server's life in the background, and the lines that people read;
-//! the rest is in `sidecore_export::mount`. The server's process opens the image, because its
-//! engines are threads.
+//! Why here: the arguments, and the lines that people read; the rest is in `sidecore_export`. The
+//! server's process opens the image, because its engines are threads.
 
-pub(crate) mod background;
 pub(crate) mod helper;
 
 use super::common::OpenArgs;
 use super::overlay::OverlayArgs;
-use crate::{Outcome, size};
-use anyhow::{Context, Result};
-use background::Starter;
+use crate::{Outcome, output, size};
+use anyhow::Result;
 use sidecore_export::Ready;
+use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `block mount`.
@@ -83,7 +80,7 @@ impl Args {
         let dir = self.dir;
         if !self.fuse.foreground && !self.fuse.background_child {
             let ready = background::start("mount")?;
-            crate::output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
+            output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
         let target = if self.rootless {
@@ -97,7 +94,7 @@ impl Args {
                 file_systems: self.fs,
             }
         };
-        let starter = Starter::new(&self.fuse);
+        let starter = Starter::new(self.fuse.background_child);
         let result = (|| {
             self.open.make_absolute()?;
             self.overlay.make_absolute()?;
@@ -112,7 +109,7 @@ impl Args {
                 |ready: &Ready| {
                     starter.tell(ready, || {
                         let place = ready.place.display();
-                        crate::output::note!(
+                        output::note!(
                             "mounted {} on {place} ({}); Ctrl-C unmounts",
                             name,
                             ready.way
@@ -126,38 +123,24 @@ impl Args {
             closed?;
             Ok(Outcome::Done)
         })();
-        starter.end(result)
+        end(&starter, result)
     }
 }
 
 impl FuseArgs {
-    /// Options for the library. An ordinary user's mount is open to that user alone. Root's mount
-    /// belongs to the owner of the image, and is open to users that may read both the image and the
-    /// overlay; an image opened with keys, to its owner alone.
+    /// Options for the library. An ordinary user's mount is open to that user alone, root's to
+    /// those that may read the files.
     pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
         let mut options = FuseOptions {
             read_ahead_bytes: self.read_ahead,
             passthrough: !self.no_passthrough,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            mode: OWNER_MODE,
-            ..FuseOptions::default()
+            ..FuseOptions::of_user()
         };
         if super::image::is_remote(&open.image) {
             // Most of them wait for the network.
             options.threads = FAR_THREADS;
         } else if rustix::process::geteuid().is_root() {
-            let image = Access::of(&open.image).context("cannot look at the image")?;
-            let access = match overlay.path() {
-                Some(path) => image.and(Access::of(path).context("cannot look at the overlay")?),
-                None => image,
-            };
-            options.uid = access.uid;
-            options.gid = access.gid;
-            options.mode = match open.has_secrets() {
-                true => access.mode & OWNER_MODE,
-                false => access.mode,
-            };
+            options.open_to_readers(&open.image, overlay.path(), open.has_secrets())?;
         }
         if let Some(threads) = self.threads {
             options.threads = threads;
@@ -166,43 +149,14 @@ impl FuseArgs {
     }
 }
 
-/// Users that a file's mode lets in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Access {
-    uid: u32,
-    gid: u32,
-    mode: u32,
-}
-
-impl Access {
-    fn of(path: &Path) -> std::io::Result<Self> {
-        let file = std::fs::metadata(path)?;
-        // With an access list, the group's bits are the mask: the most that any entry of the list
-        // may do.
-        let mut room = [0_u8; 0];
-        let listed = rustix::fs::getxattr(path, "system.posix_acl_access", &mut room[..]);
-        let mode = match listed {
-            Ok(1..) => file.mode() & !0o070,
-            _ => file.mode(),
-        };
-        Ok(Self {
-            uid: file.uid(),
-            gid: file.gid(),
-            mode,
-        })
+/// Ends a server: the reason goes to a waiting command, where one waits.
+pub(super) fn end(starter: &Starter, result: Result<Outcome>) -> Result<Outcome> {
+    if let Err(error) = &result
+        && starter.fail(output::chain(error))
+    {
+        std::process::exit(2)
     }
-
-    /// The users that both let in, as far as one owner and one group can express it.
-    fn and(self, upper: Self) -> Self {
-        let mut mode = self.mode & upper.mode;
-        if self.uid != upper.uid {
-            mode &= !0o700 | (upper.mode & 0o700 & (self.mode << 6));
-        }
-        if self.gid != upper.gid {
-            mode &= !0o070 | (upper.mode & 0o070 & (self.mode << 3));
-        }
-        Self { mode, ..upper }
-    }
+    result
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -221,8 +175,6 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
 
 /// Threads that answer the kernel for a remote image: the number of concurrent reads.
 const FAR_THREADS: usize = 32;
-/// Mode of a file for its owner alone.
-const OWNER_MODE: u32 = 0o600;
 /// More would only evict other files from memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 
@@ -253,18 +205,6 @@ mod tests {
         ];
         names.retain(|name| !before.contains(&name.as_str()));
         assert_eq!(names, after);
-    }
-
-    #[test]
-    fn who_may_read_a_part_only_may_not_read_the_whole() {
-        let file = |uid, gid, mode| Access { uid, gid, mode };
-        let image = file(1, 1, 0o644);
-        assert_eq!(image.and(file(1, 1, 0o600)), file(1, 1, 0o600));
-        assert_eq!(image.and(file(1, 1, 0o664)), file(1, 1, 0o644));
-        // The overlay's owner and group are others to the image, and may read it.
-        assert_eq!(image.and(file(2, 2, 0o640)), file(2, 2, 0o440));
-        assert_eq!(file(1, 1, 0o640).and(file(2, 2, 0o644)), file(2, 2, 0));
-        assert_eq!(file(1, 1, 0o640).and(file(2, 1, 0o644)), file(2, 1, 0o040));
     }
 
     #[test]

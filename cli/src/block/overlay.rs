@@ -1,21 +1,15 @@
 //! Opening an image with an overlay above it.
 //!
 //! Why here: `serve`, `mount`, `attach`, `export` and others take the same two options.
-//! Must stay true: an overlay is opened after its image was accepted, and never made for an image
-//! that cannot be opened.
 
 use super::common::{OpenArgs, open_device};
 use super::image::make_absolute;
 use crate::size;
 use anyhow::{Context, Result};
-use sidecore_block::device::Device;
-use sidecore_block::overlay::identity::Identity;
-use sidecore_block::overlay::{Overlay, OverlayError, tools};
+use sidecore_block::overlay::{Overlay, open_to_write};
 use sidecore_block::source::BlockSource;
-use sidecore_sys::folder::remove_named;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Where writes go.
 #[derive(clap::Args, Clone)]
@@ -55,21 +49,8 @@ impl OverlayArgs {
                 overlay: None,
             });
         };
-        let identity = identity(&device)?;
-        let is_new = !path.exists();
-        if is_new {
-            let grain = match self.grain {
-                Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
-                None => tools::grain_bytes_for(identity.size_bytes),
-            };
-            tools::create(path, &identity, grain, &super::image::name(&args.image))?;
-        }
-        let opened = open_soon(path, &device, &identity);
-        if opened.is_err() && is_new {
-            // Nothing was written to it.
-            let _ = remove_named(path);
-        }
-        let overlay = Arc::new(opened?);
+        let name = super::image::name(&args.image);
+        let overlay = Arc::new(open_to_write(&device, path, self.grain, &name)?);
         Ok(Opened {
             source: overlay.clone(),
             overlay: Some(overlay),
@@ -95,38 +76,3 @@ impl Opened {
         closed
     }
 }
-
-/// Opens an overlay to be written; waits a moment for a server that is about to end.
-fn open_soon(
-    path: &Path,
-    device: &Arc<Device>,
-    identity: &Identity,
-) -> Result<Overlay, OverlayError> {
-    let begun = Instant::now();
-    loop {
-        let base: Arc<dyn BlockSource> = device.clone();
-        let opened = tools::open(path, base, identity, true);
-        let is_in_use = |error: &OverlayError| match error {
-            OverlayError::File { source, .. } => matches!(**source, OverlayError::InUse),
-            error => matches!(error, OverlayError::InUse),
-        };
-        if begun.elapsed() > ENDING_MAX || !opened.as_ref().is_err_and(is_in_use) {
-            return opened;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// An image with an overlay that is only read.
-pub(crate) fn open_to_read(device: Arc<Device>, path: &Path) -> Result<Overlay> {
-    let identity = identity(&device)?;
-    Ok(tools::open(path, device, &identity, false)?)
-}
-
-fn identity(device: &Device) -> Result<Identity> {
-    let identity = Identity::of(device.index(), device.image());
-    identity.context("cannot read the image")
-}
-
-/// Time for an idle server to close its overlay.
-const ENDING_MAX: Duration = Duration::from_secs(2);

@@ -1,13 +1,13 @@
 //! `sidecore block pack`.
 
 use crate::{Outcome, output, size};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
 use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::inner::Kind;
-use sidecore_block::pack::{Guard, Options, Report, Source, Thin, pack_guarded};
+use sidecore_block::pack::{Chosen, Guard, Options, Report, Source, Thin, Wanted, pack_guarded};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_sys::text::bytes;
@@ -145,31 +145,22 @@ impl Args {
             "standard output cannot take both the image and the report; \
              leave out --json or name a file with -o"
         );
-        let is_tree = self.source.is_dir();
-        // The frame size that cloop's drivers and tools expect.
-        let is_cloop = matches!(self.format, Format::Cloop | Format::CloopLzo);
-        let is_small = self.small;
-        anyhow::ensure!(
-            !is_small || self.format == Format::Zstd,
-            "--small is about zstd; leave it out, or --format {}",
-            self.format
-        );
-        let frame = self
-            .frame
-            .unwrap_or(match (is_small, is_tree && !is_cloop) {
-                (true, _) => SMALL_FRAME_BYTES,
-                (false, true) => 128 << 10,
-                (false, false) => FRAME_BYTES,
-            });
-        let frame_bytes = u32::try_from(frame)
-            .ok()
-            .with_context(|| format!("--frame {frame}: a frame is at most 1MiB"))?;
-        let tune = match self.tune {
-            Some(Tuning::Size) => Tune::Size,
-            Some(Tuning::Speed) => Tune::Speed,
-            None if is_tree || is_small => Tune::Size,
-            None => Tune::Speed,
+        let wanted = Wanted {
+            format: self.format,
+            frame_bytes: self.frame,
+            level: self.level,
+            tune: self.tune.map(|tune| match tune {
+                Tuning::Size => Tune::Size,
+                Tuning::Speed => Tune::Speed,
+            }),
+            small: self.small,
+            is_tree: self.source.is_dir(),
         };
+        let Chosen {
+            frame_bytes,
+            level,
+            tune,
+        } = wanted.choose()?;
         // Before the work: an unreadable key should not cost an hour.
         let is_sealed = self.tree || !self.sign.is_empty();
         let seal = match is_sealed {
@@ -204,7 +195,7 @@ impl Args {
             format: self.format,
             frame_bytes,
             cdc: self.cdc,
-            level: self.level.or(is_small.then_some(SMALL_LEVEL)),
+            level,
             tune,
             engines: self.engines.count(),
             thin: match self.thin {
@@ -305,11 +296,3 @@ struct Json {
     engines: usize,
     seconds: f64,
 }
-
-/// Frame size in bytes and level of `--small`: 0.96 to 0.97 of squashfs's size. Frames of 512 KiB
-/// take another 2 to 6 % less, and more time for a small read.
-const SMALL_FRAME_BYTES: u64 = 256 << 10;
-const SMALL_LEVEL: i32 = 19;
-
-/// Default frame size in bytes: the papers' block.
-pub(crate) const FRAME_BYTES: u64 = 64 << 10;

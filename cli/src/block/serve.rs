@@ -8,10 +8,10 @@
 
 use super::common::OpenArgs;
 use super::overlay::{Opened, OverlayArgs};
-use crate::signals::Watch;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sidecore_export::nbd::{Address, Options, Server, Tls};
+use sidecore_sys::ending::Watch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Args {
 
     fn serve(&self, addresses: &[Address], tls: Option<Tls>, opened: &Opened) -> Result<()> {
         let source = Arc::clone(&opened.source);
-        let signals = Watch::begin()?;
+        let signals = Watch::begin().context("cannot watch for signals")?;
         let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
             (true, _) => FAR_WORKERS_MAX,
             (_, true) => WRITE_WORKERS_MAX,
@@ -84,7 +84,8 @@ impl Args {
         };
         let server = Server::bind(source, addresses, options)?;
         let stopper = server.stopper();
-        let watching = signals.stop_with(move || stopper.stop())?;
+        let watching = signals.stop_with(move || stopper.stop());
+        let watching = watching.context("cannot start a thread to watch for signals")?;
         for (given, bound) in addresses.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.

@@ -5,10 +5,10 @@
 
 use super::up::read_setup;
 use crate::Outcome;
-use crate::preload::{self, Library};
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
 use sidecore_net_run::{Engine, Options, Status};
+use sidecore_sys::preload::{self, Library};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;

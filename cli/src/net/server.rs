@@ -1,14 +1,12 @@
 //! `sidecore net echo`, `discard`, `source`, `http` and `iperf3`.
 
 use super::up::read_setup;
-use crate::signals::Ending;
-use crate::{Outcome, output};
+use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
 use sidecore_net::hosted;
 use sidecore_net::sock::client::{Client, ClientOptions, siblings};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, serve_engines};
-use sidecore_sys::descriptors;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -34,9 +32,8 @@ impl Args {
         let any = || SocketAddr::from((Ipv6Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
         let trust = self.server.trust();
-        let signals = Ending::begin()?;
+        let signals = signals::begin_server()?;
         let stop = signals.flag();
-        descriptors::raise_limit();
         let options = ClientOptions {
             trust,
             ..ClientOptions::default()

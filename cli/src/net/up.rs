@@ -1,9 +1,8 @@
 //! `sidecore net up`.
 
-use crate::{Outcome, output, signals::Ending};
+use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
 use sidecore_net::setup::Setup;
-use sidecore_sys::descriptors;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +18,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let signals = Ending::begin()?;
-        descriptors::raise_limit();
+        let signals = signals::begin_server()?;
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         let up = setup.bring_up_engines()?;

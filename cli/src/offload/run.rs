@@ -5,8 +5,8 @@
 //! terminal and children are its own; nothing is printed unless it cannot start.
 
 use crate::Outcome;
-use crate::preload::{self, Library, PRELOAD};
 use anyhow::{Context, Result, bail};
+use sidecore_sys::preload::{self, Library, PRELOAD};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

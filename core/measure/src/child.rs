@@ -39,7 +39,7 @@ pub enum ChildError {
     Interrupted,
 }
 
-fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ChildError {
+pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ChildError {
     let what = what.into();
     move |source| ChildError::Io { what, source }
 }

@@ -11,7 +11,8 @@
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
 //! - [`Machine`]: the machine of a run, its load and the commit.
 //! - [`distance`]: how far apart two cores are, which changes on virtual machines.
-//! - [`child`]: other processes that speak in lines, ended whatever happens.
+//! - [`child`]: other processes that speak in lines, ended whatever happens; [`job`]: others that
+//!   run to their end.
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
 //! wins; the subject of a bench and its peers are not in here.
@@ -20,6 +21,7 @@
 pub mod child;
 pub mod distance;
 pub mod interleave;
+pub mod job;
 mod machine;
 pub mod markdown;
 pub mod quiet;

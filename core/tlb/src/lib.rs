@@ -3,8 +3,8 @@
 //! Top-down:
 //!
 //! - `measure`: the measuring part: memory of every page size, chases over it, curves.
-//! - [`report`]: the results; [`markdown`]: the same, for `docs/results`; [`access`]: the paths to
-//!   memory and the kinds of pages in it.
+//! - [`report`]: the results; [`markdown`], [`terminal`], [`picture`]: the same, for `docs/results`
+//!   and for people; [`access`]: the paths to memory and the kinds of pages in it.
 //! - [`cpuid`]: the processor's own description of its levels, decoded; nothing measured uses it.
 //! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
 //!   strides to sets and ways), `chain` (the places of a chase's nodes).
@@ -19,8 +19,10 @@ pub mod curve;
 pub mod detect;
 pub mod markdown;
 mod measure;
+pub mod picture;
 pub mod report;
 pub mod sets;
+pub mod terminal;
 
 pub use measure::{Config, TlbError, run};
 pub use report::Report;

@@ -35,6 +35,7 @@
 //! fsmount(2).
 
 mod abi;
+mod access;
 mod ahead;
 mod behind;
 pub(crate) mod connection;
@@ -50,6 +51,7 @@ mod tree_fs;
 
 pub use tree_fs::Tree;
 
+use access::{Access, OWNER_MODE};
 use image_fs::ImageFs;
 use nodes::Nodes;
 use outlet::Notices;
@@ -117,6 +119,50 @@ impl Default for FuseOptions {
             drop_behind: false,
             pad_to_bytes: 1,
         }
+    }
+}
+
+impl FuseOptions {
+    /// Options of a mount that is open to this user alone.
+    #[must_use]
+    pub fn of_user() -> Self {
+        Self {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mode: OWNER_MODE,
+            ..Self::default()
+        }
+    }
+
+    /// Has the mount belong to the owner of the image, and be open to users that may read both the
+    /// image and the overlay; where the image was opened with keys, to its owner alone.
+    ///
+    /// # Errors
+    /// [`FuseError::Os`]: one of the files cannot be looked at.
+    pub fn open_to_readers(
+        &mut self,
+        image: &Path,
+        overlay: Option<&Path>,
+        has_keys: bool,
+    ) -> Result<(), FuseError> {
+        let look = |path: &Path, what| {
+            Access::of(path).map_err(|source| FuseError::Os {
+                what,
+                hint: "",
+                source,
+            })
+        };
+        let mut access = look(image, "cannot look at the image")?;
+        if let Some(overlay) = overlay {
+            access = access.and(look(overlay, "cannot look at the overlay")?);
+        }
+        self.uid = access.uid;
+        self.gid = access.gid;
+        self.mode = match has_keys {
+            true => access.mode & OWNER_MODE,
+            false => access.mode,
+        };
+        Ok(())
     }
 }
 

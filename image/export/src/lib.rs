@@ -2,6 +2,7 @@
 //! [`sidecore_format::source::BlockSource`]. Thin.
 
 pub mod attach;
+pub mod background;
 mod error;
 pub mod fuse;
 mod loopdev;

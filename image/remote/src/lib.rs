@@ -21,6 +21,7 @@ pub mod fault;
 mod fetch;
 mod link;
 mod location;
+mod metadata;
 #[doc(hidden)]
 pub mod origin;
 mod retry;
@@ -29,6 +30,7 @@ mod trace;
 
 pub use fetch::Counts;
 pub use location::{Location, LocationError};
+pub use metadata::frames_of_metadata;
 pub use retry::Retry;
 pub use trace::{TraceWriter, read_trace};
 

@@ -7,7 +7,7 @@
 //! - [`nic`]: sources and sinks of frames; simulated impairments in front of one, for tests.
 //! - [`memory`]: the stack's memory, in huge pages.
 //! - [`sock`]: sockets for other processes; [`hosted`]: for one whose own thread runs the loop.
-//! - [`metrics`]: an engine's status.
+//! - [`metrics`], [`summary`]: an engine's status, for programs and for people.
 //!
 //! Must stay true: the polling loop never blocks; after start-up the data path does not allocate.
 
@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod nic;
 pub mod setup;
 pub mod sock;
+pub mod summary;
 
 pub use sidecore_net_stack::{
     Algorithm, Cidr, Config, Counters, Ecn, EcnMode, Ending, Event, Keepalive, ListenerId,

@@ -14,6 +14,7 @@ pub(super) struct Notes(Vec<(String, bool)>);
 impl Notes {
     /// The letter of a reason.
     fn letter(&mut self, why: &str, missing: bool) -> String {
+        // The same words as "no figure" and as "not measured" are two reasons.
         let same = |each: &(String, bool)| each.0 == why && each.1 == missing;
         let index = self.0.iter().position(same).unwrap_or_else(|| {
             self.0.push((why.to_owned(), missing));
@@ -111,6 +112,7 @@ pub(super) fn number(value: f64) -> String {
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
         _ => {
+            // Three significant digits, and no endless zeros of a number that is nearly 0.
             let digits = (2 - size.log10().floor() as i32).clamp(3, 9) as usize;
             format!("{value:.digits$}")
         }
@@ -120,8 +122,10 @@ pub(super) fn number(value: f64) -> String {
 
 /// Thousands are set apart from five digits on.
 fn grouped(text: &str) -> String {
+    // Digits behind the point are not grouped.
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let digits = whole.trim_start_matches('-');
+    // Years and small counts are read more easily without.
     if digits.len() < 5 {
         return text.to_owned();
     }
@@ -137,6 +141,7 @@ fn grouped(text: &str) -> String {
 
 /// a, b, ... z, aa, ab ...
 fn letter(index: usize) -> String {
+    // Bijective: behind z comes aa, so that no reason is without a letter.
     let last = char::from(b'a' + (index % 26) as u8);
     match index / 26 {
         0 => last.to_string(),

@@ -45,6 +45,7 @@ pub fn page(
     let mut documents = Vec::new();
     for document in &catalogue.documents {
         let mut figures = Vec::new();
+        // Pictures may fail, and markup cannot: they are drawn before it is begun.
         for answers in of(catalogue, document, report) {
             figures.push(figure(results, answers)?);
         }
@@ -61,6 +62,8 @@ pub fn page(
                 // Without it a browser asks the server for one.
                 link rel="icon" href="data:,";
                 title { "Sidecore: the papers' figures, a model of the Cell, and this machine" }
+                // Within the page: it is one file, which people send each other and open without a
+                // net.
                 style { (PreEscaped(include_str!("style.css"))) }
             }
             body {
@@ -132,6 +135,7 @@ fn head(report: &Report, about: &About) -> Markup {
 
 /// The headline rows: one screen that shows the subject of the rest.
 fn summary(report: &Report) -> Markup {
+    // Letters begin anew with each table: its reasons stand right below it.
     let mut notes = Notes::default();
     html! {
         section #summary {
@@ -162,6 +166,7 @@ fn contents(catalogue: &Catalogue, report: &Report) -> Markup {
     html! {
         nav aria-label="Figures" {
             @for document in &catalogue.documents {
+                // Open, since a search of the browser's does not look into closed ones.
                 details open[true] {
                     summary { (document.title) }
                     ol {
@@ -181,11 +186,14 @@ fn of<'a>(
     report: &'a Report,
 ) -> impl Iterator<Item = &'a Answers> {
     let figures = catalogue.figures.iter().zip(&report.figures);
+    // The report has the catalogue's figures in the same order.
     let own = figures.filter(|(figure, _)| figure.is_of(document));
     own.map(|(_, answers)| answers)
 }
 
 fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
+    // Before the table: whether they stand next to each other depends on their number.
+    // Of an answer with a curve there may be several.
     let pictures = pictures(answers)?;
     let mut notes = Notes::default();
     let body = match answers.rows.iter().any(|row| row.is_of_words()) {
@@ -213,6 +221,7 @@ fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
             }
             @for curve in &answers.curves { (points(curve)) }
             (notes.list())
+            // Last: it explains what the reasons above leave open.
             @if let Some(note) = &answers.note { p.note { (prose(note)) } }
         }
     })
@@ -252,6 +261,7 @@ fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = 
 }
 
 fn table(answers: &Answers, notes: &mut Notes) -> Markup {
+    // A group's heading stands before its first row alone.
     let before = std::iter::once(None).chain(answers.rows.iter().map(|row| row.group.as_deref()));
     html! {
         table {
@@ -267,6 +277,8 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
                     @if let Some(group) = group.filter(|group| before != Some(*group)) {
                         tr.group { th colspan="4" scope="rowgroup" { (group) } }
                     }
+                    // Tests and scripts find a row by its key, whatever its words are in a later
+                    // version.
                     tr data-key=(row.key) {
                         th scope="row" {
                             @match row.x { Some(x) => (x), None => (row.label) }
@@ -285,6 +297,7 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
 fn columns(answers: &Answers, notes: &mut Notes) -> Markup {
     html! {
         @for row in &answers.rows {
+            // By columns and not by a table, whose cells a phone would make one word wide.
             div.columns data-key=(row.key) {
                 div { h4 { (COLUMNS[0]) } (paper(row)) }
                 div { h4 { (COLUMNS[1]) } (cell(&row.model, &row.unit, notes)) }
@@ -297,6 +310,7 @@ fn columns(answers: &Answers, notes: &mut Notes) -> Markup {
 impl Row {
     /// True if a table's cells would be too narrow for the row's words.
     fn is_of_words(&self) -> bool {
+        // Statements are lists, which a narrow column breaks after each word.
         let claims = |cell: &answer::Cell| matches!(cell, answer::Cell::Claims { .. });
         let long = match &self.paper {
             Some(crate::catalogue::Paper::Words(words)) => words.len() > WORDS_IN_A_CELL_MAX,
@@ -398,6 +412,7 @@ fn machine(machine: &Machine) -> String {
 
 fn seconds(seconds: f64) -> String {
     match seconds {
+        // Below what one digit rounds to 1 s.
         seconds if seconds < 0.95 => "less than a second".into(),
         seconds if seconds < 120.0 => format!("{seconds:.0} s"),
         seconds => format!("{:.0} min", seconds / 60.0),

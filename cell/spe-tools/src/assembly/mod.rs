@@ -28,6 +28,7 @@ pub(crate) struct Translated {
 
 /// The source with its statements in C; nothing where there is none to say anything about.
 pub(crate) fn translate(source: &[u8]) -> Option<Translated> {
+    // Most sources have none, and are not divided into pieces.
     if !source.windows(3).any(|part| part == b"asm") {
         return None;
     }
@@ -41,6 +42,7 @@ pub(crate) fn translate(source: &[u8]) -> Option<Translated> {
         if !named || !scopes.within() || !begins(&text, place) {
             continue;
         }
+        // Of another form than gcc's: the compiler says what it thinks of it.
         let Some(statement) = Statement::read(&text, place) else {
             continue;
         };
@@ -82,6 +84,7 @@ impl Scopes {
         match text.at(place) {
             b"{" => {
                 let before = text.at(place.wrapping_sub(1));
+                // Behind a string only `extern "C"` opens a brace.
                 let outer = before == b"namespace"
                     || text.at(place.wrapping_sub(2)) == b"namespace"
                     || before.starts_with(b"\"");

@@ -37,6 +37,7 @@ impl Statement {
         ) {
             open += 1;
         }
+        // `asm goto`, whose labels are the function's.
         if text.at(open) != b"(" {
             return None;
         }
@@ -46,6 +47,7 @@ impl Statement {
         let template = strings(text, from, to)?;
         let mut operands = Vec::new();
         let mut written = 0;
+        // Outputs, then inputs.
         for first in [true, false] {
             if let Some((from, to)) = sections.next() {
                 for (from, to) in split(text, from, to, b",") {
@@ -57,6 +59,7 @@ impl Statement {
             }
         }
         let clobbers = sections.next();
+        // A fifth part would be labels.
         if sections.next().is_some() {
             return None;
         }
@@ -83,6 +86,7 @@ impl Operand {
         let open = (at..to).find(|piece| text.at(*piece) == b"(")?;
         let constraint = strings(text, at, open)?;
         let close = text.partner(open)?;
+        // Pieces behind the parenthesis or none in it: no operand that was understood.
         if close + 1 != to || close == open + 1 {
             return None;
         }
@@ -104,6 +108,7 @@ fn split(text: &Text, from: usize, to: usize, mark: &[u8]) -> Vec<(usize, usize)
             parts.push((start, at));
             start = at + 1;
         }
+        // Over brackets at one step: marks in them are the expression's.
         at = text.partner(at).filter(|other| *other > at).unwrap_or(at) + 1;
     }
     if start < to || !parts.is_empty() {
@@ -128,6 +133,7 @@ fn strings(text: &Text, from: usize, to: usize) -> Option<String> {
                     'n' => '\n',
                     't' => '\t',
                     same @ ('\\' | '"' | '\'') => same,
+                    // Numbers of characters, which templates have no use for.
                     _ => return None,
                 },
                 other => other,

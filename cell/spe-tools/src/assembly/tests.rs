@@ -56,3 +56,14 @@ fn what_is_not_known_is_said_once_and_stays() {
     );
     assert!(text.contains("__sync_synchronize"), "{text}");
 }
+
+#[test]
+fn a_branch_to_no_label_of_the_template_is_not_known() {
+    for target in ["1b", "elsewhere", "\u{e9}", "7f"] {
+        let source = format!(
+            "void f(void) {{ asm(\"lwarx %0,0,%1\\n bne {target}\" : \"=r\"(x) : \"r\"(p)); }}\n"
+        );
+        let (text, warnings) = translated(&source);
+        assert_eq!((text, warnings.len()), (source, 1), "{target}");
+    }
+}

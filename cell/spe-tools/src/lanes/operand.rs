@@ -9,6 +9,7 @@ pub(crate) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
     let mut at = place;
     loop {
         match (text.at(at), text.kind(at)?) {
+            // What stands before an operand belongs to it; so does a cast, below.
             (b"-" | b"+" | b"~" | b"!" | b"*" | b"&", _) => at += 1,
             (b"sizeof" | b"__extension__", _) => at += 1,
             (b"(", _) => {
@@ -20,6 +21,7 @@ pub(crate) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
                 if !cast {
                     return Some(behind_postfix(text, close + 1));
                 }
+                // A compound literal is an object: no further operand follows.
                 if text.at(close + 1) == b"{" {
                     return Some(behind_postfix(text, text.partner(close + 1)? + 1));
                 }
@@ -27,6 +29,7 @@ pub(crate) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
             }
             (_, Kind::Word) => {
                 let mut last = at;
+                // Names of C++ with their spaces.
                 while text.at(last + 1) == b":" && text.at(last + 2) == b":" {
                     last += 3;
                 }
@@ -47,6 +50,7 @@ pub(crate) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
 /// True where an expression may begin.
 pub(crate) fn begins(text: &Text<'_>, place: usize) -> bool {
     match text.kind(place) {
+        // `__attribute__` and `__asm__` follow a declaration's parenthesis.
         Some(Kind::Word) => !text.at(place).starts_with(b"__a"),
         Some(Kind::Number | Kind::Quoted) => true,
         Some(Kind::Mark) => {
@@ -68,6 +72,7 @@ fn is_named_cast(text: &Text<'_>, open: usize, close: usize) -> bool {
 fn behind_postfix(text: &Text<'_>, place: usize) -> usize {
     let mut at = place;
     loop {
+        // `a - >b` is no arrow, and `a + +b` is a sum.
         let adjacent = text.start(at + 1) == text.end(at);
         match text.at(at) {
             b"(" | b"[" => match text.partner(at) {

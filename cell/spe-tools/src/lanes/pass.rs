@@ -41,6 +41,8 @@ impl<'a> Pass<'a> {
     }
 
     pub(super) fn run(&mut self) {
+        // First: edits of the walk below lie within these, and edits at one place keep the order in
+        // which they came.
         self.united_vectors();
         let mut place = 0;
         while place < self.text.len() {
@@ -63,13 +65,16 @@ impl<'a> Pass<'a> {
                 }
                 self.pointer_cast(place, close);
             }
+            // A call is no constant, and initializers that the compiler evaluates may have none.
             b"spu_splats" | b"vec_splats" if self.text.is_constant(place) => {
                 return self.splat(place);
             }
+            // Constants are needed whatever the order of lanes; what follows turns lanes.
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"union" => self.united(place),
             b"." => self.member(place, place + 1),
+            // `->` is two pieces of this text.
             b"-" if self.text.at(place + 1) == b">" => self.member(place, place + 2),
             _ => {}
         }
@@ -83,6 +88,7 @@ impl<'a> Pass<'a> {
             let word = self.text.at(place);
             if self.types.vector(word).is_some() && found.is_none() {
                 found = Some(place);
+            // A second type, a `*` or a number: no cast to one vector.
             } else if !matches!(word, b"const" | b"volatile") {
                 return None;
             }
@@ -93,10 +99,12 @@ impl<'a> Pass<'a> {
     /// `(T) operand`.
     fn cast(&mut self, open: usize, type_at: usize, close: usize) -> Option<usize> {
         let (text, types) = (self.text, self.types);
+        // At the source's start it is as behind a statement.
         let before = open
             .checked_sub(1)
             .map_or(&b";"[..], |before| text.at(before));
         let named = open > 0 && text.is_word(open - 1);
+        // `f(T)` is a call or a declaration; behind these words it can only be an expression.
         if named && !matches!(before, b"return" | b"case" | b"else" | b"do") {
             return None;
         }
@@ -113,6 +121,7 @@ impl<'a> Pass<'a> {
             let to = types.vector(text.at(type_at))?;
             let base = types.base(text.at(type_at))?;
             let mut literal = constant::cast(text, types, &base, to, close + 1, end)?;
+            // As a whole element it needs no type, and must not have one: see `literal`.
             let (from, to) = self.element(open, end).unwrap_or_else(|| {
                 literal.insert_str(0, &format!("({name})"));
                 (open, end)
@@ -133,6 +142,8 @@ impl<'a> Pass<'a> {
             );
             return None;
         }
+        // What lies in memory is in memory's order already, whichever type looks at it; only
+        // registers are turned.
         let call = if self.is_memory(close + 1, end) {
             "__lane_loaded"
         } else if self.is_stored(open, end) {
@@ -152,8 +163,10 @@ impl<'a> Pass<'a> {
     fn splat(&mut self, place: usize) -> Option<usize> {
         let text = self.text;
         let end = text.partner(place + 1)? + 1;
+        // Within a larger expression the type is not the declaration's.
         let (from, to) = self.element(place, end)?;
         let mut start = from;
+        // Back to the declaration's start, over what braces and parentheses enclose.
         while start > 0 && text.at(start - 1) != b";" {
             // A brace of an element before is no end of a declaration.
             let behind = matches!(text.at(start), b"," | b"}");
@@ -163,6 +176,7 @@ impl<'a> Pass<'a> {
                 _ => start - 1,
             };
         }
+        // The vector's name in front of the variable gives the shape that the call's result has.
         let declared = (start..from).find(|word| self.types.vector(text.at(*word)).is_some())?;
         let shape = self.types.vector(text.at(declared))?;
         let name = self.types.base(text.at(declared))?;
@@ -190,6 +204,7 @@ impl<'a> Pass<'a> {
     fn element(&self, from: usize, to: usize) -> Option<(usize, usize)> {
         let text = self.text;
         let (mut from, mut to) = (from, to);
+        // Parentheses around it are no part of the expression.
         while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
             from -= 1;
             to += 1;
@@ -217,6 +232,7 @@ impl<'a> Pass<'a> {
     /// A cast that is all that is stored into an element of memory.
     fn is_stored(&self, open: usize, end: usize) -> bool {
         let text = self.text;
+        // `a[i] = (T) x;` and no more: a part of an expression is used as a register.
         let whole = open >= 2 && text.at(open - 1) == b"=" && text.at(end) == b";";
         if self.lanes != Lanes::Auto || !whole {
             return false;
@@ -249,6 +265,7 @@ impl<'a> Pass<'a> {
         let (text, types) = (self.text, self.types);
         if self.lanes == Lanes::Off
             || text.at(close - 1) != b"*"
+            // A pointer to pointers looks at addresses, which have one order.
             || text.at(close.saturating_sub(2)) == b"*"
         {
             return;
@@ -267,12 +284,15 @@ impl<'a> Pass<'a> {
             self.quadword(open, close, end);
         }
         let mut name = close + 1;
+        // The variable's own name tells what the address points at.
         while matches!(text.at(name), b"&" | b"(") {
             name += 1;
         }
         let Some(from) = types.variable(text.at(name)) else {
             return;
         };
+        // Numbers looked at through numbers: this machine's order shows only where a part is
+        // indexed.
         let several = from.vector || to.vector;
         if !several && to.width < from.width && text.at(close + 1) == b"&" {
             let around = open > 0 && text.at(open - 1) == b"(";
@@ -286,6 +306,7 @@ impl<'a> Pass<'a> {
                 );
             }
         }
+        // Elements of one size are in one order, whatever they are called.
         if !several || from.width == to.width {
             return;
         }
@@ -293,6 +314,8 @@ impl<'a> Pass<'a> {
         if addressed && from.vector && to.vector && self.view(open, close, end) {
             return;
         }
+        // `T *p = (T *) &v;`: the pointer's indices can be turned at each use, where all uses are
+        // indices.
         let declared = self.declared(open, end);
         if addressed && from.vector && !to.vector {
             let scalar = text.span(open + 1, close - 1);
@@ -309,6 +332,7 @@ impl<'a> Pass<'a> {
         }
         // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
         let bytes = to.width == 1 && !to.vector && (declared.is_none() || !addressed);
+        // A warning for each would hide those that matter.
         let buffer = from.width == 1;
         if self.lanes == Lanes::Auto && (bytes || buffer) {
             return;
@@ -327,6 +351,7 @@ impl<'a> Pass<'a> {
         let text = self.text;
         let loaded = open > 1
             && match text.at(open - 1) {
+                // A `*` behind an operand multiplies; behind one of these it dereferences.
                 b"*" => matches!(
                     text.at(open - 2),
                     b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
@@ -334,6 +359,7 @@ impl<'a> Pass<'a> {
                 b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
                 _ => false,
             };
+        // A variable's own address is aligned by its type.
         if self.places && loaded && text.at(close + 1) != b"&" {
             let start = text.start(close + 1);
             self.edits.replace(start, start, "__lane_place(");
@@ -351,6 +377,7 @@ impl<'a> Pass<'a> {
             to += 1;
         }
         let loaded = from > 0 && text.at(from - 1) == b"*";
+        // A store is seen only behind all parentheses: `(*(T *) &v) = …`.
         while text.at(to) == b")" {
             to += 1;
         }
@@ -396,10 +423,13 @@ impl<'a> Pass<'a> {
         for place in from..text.len() {
             match text.at(place) {
                 b"{" => depth += 1,
+                // The variable's block ends here.
                 b"}" if depth == 0 => break,
                 b"}" => depth -= 1,
                 word if word == text.at(name) && !self.is_member(place) => {
                     if text.at(place + 1) != b"[" {
+                        // Handed on, moved or compared: what is read through it is not known, so no
+                        // index may be turned.
                         return false;
                     }
                     uses.push(place + 1);
@@ -454,12 +484,15 @@ impl<'a> Pass<'a> {
             return;
         };
         let mut start = name;
+        // Back to the start of the argument, `a[i].u.words` as a whole.
         while start > 0 && !matches!(text.at(start - 1), b"," | b"(" | b";" | b"{" | b"}") {
             start -= 1;
             if matches!(text.at(start), b")" | b"]") {
                 start = text.partner(start).unwrap_or(start);
             }
         }
+        // Bounded, so that a source of one long initializer is not walked again for each of its
+        // members.
         let is_second = (0..start)
             .rev()
             .take(CALL_PIECES_MAX)
@@ -514,6 +547,7 @@ impl<'a> Pass<'a> {
     /// of numbers of another size: reads of it see memory's order.
     fn united(&mut self, place: usize) {
         let text = self.text;
+        // All of its uses were turned already.
         if self.unions.exact.contains(&place) {
             return;
         }
@@ -561,6 +595,7 @@ impl<'a> Pass<'a> {
     fn warn(&mut self, place: usize, reason: &str) {
         let (file, line) = self.text.position(place);
         let line = format!("{file}:{line}: warning: lanes: {reason}");
+        // A header that is included twice has each of its lines twice.
         if !self.warnings.contains(&line) {
             self.warnings.push(line);
         }

@@ -100,6 +100,7 @@ impl Types {
     /// The type that the pieces from `from` to before `to` name, if they name a vector or number.
     pub(crate) fn shape(&self, text: &Text<'_>, from: usize, to: usize) -> Option<Shape> {
         let mut width = None;
+        // A long of the SPU's has 4 bytes, two of them 8.
         let mut longs = 0;
         let mut plain = false;
         for place in from..to {
@@ -217,6 +218,7 @@ impl Types {
             return;
         }
         let mut end = place + 1;
+        // `unsigned long` is one type; names behind it are variables'.
         while KEYWORDS.contains(&text.at(end)) || QUALIFIERS.contains(&text.at(end)) {
             end += 1;
         }
@@ -233,6 +235,8 @@ impl Types {
             }
             let known = self.variables.entry(text.at(end).to_vec());
             let known = known.or_insert(Some(shape));
+            // One name of several shapes, in different functions: which one is meant is not
+            // followed.
             if *known != Some(shape) {
                 *known = None;
             }

@@ -67,6 +67,7 @@ pub(super) fn accesses(text: &Text<'_>, types: &Types) -> Accesses {
         .find(users)
         .map(|place| text.position(place).0);
     for place in (0..text.len()).filter(users) {
+        // A header's union may be used by another file, whose source is not at hand.
         if text.at(place) != b"union" || Some(text.position(place).0) != first {
             continue;
         }
@@ -94,6 +95,8 @@ impl<'a> Union<'a> {
         let mut widths = BTreeSet::new();
         let mut at = open + 1;
         while at < close {
+            // One declarator a member; anything else is not understood below and gives up the
+            // union.
             let end = (at..close).find(|place| text.at(*place) == b";")?;
             let array = (at..end).find(|place| text.at(*place) == b"[");
             let name = array
@@ -111,6 +114,8 @@ impl<'a> Union<'a> {
                 let whole = text.at(name + 3) == b"]" && name + 4 == end;
                 // A long has another size on a host.
                 let long = (at..name).filter(|word| text.at(*word) == b"long").count() == 1;
+                // Elements are counted from the register's end, which is the array's only if it is
+                // as large.
                 if shape.vector || !whole || long || count * shape.width != REGISTER {
                     return None;
                 }
@@ -121,6 +126,7 @@ impl<'a> Union<'a> {
             }
             at = end + 1;
         }
+        // Vectors of one element size need nothing: they agree already.
         (widths.len() > 1).then(|| Self {
             place,
             close,
@@ -138,6 +144,7 @@ impl<'a> Union<'a> {
             .place
             .checked_sub(1)
             .map_or(&b";"[..], |at| text.at(at));
+        // One name alone: a pointer's or an array's would make variables of another shape.
         if before == b"typedef" {
             let name = self.close + 1;
             if !text.is_word(name) || text.at(name + 1) != b";" {
@@ -176,12 +183,14 @@ impl<'a> Union<'a> {
         if text.at(at) == b";" {
             return Some(());
         }
+        // A cast, or a size; only the size says nothing about memory.
         if text.at(at) == b")" {
             let open = text.partner(at)?;
             return (open > 0 && text.at(open - 1) == b"sizeof").then_some(());
         }
         let argument = matches!(before, b"(" | b",");
         loop {
+            // A `*`: through a pointer the memory may be another's.
             if !text.is_word(at) {
                 return None;
             }
@@ -203,6 +212,7 @@ impl<'a> Union<'a> {
             let known = self.variables.entry(text.at(at)).or_default();
             known.push(variable);
             if text.at(behind) == b"=" {
+                // A list fills the first member by memory's order.
                 if text.at(behind + 1) == b"{" {
                     return None;
                 }
@@ -227,10 +237,12 @@ impl<'a> Union<'a> {
             if given && self.members.contains_key(text.at(place)) {
                 return None;
             }
+            // A member of something else by the same name.
             if dot || arrow || self.declared.contains(&place) {
                 continue;
             }
             let variables = self.variables.get(text.at(place));
+            // The innermost variable of the name is declared last.
             let mut around = variables.into_iter().flatten().rev();
             if let Some(variable) = around.find(|known| (known.from..known.to).contains(&place)) {
                 if self.is_other(text, types, place) {
@@ -257,10 +269,12 @@ impl<'a> Union<'a> {
         let whole = !array || at > place + 1;
         if text.at(at) != b"." {
             let before = place.checked_sub(2).map_or(&b""[..], |at| text.at(at));
+            // It declares another variable of the type, which was not followed.
             if matches!(before, b"typeof" | b"__typeof__" | b"__typeof") {
                 return None;
             }
             let sized = before == b"sizeof";
+            // `(x).member` hides the access behind a parenthesis.
             let shut = text.at(at) == b")" && matches!(text.at(at + 1), b"." | b"-" | b"[");
             let arrow = text.at(at) == b"-" && text.at(at + 1) == b">";
             return (sized || arrow || (whole && !addressed && !shut)).then_some(());
@@ -268,6 +282,7 @@ impl<'a> Union<'a> {
         let Some(member) = self.members.get(text.at(at + 1)) else {
             return Some(());
         };
+        // The address of an element or a vector would be read in memory's order.
         if addressed {
             return None;
         }
@@ -286,6 +301,8 @@ impl<'a> Union<'a> {
                         .writes
                         .push((place, behind, value_end(text, behind + 1)));
                 }
+                // A vector that is indexed or changed in place is read and written at once, which
+                // no macro does.
                 (b"[" | b".", _) | (b"+", b"+") | (b"-", b"-" | b">") => return None,
                 (b"+" | b"-" | b"*" | b"/" | b"%" | b"&" | b"|" | b"^", b"=") => return None,
                 (b"<", b"<") | (b">", b">") if text.at(behind + 2) == b"=" => return None,
@@ -298,6 +315,7 @@ impl<'a> Union<'a> {
     /// True for a piece that declares something of another type by the name of a variable, with
     /// members.
     fn is_other(&self, text: &Text<'a>, types: &Types, place: usize) -> bool {
+        // `struct s *x;` in an inner block is another x.
         let mut before = place;
         while before > 0 && text.at(before - 1) == b"*" {
             before -= 1;
@@ -344,6 +362,7 @@ fn scope_end(text: &Text<'_>, at: usize, argument: bool) -> usize {
             (text.at(open) == bracket).then_some(close)
         })
     };
+    // A variable's scope ends with the block, an argument's with the function.
     if !argument {
         return around(b"{").unwrap_or(text.len());
     }
@@ -373,6 +392,7 @@ fn value_end(text: &Text<'_>, at: usize) -> usize {
         match text.at(at) {
             b";" | b"," | b")" | b"]" | b"}" => break,
             b"?" => choices += 1,
+            // The end of a label or a case, or of a choice around the value.
             b":" if choices == 0 => break,
             b":" => choices -= 1,
             _ => {}

@@ -28,7 +28,7 @@ macro_rules! proxy_command {
                 if tag > TAG_MAX || tid > CLASS_MAX || rid > CLASS_MAX {
                     return Err(libc::EINVAL);
                 }
-                let command = Command { lsa: ls, ea: ea as u64, size, tag, code: $code };
+                let command = Command { lsa: ls, ea: switch::address(ea), size, tag, code: $code };
                 own.proxy(command).map(|()| 0).map_err(|_| libc::EIO)
             })
         }
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn spe_mfcio_tag_status_read(
         let done = own.proxy_status(mask);
         // Programs of the time hand over a pointer that they never set.
         // SAFETY: the caller's variable; memory that cannot be accessed makes the copy fail.
-        let written = unsafe { switch::copy(status as u64, &raw const done as u64, 4) };
+        let written =
+            unsafe { switch::copy(switch::address(status), switch::address(&raw const done), 4) };
         written.then_some(0).ok_or(libc::EFAULT)
     })
 }

@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_uint, c_void};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventUnit {
-    events: c_uint,
-    spe: *mut SpeContext,
+    pub(super) events: c_uint,
+    pub(super) spe: *mut SpeContext,
     /// The union `spe_event_data_t`.
-    data: u64,
+    pub(super) data: u64,
 }
 
 /// `spe_event_handler_create`.
@@ -53,6 +53,7 @@ unsafe fn each_source(
         let all = Source::ALL
             .iter()
             .fold(0, |mask, source| mask | source.bit());
+        // One bit too many refuses all: none of them is registered then.
         if own.flags & FLAG_EVENTS == 0 || unit.events & !all != 0 {
             return Err(libc::ENOTSUP);
         }
@@ -68,6 +69,7 @@ unsafe fn each_source(
                 inner.stops.clear();
             }
             own.settle(&mut inner);
+            // The handler's lock is not taken under the context's.
             drop(inner);
             work(handler, file, source, unit)?;
         }
@@ -84,7 +86,7 @@ pub unsafe extern "C" fn spe_event_handler_register(
     // SAFETY: the caller's promises are the same.
     unsafe {
         each_source(handler, unit, |handler, file, source, unit| {
-            handler.add(file, source, unit.spe as usize, unit.data)
+            handler.add(file, source, unit.spe.expose_provenance(), unit.data)
         })
     }
 }
@@ -110,19 +112,30 @@ pub unsafe extern "C" fn spe_event_wait(
     call(-1, || {
         // SAFETY: NULL or a handler, as the header asks for.
         let handler = unsafe { handler.cast::<Handler>().as_ref() }.ok_or(libc::ESRCH)?;
-        if events.is_null() || most <= 0 {
-            return Err(libc::EINVAL);
-        }
-        let occurred = handler.wait(most as usize, timeout)?;
+        let most = usize::try_from(most).ok().filter(|most| *most > 0);
+        let most = most.filter(|_| !events.is_null()).ok_or(libc::EINVAL)?;
+        let occurred = handler.wait(most, timeout)?;
         for (index, event) in occurred.iter().enumerate() {
             let unit = EventUnit {
                 events: event.bit,
+                // The pointer as it was registered; the context may be gone.
                 spe: event.context as *mut SpeContext,
                 data: event.data,
             };
             // SAFETY: room for `most`, of which `wait` gives no more.
             unsafe { events.add(index).write(unit) };
         }
-        Ok(occurred.len() as c_int)
+        Ok(super::number(occurred.len()))
     })
+}
+
+#[cfg(test)]
+impl EventUnit {
+    pub(super) fn of(events: c_uint, spe: *mut SpeContext) -> EventUnit {
+        EventUnit {
+            events,
+            spe,
+            data: 0,
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! Mailboxes and signal registers from the host's side.
 
-use super::{SpeContext, call, context};
+use super::{SpeContext, call, context, number};
 use crate::area;
 use crate::context::Context;
 use crate::mail::Mail;
+use crate::switch::address;
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ fn words(
     inbound: bool,
     mut step: impl FnMut(&Mail, usize) -> bool,
 ) -> Result<c_int, c_int> {
+    // Words that must have moved before the call returns.
     let blocking = match behaviour {
         ALL_BLOCKING => count,
         ANY_BLOCKING => 1,
@@ -31,6 +33,7 @@ fn words(
     let mut done = 0;
     loop {
         let before = done;
+        // As many as move at once, so that watchers are told once.
         while done < count && step(&own.mail, done) {
             done += 1;
         }
@@ -38,8 +41,9 @@ fn words(
             own.mail_moved();
         }
         if done >= blocking {
-            return Ok(looked(done as c_int));
+            return Ok(looked(number(done)));
         }
+        // Woken for nothing, it only tries again.
         own.wait_host(inbound);
     }
 }
@@ -64,6 +68,7 @@ fn looked(count: c_int) -> c_int {
         vain.get()
     });
     if vain > VAIN_MAX {
+        // A host on the only processor would keep its program from it for a whole slice.
         std::thread::yield_now();
     }
     count
@@ -83,6 +88,8 @@ const GRACE_LOOKS: u32 = 100;
 fn gives_place(own: &Context) -> bool {
     // Relaxed: a hint, which decides only whether to wait.
     if own.mail.in_room() == 0 && !own.hurried.load(Ordering::Relaxed) && own.may_read() {
+        // A program that has read before reads again soon; one that has not may still wait for an
+        // engine.
         let grace = match own.mail.untouched() {
             true => GRACE_AT_FIRST,
             false => GRACE,
@@ -97,16 +104,15 @@ fn gives_place(own: &Context) -> bool {
         }
     }
     let room = own.mail.in_room() > 0;
+    // Once in vain, the next writes do not wait: the host does look at results.
     own.hurried.store(!room, Ordering::Relaxed);
     room
 }
 
 /// Checks the buffer of a call.
 fn buffer(data: *mut c_uint, count: c_int) -> Result<usize, c_int> {
-    if data.is_null() || count < 1 {
-        return Err(libc::EINVAL);
-    }
-    Ok(count as usize)
+    let count = usize::try_from(count).ok().filter(|count| *count > 0);
+    count.filter(|_| !data.is_null()).ok_or(libc::EINVAL)
 }
 
 /// Moves words out of one of the program's mailboxes to `data`.
@@ -152,7 +158,7 @@ pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
         let entries = unsafe { context(spe) }?.mail.out_entries();
-        Ok(looked(entries as c_int))
+        Ok(looked(entries.cast_signed()))
     })
 }
 
@@ -184,7 +190,7 @@ pub unsafe extern "C" fn spe_in_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
         let room = unsafe { context(spe) }?.mail.in_room();
-        Ok(looked(room as c_int))
+        Ok(looked(room.cast_signed()))
     })
 }
 
@@ -211,7 +217,7 @@ pub unsafe extern "C" fn spe_out_intr_mbox_status(spe: *mut SpeContext) -> c_int
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
         let entries = unsafe { context(spe) }?.mail.interrupt_entries();
-        Ok(looked(entries as c_int))
+        Ok(looked(entries.cast_signed()))
     })
 }
 
@@ -225,10 +231,12 @@ pub unsafe extern "C" fn spe_signal_write(
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
-        if !(1..=2).contains(&register) {
-            return Err(libc::EINVAL);
-        }
-        own.signal(register as usize - 1, value);
+        let index = match register {
+            1 => 0,
+            2 => 1,
+            _ => return Err(libc::EINVAL),
+        };
+        own.signal(index, value);
         Ok(0)
     })
 }
@@ -238,7 +246,7 @@ pub unsafe extern "C" fn spe_signal_write(
 #[unsafe(no_mangle)]
 pub extern "C" fn sidecore_spe_register_write(register: *const c_void, value: c_uint) -> c_int {
     call(0, || {
-        let write = area::find(register as u64, value);
+        let write = area::find(address(register), value);
         let found = write.is_some();
         if let Some(write) = write {
             write.deliver();
@@ -251,5 +259,5 @@ pub extern "C" fn sidecore_spe_register_write(register: *const c_void, value: c_
 /// word. 0 where there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidecore_spe_register_read(register: *const c_void) -> c_uint {
-    call(0, || Ok(area::read(register as u64).unwrap_or(0)))
+    call(0, || Ok(area::read(address(register)).unwrap_or(0)))
 }

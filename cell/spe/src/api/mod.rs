@@ -24,6 +24,7 @@ use crate::engine;
 use crate::image::Image;
 use crate::store::STORE_BYTES;
 use sidecore_bare::text::printable;
+use sidecore_bare::width::ToUsize;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -89,6 +90,9 @@ const FLAGS: c_uint =
 /// Bytes of a program's file at most: a store and as much for sections that are not loaded,
 /// generously.
 const IMAGE_MAX: u64 = 64 << 20;
+/// Bytes of a handle.
+const HANDLE_BYTES: c_uint = 24;
+const _: () = assert!(size_of::<ProgramHandle>() == 24);
 
 /// Runs a call: its value, or `failed` with errno set. A panic, which would be a bug, is EFAULT.
 fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
@@ -99,6 +103,7 @@ fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
             failed
         }
         Err(_) => {
+            // Unwinding into C is undefined behaviour.
             set_errno(libc::EFAULT);
             failed
         }
@@ -108,6 +113,11 @@ fn call<R>(failed: R, body: impl FnOnce() -> Result<R, c_int>) -> R {
 fn set_errno(number: c_int) {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = number };
+}
+
+/// A count as C's callers get it; none of ours comes near the limit.
+fn number(count: usize) -> c_int {
+    c_int::try_from(count).unwrap_or(c_int::MAX)
 }
 
 fn number_of(error: &std::io::Error) -> c_int {
@@ -163,11 +173,13 @@ pub unsafe extern "C" fn spe_context_create_affinity(
         }
         let taken = neighbour.is_some_and(|beside| beside.has_neighbour.load(Ordering::Relaxed));
         let affine = neighbour.is_some() || wants_memory;
+        // Each affine member has an engine of its own; one more could not be placed.
         let full = affine && placed.load(Ordering::Relaxed) >= engine::count();
         if taken || full || wants_memory && near_memory.load(Ordering::Relaxed) {
             return Err(libc::EEXIST);
         }
         let spe = create(flags, gang, affine)?;
+        // Behind the creation, so that a failed one takes no place.
         placed.fetch_add(usize::from(affine), Ordering::Relaxed);
         if wants_memory {
             near_memory.store(true, Ordering::Relaxed);
@@ -187,6 +199,7 @@ fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeCon
     if flags & !FLAGS != 0 {
         return Err(libc::EINVAL);
     }
+    // Each time: the program may have installed handlers since the last context.
     crate::fault::install();
     let own = Context::new(flags).map_err(|error| number_of(&error))?;
     // SAFETY: NULL or a gang, as the header asks for.
@@ -214,6 +227,7 @@ fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeCon
 pub unsafe extern "C" fn spe_context_destroy(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
+        // Its engine still has the store; freeing it would pull the stack away.
         if unsafe { context(spe) }?.is_running() {
             return Err(libc::EAGAIN);
         }
@@ -254,6 +268,7 @@ pub unsafe extern "C" fn spe_gang_context_destroy(gang: *mut SpeGang) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a gang, as the header asks for.
         let members = unsafe { gang.as_ref() }.ok_or(libc::ESRCH)?;
+        // Members have a pointer to it.
         if members.members.load(Ordering::Relaxed) > 0 {
             return Err(libc::EBUSY);
         }
@@ -276,17 +291,20 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
         let io = |error: std::io::Error| number_of(&error);
         let file = File::open(path).map_err(io)?;
         let about = file.metadata().map_err(io)?;
+        // libspe2 asks for the right to execute, as exec(2) would; a folder has that bit, too.
         if about.mode() & 0o111 == 0 || !about.is_file() {
             return Err(libc::EACCES);
         }
         let mut bytes = Vec::new();
+        // A device or a growing file must not fill the memory; a program that long is refused by
+        // `parse`.
         file.take(IMAGE_MAX).read_to_end(&mut bytes).map_err(io)?;
         if let Err(error) = Image::parse(&bytes) {
             refuse(&path.to_string_lossy(), &error);
             return Err(libc::EINVAL);
         }
         let handle = ProgramHandle {
-            handle_size: std::mem::size_of::<ProgramHandle>() as c_uint,
+            handle_size: HANDLE_BYTES,
             elf_image: bytes.as_mut_ptr().cast(),
             toe_shadow: std::ptr::null_mut(),
         };
@@ -328,10 +346,12 @@ pub unsafe extern "C" fn spe_program_load(
             return Err(libc::EINVAL);
         }
         // SAFETY: an ELF file of that extent, embedded or opened.
+        // Handles of embedded programs have a pointer and no length.
         let bytes = unsafe {
             let bytes = elf_bytes(handle.elf_image.cast());
             std::slice::from_raw_parts(handle.elf_image.cast_const().cast::<u8>(), bytes)
         };
+        // Each load copies: the file's bytes may be shared by contexts, and stay as they are.
         let loaded = Image::parse(bytes).and_then(|image| own.load(&image));
         match loaded {
             Ok(true) => {
@@ -376,6 +396,7 @@ unsafe fn elf_bytes(image: *const u8) -> usize {
         return HEADER;
     }
     let (table, each, count) = (word(&header[28..32]), half(42), half(44));
+    // Sections are not loaded: what a program needs lies within its segments.
     let mut end = (table + each * count).max(HEADER);
     for index in 0..count {
         // SAFETY: the caller's promise covers the table that the header names.
@@ -401,7 +422,7 @@ pub unsafe extern "C" fn spe_ls_area_get(spe: *mut SpeContext) -> *mut c_void {
 pub unsafe extern "C" fn spe_ls_size_get(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        unsafe { context(spe) }.map(|_| STORE_BYTES as c_int)
+        unsafe { context(spe) }.map(|_| number(STORE_BYTES))
     })
 }
 
@@ -411,7 +432,7 @@ pub unsafe extern "C" fn spe_ps_area_get(spe: *mut SpeContext, area: c_uint) -> 
     call(std::ptr::null_mut(), || {
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
-        let kind = *Kind::ALL.get(area as usize).ok_or(libc::EINVAL)?;
+        let kind = *Kind::ALL.get(area.to_usize()).ok_or(libc::EINVAL)?;
         if own.flags & FLAG_MAP_PS == 0 {
             return Err(libc::EACCES);
         }
@@ -424,10 +445,14 @@ pub unsafe extern "C" fn spe_ps_area_get(spe: *mut SpeContext, area: c_uint) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn spe_cpu_info_get(asked: c_int, node: c_int) -> c_int {
     call(-1, || match (asked, node) {
+        // One node: no engine is nearer than another.
         (1, -1) => Ok(1),
-        (2 | 3, -1 | 0) => Ok(engine::count() as c_int),
+        (2 | 3, -1 | 0) => Ok(number(engine::count())),
         // Double precision is fast here, as on the later Cell processor.
         (4, -1 | 0) => Ok(2),
         _ => Err(libc::EINVAL),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,9 @@ use crate::callback;
 use crate::channel::Stop;
 use crate::context::{Arguments, Context};
 use crate::engine;
+use crate::switch::address;
 use crate::{fault, mfc};
+use sidecore_bare::width::ToUsize;
 use sidecore_sched::Ready;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -41,28 +43,29 @@ const CALLBACK_NEW: c_uint = 1;
 const CALLBACK_UPDATE: c_uint = 2;
 
 impl StopInfo {
-    fn of(stop: Stop) -> StopInfo {
+    pub(super) fn of(stop: Stop) -> StopInfo {
+        // The status is the SPU's status register: the code above, why it stopped below.
         let (stop_reason, value, status) = match stop {
             Stop::Exit(code) => {
                 let status = (0x2000 | u32::from(code)) << 16 | STATUS_STOPPED;
-                (EXIT, i32::from(code), status)
+                (EXIT, u32::from(code), status)
             }
-            Stop::Signal(code, _) => (STOP_AND_SIGNAL, code as i32, code << 16 | STATUS_STOPPED),
+            Stop::Signal(code, _) => (STOP_AND_SIGNAL, code, code << 16 | STATUS_STOPPED),
             Stop::Isolation(code) => {
                 let status = code << 16 | STATUS_STOPPED;
-                (ISOLATION_ERROR, (code & 0xf) as i32, status)
+                (ISOLATION_ERROR, code & 0xf, status)
             }
-            Stop::Halt => (RUNTIME_ERROR, STATUS_HALT as i32, STATUS_HALT),
-            Stop::BadInstruction => (RUNTIME_ERROR, STATUS_INSTRUCTION as i32, STATUS_INSTRUCTION),
-            Stop::BadChannel => (RUNTIME_ERROR, STATUS_CHANNEL as i32, STATUS_CHANNEL),
-            Stop::Exception(code) => (RUNTIME_EXCEPTION, code as i32, u32::MAX),
-            Stop::Fatal(number) => (RUNTIME_FATAL, number, u32::MAX),
-            Stop::Callback(value) => (CALLBACK_ERROR, value, STATUS_STOPPED),
+            Stop::Halt => (RUNTIME_ERROR, STATUS_HALT, STATUS_HALT),
+            Stop::BadInstruction => (RUNTIME_ERROR, STATUS_INSTRUCTION, STATUS_INSTRUCTION),
+            Stop::BadChannel => (RUNTIME_ERROR, STATUS_CHANNEL, STATUS_CHANNEL),
+            Stop::Exception(code) => (RUNTIME_EXCEPTION, code, u32::MAX),
+            Stop::Fatal(number) => (RUNTIME_FATAL, number.cast_unsigned(), u32::MAX),
+            Stop::Callback(value) => (CALLBACK_ERROR, value.cast_unsigned(), STATUS_STOPPED),
         };
         StopInfo {
             stop_reason,
-            result: u64::from(value as u32),
-            spu_status: status as i32,
+            result: value.into(),
+            spu_status: status.cast_signed(),
         }
     }
 }
@@ -92,27 +95,34 @@ pub unsafe extern "C" fn spe_context_run(
             registers = Some(unsafe { argp.cast::<[u8; 48]>().read_unaligned() });
         }
         let arguments = Arguments {
-            words: [spe as u64, argp as u64, envp as u64],
+            words: [address(spe), address(argp), address(envp)],
             registers,
         };
+        // The program may have replaced handlers since its context was made.
         fault::install();
         // SAFETY: the context of above; its gang is NULL or lives as long as its members.
         if let Some(gang) = unsafe { (*spe).gang.as_ref() } {
+            // From now on no member with an affinity can be added: places are fixed.
             gang.ran.store(true, Ordering::Relaxed);
         }
         own.begin(*entry, &arguments)?;
+        // Signals before the token is given back: a handler that jumps away leaves the caller's
+        // variables alone.
         let stop = as_signal(own, run(own, flags & RUN_NO_CALLBACKS == 0));
+        // Where it stopped, for a next call with the same variable.
         *entry = own.token();
         // SAFETY: NULL or the caller's variable.
         if let Some(place) = unsafe { stop_info.as_mut() } {
             *place = StopInfo::of(stop);
         }
+        // Kept only where something may ask for it.
         if own.flags & FLAG_EVENTS != 0 {
             own.remember_stop(stop);
         }
         match stop {
             Stop::Exit(_) => Ok(0),
-            Stop::Signal(code, _) => Ok(code as c_int),
+            Stop::Signal(code, _) => Ok(code.cast_signed()),
+            // Errors of the program are errors of the call; the stop information has the rest.
             Stop::Exception(_) => Err(libc::EIO),
             _ => Err(libc::EFAULT),
         }
@@ -137,18 +147,22 @@ fn as_signal(own: &Context, stop: Stop) -> Stop {
 /// Runs until a stop that is not a callback's; handlers run on this thread.
 fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
     loop {
+        // Each round is a new start for the queue: after a callback the program waits in line
+        // again.
         engine::push(own.clone(), Ready::Event);
         let stop = own.wait_for_stop();
         let Stop::Signal(code, block) = stop else {
             return stop;
         };
+        // Other codes are the program's own, for its host to read.
         if !callbacks || code & 0xff00 != 0x2100 {
             return stop;
         }
-        let Some(handler) = callback::handler((code & 0xff) as usize) else {
+        let Some(handler) = callback::handler((code & 0xff).to_usize()) else {
             own.end();
             return Stop::Callback(-1);
         };
+        // Handlers get the host's address, which may not have been mapped yet.
         let Ok(view) = own.store.view() else {
             own.end();
             return Stop::Callback(libc::ENOMEM);
@@ -193,12 +207,13 @@ pub unsafe extern "C" fn spe_callback_handler_register(
     mode: c_uint,
 ) -> c_int {
     call(-1, || {
-        let number = number as usize;
+        let number = number.to_usize();
         if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
         let present = callback::handler(number).is_some();
         match mode {
+            // Numbers of the standard can be replaced, but their handlers are always there.
             CALLBACK_NEW if number < callback::RESERVED || present => return Err(libc::EACCES),
             CALLBACK_UPDATE if !present => return Err(libc::ESRCH),
             CALLBACK_NEW | CALLBACK_UPDATE => {}
@@ -218,7 +233,7 @@ pub unsafe extern "C" fn spe_callback_handler_register(
 #[unsafe(no_mangle)]
 pub extern "C" fn spe_callback_handler_deregister(number: c_uint) -> c_int {
     call(-1, || {
-        let number = number as usize;
+        let number = number.to_usize();
         if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
@@ -238,10 +253,18 @@ pub extern "C" fn spe_callback_handler_deregister(number: c_uint) -> c_int {
 pub extern "C" fn spe_callback_handler_query(number: c_uint) -> *mut c_void {
     set_errno(0);
     call(std::ptr::null_mut(), || {
-        if number as usize >= callback::NUMBERS {
+        let number = number.to_usize();
+        if number >= callback::NUMBERS {
             return Err(libc::EINVAL);
         }
-        let handler = callback::handler(number as usize).ok_or(libc::ESRCH)?;
+        let handler = callback::handler(number).ok_or(libc::ESRCH)?;
         Ok(handler as *mut c_void)
     })
+}
+
+#[cfg(test)]
+impl StopInfo {
+    pub(super) fn fields(&self) -> (c_uint, u64, c_int) {
+        (self.stop_reason, self.result, self.spu_status)
+    }
 }

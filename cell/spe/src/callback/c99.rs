@@ -1,8 +1,9 @@
 //! Streams of C99 (0x2100). They are the process's, so the order with its own output is kept.
 
-use super::call::{Call, answer, set_errno};
+use super::call::{Call, answer, length, low, number, set_errno};
 use crate::store::STORE_BYTES;
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The handler of 0x2100.
@@ -14,14 +15,14 @@ pub(super) unsafe extern "C" fn serve(store: *mut c_void, place: c_uint) -> c_in
 
 /// A call on a stream; a handle that is none fails with EBADF.
 fn c99_call(call: &Call) -> Option<i64> {
-    let on = |slot: usize, work: &dyn Fn(*mut libc::FILE) -> i64| match stream(call.word(slot)) {
+    let on = |slot: u32, work: &dyn Fn(*mut libc::FILE) -> i64| match stream(call.word(slot)) {
         Some(file) => work(file),
         None => {
             set_errno(libc::EBADF);
             -1
         }
     };
-    let text = |slot: usize| call.text(slot).unwrap_or(c"".as_ptr());
+    let text = |slot: u32| call.text(slot).unwrap_or(c"".as_ptr());
     // SAFETY: streams are open ones, texts end in the store, buffers are cut at its end.
     unsafe {
         Some(match call.operation {
@@ -32,18 +33,20 @@ fn c99_call(call: &Call) -> Option<i64> {
             2 => close(call),
             3 => on(0, &|file| libc::feof(file).into()),
             4 => on(0, &|file| libc::ferror(file).into()),
+            // A null stream means all of them; no handle is 0.
             5 if call.word(0) == 0 => libc::fflush(std::ptr::null_mut()).into(),
             5 => on(0, &|file| libc::fflush(file).into()),
             6 | 19 => on(0, &|file| libc::fgetc(file).into()),
             7 => on(0, &|file| {
+                // `fpos_t` of a program is a word, which holds what ftell answers.
                 let at = libc::ftell(file);
-                call.set_word_at(call.word(1) as usize, at as u32);
+                call.set_word_at(call.word(1), low(at.cast_unsigned()));
                 if at < 0 { -1 } else { 0 }
             }),
             8 => {
-                let (at, bytes) = call.buffer(0, call.word(1) as usize);
+                let (at, bytes) = call.buffer(0, call.size(1));
                 let line = |file| {
-                    let got = libc::fgets(at.cast(), bytes as c_int, file);
+                    let got = libc::fgets(at.cast(), length(bytes), file);
                     if got.is_null() {
                         0
                     } else {
@@ -62,7 +65,7 @@ fn c99_call(call: &Call) -> Option<i64> {
                 libc::fseek(file, call.signed(1).into(), call.signed(2)).into()
             }),
             16 => on(0, &|file| {
-                let at = call.word_at(call.word(1) as usize);
+                let at = call.word_at(call.word(1));
                 libc::fseek(file, at.into(), libc::SEEK_SET).into()
             }),
             17 => on(0, &|file| libc::ftell(file)),
@@ -97,7 +100,9 @@ fn c99_call(call: &Call) -> Option<i64> {
                 };
                 libc::setvbuf(file, std::ptr::null_mut(), mode, STREAM_BYTES).into()
             }),
+            // A null command asks whether there is a shell.
             31 => libc::system(call.text(0).unwrap_or(std::ptr::null())).into(),
+            // It has no name, so that nothing is left where the program dies.
             32 => keep(libc::tmpfile()),
             34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
             _ => return None,
@@ -108,13 +113,14 @@ fn c99_call(call: &Call) -> Option<i64> {
 const STREAM_BYTES: usize = 1024;
 
 fn close(call: &Call) -> i64 {
-    let handle = call.word(0) as usize;
-    let Some(file) = stream(call.word(0)) else {
+    let handle = call.word(0);
+    let Some(file) = stream(handle) else {
         set_errno(libc::EBADF);
         return -1;
     };
+    // Out of the table first: the stream is nothing's to use while it closes.
     if handle >= FIRST_HANDLE {
-        STREAMS.lock()[handle - FIRST_HANDLE] = None;
+        STREAMS.lock()[(handle - FIRST_HANDLE).to_usize()] = None;
     }
     // SAFETY: an open stream, which the table no longer names.
     unsafe { libc::fclose(file).into() }
@@ -129,6 +135,7 @@ fn reopen(call: &Call) -> i64 {
     let name = call.text(0).unwrap_or(std::ptr::null());
     let mode = call.text(1).unwrap_or(c"r".as_ptr());
     // SAFETY: texts end in the store; the stream is open.
+    // The handle stays: the C library opens the new file under the same stream.
     let again = unsafe { libc::freopen(name, mode, file) };
     if again.is_null() {
         0
@@ -139,13 +146,15 @@ fn reopen(call: &Call) -> i64 {
 
 /// fread and fwrite: buffer, size, count, stream.
 fn transfer(call: &Call) -> i64 {
-    let size = call.word(1) as usize;
-    let wanted = size.saturating_mul(call.word(2) as usize);
+    let size = call.size(1);
+    // Saturated, and then cut at the store's end: a product that overflows would be a short buffer.
+    let wanted = size.saturating_mul(call.size(2));
     let (at, bytes) = call.buffer(0, wanted);
     let Some(file) = stream(call.word(3)) else {
         set_errno(libc::EBADF);
         return 0;
     };
+    // Before the division below; C says 0 elements, too.
     if size == 0 {
         return 0;
     }
@@ -156,7 +165,7 @@ fn transfer(call: &Call) -> i64 {
             _ => libc::fwrite(at, size, bytes / size, file),
         }
     };
-    done as i64
+    done.to_u64().cast_signed()
 }
 
 /// gets: a line without its end; cut at the store's end, unlike C's.
@@ -164,10 +173,11 @@ fn gets(call: &Call) -> i64 {
     let (at, bytes) = call.buffer(0, STORE_BYTES);
     // SAFETY: the buffer ends with the store.
     unsafe {
-        let line: *mut c_char = libc::fgets(at.cast(), bytes as c_int, stdin);
+        let line: *mut c_char = libc::fgets(at.cast(), length(bytes), stdin);
         if line.is_null() {
             return 0;
         }
+        // fgets keeps the line's end, gets does not.
         let length = libc::strlen(line);
         if length > 0 && *line.add(length - 1) == b'\n' as c_char {
             *line.add(length - 1) = 0;
@@ -191,19 +201,20 @@ unsafe impl Send for Stream {}
 
 /// Streams that programs opened, by handle less `FIRST_HANDLE`.
 static STREAMS: Mutex<Vec<Option<Stream>>> = Mutex::new(Vec::new());
-const FIRST_HANDLE: usize = 4;
+const FIRST_HANDLE: u32 = 4;
 /// Streams open at a time.
 const STREAMS_MAX: usize = 1024;
 
 fn stream(handle: u32) -> Option<*mut libc::FILE> {
     // SAFETY: reads the C library's variables, which no other code writes.
+    // Read each time: freopen and the host's own code may replace them.
     let own = unsafe { [stdin, stdout, stderr] };
-    match handle as usize {
+    match handle {
         0 => None,
-        standard @ 1..FIRST_HANDLE => Some(own[standard - 1]),
+        standard @ 1..FIRST_HANDLE => Some(own[standard.to_usize() - 1]),
         opened => {
             let streams = STREAMS.lock();
-            let stream = streams.get(opened - FIRST_HANDLE)?;
+            let stream = streams.get((opened - FIRST_HANDLE).to_usize())?;
             stream.map(|stream| stream.0)
         }
     }
@@ -216,6 +227,7 @@ fn keep(file: *mut libc::FILE) -> i64 {
     let mut streams = STREAMS.lock();
     let free = streams.iter().position(Option::is_none);
     let index = free.unwrap_or(streams.len());
+    // The program's stream is not kept, so it is closed: a leak would last as long as the host.
     if index >= STREAMS_MAX {
         // SAFETY: just opened.
         unsafe { libc::fclose(file) };
@@ -226,5 +238,5 @@ fn keep(file: *mut libc::FILE) -> i64 {
         streams.push(None);
     }
     streams[index] = Some(Stream(file));
-    (index + FIRST_HANDLE) as i64
+    number(index + FIRST_HANDLE.to_usize())
 }

@@ -3,12 +3,15 @@
 //! Must stay true: no address of a program's leads out of its store.
 
 use crate::store::{STORE_BYTES, STORE_MASK};
+use crate::switch;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The parameters of one call, in the store: slots of 16 bytes.
 pub(super) struct Call {
     store: *mut u8,
-    slots: usize,
+    /// Place of the first slot.
+    slots: u32,
     pub(super) operation: u32,
 }
 
@@ -21,69 +24,74 @@ impl Call {
             slots: 0,
             operation: 0,
         };
-        let message = call.word_at(place as usize & !3);
+        // One word: the operation above, the slots' place below (libspe2's documentation).
+        let message = call.word_at(place);
         call.operation = message >> 24;
-        call.slots = message as usize & 0xff_ffff & STORE_MASK as usize & !15;
+        call.slots = message & 0xff_ffff & !15;
         call
     }
 
-    pub(super) fn word_at(&self, place: usize) -> u32 {
-        let place = place & STORE_MASK as usize & !3;
+    pub(super) fn word_at(&self, place: u32) -> u32 {
+        let place = within(place & !3);
         // SAFETY: aligned and inside the store.
         unsafe { self.store.add(place).cast::<u32>().read_volatile() }
     }
 
-    pub(super) fn set_word_at(&self, place: usize, value: u32) {
-        let place = place & STORE_MASK as usize & !3;
+    pub(super) fn set_word_at(&self, place: u32, value: u32) {
+        let place = within(place & !3);
         // SAFETY: aligned and inside the store.
         unsafe { self.store.add(place).cast::<u32>().write_volatile(value) }
     }
 
-    pub(super) fn word(&self, slot: usize) -> u32 {
+    pub(super) fn word(&self, slot: u32) -> u32 {
         self.word_at(self.slots + 16 * slot)
     }
 
-    pub(super) fn signed(&self, slot: usize) -> i32 {
-        self.word(slot) as i32
+    pub(super) fn signed(&self, slot: u32) -> i32 {
+        self.word(slot).cast_signed()
     }
 
-    pub(super) fn wide(&self, slot: usize) -> u64 {
+    /// A slot that counts bytes or things.
+    pub(super) fn size(&self, slot: u32) -> usize {
+        self.word(slot).to_usize()
+    }
+
+    /// A slot that holds an address or a number of the host's, of two words.
+    pub(super) fn wide(&self, slot: u32) -> usize {
         let place = self.slots + 16 * slot;
-        u64::from(self.word_at(place)) | u64::from(self.word_at(place + 4)) << 32
+        // Two words even on hosts of 32 bits: the layout is the program's.
+        let (lower, upper) = (self.word_at(place), self.word_at(place + 4));
+        (u64::from(lower) | u64::from(upper) << 32).to_usize()
     }
 
-    pub(super) fn set_wide(&self, value: u64) {
-        self.set_word_at(self.slots, value as u32);
-        self.set_word_at(self.slots + 4, (value >> 32) as u32);
+    pub(super) fn set_wide(&self, value: usize) {
+        self.set_words(self.slots, &halves(value.to_u64()));
     }
 
     /// Writes words of the store from a place on.
-    pub(super) fn set_words(&self, place: usize, values: &[u32]) {
-        for (index, value) in values.iter().enumerate() {
-            self.set_word_at(place.wrapping_add(4 * index), *value);
+    pub(super) fn set_words(&self, place: u32, values: &[u32]) {
+        let mut place = place;
+        for value in values {
+            self.set_word_at(place, *value);
+            place = place.wrapping_add(4);
         }
     }
 
-    /// Place of the first slot.
-    pub(super) fn slots(&self) -> usize {
-        self.slots
-    }
-
     /// The place of the store that a slot names, and how many of `bytes` are behind it.
-    pub(super) fn buffer(&self, slot: usize, bytes: usize) -> (*mut c_void, usize) {
+    pub(super) fn buffer(&self, slot: u32, bytes: usize) -> (*mut c_void, usize) {
         self.part(self.word(slot), bytes)
     }
 
     /// A place of the store and how many of `bytes` are behind it.
     pub(super) fn part(&self, place: u32, bytes: usize) -> (*mut c_void, usize) {
-        let place = place as usize & STORE_MASK as usize;
+        let place = within(place);
         // SAFETY: inside the store.
         let at = unsafe { self.store.add(place) };
         (at.cast(), bytes.min(STORE_BYTES - place))
     }
 
     /// A text of the store; `None` for a null pointer or one without an end.
-    pub(super) fn text(&self, slot: usize) -> Option<*const c_char> {
+    pub(super) fn text(&self, slot: u32) -> Option<*const c_char> {
         if self.word(slot) == 0 {
             return None;
         }
@@ -95,10 +103,45 @@ impl Call {
 
     /// Gives the result and the error number back.
     pub(super) fn finish(&self, result: i64, error: i32) {
-        self.set_word_at(self.slots, result as u32);
-        self.set_word_at(self.slots + 4, (result >> 32) as u32);
-        self.set_word_at(self.slots + 12, error as u32);
+        self.set_words(self.slots, &halves(result.cast_unsigned()));
+        self.set_error(error);
     }
+
+    /// The error number's place is the last word of the first slot.
+    pub(super) fn set_error(&self, error: i32) {
+        self.set_word_at(self.slots + 12, error.cast_unsigned());
+    }
+}
+
+/// Offset of a place in the store: addresses wrap, as the hardware's limit register has it.
+fn within(place: u32) -> usize {
+    (u64::from(place) & STORE_MASK).to_usize()
+}
+
+/// A number of the host's as a program's two words, the lower one first.
+pub(super) fn halves(value: u64) -> [u32; 2] {
+    [low(value), low(value >> 32)]
+}
+
+/// What a program's word holds of a number of the host's: times and sizes lose their upper half, as
+/// libspe2's own handlers have it.
+pub(super) fn low(value: u64) -> u32 {
+    switch::low(value)
+}
+
+/// A count of the C library's, which is -1 where it failed.
+pub(super) fn count(value: isize) -> i64 {
+    value as i64
+}
+
+/// A number that stands for something open, as the result of a call.
+pub(super) fn number(value: usize) -> i64 {
+    value.to_u64().cast_signed()
+}
+
+/// A length that is cut at the store's end, as the C library's `int`.
+pub(super) fn length(bytes: usize) -> c_int {
+    c_int::try_from(bytes).unwrap_or(c_int::MAX)
 }
 
 pub(super) fn set_errno(number: i32) {
@@ -114,6 +157,7 @@ pub(super) fn errno() -> i32 {
 /// Runs a call's work and gives its outcome back; `None`: not one that is served.
 pub(super) fn answer(call: &Call, failed: i64, work: impl FnOnce() -> Option<i64>) -> c_int {
     set_errno(0);
+    // errno is read at once: nothing else of this thread may call the C library first.
     match work() {
         Some(result) => call.finish(result, errno()),
         None => call.finish(failed, libc::ENOSYS),

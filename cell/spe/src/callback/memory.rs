@@ -6,9 +6,10 @@
 //!
 //! Must stay true: a block is given back to where it came from, which the table of live ones says.
 
-use super::call::{Call, errno, set_errno};
+use super::call::{Call, errno, halves, set_errno};
 use crate::store;
 use parking_lot::Mutex;
+use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -33,34 +34,36 @@ pub(super) unsafe extern "C" fn serve(store: *mut c_void, place: c_uint) -> c_in
         }
     };
     call.set_wide(result);
-    call.set_word_at(call.slots() + 12, errno() as u32);
+    call.set_error(errno());
     0
 }
 
 /// First address that a pointer of a program's cannot have.
-const REACH: u64 = 1 << 32;
+const REACH: usize = 1 << 32;
 
 /// A block of memory below 4 GiB; 0, and ENOMEM, where there is none.
-fn allocate(bytes: u64, alignment: u64) -> u64 {
+fn allocate(bytes: usize, alignment: usize) -> usize {
     // SAFETY: a new block; if it is freed, no other code has its address.
     unsafe {
         let block = match alignment {
-            0 => libc::malloc(bytes as usize),
-            _ => libc::aligned_alloc(alignment as usize, bytes as usize),
+            0 => libc::malloc(bytes),
+            _ => libc::aligned_alloc(alignment, bytes),
         };
-        if block.is_null() || (block as u64).saturating_add(bytes) <= REACH {
-            return block as u64;
+        let address = block.expose_provenance();
+        // A null block is malloc's own failure, with its errno.
+        if block.is_null() || address.saturating_add(bytes) <= REACH {
+            return address;
         }
         libc::free(block);
     }
-    let found = LOW.lock().allocate(bytes as usize, alignment as usize);
+    let found = LOW.lock().allocate(bytes, alignment);
     found.unwrap_or_else(|| {
         set_errno(libc::ENOMEM);
         0
     })
 }
 
-fn zeroed(count: u64, size: u64) -> u64 {
+fn zeroed(count: usize, size: usize) -> usize {
     let Some(bytes) = count.checked_mul(size) else {
         set_errno(libc::ENOMEM);
         return 0;
@@ -68,27 +71,28 @@ fn zeroed(count: u64, size: u64) -> u64 {
     let block = allocate(bytes, 0);
     if block != 0 {
         // SAFETY: a block of `bytes` bytes.
-        unsafe { std::ptr::write_bytes(block as *mut u8, 0, bytes as usize) };
+        unsafe { std::ptr::write_bytes(block as *mut u8, 0, bytes) };
     }
     block
 }
 
-fn free(block: u64) {
-    if !LOW.lock().free(block as usize) {
+fn free(block: usize) {
+    if !LOW.lock().free(block) {
         // SAFETY: programs free only blocks that they got, as in C.
         unsafe { libc::free(block as *mut c_void) };
     }
 }
 
-fn resize(block: u64, bytes: u64) -> u64 {
+fn resize(block: usize, bytes: usize) -> usize {
     if block == 0 {
         return allocate(bytes, 0);
     }
-    let own = LOW.lock().bytes(block as usize);
+    let own = LOW.lock().bytes(block);
     let before = own.unwrap_or_else(|| {
         // SAFETY: as in `free`.
         unsafe { libc::malloc_usable_size(block as *mut c_void) }
     });
+    // As the C library of the time did: it frees, and answers null.
     if bytes == 0 {
         free(block);
         return 0;
@@ -96,7 +100,7 @@ fn resize(block: u64, bytes: u64) -> u64 {
     // Not by the C library's own, which may move the block above 4 GiB.
     let moved = allocate(bytes, 0);
     if moved != 0 {
-        let kept = before.min(bytes as usize);
+        let kept = before.min(bytes);
         // SAFETY: two blocks, each of that many bytes at least.
         unsafe { std::ptr::copy_nonoverlapping(block as *const u8, moved as *mut u8, kept) };
         free(block);
@@ -105,59 +109,68 @@ fn resize(block: u64, bytes: u64) -> u64 {
 }
 
 /// posix_memalign: the address goes to a place of the store; gives the error's number.
-fn aligned(call: &Call) -> u64 {
+fn aligned(call: &Call) -> usize {
     let (alignment, bytes) = (call.wide(1), call.wide(2));
+    // A program's pointers have 4 bytes, so that is its least.
     if !alignment.is_power_of_two() || alignment < 4 {
-        return libc::EINVAL as u64;
+        return number(libc::EINVAL);
     }
+    // aligned_alloc may refuse less than what malloc aligns to.
     let block = allocate(bytes, alignment.max(16));
     set_errno(0);
     if block == 0 {
-        return libc::ENOMEM as u64;
+        return number(libc::ENOMEM);
     }
-    let to = call.word(0) as usize;
-    call.set_words(to, &[block as u32, (block >> 32) as u32]);
+    call.set_words(call.word(0), &halves(block.to_u64()));
     0
+}
+
+/// An error's number, as the result of a call.
+fn number(error: i32) -> usize {
+    error.cast_unsigned().to_usize()
 }
 
 /// Blocks below 4 GiB, in sizes that are powers of two.
 struct Low {
     /// Addresses of live blocks, each with the logarithm of its size.
-    live: BTreeMap<usize, u32>,
+    live: BTreeMap<usize, usize>,
     /// Free blocks by that logarithm.
-    free: [Vec<usize>; SMALL_MAX as usize + 1],
+    free: [Vec<usize>; SMALL_MAX + 1],
 }
 
 static LOW: Mutex<Low> = Mutex::new(Low {
     live: BTreeMap::new(),
-    free: [const { Vec::new() }; SMALL_MAX as usize + 1],
+    free: [const { Vec::new() }; SMALL_MAX + 1],
 });
 /// Blocks of 16 bytes at least; from 64 KiB on each is a map of its own.
-const SMALL_MIN: u32 = 4;
-const SMALL_MAX: u32 = 15;
-const MAP_LOG: u32 = 16;
+const SMALL_MIN: usize = 4;
+const SMALL_MAX: usize = 15;
+const MAP_LOG: usize = 16;
+/// Logarithm of the size that no block below 4 GiB has.
+const REACH_LOG: usize = 32;
 const DATA: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 impl Low {
-    fn allocate(&mut self, bytes: usize, alignment: usize) -> Option<u64> {
-        let log = bytes.max(alignment).checked_next_power_of_two()?.ilog2();
-        let log = log.max(SMALL_MIN);
+    fn allocate(&mut self, bytes: usize, alignment: usize) -> Option<usize> {
+        let whole = bytes.max(alignment).checked_next_power_of_two()?;
+        let log = whole.ilog2().to_usize().max(SMALL_MIN);
         // Maps begin at multiples of 64 KiB.
-        if alignment > 1 << MAP_LOG || log >= u32::BITS {
+        if alignment > 1 << MAP_LOG || log >= REACH_LOG {
             return None;
         }
         let block = if log > SMALL_MAX {
             store::map_low(1 << log, DATA).ok()?
         } else {
-            if self.free[log as usize].is_empty() {
+            if self.free[log].is_empty() {
+                // Never given back: small blocks come and go, and their class keeps the map.
                 let map = store::map_low(1 << MAP_LOG, DATA).ok()?;
                 let blocks = (map..map + (1 << MAP_LOG)).step_by(1 << log);
-                self.free[log as usize].extend(blocks);
+                self.free[log].extend(blocks);
             }
-            self.free[log as usize].pop()?
+            self.free[log].pop()?
         };
         self.live.insert(block, log);
-        Some(block as u64)
+        Some(block)
     }
 
     /// Size of a live block.
@@ -175,7 +188,7 @@ impl Low {
                 true
             }
             Some(log) => {
-                self.free[log as usize].push(block);
+                self.free[log].push(block);
                 true
             }
         }
@@ -190,12 +203,12 @@ mod tests {
     fn blocks_below_4_gib_do_not_overlap_and_are_used_again() {
         let mut low = Low {
             live: BTreeMap::new(),
-            free: [const { Vec::new() }; SMALL_MAX as usize + 1],
+            free: [const { Vec::new() }; SMALL_MAX + 1],
         };
         let sizes = [1, 16, 17, 4096, 40_000, 65_536, 300_000];
-        let blocks = sizes.map(|bytes| low.allocate(bytes, 0).expect("room") as usize);
+        let blocks = sizes.map(|bytes| low.allocate(bytes, 0).expect("room"));
         for (block, bytes) in blocks.iter().zip(sizes) {
-            assert!(block + bytes <= REACH as usize);
+            assert!(block + bytes <= REACH);
             assert!(low.bytes(*block).expect("live") >= bytes);
             // SAFETY: a live block of `bytes` bytes.
             unsafe { std::ptr::write_bytes(*block as *mut u8, 7, bytes) };
@@ -210,9 +223,9 @@ mod tests {
             "{ranges:x?}"
         );
         assert!(low.free(blocks[2]) && !low.free(blocks[2]) && !low.free(blocks[3] + 16));
-        assert_eq!(low.allocate(20, 0), Some(blocks[2] as u64));
+        assert_eq!(low.allocate(20, 0), Some(blocks[2]));
         for alignment in [32, 128, 4096, 1 << 16] {
-            let block = low.allocate(10, alignment).expect("room") as usize;
+            let block = low.allocate(10, alignment).expect("room");
             assert!(block.is_multiple_of(alignment) && low.free(block));
         }
         assert_eq!(low.allocate(10, 1 << 17), None);

@@ -35,6 +35,7 @@ mod crew;
 pub(crate) mod engine;
 mod error;
 mod heartbeat;
+mod lines;
 pub(crate) mod roster;
 mod status;
 mod turns;

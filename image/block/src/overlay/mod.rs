@@ -29,6 +29,7 @@ pub mod identity;
 mod layer;
 mod load;
 mod map;
+mod opening;
 mod pointers;
 mod ranges;
 mod seal;
@@ -42,6 +43,7 @@ mod tests;
 use chain::LAYERS_MAX;
 pub use chain::{Changed, Overlay};
 pub use format::GRAIN_BYTES_RANGE;
+pub use opening::{grain, open_to_read, open_to_write};
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};

@@ -249,7 +249,7 @@ fn write_words(sink: &mut Sink, words: &[u64]) -> Result<(), PackError> {
 ///
 /// # Errors
 /// [`PackError::Source`].
-pub fn diff(
+pub(super) fn diff(
     a: &dyn BlockSource,
     b: &dyn BlockSource,
     range: std::ops::Range<u64>,

@@ -7,12 +7,15 @@
 //! order; a target appears under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
+mod choices;
 mod commit;
+mod compare;
 mod compressed;
 mod cut;
 mod error;
 mod flat;
 mod frames;
+mod info;
 mod limits;
 mod sidecar;
 mod sink;
@@ -36,9 +39,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::format::output::Existing;
+pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
+pub use compare::{CompareError, Side, Stretch, compare};
 pub use error::PackError;
-pub use flat::{Exported, FlatFormat, diff, export};
+use flat::diff;
+pub use flat::{Exported, FlatFormat, export};
+pub use info::ImageInfo;
 pub use limits::{Deadline, Limits, Work};
 pub use sidecar::{Indexed, index_file};
 use sink::Sink;

@@ -1,0 +1,195 @@
+//! `sidecore papers`: every figure of the source documents, on one page.
+//!
+//! Why here: arguments and printing; the catalogue of commands, their runs, results and the page
+//! are `sidecore_papers`. Must stay true: the page is whole or not there.
+
+mod progress;
+
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail, ensure};
+use progress::Bar;
+use sidecore_cell_sim::{Constant, constants};
+use sidecore_papers::results::default_directory;
+use sidecore_papers::run::{Measure, Request, Run, unix_s};
+use sidecore_papers::{About, Catalogue, Report, Results, Store, page};
+use sidecore_sys::text::printable;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `papers`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and \
+each of them can be run alone. Results of finished ones are kept below \
+$XDG_CACHE_HOME/sidecore/papers (or ~/.cache) and used again by the same program on the same \
+machine, so that after Ctrl-C the same command goes on. A run waits while another one measures. As \
+root more can be measured.
+
+Exit status: 0 the page is made, also where rows say why they have no figure; 1 it is made, but a \
+command failed or a statement of the model does not hold; 2 it could not be made; 130 stopped.")]
+pub(crate) struct Args {
+    /// File for the page; - is standard output [default: report.html, with --json none]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Short runs: three minutes on two cores; a smoke run, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Measure everything again, kept results included
+    #[arg(long)]
+    fresh: bool,
+    /// Run nothing: make the page from kept results
+    #[arg(long, conflicts_with = "fresh")]
+    no_run: bool,
+    /// Run only these parts, and use kept results for the others; --list names them
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the parts, their commands and their kept results, and do nothing
+    #[arg(long)]
+    list: bool,
+    /// Directory for results of finished parts
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Age in hours beyond which results are not used again
+    #[arg(long, value_name = "N", default_value_t = 168)]
+    max_age_hours: u64,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let catalogue = Catalogue::built_in()?;
+        for id in &self.only {
+            if catalogue.part(id).is_none() {
+                bail!("no part `{id}`; `sidecore papers --list` names them");
+            }
+        }
+        let stop = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
+        let target = self.target();
+        if let Some(target) = &target {
+            // Before minutes are spent.
+            let shown = target.display();
+            let is_folder = target.is_dir();
+            ensure!(
+                !is_folder,
+                "{shown} is a directory; name a file in it with --output"
+            );
+            output::check_file(target)?;
+        }
+        let request = Request {
+            quick: self.quick,
+            measure: match (self.fresh, self.no_run) {
+                (true, _) => Measure::All,
+                (_, true) => Measure::Nothing,
+                _ => Measure::Missing,
+            },
+            only: self.only.clone(),
+            has_benches: cfg!(feature = "bench"),
+            age_s_max: self.max_age_hours.saturating_mul(3600),
+        };
+        let store = Store::open(&self.directory()?)?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let rows = serde_json::json!({ "rows": rows()? });
+        let run = Run::new(&catalogue, request, store, program, stop, rows);
+        let run = run.context("cannot look at this program")?;
+        if self.list {
+            return self.print_list(&run);
+        }
+        let Some(results) = run.results(&mut Bar::default())? else {
+            return Ok(Outcome::Stopped);
+        };
+        self.finish(&catalogue, &run, &results, target.as_deref())
+    }
+
+    /// File for the page, if any.
+    fn target(&self) -> Option<PathBuf> {
+        let by_default = (!self.json && !self.list).then(|| PathBuf::from("report.html"));
+        self.output.clone().or(by_default)
+    }
+
+    fn directory(&self) -> Result<PathBuf> {
+        let directory = self.state.clone().or_else(default_directory);
+        directory.context("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR")
+    }
+
+    fn print_list(&self, run: &Run<'_>) -> Result<Outcome> {
+        for (part, state) in run.list() {
+            let words = part.words(self.quick);
+            output::text(&format!(
+                "{:<14} {:>4} s  {}\n{:22}{}",
+                part.id,
+                part.expected_s(self.quick),
+                words.map_or("(nothing is run)".into(), |words| format!(
+                    "sidecore {words}"
+                )),
+                "",
+                printable(&state)
+            ))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn finish(
+        &self,
+        catalogue: &Catalogue,
+        run: &Run<'_>,
+        results: &Results,
+        target: Option<&Path>,
+    ) -> Result<Outcome> {
+        let report = Report::new(catalogue, results);
+        if let Some(target) = target {
+            let about = About {
+                version: env!("CARGO_PKG_VERSION").into(),
+                machine: run.machine().clone(),
+                quick: self.quick,
+                made_unix_s: unix_s(),
+            };
+            let page = page(catalogue, results, &report, &about)?;
+            match target == Path::new("-") {
+                true => output::text(&page)?,
+                false => output::file(target, &page)?,
+            }
+        }
+        if self.json {
+            output::json(&run.json(results, &report))?;
+        }
+        let failed = run.problems(results, &report);
+        for line in &failed {
+            output::note!("problem: {line}");
+        }
+        if let Some(target) = target.filter(|target| *target != Path::new("-")) {
+            let counts = report.counts;
+            output::note!(
+                "{}: {} rows, {} answered by the model, {} by this machine",
+                target.display(),
+                counts.rows,
+                counts.model,
+                counts.here
+            );
+        }
+        Ok(match failed.is_empty() {
+            true => Outcome::Done,
+            false => Outcome::Problem,
+        })
+    }
+}
+
+/// Constants of the products for which a document has a figure.
+fn rows() -> Result<Vec<Constant>> {
+    let net = sidecore_net::Config::default();
+    let mut rows = constants()?;
+    rows.extend([
+        Constant::number(
+            "block: bytes in a frame unless told otherwise",
+            sidecore_block::pack::FRAME_BYTES.into(),
+        ),
+        Constant::number("net: sessions at once", net.sessions_max as f64),
+        Constant::number(
+            "net: a session's receive window",
+            f64::from(net.receive_bytes),
+        ),
+    ]);
+    Ok(rows)
+}
