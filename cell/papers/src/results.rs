@@ -11,7 +11,7 @@ use crate::PapersError;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sidecore_sys::Machine;
+use sidecore_measure::Machine;
 use sidecore_sys::folder::{Folder, FolderError};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,8 +1,8 @@
 //! Dialogues with the NBD server's core, made by property, from seeds, and around damage.
 
 use proptest::prelude::*;
-use sidecore_export::nbd::answer::answer;
-use sidecore_export::nbd::session::Work;
+use sidecore_export::nbd::reply::reply;
+use sidecore_export::nbd::session::Command;
 use sidecore_export::nbd::wire::{Request, command, option};
 use sidecore_fuzz::nbd::{self, Device, Memory, SIZE_BYTES, Script, info_data, meta};
 
@@ -10,13 +10,13 @@ use sidecore_fuzz::nbd::{self, Device, Memory, SIZE_BYTES, Script, info_data, me
 fn a_simple_read_is_header_and_bytes() {
     let device = Device::new();
     let mut memory = Memory::default();
-    let work = Work::Read {
+    let command = Command::Read {
         cookie: 0x0102_0304_0506_0708,
         offset: 10,
         len: 3,
         whole: false,
     };
-    answer(&device, false, &work, &mut memory).unwrap();
+    reply(&device, false, &command, &mut memory).unwrap();
     let mut expected = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     expected.extend_from_slice(&device.bytes()[10..13]);
     assert_eq!(memory.bytes, expected);

@@ -19,7 +19,6 @@
 //! 2009), RFC 9293 and those it names.
 
 pub(crate) mod buffer;
-pub mod checksum;
 pub(crate) mod congestion;
 mod error;
 pub mod flow;
@@ -32,7 +31,6 @@ pub(crate) mod stack;
 pub(crate) mod state;
 pub(crate) mod tcp;
 pub(crate) mod timer;
-pub mod wire;
 
 pub use congestion::Algorithm;
 pub use error::{NetError, SessionError};
@@ -42,6 +40,8 @@ pub use shared::counters::Counters;
 pub use stack::Stack;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
+pub use sidecore_net_wire as wire;
+pub use sidecore_net_wire::checksum;
 pub use stack::info::{EcnMode, RecoveryPhase, SessionInfo};
 pub use stack::options::SessionOption;
 #[doc(hidden)]

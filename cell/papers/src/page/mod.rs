@@ -17,7 +17,7 @@ use crate::results::{Found, Kept, Results};
 use crate::{PapersError, answer};
 use cells::{Notes, cell, number, paper, prose};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sidecore_sys::Machine;
+use sidecore_measure::Machine;
 
 /// Program, machine and options that the page states at its top.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
+use sidecore_measure::Machine;
 use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};
-use sidecore_sys::Machine;
 use std::path::Path;
 
 /// A machine whose name is hostile.

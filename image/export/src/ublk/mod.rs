@@ -32,7 +32,7 @@ mod queue;
 mod serve;
 
 pub(crate) use control::{UblkServer, UblkStopper, attached, start_or_recover, stop};
-pub use error::{Error, Unavailable};
+pub(crate) use error::{Error, Unavailable};
 pub(crate) use serve::serve;
 
 use error::CONTROL_PATH;

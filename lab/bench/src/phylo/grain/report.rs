@@ -3,8 +3,8 @@
 use super::{Grain, GrainOptions, GrainRow};
 use sidecore_cell_sim::figures::Point;
 use sidecore_cell_sim::property::Property;
+use sidecore_measure::Machine;
 use sidecore_measure::quiet::Noise;
-use sidecore_sys::machine::Machine;
 
 /// What is reported of a run.
 #[derive(Debug, serde::Serialize)]

@@ -32,26 +32,26 @@ impl Sequence {
     /// The number that follows `len` bytes.
     #[inline]
     #[must_use]
-    pub(crate) fn after(self, len: usize) -> Self {
+    pub fn after(self, len: usize) -> Self {
         // Wanted: sequence numbers are counted modulo 2^32.
         Self(self.0.wrapping_add(len as u32))
     }
 
     /// The distance from `other`, negative if this one comes before it.
     #[inline]
-    pub(crate) fn distance(self, other: Self) -> i32 {
+    pub fn distance(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
     /// The earlier one.
     #[inline]
-    pub(crate) fn earlier(self, other: Self) -> Self {
+    pub fn earlier(self, other: Self) -> Self {
         if self < other { self } else { other }
     }
 
     /// The later one.
     #[inline]
-    pub(crate) fn later(self, other: Self) -> Self {
+    pub fn later(self, other: Self) -> Self {
         if self < other { other } else { self }
     }
 }

@@ -3,12 +3,12 @@
 //! Why here: these are the only places where bytes from outside become fields. Each format is
 //! parsed once into a type with valid values ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
-//! echoes quote other packets and are parsed by their handlers (`stack/icmp.rs`). Must stay true:
-//! nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the
-//! small formats with another implementation, in both directions.
+//! echoes quote other packets and are parsed by their handlers, in `sidecore-net-stack`. Must stay
+//! true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` of that crate
+//! compares each of the small formats with another implementation, in both directions.
 //!
 //! ```
-//! use sidecore_net_stack::wire::{Ip, group_mac};
+//! use sidecore_net_wire::{Ip, group_mac};
 //! use std::net::Ipv4Addr;
 //!
 //! // Both families are one type: IPv4 is mapped (RFC 4291, section 2.5.5.2).
@@ -19,13 +19,14 @@
 
 mod address;
 pub mod arp;
+pub mod checksum;
 pub mod ethernet;
 pub mod fragment;
 pub mod igmp;
 pub mod ip;
 pub mod mld;
 pub mod ndisc;
-pub(crate) mod sequence;
+pub mod sequence;
 pub mod tcp;
 pub mod udp;
 

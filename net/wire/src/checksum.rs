@@ -7,7 +7,7 @@
 //! (pseudo-headers).
 //!
 //! ```
-//! use sidecore_net_stack::checksum::{Sum, changed};
+//! use sidecore_net_wire::checksum::{Sum, changed};
 //!
 //! let mut header = *b"\x45\0\0\x54\x12\x34\x40\0\x40\x01\0\0\x0a\0\0\x01\x0a\0\0\x02";
 //! let field = Sum::of(&header).field();
@@ -21,7 +21,7 @@
 //! assert!(Sum::of(&header).is_right());
 //! ```
 
-use crate::wire::Ip;
+use crate::Ip;
 
 /// An unfolded partial sum; at most 2^16 pieces of 64 KiB fit before it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,13 +52,13 @@ impl Sum {
     /// The sum of both, if `other` starts at an odd offset but was summed as if at an even one: its
     /// bytes are swapped (RFC 1071, section 2 (B)).
     #[inline]
-    pub(crate) fn plus_odd(self, other: Self) -> Self {
+    pub fn plus_odd(self, other: Self) -> Self {
         Self(self.0 + u64::from(other.folded().swap_bytes()))
     }
 
     /// Adds a number in network byte order.
     #[inline]
-    pub(crate) fn plus_len(self, len: usize) -> Self {
+    pub fn plus_len(self, len: usize) -> Self {
         // A pseudo-header's length: packets have less than 64 KiB.
         self.plus_word(len as u16)
     }

@@ -1,7 +1,7 @@
 //! UDP's header. Source: RFC 768; RFC 8200 section 8.1 for a checksum of zero.
 //!
 //! ```
-//! use sidecore_net_stack::wire::{Ip, udp};
+//! use sidecore_net_wire::{Ip, udp};
 //!
 //! let datagram = b"\0\x35\xc0\0\0\x0c\0\0ping"; // from port 53, without a checksum
 //! let (ours, theirs) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
@@ -23,7 +23,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const HEADER_BYTES: usize = 8;
 
 /// The length field of a datagram of `len` bytes with its header, which fits a packet.
-pub(crate) fn length_of(len: usize) -> u16 {
+#[inline]
+pub fn length_of(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
 

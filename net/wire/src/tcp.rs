@@ -5,7 +5,7 @@
 //! other segments. Source: RFC 9293 sections 3.1 and 3.2, RFC 7323, RFC 2018.
 //!
 //! ```
-//! use sidecore_net_stack::wire::tcp;
+//! use sidecore_net_wire::tcp;
 //!
 //! let options = tcp::Options {
 //!     mss: Some(1460),
@@ -24,8 +24,8 @@
 //! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
-use crate::wire::ip::Codepoint;
-use crate::wire::sequence::{Range, Sequence};
+use crate::ip::Codepoint;
+use crate::sequence::{Range, Sequence};
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,7 +34,7 @@ pub const HEADER_BYTES: usize = 20;
 /// Bytes that options may take: RFC 9293 section 3.1, a data offset of 15.
 pub const OPTIONS_BYTES_MAX: usize = 40;
 /// Bytes that the timestamps take with their padding.
-pub(crate) const TIMESTAMPS_BYTES: u16 = 12;
+pub const TIMESTAMPS_BYTES: u16 = 12;
 /// SACK blocks that fit into a header: RFC 2018 section 3.
 pub const BLOCKS_MAX: usize = 4;
 
@@ -45,7 +45,7 @@ pub const SYN: u8 = 0x02;
 /// Resets the session.
 pub const RST: u8 = 0x04;
 /// Push to the application at once.
-pub(crate) const PSH: u8 = 0x08;
+pub const PSH: u8 = 0x08;
 /// The acknowledgment field is valid.
 pub const ACK: u8 = 0x10;
 /// The path of the acknowledged data was congested (RFC 3168 section 6.1).
@@ -54,11 +54,11 @@ pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 /// Marks are counted one by one; located next to the data offset (RFC 9768 section 3.2.2, figure
 /// 3).
-pub(crate) const AE: u8 = 0x01;
+pub const AE: u8 = 0x01;
 
 /// CWR and ECE among the three bits of [`Segment::ace`].
-pub(crate) const CWR_BIT: u8 = 0b010;
-pub(crate) const ECE_BIT: u8 = 0b001;
+pub const CWR_BIT: u8 = 0b010;
+pub const ECE_BIT: u8 = 0b001;
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -76,7 +76,7 @@ pub struct Tcp {
 }
 
 /// Offset of the checksum in the header.
-pub(crate) const CHECKSUM_OFFSET: u16 = 16;
+pub const CHECKSUM_OFFSET: u16 = 16;
 
 /// Parsed options, or options to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct Options {
 
 /// The byte of the data offset for a header of `len` bytes with its options: RFC 9293 section 3.1.
 #[inline]
-pub(crate) fn offset_of(len: usize) -> u8 {
+pub fn offset_of(len: usize) -> u8 {
     debug_assert!(len <= HEADER_BYTES + OPTIONS_BYTES_MAX && len.is_multiple_of(4));
     // At most 60 bytes, in words of four.
     (len / 4) as u8 * 16
@@ -125,7 +125,7 @@ pub struct Segment<'p> {
 impl Tcp {
     /// Sets the flags AE, CWR and ECE, which are clear, to what [`Segment::ace`] reads.
     #[inline]
-    pub(crate) fn set_ace(&mut self, ace: u8) {
+    pub fn set_ace(&mut self, ace: u8) {
         self.offset |= ace >> 2 & AE;
         self.flags |= ace << 6;
     }
@@ -134,26 +134,26 @@ impl Tcp {
 impl Segment<'_> {
     /// The number after its last: SYN and FIN occupy one each (RFC 9293 section 3.4).
     #[inline]
-    pub(crate) fn end(&self) -> Sequence {
+    pub fn end(&self) -> Sequence {
         let flags = u32::from(self.flags & SYN != 0) + u32::from(self.flags & FIN != 0);
         self.sequence.after(self.payload.len()) + flags
     }
 
     /// True if it occupies no sequence number: a pure acknowledgment or reset.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.payload.is_empty() && self.flags & (SYN | FIN) == 0
     }
 
     /// Its timestamp and the echoed one, if the option was negotiated.
     #[inline]
-    pub(crate) fn stamps(&self, negotiated: bool) -> Option<(u32, u32)> {
+    pub fn stamps(&self, negotiated: bool) -> Option<(u32, u32)> {
         self.options.timestamps.filter(|_| negotiated)
     }
 
     /// The flags AE, CWR and ECE as a number, the field ACE: RFC 9768 section 3.2.2, figure 3.
     #[inline]
-    pub(crate) fn ace(&self) -> u8 {
+    pub fn ace(&self) -> u8 {
         u8::from(self.ae) << 2 | self.flags >> 6
     }
 

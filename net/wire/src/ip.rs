@@ -5,7 +5,7 @@
 //! 6864 (identification), RFC 8200.
 //!
 //! ```
-//! use sidecore_net_stack::wire::{Ip, ip};
+//! use sidecore_net_wire::{Ip, ip};
 //!
 //! let (source, destination) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
 //! let mut packet = [0; ip::V4_BYTES + 4];
@@ -34,13 +34,13 @@ pub const UDP: u8 = 17;
 /// ICMP for IPv6.
 pub const ICMPV6: u8 = 58;
 /// Nothing follows (RFC 8200 section 4.7).
-pub(crate) const NO_NEXT: u8 = 59;
+pub const NO_NEXT: u8 = 59;
 /// Bytes of an IPv4 header without options.
 pub const V4_BYTES: usize = 20;
 /// Bytes of an IPv6 header.
 pub const V6_BYTES: usize = 40;
 /// The longest packet that every IPv6 link takes (RFC 8200 section 5).
-pub(crate) const V6_MTU_MIN: usize = 1280;
+pub const V6_MTU_MIN: usize = 1280;
 /// Hop limit of sent packets (RFC 1700's default).
 pub const HOPS: u8 = 64;
 /// IPv6's fragment header.
@@ -95,7 +95,7 @@ impl Codepoint {
 /// IPv4's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(crate) struct Ipv4 {
+pub struct Ipv4 {
     pub version_words: u8,
     pub service: u8,
     pub total_bytes: U16,
@@ -111,7 +111,7 @@ pub(crate) struct Ipv4 {
 /// IPv6's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(crate) struct Ipv6 {
+pub struct Ipv6 {
     pub version_class_label: U32,
     pub payload_bytes: U16,
     pub next: u8,
@@ -265,7 +265,8 @@ pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize,
 /// offset of the field with its protocol, its own offset, and its protocol. Without validation; for
 /// errors about rejected packets.
 #[cold]
-pub(crate) fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
+#[inline]
+pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
     let (mut place, mut start) = (V6_NEXT_AT, V6_BYTES);
     let mut protocol = bytes.get(place).copied().unwrap_or(NO_NEXT);
     while start < end && matches!(protocol, 0 | 43 | 60 | FRAGMENT) {
@@ -379,13 +380,14 @@ pub fn write(
 
 /// Sets RFC 2474's bits of a traffic class in the header that [`write()`] has just written.
 #[cold]
-pub(crate) fn set_traffic_class(header: &mut [u8], class: u8) {
+#[inline]
+pub fn set_traffic_class(header: &mut [u8], class: u8) {
     set_class(header, !ECN_BITS, class);
 }
 
 /// ECN field of an IPv6 header's first word (RFC 8200 section 7, RFC 3168 section 5).
 #[inline]
-pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
+pub fn class_codepoint(version_class_label: U32) -> Codepoint {
     Codepoint::of((version_class_label.get() >> CLASS_SHIFT) as u8)
 }
 
@@ -393,7 +395,7 @@ pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
 /// Bytes that are not an IP header stay unchanged.
 ///
 /// ```
-/// use sidecore_net_stack::wire::{Ip, ip};
+/// use sidecore_net_wire::{Ip, ip};
 ///
 /// let (source, destination) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
 /// let mut packet = [0; ip::V4_BYTES];
@@ -401,6 +403,7 @@ pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
 /// ip::set_codepoint(&mut packet, ip::Codepoint::Ce);
 /// assert_eq!(ip::parse_v4(&packet).map(|packet| packet.ecn), Ok(ip::Codepoint::Ce));
 /// ```
+#[inline]
 pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
     set_class(packet, ECN_BITS, codepoint as u8);
 }
@@ -433,6 +436,7 @@ fn set_class(packet: &mut [u8], mask: u8, value: u8) {
 }
 
 /// The ends of a packet and its hop limit; `header` is IPv4's of 20 bytes or IPv6's of 40.
+#[inline]
 pub fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
     if header.len() == V4_BYTES {
         let fields = Ipv4::ref_from_bytes(header).ok()?;

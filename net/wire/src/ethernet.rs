@@ -3,8 +3,8 @@
 //! Source: IEEE 802.3 clause 3, RFC 894, RFC 2464.
 //!
 //! ```
-//! use sidecore_net_stack::wire::BROADCAST;
-//! use sidecore_net_stack::wire::ethernet::{ARP, Ethernet, HEADER_BYTES};
+//! use sidecore_net_wire::BROADCAST;
+//! use sidecore_net_wire::ethernet::{ARP, Ethernet, HEADER_BYTES};
 //! use zerocopy::IntoBytes;
 //!
 //! let header = Ethernet::new(BROADCAST, [2, 0, 0, 0, 0, 1], ARP);
@@ -24,10 +24,11 @@ pub const IPV4: u16 = 0x0800;
 /// EtherType of ARP.
 pub const ARP: u16 = 0x0806;
 /// EtherType of IPv6.
-pub(crate) const IPV6: u16 = 0x86dd;
+pub const IPV6: u16 = 0x86dd;
 
 /// EtherType of a packet that `source` sends.
-pub(crate) fn kind_of(source: &Ip) -> u16 {
+#[inline]
+pub fn kind_of(source: &Ip) -> u16 {
     if source.is_v4() { IPV4 } else { IPV6 }
 }
 
@@ -42,6 +43,7 @@ pub struct Ethernet {
 
 impl Ethernet {
     /// A header to send.
+    #[inline]
     pub fn new(destination: Mac, source: Mac, kind: u16) -> Self {
         Self {
             destination,
@@ -53,7 +55,7 @@ impl Ethernet {
     /// True if it is for one station: the lowest bit of a group's address, and of the broadcast
     /// address, is set.
     #[inline]
-    pub(crate) fn is_unicast(&self) -> bool {
+    pub fn is_unicast(&self) -> bool {
         self.destination[0] & 1 == 0
     }
 }

@@ -38,29 +38,33 @@ impl Ip {
 
     /// The last four bytes: the address if it is IPv4.
     #[inline]
-    pub(crate) fn last_four(&self) -> [u8; 4] {
+    pub fn last_four(&self) -> [u8; 4] {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
     }
 
     /// True for a multicast address of either family.
+    #[inline]
     pub fn is_multicast(&self) -> bool {
         self.to_std().is_multicast()
     }
 
     /// `0.0.0.0` or `::`.
+    #[inline]
     pub fn is_unspecified(&self) -> bool {
         self.to_std().is_unspecified()
     }
 
     /// True for 127/8 and `::1`.
-    pub(crate) fn is_loopback(&self) -> bool {
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
         self.to_std().is_loopback()
     }
 
     /// True for addresses that no packet may have as its source: 0/8, 127/8, groups, 240/4 with the
     /// limited broadcast (RFC 1122 section 3.2.1.3, RFC 6890), and `::1` and groups of IPv6. The
     /// caller has to check for the unspecified IPv6 address, which is valid in neighbour discovery.
-    pub(crate) fn is_martian_source(&self) -> bool {
+    #[inline]
+    pub fn is_martian_source(&self) -> bool {
         if self.is_v4() {
             matches!(self.0[12], 0 | 127 | 224..)
         } else {
@@ -69,12 +73,14 @@ impl Ip {
     }
 
     /// `fe80::/10`.
-    pub(crate) fn is_link_local_v6(&self) -> bool {
+    #[inline]
+    pub fn is_link_local_v6(&self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
     /// The standard library's type.
-    pub(crate) fn to_std(self) -> IpAddr {
+    #[inline]
+    pub fn to_std(self) -> IpAddr {
         if self.is_v4() {
             IpAddr::V4(Ipv4Addr::from(self.last_four()))
         } else {
@@ -83,6 +89,7 @@ impl Ip {
     }
 
     /// True if the first `prefix_bits` of both agree; for IPv4, of its own 32 bits.
+    #[inline]
     pub fn shares_prefix(&self, other: &Self, prefix_bits: u8) -> bool {
         if self.is_v4() != other.is_v4() {
             return false;
@@ -115,6 +122,7 @@ pub type Mac = [u8; 6];
 pub const BROADCAST: Mac = [0xff; 6];
 
 /// The hardware address of a group: RFC 1112 section 6.4, RFC 2464 section 7.
+#[inline]
 pub fn group_mac(group: &Ip) -> Mac {
     let [a, b, c, d] = group.last_four();
     if group.is_v4() {

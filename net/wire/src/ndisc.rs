@@ -7,8 +7,8 @@
 //! 8.1 (validation), RFC 2464 section 6 (link-layer addresses of Ethernet), RFC 4443 section 2.1.
 //!
 //! ```
-//! use sidecore_net_stack::wire::Ip;
-//! use sidecore_net_stack::wire::ndisc::{Message, neighbor_solicitation};
+//! use sidecore_net_wire::Ip;
+//! use sidecore_net_wire::ndisc::{Message, neighbor_solicitation};
 //!
 //! let address = |last| Ip([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
 //! let (ours, theirs, mac) = (address(1), address(2), [2, 0, 0, 0, 0, 1]);
@@ -27,20 +27,20 @@ use zerocopy::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// ICMPv6 type of a router solicitation, the first of the five.
-pub(crate) const ROUTER_SOLICITATION: u8 = 133;
+pub const ROUTER_SOLICITATION: u8 = 133;
 /// ICMPv6 type of a router advertisement.
-pub(crate) const ROUTER_ADVERTISEMENT: u8 = 134;
+pub const ROUTER_ADVERTISEMENT: u8 = 134;
 /// ICMPv6 type of a neighbour solicitation.
-pub(crate) const NEIGHBOR_SOLICITATION: u8 = 135;
+pub const NEIGHBOR_SOLICITATION: u8 = 135;
 /// ICMPv6 type of a neighbour advertisement.
-pub(crate) const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 /// ICMPv6 type of a redirect, the last of the five.
-pub(crate) const REDIRECT: u8 = 137;
+pub const REDIRECT: u8 = 137;
 
 /// Bytes of a router solicitation that we send.
-pub(crate) const ROUTER_SOLICITATION_BYTES: usize = size_of::<RouterSolicitation>();
+pub const ROUTER_SOLICITATION_BYTES: usize = size_of::<RouterSolicitation>();
 /// Bytes of a neighbour solicitation or advertisement that we send.
-pub(crate) const NEIGHBOR_BYTES: usize = size_of::<Neighbor>();
+pub const NEIGHBOR_BYTES: usize = size_of::<Neighbor>();
 
 /// A message; the caller has to check its hop limit and checksum. Link-layer addresses are those of
 /// Ethernet; if an option is repeated, the last one counts.
@@ -91,6 +91,7 @@ impl<'p> Message<'p> {
     /// Parses a whole ICMPv6 message. `None` for other types, a code other than 0, a short message,
     /// an option of length zero or one that ends beyond the message, and a target that is a group.
     #[must_use]
+    #[inline]
     pub fn parse(bytes: &'p [u8]) -> Option<Self> {
         let (head, rest) = Head::ref_from_prefix(bytes).ok()?;
         if head.code != 0 {
@@ -193,6 +194,7 @@ impl<'p> Options<'p> {
     }
 
     /// Prefixes in a router advertisement, in order.
+    #[inline]
     pub fn prefixes(self) -> impl Iterator<Item = Prefix> + 'p {
         self.each().filter_map(|bytes| {
             // A prefix option has exactly 32 bytes.
@@ -268,6 +270,7 @@ pub struct Prefix {
 
 /// A router solicitation from `source` to `destination`, with our link-layer address.
 #[must_use]
+#[inline]
 pub fn router_solicitation(
     source: &Ip,
     destination: &Ip,
@@ -283,6 +286,7 @@ pub fn router_solicitation(
 /// A solicitation from `source` to `destination` for the neighbour with `target`, with our
 /// link-layer address.
 #[must_use]
+#[inline]
 pub fn neighbor_solicitation(
     source: &Ip,
     destination: &Ip,
@@ -301,6 +305,7 @@ pub fn neighbor_solicitation(
 
 /// Announces to `destination` that we have `source`, and our link-layer address.
 #[must_use]
+#[inline]
 pub fn neighbor_advertisement(
     source: &Ip,
     destination: &Ip,

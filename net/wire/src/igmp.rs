@@ -6,7 +6,7 @@
 //! section 2, RFC 1112 appendix I, RFC 3376 sections 4.1 and 7.1.
 //!
 //! ```
-//! use sidecore_net_stack::wire::igmp::Message;
+//! use sidecore_net_wire::igmp::Message;
 //!
 //! let report = Message::ReportV2([224, 0, 0, 99]);
 //! let mut bytes = report.to_bytes();
@@ -46,6 +46,7 @@ impl Message {
     /// Parses the whole payload of an IPv4 packet. `None` for a short message, a wrong checksum, an
     /// address that is not a group, an unknown type, and a query with a length of no version.
     #[must_use]
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[kind, response_code, _, _, a, b, c, d, ref rest @ ..] = bytes else {
             return None;
@@ -73,6 +74,7 @@ impl Message {
 
     /// The message as bytes on the wire, with its checksum.
     #[must_use]
+    #[inline]
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let (kind, response_code, group) = match *self {
             Self::Query {
