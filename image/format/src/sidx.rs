@@ -11,6 +11,8 @@
 //! Must stay true: its own checksum is verified before anything in it is used. The entries are
 //! still checked against the file, because anyone can compute a checksum.
 
+mod entries;
+
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
@@ -18,6 +20,7 @@ use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use super::{next_raw_bytes, skippable, thin, tree};
 use crate::codec::CodecId;
+use entries::Entries;
 use sidecore_bare::width::ToU64;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -477,85 +480,6 @@ fn find(
         index.set_tree(tree::read(bytes, intact.start, variant)?);
     }
     Ok(Found::Index(Box::new(index)))
-}
-
-/// The entries of an index, which become frames one after another.
-struct Entries<'f> {
-    fields: &'f Fields,
-    variant: &'static str,
-    builder: Builder,
-    /// Where the next stored frame begins: entries hold sizes, not places.
-    offset: u64,
-    /// No frame may end behind this byte.
-    limit: u64,
-}
-
-impl Entries<'_> {
-    /// Reads all entries, from byte `at` of the file on.
-    fn read(&mut self, bytes: &Bytes<'_>, at: u64) -> Result<(), FormatError> {
-        let fields = self.fields;
-        if fields.shape == Shape::Uneven {
-            return bytes.records::<ENTRY_BYTES_UNEVEN>(at, fields.frames, |i, entry| {
-                self.stored(i, le32(entry), le64(&entry[4..]), le32(&entry[12..]))
-            });
-        }
-        // The number of the next frame; a thin image has fewer entries than frames.
-        let mut number = 0_u64;
-        bytes.records::<ENTRY_BYTES>(at, fields.frames, |i, entry| {
-            let (word, check) = (le32(entry), le64(&entry[4..]));
-            // No frame has zero compressed bytes: the word marks a run, whose length stands in
-            // place of the checksum.
-            if fields.shape == Shape::Thin && word == ZERO_BIT {
-                return self.holes(&mut number, check);
-            }
-            let raw_bytes = next_raw_bytes(fields.raw_left(number), fields.frame_bytes);
-            number += 1;
-            self.stored(i, word, check, raw_bytes)
-        })
-    }
-
-    fn holes(&mut self, number: &mut u64, count: u64) -> Result<(), FormatError> {
-        let fields = self.fields;
-        let frames = fields.raw_bytes.div_ceil(fields.frame_bytes.into());
-        let end = number.checked_add(count).filter(|&end| end <= frames);
-        let end = end.ok_or(FormatError::Table {
-            format: self.variant,
-            frame: *number,
-            frames,
-            reason: "a run of holes goes past the end of the contents",
-            value: count,
-        })?;
-        // Only the last frame is shorter, so the difference of what is left is exact.
-        let raw_bytes = fields.raw_left(*number) - fields.raw_left(end);
-        *number = end;
-        self.builder
-            .push_holes(count, raw_bytes, fields.frame_bytes)
-    }
-
-    fn stored(&mut self, i: u64, word: u32, check: u64, raw_bytes: u32) -> Result<(), FormatError> {
-        // The highest bit says that all of the frame is zeros.
-        let stored_bytes = word & !ZERO_BIT;
-        let frame = Frame {
-            offset: self.offset,
-            stored_bytes,
-            raw_bytes,
-            raw_offset: 0,
-            number: 0,
-            codec: self.fields.codec,
-            check: FrameCheck::Stored(check),
-        };
-        self.offset += u64::from(stored_bytes);
-        if self.offset > self.limit {
-            return Err(FormatError::Table {
-                format: self.variant,
-                frame: i,
-                frames: self.fields.frames,
-                reason: "ends inside the index or behind the file",
-                value: self.offset,
-            });
-        }
-        self.builder.push(frame, word & ZERO_BIT != 0)
-    }
 }
 
 /// Checks that a thin image begins with a header that other programs refuse; returns the offset of

@@ -9,8 +9,8 @@
 //! forgotten, and repeated in order, once anything else is placed over it. All writes of a pair to
 //! memory go through [`Placements`].
 
-use super::Pair;
 use super::sends::Outstanding;
+use super::{Pair, State};
 use crate::domain::{Access, Domain, PairId};
 use crate::framing::whole_unit;
 use crate::memory::{Gone, Memory, RegionId};
@@ -172,7 +172,7 @@ impl Pair {
         let mut placed = 0;
         // Without a CRC nothing shows that a unit begins here; with markers a unit's length would
         // depend on its position.
-        if !self.is_open() || !self.deframer.crc || self.deframer.markers {
+        if self.state != State::Open || !self.deframer.crc || self.deframer.markers {
             return 0;
         }
         let outstanding = &self.sends.outstanding;

@@ -277,15 +277,15 @@ impl Pair {
         match self.state {
             State::Ended => {}
             // RFC 5044, section 7.2: an end within a message is no orderly one.
-            State::Open if self.is_between_messages() => {
+            State::Open
+                if self.deframer.is_between()
+                    && self.receives.incoming.is_none()
+                    && self.stalled.is_none() =>
+            {
                 self.finish(End::Orderly);
             }
             _ => self.finish(End::Lost),
         }
-    }
-
-    fn is_between_messages(&self) -> bool {
-        self.deframer.is_between() && self.receives.incoming.is_none() && self.stalled.is_none()
     }
 
     /// The connection is lost.
@@ -451,10 +451,6 @@ impl Pair {
     fn lacks_receive(&self, segment: &[u8], domain: &Domain) -> bool {
         let unread = self.completions.receives();
         self.receives.is_missing_for(segment, unread, domain)
-    }
-
-    fn is_open(&self) -> bool {
-        self.state == State::Open
     }
 }
 
