@@ -37,7 +37,7 @@ struct Block<'b> {
 
 impl<'b> Block<'b> {
     fn new(bytes: &'b [u8], nid: u64) -> Result<Self, Error> {
-        // The first name begins behind the last entry, so its place tells how many entries there are.
+        // The first name begins behind the last entry, so its place gives their number.
         let block = (bytes.len() >= ENTRY_BYTES).then(|| usize::from(le16(bytes, 8)));
         let names_at = block.filter(|&at| at >= ENTRY_BYTES && at <= bytes.len());
         let names_at = names_at.ok_or(Error::corrupt(nid, Corrupt::Directory))?;

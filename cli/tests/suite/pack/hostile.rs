@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The quick part of scripts/check-damaged: the hostile files, and mutants of every format that is read.
+/// The quick part of scripts/check-damaged: the hostile files, and mutants of
+/// every format that is read.
 #[test]
 fn hostile_files_and_mutants_keep_within_their_budgets() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

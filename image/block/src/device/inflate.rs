@@ -236,7 +236,7 @@ impl Work<'_> {
         result
     }
 
-    /// Decompresses checked bytes, and delivers the wanted ones as soon as the frame's check allows.
+    /// Decompresses checked bytes; delivers the wanted ones as soon as the frame's check allows.
     fn decompress(
         &mut self,
         inflater: &mut dyn Inflater,

@@ -1,4 +1,4 @@
-//! Writes to an overlay: all go to the top layer, whole grains as they are and parts through a copy.
+//! Writes to an overlay: all go to the top layer, whole grains as they are, parts by a copy.
 
 use super::super::OverlayError;
 use super::Overlay;
