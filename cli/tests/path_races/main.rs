@@ -3,8 +3,8 @@
 //!
 //! Must stay true: no byte and no name of a file that only root reads comes into the output of a
 //! command; no file of root's outside is changed, made or removed; no command hangs. Needs root,
-//! for the other user. `scripts/check-path-races` runs it longer: `SIDECORE_PATH_RACES` is the number
-//! of exchanges, of all commands together, `SIDECORE_PATH_RACES_SEED` the seed.
+//! for the other user. `scripts/check-path-races` runs it longer: `SIDECORE_PATH_RACES` is the
+//! number of exchanges, of all commands together, `SIDECORE_PATH_RACES_SEED` the seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test's helpers may fail it too.
 

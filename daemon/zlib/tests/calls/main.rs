@@ -2,8 +2,8 @@
 //!
 //! Calls that both must answer alike are compared to the last field (`inflating`, `rest`). Where
 //! zlib lets the bytes differ (`deflating`), both must keep its rules. 200,000 calls here, a third
-//! each with engines, without, and with the library's own paths off; `scripts/check-zlib-calls` runs
-//! as many as wanted and sets:
+//! each with engines, without, and with the library's own paths off; `scripts/check-zlib-calls`
+//! runs as many as wanted and sets:
 //!
 //! | variable | |
 //! |---|---|
