@@ -21,6 +21,7 @@ pub mod foreign;
 mod index;
 mod indexed;
 pub mod inner;
+mod layout;
 pub mod lock;
 mod lz4;
 pub mod output;

@@ -13,10 +13,10 @@
 
 mod entries;
 
+use super::layout::Layout;
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
-use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use super::{next_raw_bytes, skippable, thin, tree};
 use crate::codec::CodecId;

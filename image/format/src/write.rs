@@ -6,26 +6,12 @@
 //! [`ImageWriter::finish`].
 
 use super::FormatError;
+pub use super::layout::Layout;
 use super::lock::Locker;
 use super::table::{Entry, Tail};
 use super::tree::{self, Hash, Signer};
 use crate::codec::CodecId;
 use std::io;
-
-/// Layout of an image to be written.
-#[derive(Debug, Clone, Copy)]
-pub struct Layout {
-    /// Bytes of the device per frame: a power of two, [`super::FRAME_BYTES_RANGE`].
-    pub frame_bytes: u32,
-    /// Size of the device, if it is known before the source has been read.
-    pub raw_bytes: Option<u64>,
-    /// True when the beginning of the output can still be written after all frames.
-    pub seekable: bool,
-    /// True if frames differ in size; `frame_bytes` is then their average.
-    pub uneven: bool,
-    /// True if runs of zeros are listed and not stored ([`ImageWriter::push_holes`]).
-    pub thin: bool,
-}
 
 /// One frame, compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -74,7 +74,8 @@ fn numbers(requirement: &str) -> Vec<(&str, u32)> {
 fn sources() -> BTreeMap<String, String> {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     let stack = root().join("net/stack");
-    let mut folders = vec![stack.join("src"), stack.join("tests")];
+    let wire = root().join("net/wire/src");
+    let mut folders = vec![stack.join("src"), stack.join("tests"), wire];
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().expect("a folder") {
             let path = entry.expect("an entry").path();
