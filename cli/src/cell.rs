@@ -7,7 +7,8 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_cell_sim::Machine;
-use sidecore_cell_sim::report::{Figure, FigureReport, Report, RunRow, Shown, UioRow};
+use sidecore_cell_sim::report::{Figure, FigureReport, Report, RunRow, UioRow};
+use sidecore_cell_sim::shown::Shown;
 use sidecore_cell_sim::tables::{Table1Row, Table2Row};
 use std::path::PathBuf;
 

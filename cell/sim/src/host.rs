@@ -9,7 +9,6 @@
 //! Must stay true: a thread runs one task; work is conserved when its speed changes.
 
 use crate::machine::Host;
-use crate::model::count;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 
@@ -358,4 +357,9 @@ impl Hosts {
         let first = index / per_core * per_core;
         first..first + per_core
     }
+}
+
+/// A number of tasks or threads, which machines and options keep far below the limit.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

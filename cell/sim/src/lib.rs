@@ -37,6 +37,7 @@ mod parallel;
 mod picture;
 pub mod property;
 pub mod report;
+pub mod shown;
 pub mod tables;
 mod text;
 pub mod uio;

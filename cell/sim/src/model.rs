@@ -16,7 +16,7 @@
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 to 5.4; own for cold resumes.
 
 use crate::draw::{Quantiles, STRATA, Stream};
-use crate::host::{Hosts, Leave};
+use crate::host::{Hosts, Leave, count};
 use crate::machine::{Loop, Machine};
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_random::SplitMix;
@@ -388,11 +388,6 @@ impl<'a> Model<'a> {
             self.policy.tick(nanos(self.now));
         }
     }
-}
-
-/// A number of tasks or threads, which machines and options keep far below the limit.
-pub(crate) fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn nanos(us: f64) -> u64 {

@@ -6,10 +6,9 @@
 use crate::fit::CONTENTION;
 use crate::property::Property;
 use crate::tables::{self, Table1Row, Table2Row};
-use crate::{CellError, Machine, Options, figures, picture, simulate, text, uio};
+use crate::{CellError, Machine, Options, figures, simulate, uio};
 use serde::Serialize;
 use sidecore_bare::width::ToU64;
-use sidecore_plot::PlotError;
 use sidecore_sched::{PolicyError, by_name};
 
 pub use crate::figures::{BOOTSTRAPS, Point};
@@ -118,18 +117,6 @@ impl<R: Serialize> Report<R> {
     }
 }
 
-/// A report that can be shown.
-pub trait Shown: Serialize {
-    /// As lines of text.
-    fn lines(&self) -> Vec<String>;
-
-    /// As SVG.
-    ///
-    /// # Errors
-    /// The drawing library's.
-    fn picture(&self) -> Result<String, PlotError>;
-}
-
 impl Report<Table1Row> {
     /// Seconds for 1 to 8 workers; `is_cell`: the machine is the papers'.
     #[must_use]
@@ -143,32 +130,12 @@ impl Report<Table1Row> {
     }
 }
 
-impl Shown for Report<Table1Row> {
-    fn lines(&self) -> Vec<String> {
-        text::table1(self)
-    }
-
-    fn picture(&self) -> Result<String, PlotError> {
-        picture::table1(&self.machine, &self.rows)
-    }
-}
-
 impl Report<Table2Row> {
     /// Seconds of one task whose loops are split over 1 to 8 engines.
     #[must_use]
     pub fn table2(machine: &Machine, is_cell: bool, seed: u64) -> Self {
         let rows = tables::table2(machine, is_cell, seed);
         Self::new(machine, seed, rows, Vec::new())
-    }
-}
-
-impl Shown for Report<Table2Row> {
-    fn lines(&self) -> Vec<String> {
-        text::table2(self)
-    }
-
-    fn picture(&self) -> Result<String, PlotError> {
-        picture::table2(&self.machine, &self.rows)
     }
 }
 
@@ -184,21 +151,11 @@ impl Report<UioRow> {
     }
 }
 
-impl Shown for Report<UioRow> {
-    fn lines(&self) -> Vec<String> {
-        text::uio(self)
-    }
-
-    fn picture(&self) -> Result<String, PlotError> {
-        picture::uio(&self.rows)
-    }
-}
-
 /// A figure's report.
 #[derive(Debug, Serialize)]
 pub struct FigureReport {
     #[serde(skip)]
-    figure: Figure,
+    pub(crate) figure: Figure,
     /// Rows, variants and statements.
     #[serde(flatten)]
     pub report: Report<Point>,
@@ -252,16 +209,6 @@ impl FigureReport {
     }
 }
 
-impl Shown for FigureReport {
-    fn lines(&self) -> Vec<String> {
-        text::figure(self.figure, &self.report)
-    }
-
-    fn picture(&self) -> Result<String, PlotError> {
-        picture::figure(self.figure, &self.report.machine, &self.report.rows)
-    }
-}
-
 impl Report<RunRow> {
     /// Each number of tasks under each policy; calls `tick` behind each run.
     ///
@@ -298,17 +245,5 @@ impl Report<RunRow> {
             }
         }
         Ok(Self::new(machine, seed, rows, Vec::new()))
-    }
-}
-
-impl Shown for Report<RunRow> {
-    fn lines(&self) -> Vec<String> {
-        text::runs(self)
-    }
-
-    fn picture(&self) -> Result<String, PlotError> {
-        let runs = self.rows.iter();
-        let runs = runs.map(|row| (row.policy.as_str(), row.tasks, row.seconds));
-        picture::runs(&self.machine, runs)
     }
 }

@@ -12,14 +12,13 @@
 //! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
 //! nothing but this module maps or unmaps these addresses.
 
+pub(crate) use crate::line::STORE_BYTES;
 use crate::switch::{HEADER_BEFORE, Header};
 use sidecore_bare::width::ToU64;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a local store.
-pub(crate) const STORE_BYTES: usize = 256 * 1024;
 /// Mask that every local-store address is put through, as the hardware's limit register does.
 pub(crate) const STORE_MASK: u64 = 256 * 1024 - 1;
 

@@ -8,7 +8,7 @@
 //! program uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a
 //! call keeps.
 
-use crate::store::STORE_BYTES;
+use crate::line::STORE_BYTES;
 use sidecore_bare::width::ToU64;
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};

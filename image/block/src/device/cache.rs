@@ -17,12 +17,9 @@
 //! has touched the new slots' memory before, so that no reader waits for page faults.
 
 use super::pins::Pins;
+pub(crate) use super::pins::SlotId;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Index of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct SlotId(pub usize);
 
 /// State of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,11 @@
 //! list at most once, and only the holder of the cache's lock takes slots out.
 //! Called from: any thread; what needs the cache's lock says so.
 
-use super::cache::SlotId;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Index of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId(pub usize);
 
 /// Pins of all slots, and the list of spent ones.
 #[derive(Debug)]

@@ -4,20 +4,11 @@
 use super::hints::Hints;
 use crate::abi::*;
 use crate::place::{stack_addresses, stack_socket};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// Addresses listed at most.
 const ADDRESSES_MAX: usize = 16;
-
-/// Name of the domain: the transport below it.
-pub(super) fn domain_name() -> &'static CStr {
-    if stack_socket().is_some() {
-        c"stack"
-    } else {
-        c"kernel"
-    }
-}
 
 /// Addresses of this side, and the one of the other side.
 type Addresses = (Vec<SocketAddr>, Option<SocketAddr>);

@@ -3,9 +3,9 @@
 //! Must stay true: an offer that matches has everything that is asked for; a field that is 0 asks
 //! for nothing (fi_getinfo(3)).
 
-use super::{CAPS, MESSAGE_BYTES_MAX, MR_MODE, PIECES, RMA_CAPS, TX_FLAGS, addresses::domain_name};
+use super::{CAPS, MESSAGE_BYTES_MAX, MR_MODE, PIECES, RMA_CAPS, TX_FLAGS};
 use crate::abi::*;
-use crate::place::{DEPTH_MAX, INJECT_BYTES};
+use crate::place::{DEPTH_MAX, INJECT_BYTES, stack_socket};
 use std::ffi::{CStr, c_char, c_int};
 
 /// The hints of a program, with their parts.
@@ -162,4 +162,13 @@ pub(super) fn caps_of(asked: u64) -> u64 {
         caps |= directions;
     }
     caps
+}
+
+/// Name of the domain: the transport below it.
+pub(super) fn domain_name() -> &'static CStr {
+    if stack_socket().is_some() {
+        c"stack"
+    } else {
+        c"kernel"
+    }
 }

@@ -10,8 +10,8 @@ pub(crate) use addresses::{address_of, raw_address};
 
 use crate::abi::*;
 use crate::place::{CM_BYTES, INJECT_BYTES};
-use addresses::{addresses, domain_name, network};
-use hints::{Hints, KEY_BYTES, caps_of, data_bytes};
+use addresses::{addresses, network};
+use hints::{Hints, KEY_BYTES, caps_of, data_bytes, domain_name};
 use sidecore_rdma::ConnectionId;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::SocketAddr;

@@ -6,8 +6,8 @@
 //! reads the partitions' tables and writes the chunk alone.
 
 use super::chunk::{Chunk, SharedArena, Unseen};
+use super::exchange::{self, Exchange};
 use super::step::Step;
-use super::sums::{self, Exchange};
 use super::{LikelihoodError, Options, Part};
 use crate::kernel::Isa;
 use crate::runner::{Runner, Work};
@@ -45,7 +45,7 @@ impl<R: Runner> Chunks<R> {
         }
         let share = runner.share();
         // The bounds count the chunks of all processes; only this process's share is allocated.
-        let block = sums::block(parts.len(), bounds[parts.len()], share.count);
+        let block = exchange::block(parts.len(), bounds[parts.len()], share.count);
         let arena = SharedArena::new();
         let mut own = Vec::new();
         for (number, part) in parts.iter().enumerate() {
@@ -55,7 +55,7 @@ impl<R: Runner> Chunks<R> {
             // A correction is one more chunk, the partition's last.
             count -= usize::from(unseen.is_some());
             for k in (0..count).filter(|&k| has(k)) {
-                let range = sums::chunk_range(part.patterns().len(), count, k);
+                let range = exchange::chunk_range(part.patterns().len(), count, k);
                 own.push(Chunk::new(number, part, range, nodes, &arena));
             }
             if let Some(unseen) = unseen.filter(|_| has(count)) {

@@ -5,22 +5,10 @@
 
 use super::climb::Bend;
 use super::part_fit::PartFit;
-use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
+use super::{LENGTH_MAX, LENGTH_MIN, Lengths, Likelihood, LikelihoodError, Part};
 use crate::model::SCALER_RANGE;
 use crate::parsimony::mean_length;
 use crate::runner::Runner;
-
-/// Linkage of the branch lengths of partitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Lengths {
-    /// All have the tree's, times the scale that each was given.
-    #[default]
-    Linked,
-    /// Likewise, and the scales are fitted; their mean, weighted by sites, is 1.
-    Scaled,
-    /// Each partition has lengths of its own; the tree's are their mean, weighted by sites.
-    Unlinked,
-}
 
 impl<R: Runner> Likelihood<R> {
     /// Sets the linkage of the partitions' branch lengths.

@@ -24,8 +24,10 @@ mod changes;
 mod chunk;
 mod chunks;
 mod climb;
+mod exchange;
 mod fit;
 mod insertion;
+mod lengths;
 mod part;
 mod part_fit;
 mod plan;
@@ -35,8 +37,8 @@ mod unlinked;
 mod validity;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
-pub use fit::Lengths;
 pub use insertion::{Insertion, Insertions, Refined};
+pub use lengths::Lengths;
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
