@@ -76,7 +76,7 @@ impl<'j, T> From<&'j [T]> for In<'j, T> {
     }
 }
 
-/// Main memory to write. Cut it with [`Self::take_front`], [`Self::split_at`] or [`Self::chunks`]:
+/// Main memory to write. Cut it with [`Self::split_at`] or [`Self::chunks`]:
 /// parts never overlap, and writing a part consumes it.
 #[derive(Debug)]
 pub struct Out<'j, T>(&'j mut [T]);

@@ -1,7 +1,7 @@
 //! The orderly end of a server, by a signal.
 //!
 //! Must stay true: a signal after the watch began is never lost, and never ends the process by
-//! itself; a server with an [`Ending`] is gone [`END_TIME_MAX`] after the signal, whatever its
+//! itself; a server with an [`Ending`] is gone `END_TIME_MAX` after the signal, whatever its
 //! threads do.
 
 use crate::signals::{Handle, Signals};

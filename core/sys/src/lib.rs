@@ -23,8 +23,7 @@
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
 //!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
 //!   epolls.
-//! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
-//!   how to get missing ones.
+//! - [`machine`]: the machine's processors, and cores that are apart.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: paths of other programs,
 //!   and their end together with ours.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.

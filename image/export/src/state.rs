@@ -166,7 +166,7 @@ impl StateDir {
     /// Takes a directory for this process; `record` is written by [`Claim::write`].
     ///
     /// # Errors
-    /// When the directory cannot be made, or [`SERVERS_MAX`] are there.
+    /// When the directory cannot be made, or `SERVERS_MAX` are there.
     pub fn claim(&self, record: &Record) -> Result<Claim, ExportError> {
         let _all = self.lock_all()?;
         for number in 0..SERVERS_MAX {

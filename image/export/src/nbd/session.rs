@@ -4,7 +4,7 @@
 //! from the device; its output can be served without further checks. No I/O: it can be fuzzed and
 //! replayed.
 //! Must stay true: all [`Command`] lies inside the device. Transfers and prefetches are no longer
-//! than [`REQUEST_LEN_MAX`]. No command changes a read-only export. One call consumes at most one
+//! than `REQUEST_LEN_MAX`. No command changes a read-only export. One call consumes at most one
 //! request.
 //! The thread that holds the connection's read lock calls it.
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error

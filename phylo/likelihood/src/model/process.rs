@@ -152,7 +152,7 @@ impl Process {
 
     /// The transition probabilities over a branch of `length` for every rate, in the kernels'
     /// layout: for each rate, for each state of the far end, a column over the states of the near
-    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast version.
+    /// end. The same doubles on every machine; `crate::kernel::transitions` is the fast version.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.

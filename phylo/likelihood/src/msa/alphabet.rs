@@ -23,7 +23,7 @@ pub enum Alphabet {
     Protein,
     /// Two states, 0 and 1.
     Binary,
-    /// Number of states, 2 to [`MULTISTATE_MAX`].
+    /// Number of states, 2 to `MULTISTATE_MAX`.
     Multistate(u8),
     /// Ten unphased genotypes.
     Genotype,
