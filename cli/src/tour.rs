@@ -512,8 +512,10 @@ fn bytes_under(directory: &Path, enough: u64) -> u64 {
 /// Lines of a foreign program's output that are shown.
 const LINES_MAX: usize = 12;
 
-fn say(line: &str) -> Result<()> {
-    output::line(line)
+/// Prints our own words. They may begin with a line break, which [`output::line`] would escape: it
+/// is for names from elsewhere.
+fn say(text: &str) -> Result<()> {
+    text.split('\n').try_for_each(output::line)
 }
 
 fn text(path: &Path) -> Result<&str> {
