@@ -160,7 +160,7 @@ struct Tour {
     scratch: PathBuf,
     /// Values of the names in braces.
     variables: BTreeMap<&'static str, String>,
-    /// What this program printed last.
+    /// The last output of this program.
     printed: String,
     failed: Vec<String>,
     /// Network namespace in which commands run; none for the machine's own.

@@ -270,7 +270,7 @@ impl Part {
         shorter.or(self.command.as_deref())
     }
 
-    /// True for a command that measures beside peers, which not every program has.
+    /// True for a command that measures peers, too, which not every program has.
     pub(crate) fn is_bench(&self) -> bool {
         let words = self.words(false).unwrap_or_default();
         words.split(' ').nth(1) == Some("bench")

@@ -35,7 +35,7 @@ pub enum Measure {
 pub struct Request {
     /// Short runs, where a part has one.
     pub quick: bool,
-    /// What to measure.
+    /// The measurements that are made anew.
     pub measure: Measure,
     /// The parts that may be measured; all where it is empty.
     pub only: Vec<String>,
@@ -45,9 +45,9 @@ pub struct Request {
     pub age_s_max: u64,
 }
 
-/// What a run says while it measures.
+/// Receiver of a run's progress.
 pub trait Progress {
-    /// So many parts are measured, which should take that many seconds.
+    /// A run of `parts` parts begins; it should take `expected_s` seconds.
     fn start(&mut self, parts: usize, expected_s: u32);
     /// A part begins.
     fn begin(&mut self, part: &Part, words: &str, expected_s: u32);
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         Ok(Some(results))
     }
 
-    /// What is known of a part without measuring it; nothing where it is to be measured.
+    /// The known result of a part; `None` where it has to be measured.
     fn known(&self, part: &Part) -> Option<Found> {
         if part.command.is_none() {
             return Some(Found::Kept(Box::new(self.constants(part))));
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What failed, in words: commands, where this run was to measure all of them, and the model.
+    /// The failures, in words: of commands, where this run was to measure all, and of the model.
     #[must_use]
     pub fn problems(&self, results: &Results, report: &Report) -> Vec<String> {
         let mut failed = Vec::new();

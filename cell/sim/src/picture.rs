@@ -71,7 +71,7 @@ pub(crate) fn figure(figure: Figure, machine: &str, points: &[Point]) -> Result<
         series.push(of("equi", &|p| Some(p.equi_s)));
     }
     series.push(of("lower bound", &|p| Some(p.lower_bound_s)));
-    // Two charts: to 16 tasks the lines lie where nobody sees them beside 128.
+    // Two charts: on the scale of 128 tasks, the lines to 16 cannot be told apart.
     draw(|root| {
         let (left, right) = root.split_horizontally(WIDTH / 2);
         let few: Vec<Series> = series

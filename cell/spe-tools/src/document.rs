@@ -138,7 +138,7 @@ fn text(folder: &Path) -> Result<String, String> {
     let files = files.map_err(|error| format!("cannot read {shown}: {error}"))?;
     let texts = files
         .flatten()
-        // Pictures and archives beside it are no text.
+        // Pictures and archives in the same folder are no text.
         .filter_map(|file| std::fs::read_to_string(file.path()).ok());
     let found = texts.into_iter().find(|text| text.contains(MARK));
     found.ok_or_else(|| {
@@ -166,7 +166,7 @@ fn compile(kit: &Kit, folder: &Path, driver: &str, arguments: &[&str]) -> Result
         .output()
         .map_err(|error| format!("cannot run {driver}: {error}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    // Warnings come first, about a program that nobody will change.
+    // Warnings come first, about a program that is taken as it is.
     let first = errors.lines().find(|line| line.contains("error"));
     let first = first.or(errors.lines().next()).unwrap_or_default();
     match output.status.success() {

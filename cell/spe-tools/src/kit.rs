@@ -212,8 +212,7 @@ impl Kit {
                 output: lines.join("\n"),
             });
         }
-        // The compiler writes objects beside each other, by the source's name, into its working
-        // folder.
+        // The compiler writes all objects into its working folder, by the source's name.
         let objects = sources.iter().filter_map(|source| source.file_stem());
         let objects = objects.map(|stem| Path::new(stem).with_extension("o"));
         let objects = objects.collect::<Vec<_>>();

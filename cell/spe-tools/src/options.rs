@@ -31,7 +31,7 @@ pub(crate) enum Width {
     Pointers8,
 }
 
-/// What the arguments ask for.
+/// The product that the arguments ask for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Product {
     /// A linked program or library.
@@ -60,7 +60,7 @@ pub(crate) enum Inputs {
 pub(crate) struct Options {
     /// Arguments for gcc.
     pub(crate) arguments: Vec<OsString>,
-    /// What is asked for, where there are inputs.
+    /// The product, where there are inputs.
     pub(crate) product: Product,
     /// The inputs.
     pub(crate) inputs: Inputs,

@@ -139,7 +139,7 @@ impl Compilation<'_> {
     /// Compiles the text that was read in the place of the input.
     fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
         let mut copy = self.input.clone();
-        // Beside the input, whose folder is gcc's own choice; `.i` since the compiler goes by the
+        // In the input's folder, which is gcc's own choice; `.i` since the compiler goes by the
         // ending.
         copy.push(format!(".{}.i", std::process::id()));
         // New: the input may lie in /tmp, where others can put a link under any name they expect.

@@ -121,7 +121,7 @@ impl Mfc {
         self.perform(store, command, &kind)
     }
 
-    /// Whether a barrier of its tag group that waits itself holds the command up.
+    /// True if a barrier of its tag group, which waits itself, holds the command up.
     fn barred(&self, kind: &Kind, command: &Command) -> bool {
         // Lines are moved at once, in no tag group.
         let queued = matches!(

@@ -32,7 +32,7 @@ pub enum JobEnd {
     Ended {
         /// Its exit status.
         status: ExitStatus,
-        /// What it wrote to its standard output.
+        /// Its standard output.
         output: Vec<u8>,
         /// The last line that is not empty of its standard error.
         said: String,

@@ -369,7 +369,7 @@ fn widths(limit: u32) -> impl Iterator<Item = u32> {
     (1..=limit).rev().filter(worth)
 }
 
-/// Where a call runs: on the host (0), or on 1 to [`WIDTH_MAX`] engines. Narrower places are less.
+/// The place of a call: the host (0), or 1 to [`WIDTH_MAX`] engines. Narrower places are less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place(u8);
 

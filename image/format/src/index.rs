@@ -288,7 +288,7 @@ impl Index {
         size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + holes + leaves
     }
 
-    /// Where the contents of frame `i` begin and end; `n` is its number among the stored ones.
+    /// Beginning and end of the contents of frame `i`; `n` is its number among the stored ones.
     fn raw_range(&self, i: u64, n: usize) -> (u64, u64) {
         match &self.raws {
             Raws::Even => {

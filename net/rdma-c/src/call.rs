@@ -57,7 +57,7 @@ impl Answer for i64 {
     }
 }
 
-/// What a call has to say, as its result.
+/// The result of a call, in C's terms.
 pub(crate) trait Value<A> {
     fn answer(self) -> A;
 }

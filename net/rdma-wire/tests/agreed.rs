@@ -1,4 +1,4 @@
-//! What two ends agree on at the start and by their options, and keep to.
+//! Agreements of two ends, at the start and by their options, that both keep to.
 
 mod apparatus;
 

@@ -1,5 +1,5 @@
-//! What a host program's contexts did, from the trace that libspe2 writes: as a table, on a
-//! terminal while the program runs, and as a timeline.
+//! Views of the trace that libspe2 writes of a host program's contexts: a table, a terminal's
+//! screen while the program runs, and a timeline.
 //!
 //! - [`Traced`]: a program that runs with a trace, and the trace as far as it was read.
 //! - [`Live`]: the lowest lines of a terminal.

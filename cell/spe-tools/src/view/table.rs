@@ -3,7 +3,7 @@
 use spe2::trace::{Part, Trace};
 use std::fmt::Write as _;
 
-/// What each context ran, waited for, moved by DMA and took of its store.
+/// A row for each context: its runs, waits, DMA and use of its store.
 #[must_use]
 pub fn table(trace: &Trace) -> String {
     let mut text = String::new();

@@ -33,7 +33,7 @@ fn words(
     let mut done = 0;
     loop {
         let before = done;
-        // As many as move at once, so that watchers are told once.
+        // As many as move at once, so that watchers are woken once.
         while done < count && step(&own.mail, done) {
             done += 1;
         }

@@ -20,7 +20,7 @@ impl Spe {
         Spe(spe)
     }
 
-    /// What the handle stands for.
+    /// The context of the handle.
     fn context(&self) -> &crate::context::Context {
         // SAFETY: it lives until the drop below.
         unsafe { &(&*self.0).own }

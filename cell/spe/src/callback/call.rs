@@ -123,8 +123,8 @@ pub(super) fn halves(value: u64) -> [u32; 2] {
     [low(value), low(value >> 32)]
 }
 
-/// What a program's word holds of a number of the host's: times and sizes lose their upper half, as
-/// libspe2's own handlers have it.
+/// The lower half of a number of the host's, for a program's word: times and sizes lose their upper
+/// half, as in libspe2's own handlers.
 pub(super) fn low(value: u64) -> u32 {
     switch::low(value)
 }

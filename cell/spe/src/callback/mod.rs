@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(names(), all);
         assert_eq!(program.call(POSIX, 59, &[number, place as u32]).0, 0);
         assert_eq!(names(), all);
-        // A place that was never told changes nothing.
+        // A place that telldir never returned changes nothing.
         assert_eq!(program.call(POSIX, 59, &[number, 77]).0, 0);
         assert!(names().is_empty());
         assert_eq!(program.call(POSIX, 56, &[number]), (0, 0));

@@ -183,7 +183,7 @@ fn times(call: &Call) -> Option<i64> {
                     tv_sec: signed_at(call, from),
                     tv_nsec: signed_at(call, from.wrapping_add(4)),
                 };
-                // What is left is told only after an interruption, as nanosleep(2) has it.
+                // The rest is written only after an interruption, as nanosleep(2) has it.
                 let mut left = wanted;
                 let result = libc::nanosleep(&wanted, &mut left);
                 if let Some(to) = place(1).filter(|_| result != 0) {

@@ -167,7 +167,7 @@ impl Context {
     }
 }
 
-/// What a stop-and-signal of a program is, by its code; `message` is the block behind it.
+/// The meaning of a program's stop-and-signal by its code; `message` is the block behind it.
 fn stop_and_signal(code: u32, message: u32) -> Outcome {
     Outcome::Stopped(match code {
         // Exit by the stop instruction, as the crt of the time did it.

@@ -64,7 +64,7 @@ fn line(context: u32, rest: Arguments<'_>) {
     (&trace.file).write_all(text.as_bytes()).ok();
 }
 
-/// What the line of a number says: of those beyond the bound the first says that it was reached.
+/// The contents of line `number`; the first line beyond the bound says that it was reached.
 fn bounded(number: u64, rest: Arguments<'_>) -> Option<Arguments<'_>> {
     match number {
         0..LINES_MAX => Some(rest),

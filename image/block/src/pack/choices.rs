@@ -12,7 +12,7 @@ const TREE_FRAME_BYTES: u32 = 128 << 10;
 const SMALL_FRAME_BYTES: u32 = 256 << 10;
 const SMALL_LEVEL: i32 = 19;
 
-/// What the maker of an image wants.
+/// The wishes of an image's maker.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Its format.
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub is_tree: bool,
 }
 
-/// What it gets.
+/// The choices that follow from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
     /// Bytes of a frame.

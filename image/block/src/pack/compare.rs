@@ -1,4 +1,4 @@
-//! Where the contents of two images or overlays differ.
+//! Differing ranges of two images or overlays.
 //!
 //! Why here: what layers or the images' checksums say to be the same is not read.
 

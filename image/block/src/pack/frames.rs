@@ -136,7 +136,7 @@ pub(super) enum HoleRuns {
 /// The first step: makes jobs of the source's contents, in order.
 pub(super) struct Reading {
     pub(super) source: Source,
-    /// Where frames follow the contents.
+    /// The cutter of frames that follow the contents.
     pub(super) cutter: Option<Cutter>,
     /// Contents of a frame; of the largest where they follow the contents.
     pub(super) frame_bytes: usize,

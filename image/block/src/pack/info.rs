@@ -1,4 +1,4 @@
-//! What an image is, for people and programs.
+//! Description of an image, for people and programs.
 
 use crate::format::Index;
 use crate::trust::digits_of;
@@ -9,7 +9,7 @@ use sidecore_bare::width::ToU64;
 pub struct ImageInfo {
     /// Name of the format.
     pub format: &'static str,
-    /// How the format is written.
+    /// The variant of the format.
     pub variant: &'static str,
     /// The codec of its frames.
     pub codec: String,
@@ -27,7 +27,7 @@ pub struct ImageInfo {
     pub thin: bool,
     /// Contents over image.
     pub ratio: f64,
-    /// What its frames are checked by.
+    /// The checksums of its frames.
     pub checksums: &'static str,
     /// The cipher of an encrypted image.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ pub(super) struct Entries<'f> {
     pub(super) fields: &'f Fields,
     pub(super) variant: &'static str,
     pub(super) builder: Builder,
-    /// Where the next stored frame begins: entries hold sizes, not places.
+    /// Offset of the next stored frame: entries hold sizes, not offsets.
     pub(super) offset: u64,
     /// No frame may end behind this byte.
     pub(super) limit: u64,

@@ -106,7 +106,7 @@ impl Cntrs {
     }
 }
 
-/// How an operation is reported: the flags of its completion, and its counter.
+/// Report of an operation: the flags of its completion, and its counter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
     pub(super) flags: u64,

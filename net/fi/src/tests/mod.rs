@@ -84,7 +84,7 @@ impl Hints {
         hints
     }
 
-    /// What a program that wants everything asks for.
+    /// The hints of a program that wants everything.
     fn all() -> Self {
         Self::new(|hints| {
             hints.info.caps = FI_MSG | FI_RMA | FI_ATOMIC;

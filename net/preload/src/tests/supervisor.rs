@@ -251,7 +251,7 @@ impl Session {
         all.sessions.get_mut(&self.file()).unwrap().was_connected = false;
     }
 
-    /// How often the library has asked to have its rings taken back.
+    /// Number of the library's requests to take its rings back.
     pub(crate) fn taken_back(&self) -> usize {
         supervisor().sessions[&self.file()].taken_back
     }

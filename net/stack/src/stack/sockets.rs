@@ -45,7 +45,7 @@ pub struct Readiness {
     pub readable: bool,
     /// A write takes a good part of the send buffer, or fails.
     pub writable: bool,
-    /// What has ended.
+    /// The directions that have ended.
     pub ending: Ending,
     /// The error that ended it.
     pub error: Option<SessionError>,

@@ -151,9 +151,9 @@ pub(crate) struct Hot {
     /// Duplicate acknowledgments in a row, for peers without SACK (RFC 5681 section 3.2).
     pub(crate) duplicates: u16,
     // 16
-    /// What may be sent: numbers, the peer's window, the congestion window.
+    /// Send side: numbers, the peer's window, the congestion window.
     pub(crate) send: SendWindow,
-    /// What may be received. SND.UNA is the send ring's head, RCV.NXT the receive ring's end.
+    /// Receive side. SND.UNA is the send ring's head, RCV.NXT the receive ring's end.
     pub(crate) receive: ReceiveWindow,
     // 52
     pub(crate) timestamps: Timestamps,

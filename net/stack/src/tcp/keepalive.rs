@@ -14,7 +14,7 @@ pub(crate) struct Keepalive {
     unanswered: u8,
 }
 
-/// What the keepalive timer does when it expires.
+/// Next step of an expired keepalive timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It runs for this time again.

@@ -17,7 +17,7 @@ use sidecore_bare::width::ToUsize;
 /// [`SendMemory`]: crate::SessionOption::SendMemory
 const PIECE_OVERHEAD_BYTES: usize = 1_280;
 
-/// What a write may take.
+/// Limits of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowance {
     /// Bytes of the write.
@@ -53,7 +53,7 @@ impl SendBuffer<'_> {
         bytes * 3 <= most * 2
     }
 
-    /// What a write of `count` bytes may take, if the session has bounds; `leaves_now`: bytes that
+    /// The limits of a write of `count` bytes, if the session has bounds; `leaves_now`: bytes that
     /// both windows allow to send now.
     fn allowance(&self, count: usize, leaves_now: usize) -> Allowance {
         let most = self.path.send_bytes.to_usize();

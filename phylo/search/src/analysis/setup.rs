@@ -11,7 +11,7 @@ use crate::runner::Runner;
 use crate::search::{self, Constraint};
 use sidecore_bare::width::{ToU64, ToUsize};
 
-/// What is asked of a run.
+/// Request for a run.
 #[derive(Debug)]
 pub struct Request {
     /// Searches; 10 or as many as there are starting trees where it is not said.
@@ -52,7 +52,7 @@ pub enum SetupError {
 /// A run, ready to begin.
 #[derive(Debug)]
 pub struct Setup {
-    /// What is to be done.
+    /// The goal of the run.
     pub goal: Goal,
     /// Seed of all random numbers.
     pub seed: u64,

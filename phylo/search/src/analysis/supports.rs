@@ -65,7 +65,7 @@ pub struct AlignmentSupport {
     pub seed: u64,
 }
 
-/// What is done of an [`AlignmentSupport`].
+/// Progress of an [`AlignmentSupport`].
 #[derive(Debug, Clone, Copy)]
 pub enum Progress {
     /// Branches, and all of them.

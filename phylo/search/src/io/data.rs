@@ -442,7 +442,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// What is odd about an alignment, after a warning of each kind.
+    /// Oddities of an alignment, after a warning of each kind.
     pub fn findings<'p>(
         self,
         msa: &Path,

@@ -112,7 +112,7 @@ impl Code<'_> {
         }
     }
 
-    /// What the statement writes goes to the operands' places.
+    /// Assigns the statement's results to the operands' places.
     fn results(&self, text: &mut String) {
         let operands = &self.statement.operands;
         for (number, operand) in operands.iter().enumerate().take(self.statement.written) {

@@ -6,7 +6,7 @@ use sidecore_cell_sim::property::Property;
 use sidecore_measure::Machine;
 use sidecore_measure::quiet::Noise;
 
-/// What is reported of a run.
+/// Report of a run.
 #[derive(Debug, serde::Serialize)]
 pub struct Report {
     machine: Machine,

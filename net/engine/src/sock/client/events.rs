@@ -31,7 +31,7 @@ pub(super) struct State {
     queued: bool,
 }
 
-/// Whether a session is over, and why.
+/// Life of a session: its end has a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
     /// It is not, or has not even begun.

@@ -350,7 +350,7 @@ impl Ecn<'_> {
     }
 }
 
-/// What else a segment says that reports marks.
+/// Further fields of a segment that reports marks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
     /// Our initial sequence number.

@@ -18,7 +18,7 @@ const SEGMENTS_KEPT: u32 = 10;
 
 /// The next piece of new data.
 enum Next {
-    /// So many bytes are sent now.
+    /// This number of bytes is sent now.
     Bytes(usize),
     /// The rest waits, for an acknowledgment, a window or a timer.
     Waits,

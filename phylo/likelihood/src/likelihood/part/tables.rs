@@ -52,7 +52,7 @@ impl Tables {
     }
 }
 
-/// What matrices and tables are made from: one partition's model, and the scale of its lengths.
+/// Source of P matrices and tables: one partition's model, and the scale of its lengths.
 #[derive(Debug)]
 pub(super) struct Transitions {
     pub(super) isa: Isa,
