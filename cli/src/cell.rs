@@ -10,6 +10,7 @@ use sidecore_cell_sim::Machine;
 use sidecore_cell_sim::report::{Figure, FigureReport, Report, RunRow, UioRow};
 use sidecore_cell_sim::shown::Shown;
 use sidecore_cell_sim::tables::{Table1Row, Table2Row};
+use sidecore_sys::width::ToU64;
 use std::path::PathBuf;
 
 /// The tables and figures.
@@ -158,7 +159,7 @@ impl RunArgs {
             sidecore_sched::by_name(name)?;
         }
         let (machine, _) = self.options.start()?;
-        let bar = output::progress((self.tasks.len() * self.policy.len()) as u64);
+        let bar = output::progress((self.tasks.len() * self.policy.len()).to_u64());
         let tick = || bar.inc(1);
         let (policies, tasks) = (&self.policy, &self.tasks);
         let report = Report::<RunRow>::runs(&machine, policies, tasks, self.options.seed, tick)?;

@@ -15,6 +15,7 @@ use sidecore_phylo::runner::{Runner, pool_config};
 use sidecore_phylo::selection::select_for;
 use sidecore_phylo::support;
 use sidecore_sched::Equi;
+use sidecore_sys::width::ToU64;
 use std::path::Path;
 
 /// The reader of all input files, within the limits; oddities go to standard error.
@@ -137,10 +138,10 @@ pub(super) fn alignment_support(
     };
     let found = options.on(newick, names, parts, runner, |progress| match progress {
         Progress::Branches(done, all) => {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
+            bar.set_length(all.to_u64());
+            bar.set_position(done.to_u64());
         }
-        Progress::Perturbations(done) => bar.set_position(done as u64),
+        Progress::Perturbations(done) => bar.set_position(done.to_u64()),
         // The bar is taken away while the line is written.
         Progress::Unsettled(rounds) => bar.suspend(|| {
             tracing::warn!(

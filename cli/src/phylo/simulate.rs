@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use sidecore_phylo::io::data::{check_lengths, model_name};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
+use sidecore_sys::width::ToUsize;
 use std::path::PathBuf;
 
 /// Arguments of `phylo simulate`.
@@ -63,12 +64,12 @@ impl Args {
                 (tree, names)
             }
             None => {
-                let taxa = self.taxa.unwrap_or(4) as usize;
+                let taxa = self.taxa.unwrap_or(4).to_usize();
                 let tree = tree_of_seed(taxa, self.branch_mean, self.seed);
                 (tree, numbered_names(taxa))
             }
         };
-        let (taxa, sites) = (tree.taxa(), self.sites as usize);
+        let (taxa, sites) = (tree.taxa(), self.sites.to_usize());
         let what = format!("an alignment of {taxa} taxa");
         limits::check_work(&what, simulation_bytes(&model, taxa, sites))?;
         let alignment = simulate(&tree, &names, &model, sites, self.seed)?;

@@ -4,7 +4,8 @@
 //! Why here: a sentence of the form "X lacks Y" outlives Y's arrival, because nothing fails when Y
 //! comes. docs/limits/README.md lists the kinds of checks.
 
-use std::path::{Path, PathBuf};
+use super::repository::files;
+use std::path::Path;
 use std::process::Command;
 
 /// A small alignment and its tree, for models that are refused.
@@ -20,32 +21,18 @@ const DENIALS: [&str; 5] = [
     "what it cannot do",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+/// Files of the repository at `path` or below it, with their texts.
+fn below(path: &str) -> impl Iterator<Item = (&'static String, &'static String)> {
+    files().iter().filter(move |(name, _)| {
+        let rest = name.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
-/// Tracked files whose path begins with `under`.
-fn tracked(under: &str) -> Vec<PathBuf> {
-    let listed = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "--",
-            under,
-        ])
-        .current_dir(root())
-        .output()
-        .expect("git lists the files");
-    assert!(listed.status.success(), "git ls-files {under}");
-    String::from_utf8_lossy(&listed.stdout)
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(|name| root().join(name))
-        .filter(|path| path.is_file())
-        .collect()
+/// Sources in Rust.
+fn sources() -> impl Iterator<Item = &'static String> {
+    let all = files().iter().filter(|(name, _)| name.ends_with(".rs"));
+    all.map(|(_, text)| text)
 }
 
 /// The limits of a page: what is claimed, and the comment with its check. Bullets and rows end
@@ -77,16 +64,12 @@ fn limits(text: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// Whether some file below `path` has `word`, test modules included.
+/// True if some file below `path` has `word`, test modules included.
 fn has(word: &str, path: &str) -> Result<bool, String> {
-    let files = tracked(path);
-    if files.is_empty() {
-        return Err(format!("no file below {path}"));
+    match below(path).next() {
+        Some(_) => Ok(below(path).any(|(_, text)| text.contains(word))),
+        None => Err(format!("no file below {path}")),
     }
-    Ok(files.iter().any(|file| {
-        let text = std::fs::read(file).expect("a tracked file is readable");
-        String::from_utf8_lossy(&text).contains(word)
-    }))
 }
 
 /// Carries out one check.
@@ -140,27 +123,22 @@ fn holds(check: &str, folder: &Path) -> Result<(), String> {
         }
         "known" => {
             let wanted = format!("\"{words}\"");
-            let lists = tracked("*.rs").into_iter().filter(|file| {
-                let text = std::fs::read_to_string(file).unwrap_or_default();
-                text.contains("const KNOWN: ") && text.contains(&wanted)
-            });
-            if lists.count() > 0 {
-                Ok(())
-            } else {
-                Err(format!("no list has {wanted}"))
+            let is_listed =
+                |text: &String| text.contains("const KNOWN: ") && text.contains(&wanted);
+            match sources().any(is_listed) {
+                true => Ok(()),
+                false => Err(format!("no list has {wanted}")),
             }
         }
         "test" => {
             let wanted = format!("fn {words}(");
-            let is_there = tracked("*.rs").iter().any(|file| {
-                let text = std::fs::read_to_string(file).unwrap_or_default();
-                text.find(&wanted)
-                    .is_some_and(|at| text[..at].trim_end().ends_with("#[test]"))
-            });
-            if is_there {
-                Ok(())
-            } else {
-                Err(format!("no test {words}"))
+            let is_test = |text: &String| {
+                let at = text.find(&wanted);
+                at.is_some_and(|at| text[..at].trim_end().ends_with("#[test]"))
+            };
+            match sources().any(is_test) {
+                true => Ok(()),
+                false => Err(format!("no test {words}")),
             }
         }
         other => Err(format!("no check is called `{other}`")),
@@ -174,19 +152,15 @@ fn every_limit_still_holds() {
     std::fs::write(folder.path().join("a.nwk"), TREE).unwrap();
     let mut checked = 0;
     let mut wrong = Vec::new();
-    for page in tracked("docs/limits") {
-        if page.ends_with("README.md") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&page).unwrap();
-        for (limit, check) in limits(&text) {
+    for (page, text) in below("docs/limits").filter(|(name, _)| !name.ends_with("README.md")) {
+        for (limit, check) in limits(text) {
             checked += 1;
             let result = match &check {
                 Some(check) => holds(check, folder.path()),
                 None => Err("no check".to_owned()),
             };
             if let Err(reason) = result {
-                wrong.push(format!("{}: {limit}\n    {reason}", page.display()));
+                wrong.push(format!("{page}: {limit}\n    {reason}"));
             }
         }
     }
@@ -219,8 +193,7 @@ fn limits_that_no_longer_hold_are_seen() {
 #[test]
 fn no_other_page_has_limits_of_its_own() {
     let mut found = Vec::new();
-    for page in tracked("*.md") {
-        let name = page.strip_prefix(root()).unwrap().display().to_string();
+    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
         let is_exempt = [
             "docs/limits/",
             "docs/results/",
@@ -230,7 +203,7 @@ fn no_other_page_has_limits_of_its_own() {
         if is_exempt.iter().any(|part| name.starts_with(part)) {
             continue;
         }
-        let text = std::fs::read_to_string(&page).unwrap().to_lowercase();
+        let text = text.to_lowercase();
         for (number, line) in text.lines().enumerate() {
             if line.trim() == "## limits" || DENIALS.iter().any(|words| line.contains(words)) {
                 found.push(format!("{name}:{}: {line}", number + 1));

@@ -1,9 +1,9 @@
 //! The pages: every link leads somewhere, the site's contents are complete, and the README is as
 //! short as a first screen has to be.
 
+use super::repository::files;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
-use std::process::Command;
+use std::path::{Component, Path};
 
 /// Most words of README.md, tables included, code blocks not.
 const README_WORDS_MAX: usize = 700;
@@ -13,30 +13,6 @@ const README_ROWS_MAX: usize = 12;
 
 /// Most words of its mean sentence.
 const README_SENTENCE_WORDS_MAX: f64 = 16.0;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Files of the repository, as paths from its root.
-fn files() -> BTreeSet<String> {
-    let listed = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
-        .current_dir(root())
-        .output()
-        .expect("git lists the files");
-    String::from_utf8_lossy(&listed.stdout)
-        .split('\0')
-        .filter(|name| root().join(name).is_file())
-        .map(str::to_owned)
-        .collect()
-}
 
 /// The text without fenced code, and without code spans.
 fn prose(text: &str) -> String {
@@ -110,15 +86,14 @@ fn clean(path: &Path) -> Option<String> {
 fn every_link_leads_to_a_file_and_its_heading() {
     let files = files();
     let folders: BTreeSet<String> = files
-        .iter()
+        .keys()
         .flat_map(|name| Path::new(name).ancestors().skip(1))
         .filter_map(|folder| folder.to_str().map(str::to_owned))
         .collect();
     let mut dead = Vec::new();
     let mut checked = 0;
-    for page in files.iter().filter(|name| name.ends_with(".md")) {
-        let text = std::fs::read_to_string(root().join(page)).unwrap();
-        for link in links(&text) {
+    for (page, text) in files.iter().filter(|(name, _)| name.ends_with(".md")) {
+        for link in links(text) {
             if link.is_empty() || link.contains("://") || link.starts_with("mailto:") {
                 continue;
             }
@@ -129,15 +104,15 @@ fn every_link_leads_to_a_file_and_its_heading() {
                 "" => Some(page.clone()),
                 path => clean(&folder.join(path)),
             };
-            let is_there = target.as_ref().is_some_and(|target| {
-                let is_page = files.contains(target);
-                let has_anchor = || {
-                    let text = std::fs::read_to_string(root().join(target)).unwrap_or_default();
-                    anchors(&text).contains(anchor)
-                };
-                (is_page || folders.contains(target))
-                    && (anchor.is_empty() || !target.ends_with(".md") || has_anchor())
-            });
+            let is_there = target
+                .as_ref()
+                .is_some_and(|target| match files.get(target) {
+                    Some(text) if target.ends_with(".md") && !anchor.is_empty() => {
+                        anchors(text).contains(anchor)
+                    }
+                    Some(_) => true,
+                    None => folders.contains(target) && anchor.is_empty(),
+                });
             if !is_there {
                 dead.push(format!("{page}: {link}"));
             }
@@ -149,12 +124,11 @@ fn every_link_leads_to_a_file_and_its_heading() {
 
 #[test]
 fn the_sites_contents_list_every_page_once() {
-    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
-    let mut listed: Vec<String> = links(&summary);
+    let mut listed: Vec<String> = links(&files()["docs/SUMMARY.md"]);
     listed.retain(|link| !link.is_empty());
     listed.sort();
     let pages: Vec<String> = files()
-        .iter()
+        .keys()
         .filter(|name| name.ends_with(".md") && *name != "docs/SUMMARY.md")
         .filter_map(|name| name.strip_prefix("docs/").map(str::to_owned))
         .collect();
@@ -164,7 +138,7 @@ fn the_sites_contents_list_every_page_once() {
 /// Words, rows of tables, and the mean sentence of README.md.
 #[test]
 fn the_readme_is_a_first_screen() {
-    let text = prose(&std::fs::read_to_string(root().join("README.md")).unwrap());
+    let text = prose(&files()["README.md"]);
     let is_row = |line: &&str| line.trim_start().starts_with('|');
     let is_rule = |line: &&str| line.chars().all(|it| "|-: ".contains(it));
     let rows = text

@@ -74,7 +74,7 @@ pub mod stream;
 pub mod tun;
 pub mod xdp;
 
-pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text};
+pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text, width};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use apart::apart;

@@ -56,7 +56,6 @@ impl Arp {
     /// Parses a packet; bytes after its 28 bytes are padding. `None` for a short one and for other
     /// hardware than Ethernet, other protocols than IPv4 and other lengths than theirs.
     #[must_use]
-    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (layout, _) = Layout::ref_from_prefix(bytes).ok()?;
         let kinds = (layout.hardware.get(), layout.protocol.get());
@@ -79,7 +78,6 @@ impl Arp {
 
     /// The packet as bytes on the wire.
     #[must_use]
-    #[inline]
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let operation = match self.operation {
             Operation::Request => 1,

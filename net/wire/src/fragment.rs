@@ -88,19 +88,16 @@ pub struct Fragment {
 
 impl Fragment {
     /// Bytes of its payload.
-    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.head
     }
 
     /// True if it has no payload.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// True for an atomic fragment, the whole of its packet (RFC 6946).
-    #[inline]
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && !self.more
     }
@@ -118,7 +115,6 @@ pub enum Bad {
 }
 
 /// Parses a fragment that [`ip::parse_v4`] found: version, lengths and header checksum are valid.
-#[inline]
 pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
     let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
     let head = usize::from(header.version_words & 0x0f) * 4;
@@ -158,7 +154,6 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
 }
 
 /// Parses a fragment that [`ip::parse_v6`] found: version and lengths are valid.
-#[inline]
 pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
     let (header, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
     let end = V6_BYTES + usize::from(header.payload_bytes.get());
@@ -238,14 +233,12 @@ pub struct Piece {
 }
 
 /// Bytes of the headers that [`write()`] makes for addresses of this one's family.
-#[inline]
 pub fn head_bytes(address: &Ip) -> usize {
     let more = if address.is_v4() { 0 } else { HEADER_BYTES };
     ip::header_bytes(address) + more
 }
 
 /// Writes the headers of a fragment into `head`, of [`head_bytes`], from `source` to `destination`.
-#[inline]
 pub fn write(
     head: &mut [u8],
     (source, destination): (&Ip, &Ip),

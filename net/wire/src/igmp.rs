@@ -46,7 +46,6 @@ impl Message {
     /// Parses the whole payload of an IPv4 packet. `None` for a short message, a wrong checksum, an
     /// address that is not a group, an unknown type, and a query with a length of no version.
     #[must_use]
-    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[kind, response_code, _, _, a, b, c, d, ref rest @ ..] = bytes else {
             return None;
@@ -74,7 +73,6 @@ impl Message {
 
     /// The message as bytes on the wire, with its checksum.
     #[must_use]
-    #[inline]
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let (kind, response_code, group) = match *self {
             Self::Query {

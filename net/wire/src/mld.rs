@@ -34,7 +34,6 @@ pub const ROUTERS: Ip = Ip([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16
 /// Parses a query with a correct checksum: the queried group, unspecified for all. `None` for a
 /// length of no version, and for an address that is not a group.
 #[must_use]
-#[inline]
 pub fn parse_query(bytes: &[u8]) -> Option<Ip> {
     // RFC 3810 section 8.1: version 1 has 24 bytes, version 2 at least 28.
     if bytes.len() != QUERY_V1_BYTES && bytes.len() < QUERY_V2_BYTES {
@@ -62,7 +61,6 @@ pub enum Record {
 /// the router alert that RFC 3810 section 5 requires, and an ICMPv6 message to [`ROUTERS`] with one
 /// record.
 #[must_use]
-#[inline]
 pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {
     // RFC 2711 section 2.1: router alert of value 0; padded to eight bytes.
     const ALERT: [u8; OPTION_BYTES] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];

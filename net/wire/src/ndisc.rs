@@ -91,7 +91,6 @@ impl<'p> Message<'p> {
     /// Parses a whole ICMPv6 message. `None` for other types, a code other than 0, a short message,
     /// an option of length zero or one that ends beyond the message, and a target that is a group.
     #[must_use]
-    #[inline]
     pub fn parse(bytes: &'p [u8]) -> Option<Self> {
         let (head, rest) = Head::ref_from_prefix(bytes).ok()?;
         if head.code != 0 {
@@ -194,7 +193,6 @@ impl<'p> Options<'p> {
     }
 
     /// Prefixes in a router advertisement, in order.
-    #[inline]
     pub fn prefixes(self) -> impl Iterator<Item = Prefix> + 'p {
         self.each().filter_map(|bytes| {
             // A prefix option has exactly 32 bytes.
@@ -270,7 +268,6 @@ pub struct Prefix {
 
 /// A router solicitation from `source` to `destination`, with our link-layer address.
 #[must_use]
-#[inline]
 pub fn router_solicitation(
     source: &Ip,
     destination: &Ip,
@@ -286,7 +283,6 @@ pub fn router_solicitation(
 /// A solicitation from `source` to `destination` for the neighbour with `target`, with our
 /// link-layer address.
 #[must_use]
-#[inline]
 pub fn neighbor_solicitation(
     source: &Ip,
     destination: &Ip,
@@ -305,7 +301,6 @@ pub fn neighbor_solicitation(
 
 /// Announces to `destination` that we have `source`, and our link-layer address.
 #[must_use]
-#[inline]
 pub fn neighbor_advertisement(
     source: &Ip,
     destination: &Ip,

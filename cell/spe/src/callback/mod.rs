@@ -104,6 +104,21 @@ mod tests {
             self.put(place, path.as_os_str().as_bytes());
         }
 
+        /// Puts words, one after another.
+        fn words(&self, place: u32, words: &[u32]) {
+            for (at, word) in (place.into()..).step_by(4).zip(words) {
+                self.0.set_word(at, *word);
+            }
+        }
+
+        /// Makes a file and opens it to read and write; its number.
+        fn create(&self, path: &Path) -> u32 {
+            self.path(TEXT, path);
+            let flags = (libc::O_CREAT | libc::O_RDWR).cast_unsigned();
+            let (number, _) = self.call(POSIX, 15, &[TEXT, flags, 0o600]);
+            u32::try_from(number).expect("it is open")
+        }
+
         fn bytes(&self, place: u32, count: u32) -> Vec<u8> {
             let pairs = (place..place + count).map(|at| self.0.byte_pair(at.into()));
             pairs.map(|pair| pair.to_le_bytes()[0]).collect()
@@ -247,10 +262,7 @@ mod tests {
         let program = Program::new();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
-        program.path(TEXT, &file);
-        let flags = libc::O_CREAT | libc::O_RDWR;
-        let (number, _) = program.call(POSIX, 15, &[TEXT, flags as u32, 0o600]);
-        let number = u32::try_from(number).expect("it is open");
+        let number = program.create(&file);
         program.put(BUFFER, b"0123456789");
         assert_eq!(program.call(POSIX, 27, &[number, BUFFER, 10]), (10, 0));
         assert_eq!(program.call(POSIX, 66, &[number, BUFFER, 3, 20]), (3, 0));
@@ -289,28 +301,14 @@ mod tests {
     fn buffers_are_gathered_by_pairs_of_words() {
         let program = Program::new();
         let folder = tempfile::tempdir().unwrap();
-        program.path(TEXT, &folder.path().join("file"));
-        let (number, _) = program.call(
-            POSIX,
-            15,
-            &[TEXT, (libc::O_CREAT | libc::O_RDWR) as u32, 0o600],
-        );
-        let number = number as u32;
+        let number = program.create(&folder.path().join("file"));
         program.put(BUFFER, b"onetwo");
-        for (index, word) in [BUFFER, 3, BUFFER + 3, 3].into_iter().enumerate() {
-            program
-                .0
-                .set_word(u64::from(OTHER) + 4 * index as u64, word);
-        }
+        program.words(OTHER, &[BUFFER, 3, BUFFER + 3, 3]);
         assert_eq!(program.call(POSIX, 68, &[number, OTHER, 2]), (6, 0));
         program.call(POSIX, 9, &[number, 0, 0]);
         // The second buffer begins near the store's end and is cut there.
         let end = STORE_BYTES as u32;
-        for (index, word) in [BUFFER + 64, 2, end - 2, 100].into_iter().enumerate() {
-            program
-                .0
-                .set_word(u64::from(OTHER) + 4 * index as u64, word);
-        }
+        program.words(OTHER, &[BUFFER + 64, 2, end - 2, 100]);
         assert_eq!(program.call(POSIX, 67, &[number, OTHER, 2]), (4, 0));
         assert_eq!(program.bytes(BUFFER + 64, 2), b"on");
         assert_eq!(
@@ -402,11 +400,7 @@ mod tests {
         assert_eq!(program.call(POSIX, 32, &[BUFFER, 0]), (-1, libc::EINVAL));
         let file = tempfile::NamedTempFile::new().unwrap();
         program.path(TEXT, file.path());
-        for (index, word) in [100, 7, 200, 9].into_iter().enumerate() {
-            program
-                .0
-                .set_word(u64::from(BUFFER) + 4 * index as u64, word);
-        }
+        program.words(BUFFER, &[100, 7, 200, 9]);
         let modified = || {
             let modified = file.path().metadata().unwrap().modified().unwrap();
             modified
@@ -455,13 +449,7 @@ mod tests {
     fn places_wrap_and_lengths_are_cut_at_the_stores_end() {
         let program = Program::new();
         let folder = tempfile::tempdir().unwrap();
-        program.path(TEXT, &folder.path().join("file"));
-        let (number, _) = program.call(
-            POSIX,
-            15,
-            &[TEXT, (libc::O_CREAT | libc::O_RDWR) as u32, 0o600],
-        );
-        let number = number as u32;
+        let number = program.create(&folder.path().join("file"));
         let end = STORE_BYTES as u32;
         program.put(end - 5, b"last");
         assert_eq!(

@@ -35,8 +35,6 @@ use crate::state::flags::Flags;
 use crate::state::hot::State;
 use crate::state::store::Store;
 use crate::state::table::Table;
-use crate::tcp::Session;
-use crate::tcp::cold::Cold;
 use crate::tcp::expiry::Expiry;
 use crate::tcp::output::{Outcome, Output};
 use crate::timer::Tick;
@@ -336,23 +334,6 @@ impl Host {
     #[inline]
     pub(crate) fn sweep(&mut self) {
         self.sessions.sweep(&mut self.common);
-    }
-}
-
-/// Access to a session.
-#[inline]
-pub(crate) fn session<'s>(
-    store: &'s mut Store<Cold>,
-    common: &'s mut Common,
-    number: u32,
-) -> Session<'s> {
-    let (hot, path, cold) = store.session(number);
-    Session {
-        number,
-        hot,
-        path,
-        cold,
-        common,
     }
 }
 

@@ -5,7 +5,6 @@
 use super::arrival::Arrival;
 use super::listener::Listeners;
 use super::names::SessionId;
-use super::session;
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
@@ -39,18 +38,28 @@ pub(crate) struct Sessions {
     pub(crate) listeners: Listeners,
 }
 
+/// Access to a session, while the listeners are borrowed otherwise.
+#[inline]
+pub(super) fn session<'s>(
+    store: &'s mut Store<Cold>,
+    common: &'s mut Common,
+    number: u32,
+) -> Session<'s> {
+    let (hot, path, cold) = store.session(number);
+    Session {
+        number,
+        hot,
+        path,
+        cold,
+        common,
+    }
+}
+
 impl Sessions {
     /// Access to a session.
     #[inline]
     pub(crate) fn access<'s>(&'s mut self, common: &'s mut Common, number: u32) -> Session<'s> {
-        let (hot, path, cold) = self.store.session(number);
-        Session {
-            number,
-            hot,
-            path,
-            cold,
-            common,
-        }
+        session(&mut self.store, common, number)
     }
 
     /// The session with these ends.
@@ -154,14 +163,14 @@ impl Sessions {
         path.traffic_class = 0;
         *cold = Cold::default();
         self.table.insert(hash, number);
-        session(&mut self.store, common, number).prepare();
+        self.access(common, number).prepare();
         Some(number)
     }
 
     /// Ends the oldest session in TIME-WAIT without an owner.
     fn reclaim(&mut self, common: &mut Common) {
         while let Some(number) = common.time_wait.pop_front() {
-            let mut session = session(&mut self.store, common, number);
+            let mut session = self.access(common, number);
             // Other entries have ended already, or their number was reused.
             if session.hot.state() == State::TimeWait && session.hot.has(Flags::DETACHED) {
                 session.finish(None);
@@ -183,7 +192,7 @@ impl Sessions {
             if !of.open {
                 // The listener was closed meanwhile; the code below decrements its embryos.
                 let error = Some(SessionError::Aborted);
-                session(&mut self.store, common, number).reset(error);
+                self.access(common, number).reset(error);
                 continue;
             }
             of.embryos -= 1;

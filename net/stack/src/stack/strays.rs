@@ -4,8 +4,7 @@
 
 use super::arrival::Arrival;
 use super::options::SessionOption;
-use super::session;
-use super::sessions::{Arrived, Sessions};
+use super::sessions::{Arrived, Sessions, session};
 use crate::shared::Common;
 use crate::shared::config::Ecn;
 use crate::state::flags::Flags;
