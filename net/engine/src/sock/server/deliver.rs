@@ -9,6 +9,7 @@ use crate::sock::layout::{CHUNK_BYTES, Entry, Event, MORE, chunk_offset, entry_b
 use crate::sock::ring::Violation;
 use crate::sock::stack::{SocketError, Sockets};
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_sys::SharedSlice;
 use std::net::SocketAddr;
 
 /// A socket, and the parts of its process that a delivery needs.
@@ -334,13 +335,9 @@ impl Delivery<'_> {
             };
             let memory = self.link.memory();
             let mut end = begin;
-            let mut copy = |bytes: &[u8]| {
-                // A stack that delivers more than requested would write into another chunk.
-                let used = bytes.len().min(begin + CHUNK_BYTES - end);
-                memory.write_at(end, &bytes[..used]);
-                end += used;
-            };
+            let mut copy = into_chunk(memory, begin, &mut end);
             round.stack.receive(self.socket.id, CHUNK_BYTES, &mut copy);
+            drop(copy);
             if end == begin {
                 self.chunks.unlend(chunk);
                 return Ok(true);
@@ -475,14 +472,10 @@ impl Delivery<'_> {
             let from = self.socket.handed_bytes;
             let memory = self.link.memory();
             let mut end = begin;
-            let mut copy = |bytes: &[u8]| {
-                // As for a session: nothing is written beyond the chunk.
-                let used = bytes.len().min(begin + CHUNK_BYTES - end);
-                memory.write_at(end, &bytes[..used]);
-                end += used;
-            };
+            let mut copy = into_chunk(memory, begin, &mut end);
             let stack = &mut *round.stack;
             let part = stack.receive_from(self.socket.id, from, CHUNK_BYTES, &mut copy);
+            drop(copy);
             let Some((peer, left)) = part else {
                 self.chunks.unlend(chunk);
                 return Ok(true);
@@ -492,5 +485,19 @@ impl Delivery<'_> {
             self.socket.handed_bytes = if more { from + end - begin } else { 0 };
             self.received(chunk, end - begin, Some((peer, more)))?;
         }
+    }
+}
+
+/// Copies received bytes into the chunk that begins at `begin`; `end` is behind the last one.
+fn into_chunk<'m>(
+    memory: SharedSlice<'m>,
+    begin: usize,
+    end: &'m mut usize,
+) -> impl FnMut(&[u8]) + 'm {
+    move |bytes| {
+        // A stack that delivers more than requested would write into another chunk.
+        let used = bytes.len().min(begin + CHUNK_BYTES - *end);
+        memory.write_at(*end, &bytes[..used]);
+        *end += used;
     }
 }
