@@ -13,9 +13,6 @@ use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a local store.
-pub(crate) const STORE_BYTES: usize = 256 * 1024;
-
 /// Bytes of a lock line.
 pub(crate) const LINE_BYTES: u64 = 128;
 

@@ -12,7 +12,7 @@
 //! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
 //! nothing but this module maps or unmaps these addresses.
 
-pub(crate) use crate::line::STORE_BYTES;
+pub(crate) use crate::switch::STORE_BYTES;
 use crate::switch::{HEADER_BEFORE, Header};
 use sidecore_bare::width::ToU64;
 use std::io;

@@ -8,12 +8,14 @@
 //! program uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a
 //! call keeps.
 
-use crate::line::STORE_BYTES;
 use sidecore_bare::width::ToU64;
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+
+/// Bytes of a local store.
+pub(crate) const STORE_BYTES: usize = 256 * 1024;
 
 /// State of one program's interrupts, in its header; `interrupt` has the operations on it.
 #[repr(C)]

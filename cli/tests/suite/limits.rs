@@ -141,6 +141,13 @@ fn holds(check: &str, folder: &Path) -> Result<(), String> {
                 false => Err(format!("no test {words}")),
             }
         }
+        "script" => {
+            let name = format!("lab/drill/tests/drill/{words}.drill");
+            match files().contains_key(&name) {
+                true => Ok(()),
+                false => Err(format!("no file {name}")),
+            }
+        }
         other => Err(format!("no check is called `{other}`")),
     }
 }
@@ -184,6 +191,7 @@ fn limits_that_no_longer_hold_are_seen() {
         "present: no_word_like_this_in_it in core/bare/src",
         "known: no_such_case",
         "test: limits",
+        "script: no-such-script",
         "holds: always",
     ] {
         assert!(holds(check, folder.path()).is_err(), "{check}");

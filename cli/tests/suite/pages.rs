@@ -68,6 +68,35 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
+/// Every folder that holds a file, by its path from the root.
+fn folders() -> BTreeSet<String> {
+    let names = files().keys().map(Path::new);
+    let folders = names.flat_map(|name| name.ancestors().skip(1));
+    let folders = folders.filter_map(|folder| folder.to_str().map(str::to_owned));
+    folders.filter(|folder| !folder.is_empty()).collect()
+}
+
+/// Paths that a text names from the root: words that begin with one of its folders.
+fn named_paths<'text>(text: &'text str, tops: &BTreeSet<&str>) -> Vec<&'text str> {
+    let is_of_path = |character: char| character.is_alphanumeric() || "_-./".contains(character);
+    // After these a word is the rest of something else: a variable, a link, a longer name.
+    let is_joined = |before: &str| before.ends_with(['$', '{', '}', '@', '~', '\\', '%', ':']);
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_of_path) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|it| !is_of_path(it)).unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        let is_whole = !is_joined(before) && !after.starts_with(['*', '{', '$', '<']);
+        let top = word.split_once('/').map_or("", |(top, _)| top);
+        if is_whole && tops.contains(top) {
+            found.push(word.trim_end_matches(['.', '/']));
+        }
+        rest = after;
+    }
+    found
+}
+
 /// A path from the root without `.` and `..`; `None` where it leaves the repository.
 fn clean(path: &Path) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
@@ -84,12 +113,7 @@ fn clean(path: &Path) -> Option<String> {
 
 #[test]
 fn every_link_leads_to_a_file_and_its_heading() {
-    let files = files();
-    let folders: BTreeSet<String> = files
-        .keys()
-        .flat_map(|name| Path::new(name).ancestors().skip(1))
-        .filter_map(|folder| folder.to_str().map(str::to_owned))
-        .collect();
+    let (files, folders) = (files(), folders());
     let mut dead = Vec::new();
     let mut checked = 0;
     for (page, text) in files.iter().filter(|(name, _)| name.ends_with(".md")) {
@@ -120,6 +144,45 @@ fn every_link_leads_to_a_file_and_its_heading() {
     }
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
     assert!(checked > 100, "only {checked} links were found");
+}
+
+/// A script, a page or a comment that names a file by its path follows it when it moves.
+#[test]
+fn every_path_that_a_text_names_is_there() {
+    // Of other projects, or an import path of Go.
+    const FOREIGN: [&str; 3] = ["net/http", "net/xdp/xsk_queue.h", "docs/interop/qcow2.rst"];
+    let (files, folders) = (files(), folders());
+    let tops = folders.iter().filter(|folder| !folder.contains('/'));
+    let tops: BTreeSet<&str> = tops.map(String::as_str).collect();
+    let has_paths = |name: &str| match Path::new(name).extension() {
+        // A script: no other tracked file lacks an extension.
+        None => true,
+        Some(kind) => ["md", "rs", "toml", "yml", "h", "c", "py", "sh"]
+            .map(Some)
+            .contains(&kind.to_str()),
+    };
+    let (mut dead, mut checked) = (Vec::new(), 0);
+    for (name, text) in files.iter().filter(|(name, _)| has_paths(name)) {
+        for path in named_paths(text, &tops) {
+            checked += 1;
+            let is_there = files.contains_key(path) || folders.contains(path);
+            if !is_there && !FOREIGN.contains(&path) {
+                dead.push(format!("{name}: {path}"));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "no such file:\n{}", dead.join("\n"));
+    assert!(checked > 300, "only {checked} paths were found");
+}
+
+#[test]
+fn paths_in_a_text_are_found() {
+    let tops = BTreeSet::from(["scripts", "net"]);
+    let text = "run scripts/setup, `net/run`. $net/x target/net/y net/z-* kernel-net/w (net/stack)";
+    assert_eq!(
+        named_paths(text, &tops),
+        ["scripts/setup", "net/run", "net/stack"]
+    );
 }
 
 #[test]

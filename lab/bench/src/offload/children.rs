@@ -5,7 +5,7 @@
 //! Must stay true: as `sidecore_measure::child` says. Source: own.
 
 use super::BenchError;
-use super::peers::Role;
+use super::roles::Role;
 use sidecore_measure::child::Speaker;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

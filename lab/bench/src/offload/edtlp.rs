@@ -9,8 +9,8 @@
 //! Source: the scheduling paper (docs/papers.md), sections 4 and 5.
 
 use super::children;
-use super::peers::{Role, Worker};
 use super::report::EdtlpRow;
+use super::roles::{Role, Worker};
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Candidate, wrong};
 use sidecore_measure::child::Speaker;

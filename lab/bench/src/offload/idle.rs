@@ -5,8 +5,8 @@
 //! One thread, which sleeps meanwhile. Source: proc(5), `schedstat`.
 
 use super::children;
-use super::peers::{Role, Served};
 use super::report::Figure;
+use super::roles::{Role, Served};
 use super::{Bench, BenchError, Candidate, interrupted};
 use sidecore_measure::child::Speaker;
 use std::time::{Duration, Instant};

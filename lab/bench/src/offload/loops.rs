@@ -9,8 +9,8 @@
 //! core; the others' threads, and our engines, one on each core.
 //! One thread, which starts one for each candidate's turn. Source: OpenMP 5.2, OMP_WAIT_POLICY.
 
-use super::peers::stay_on;
 use super::report::LoopRow;
+use super::roles::stay_on;
 use super::{Bench, BenchError, Candidate};
 use rayon::prelude::*;
 use sidecore_measure::child::Speaker;

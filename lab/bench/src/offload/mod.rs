@@ -31,6 +31,7 @@ mod loops;
 mod peers;
 pub mod picture;
 pub mod report;
+mod roles;
 mod sharing;
 mod slice;
 mod strangers;

@@ -1,4 +1,4 @@
-//! Roles of the bench's child processes: `offload peer ROLE`.
+//! Playing the roles of the bench's child processes: `offload peer ROLE`.
 //!
 //! Why here: candidates that are processes must be started alike, pinned alike and counted alike,
 //! ours too. A child prints `ready`, then answers each input line with a line; it ends when its
@@ -7,10 +7,9 @@
 //! The child's main thread. Source: own.
 
 use super::BenchError;
-use super::strangers::{self, Hostile};
+use super::roles::{Role, Served, Worker, answer_lines, say, sleep_until, stay_on};
+use super::strangers;
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
-use rustix::time::{ClockId, Timespec};
-use serde::{Deserialize, Serialize};
 use sidecore_daemon::client::{Args, Client, ClientOptions};
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
@@ -18,10 +17,10 @@ use sidecore_measure::child::READY;
 use sidecore_offload::task::{self, Task};
 use sidecore_offload::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use sidecore_sched::ClassId;
-use sidecore_sys::{clock, cpu};
-use std::io::{BufRead, Write};
+use sidecore_sys::clock;
+use std::io::BufRead;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,87 +35,6 @@ pub fn play(role: &str) -> Result<(), BenchError> {
         source: error.into(),
     })?;
     role.play()
-}
-
-/// Role of a process.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "role", rename_all = "snake_case")]
-pub(crate) enum Role {
-    /// A worker that spins while its engine works, as the papers' MPI processes did.
-    Spin(Worker),
-    /// A worker that sleeps until its engine is done.
-    Block(Worker),
-    /// Workers as tasks of ours, all in one process.
-    Fibers {
-        /// Work of each task; the pool has an engine on each of its cores.
-        worker: Worker,
-        /// Number of tasks.
-        workers: usize,
-    },
-    /// Loops of one unit for each core, one after another, on a pool of its own.
-    Loops {
-        /// The cores of its engines.
-        cpus: Vec<usize>,
-        /// Work of a unit.
-        work: HostWork,
-    },
-    /// An idle pool, which worked once.
-    IdlePool {
-        /// The cores of its engines.
-        cpus: Vec<usize>,
-    },
-    /// A daemon.
-    Daemon(Served),
-    /// A client that calls the engines of a daemon, over and over.
-    Client {
-        /// Socket of the daemon.
-        socket: PathBuf,
-        /// The cores that it may use.
-        cpus: Vec<usize>,
-        /// Time for which each call keeps an engine busy.
-        call_us: u64,
-    },
-    /// A program of a user that tries to block other clients of a daemon.
-    Hostile(Hostile),
-    /// A client that calls now and then.
-    Sparse {
-        /// Socket of the daemon.
-        socket: PathBuf,
-    },
-    /// A client that calls over and over, wherever the kernel runs it.
-    Unpinned {
-        /// Socket of the daemon.
-        socket: PathBuf,
-    },
-    /// The foreign process: work without pause, on one core.
-    Hog {
-        /// The core.
-        cpu: usize,
-    },
-}
-
-/// A daemon that serves.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Served {
-    /// Path of the daemon's socket.
-    pub(crate) socket: PathBuf,
-    /// The cores of its engines, one each.
-    pub(crate) cpus: Vec<usize>,
-    /// Time for which they poll with nothing to do; its own choice unless given.
-    pub(crate) grace_ms: Option<u64>,
-    /// Users that may attach in addition to its own and root.
-    pub(crate) allow_uids: Vec<u32>,
-}
-
-/// A worker.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Worker {
-    /// The cores among which the kernel may move it.
-    pub(crate) cpus: Vec<usize>,
-    /// The host's share of a cycle.
-    pub(crate) work: HostWork,
-    /// Time of the engine's share of a cycle, in nanoseconds.
-    pub(crate) engine_ns: u64,
 }
 
 impl Role {
@@ -210,32 +128,6 @@ fn call_over_and_over(socket: &Path, cpus: &[usize], call_us: u64) -> Result<(),
     })
 }
 
-/// Says `ready`, then answers each line with one.
-pub(super) fn answer_lines<Q: serde::de::DeserializeOwned, A: Serialize>(
-    mut answer: impl FnMut(Q) -> A,
-) -> Result<(), BenchError> {
-    say(READY)?;
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(BenchError::io("read a line"))?;
-        let question = serde_json::from_str(&line).map_err(|error| BenchError::Io {
-            what: format!("understand `{line}`"),
-            source: error.into(),
-        })?;
-        let text = serde_json::to_string(&answer(question)).map_err(|error| BenchError::Io {
-            what: "write an answer".into(),
-            source: error.into(),
-        })?;
-        say(&text)?;
-    }
-    Ok(())
-}
-
-pub(super) fn say(line: &str) -> Result<(), BenchError> {
-    let mut out = std::io::stdout().lock();
-    let said = writeln!(out, "{line}").and_then(|()| out.flush());
-    said.map_err(BenchError::io("answer"))
-}
-
 /// A pool with an engine on each of these cores.
 fn start_pool(cpus: &[usize]) -> Result<Pool, BenchError> {
     // Engines are made for the cores that their maker may use.
@@ -304,23 +196,6 @@ fn hog(cpu: usize) -> Result<(), BenchError> {
         work.run();
     }
     Ok(())
-}
-
-/// Lets the kernel move this thread among these cores only.
-pub(crate) fn stay_on(cpus: &[usize]) -> Result<(), BenchError> {
-    Ok(cpu::stay_on(cpus)?)
-}
-
-/// Sleeps until a time of [`clock::now_ns`].
-pub(crate) fn sleep_until(moment_ns: u64) {
-    let moment = Timespec {
-        tv_sec: (moment_ns / 1_000_000_000) as i64,
-        tv_nsec: (moment_ns % 1_000_000_000) as i64,
-    };
-    while clock::now_ns() < moment_ns {
-        // Interrupted or done: the clock decides.
-        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment);
-    }
 }
 
 /// Makes the kernel wake this thread at the requested time.

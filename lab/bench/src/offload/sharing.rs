@@ -7,8 +7,8 @@
 //! One thread, which sleeps meanwhile. Source: own; OpenMP 5.2, OMP_WAIT_POLICY.
 
 use super::children;
-use super::peers::{Role, Served};
 use super::report::{SHARED_ENGINES, SharingRow, UNEQUAL};
+use super::roles::{Role, Served};
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Candidate};
 use sidecore_measure::child::Speaker;

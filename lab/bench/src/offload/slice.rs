@@ -9,8 +9,8 @@
 //! scheduling paper, section 4; Linux `Documentation/scheduler/sched-eevdf.rst`.
 
 use super::children;
-use super::peers::{Role, stay_on};
 use super::report::Figure;
+use super::roles::{Role, stay_on};
 use super::{Bench, BenchError, Candidate, interrupted};
 use sidecore_measure::stats::median;
 use sidecore_sys::clock;

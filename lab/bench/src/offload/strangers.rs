@@ -8,8 +8,9 @@
 //! One thread, which sleeps meanwhile; the roles run in processes of their own. Source: own.
 
 use super::children;
-use super::peers::{Role, Served, answer_lines, say, sleep_until};
+
 use super::report::{StrangersRow, UnpinnedRow};
+use super::roles::{Attack, Hostile, Role, Served, answer_lines, say, sleep_until};
 use super::work::{Window, percentile};
 use super::{Bench, BenchError, Candidate};
 use serde::{Deserialize, Serialize};
@@ -38,27 +39,6 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         bench.missing("hostile programs of another user: only root can start them");
     }
     unpinned_clients(bench, engine)
-}
-
-/// A hostile program.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Hostile {
-    socket: PathBuf,
-    attack: Attack,
-}
-
-/// An attack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Attack {
-    /// Attaches with large arenas, keeps the descriptors and hangs up, over and over.
-    Memory,
-    /// Connects and says nothing, a hundred at once, over and over.
-    Connections,
-    /// Attaches with large arenas and detaches, over and over, on four threads.
-    Attaches,
-    /// Eight threads keep engines busy for as long as one request can.
-    Spinning,
 }
 
 fn beside_attackers(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchError> {

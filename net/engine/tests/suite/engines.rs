@@ -1,6 +1,6 @@
 //! Several engines with one address, each with its own link, and one client that spreads its flows
 //! over the links by their hash. One thread runs all rounds, so that a run is reproducible;
-//! `lab/apps/tests/engines.rs` has the same on threads, against the kernel.
+//! `lab/apps/tests/suite/engines.rs` has the same on threads, against the kernel.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_net::engine::{Engine, EngineOptions, EngineStatus, siblings};

@@ -6,7 +6,7 @@
 //! processed at once, after everything staged before them.
 
 use super::direct_placement::LARGE_BYTES;
-use super::sessions::Arrived;
+use super::sessions::{Arrival, Arrived};
 use super::{Host, icmp};
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
@@ -14,7 +14,7 @@ use crate::secrets::Ends;
 use crate::state::LOCAL_SESSIONS;
 use crate::state::store::Placement;
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::ip::{self, Bad, Codepoint, Packet, Report};
+use crate::wire::ip::{self, Bad, Packet, Report};
 use crate::wire::tcp::{self, Tcp};
 use crate::wire::{Ip, Mac};
 use zerocopy::FromBytes;
@@ -27,18 +27,6 @@ pub(crate) const STAGED_BYTES: usize = 448;
 const BLOCKS_BEHIND: usize = 4;
 /// Prefetch distance of send buffers, in segments ahead of processing.
 const BUFFERS_AHEAD: usize = 4;
-
-/// A TCP segment for a session.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival {
-    pub(crate) ends: Ends,
-    pub(crate) hash: u32,
-    pub(crate) mac: Mac,
-    /// ECN field of its packet.
-    pub(crate) ecn: Codepoint,
-    /// Bytes of the TCP header and payload.
-    pub(crate) len: usize,
-}
 
 /// Staged segments: received in this batch and not processed yet.
 pub(crate) struct Staging {

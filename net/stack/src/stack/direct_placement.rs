@@ -9,8 +9,8 @@
 //! engine sleeps; a frame without a verified checksum, or one that differs from the prediction, is
 //! processed as usual. Source: header-data split as in NICs.
 
-use super::arrival::Arrival;
 use super::names::SessionId;
+use super::sessions::Arrival;
 use super::{Host, Stack};
 use crate::buffer::slab::NONE;
 use crate::frame::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};

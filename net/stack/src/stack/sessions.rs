@@ -2,7 +2,6 @@
 //!
 //! [`super::strays`] has the segments that find no session. Source: RFC 9293 section 3.10.7.
 
-use super::arrival::Arrival;
 use super::listener::Listeners;
 use super::names::SessionId;
 use crate::buffer::slab::NONE;
@@ -16,8 +15,21 @@ use crate::state::table::Table;
 use crate::tcp::Session;
 use crate::tcp::cold::Cold;
 use crate::tcp::input::Input;
-use crate::wire::ip;
+use crate::wire::Mac;
+use crate::wire::ip::{self, Codepoint};
 use crate::wire::tcp::{self, ACK, RST, SYN, Segment};
+
+/// A TCP segment for a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) ends: Ends,
+    pub(crate) hash: u32,
+    pub(crate) mac: Mac,
+    /// ECN field of its packet.
+    pub(crate) ecn: Codepoint,
+    /// Bytes of the TCP header and payload.
+    pub(crate) len: usize,
+}
 
 /// Result of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! Source: RFC 9293 sections 3.10.7.1 and 3.10.7.2, RFC 4987, RFC 6191 (TIME-WAIT reuse).
 
-use super::arrival::Arrival;
 use super::options::SessionOption;
+use super::sessions::Arrival;
 use super::sessions::{Arrived, Sessions, session};
 use crate::shared::Common;
 use crate::shared::config::Ecn;

@@ -5,7 +5,7 @@
 //! Source: own.
 
 use super::super::children;
-use super::super::peers::{Role, Served};
+use super::super::roles::{Role, Served};
 use super::super::{Bench, BenchError, wrong};
 use super::Plan;
 use sidecore_daemon::client::{Args, Client, ClientOptions, KernelId};
