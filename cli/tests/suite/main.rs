@@ -18,6 +18,7 @@ mod house;
 mod kernels;
 mod limits;
 mod manual;
+mod messages;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]
 mod namespace;
@@ -50,6 +51,8 @@ mod store_keys;
 mod terminal;
 mod threads;
 mod tlb;
+mod tour;
 mod trust;
+mod walks;
 #[path = "../common/watching.rs"]
 mod watching;
