@@ -23,5 +23,5 @@ impl Args {
     }
 }
 
-const NEEDS: &str = "this program has no benches: their peers are not shipped; the package sidecore-cli of \
-    the crate registry has them, docs/benchmarks.md their figures";
+const NEEDS: &str = "this program has no benches: their peers are not shipped; the package \
+    sidecore-cli of the crate registry has them, docs/benchmarks.md their figures";

@@ -163,11 +163,8 @@ impl Show for Screen {
 
 /// The steps, as a file of their own has them.
 const STEPS: &str = include_str!("tour/steps.toml");
-/// Files that the steps name.
-const FILES: [(&str, &str); 5] = [
-    ("net.toml", include_str!("tour/net.toml")),
-    ("talk.sh", include_str!("tour/talk.sh")),
-    ("hello.drill", include_str!("tour/hello.drill")),
+/// Sources that a step compiles.
+const FILES: [(&str, &str); 2] = [
     ("tour_spu.c", include_str!("tour/tour_spu.c")),
     ("tour.c", include_str!("tour/tour_host.c")),
 ];

@@ -2,9 +2,9 @@
 //! alignment, a network engineer with an unchanged program. Each follows a page of docs/users, on
 //! files of its own.
 //!
-//! Why here: the sessions of the pages run where the program was built, on the pages' own data, with
-//! everything installed. A walk has the program alone on its `PATH` next to the basic tools of every
-//! system, an empty home, and data that the page does not know.
+//! Why here: the sessions of the pages run where the program was built, on the pages' own data,
+//! with everything installed. A walk has the program alone on its `PATH` next to the basic tools of
+//! every system, an empty home, and data that the page does not know.
 //!
 //! A block of a session that needs a program which is not there is left out with the rest of its
 //! section, as its reader would do.
@@ -64,8 +64,8 @@ struct Walk {
 
 /// Gaps, ambiguities, long names, the line ends of another system: as alignments come.
 const ALIGNMENT: &str = "\
-sidecore phylo simulate --taxa 9 --sites 900 --model GTR{2/5/1/1/6/1}+FU{0.35/0.15/0.15/0.35}+G4m{0.9} --seed 99 -o x.phy \
---tree-out true.nwk
+sidecore phylo simulate --taxa 9 --sites 900 --seed 99 -o x.phy --tree-out true.nwk \
+--model GTR{2/5/1/1/6/1}+FU{0.35/0.15/0.15/0.35}+G4m{0.9}
 awk 'NR > 1 { s = $2; if (NR == 3) s = \"NNNNNNNN--------\" substr(s, 17); \
 if (NR == 5) s = substr(s, 1, 880) \"RYRYRYRY????????-------\" ; \
 if (NR == 5) s = substr(s, 1, 900); print \">\" $1 \"\\r\"; print s \"\\r\" }' x.phy > mine.fasta

@@ -1,8 +1,8 @@
 //! Packages of this machine's distribution: the command that installs one.
 //!
 //! Why here: every message about a missing program ends with the command that brings it, and they
-//! must agree. Must stay true: nothing is run; package managers are looked for, not asked. A machine
-//! without a known one gets the package's name.
+//! must agree. Must stay true: nothing is run; package managers are looked for, not asked. A
+//! machine without a known one gets the package's name.
 //!
 //! ```
 //! use sidecore_sys::package::{Manager, Package};

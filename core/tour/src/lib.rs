@@ -13,21 +13,18 @@
 
 mod needs;
 mod page;
-mod place;
 mod report;
 mod run;
 mod sample;
 mod script;
 mod server;
 mod shell;
-mod wrap;
 
 #[cfg(test)]
 mod tests;
 
 pub use needs::Lacking;
-pub use place::place;
-pub use report::{End, Report, Taken};
+pub use report::{End, Report, Taken, place};
 pub use run::{Options, Show, run};
 pub use script::Script;
 

@@ -28,7 +28,10 @@ pub(crate) fn page(report: &Report, pictures: &[(String, String, String)], head:
                 main {
                     h1 { "Sidecore: the tour" }
                     p { (head) }
-                    p { strong { (done) " of " (all) " steps done" } " in " (format!("{:.0}", report.seconds)) " s." }
+                    p {
+                        strong { (done) " of " (all) " steps done" }
+                        " in " (format!("{:.0}", report.seconds)) " s."
+                    }
                     (steps(report))
                     h2 { "Pictures" }
                     div .pictures {

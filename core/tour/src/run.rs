@@ -10,8 +10,8 @@ use crate::report::{End, Report, Taken};
 use crate::sample::{Sample, sample};
 use crate::script::{self, Action, Flip, Script, Step, Way};
 use crate::server::Server;
-use crate::shell::Shell;
-use crate::wrap::{self, COLUMNS, wrapped};
+use crate::shell::{COLUMNS, Shell, command_lines, wrapped};
+
 use serde_json::Value;
 use sidecore_measure::job::{Job, JobEnd};
 use std::fs::OpenOptions;
@@ -44,7 +44,7 @@ pub struct Options {
     pub values: Vec<(&'static str, &'static str)>,
     /// Variables of the environment of every command.
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Files that the steps find: name, contents.
+    /// Further files that the steps find: name, contents.
     pub files: Vec<(&'static str, &'static str)>,
     /// Raised by the user to end the tour.
     pub stop: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ pub fn run(script: &Script, options: &Options, show: &mut dyn Show) -> Result<Re
     };
     let scratch = tempfile::Builder::new().prefix("sidecore-tour-").tempdir();
     let scratch = scratch.map_err(failed)?;
-    prepare(scratch.path(), options).map_err(failed)?;
+    prepare(scratch.path(), script, options).map_err(failed)?;
     let named = options.folder.as_deref();
     let most_bytes = options.sample_bytes;
     let sample = sample(named, options.candidates, most_bytes, scratch.path())?;
@@ -108,14 +108,18 @@ pub fn run(script: &Script, options: &Options, show: &mut dyn Show) -> Result<Re
 }
 
 /// Makes the folders and files that the steps name.
-fn prepare(scratch: &Path, options: &Options) -> io::Result<()> {
+fn prepare(scratch: &Path, script: &Script, options: &Options) -> io::Result<()> {
     for folder in ["bin", "mnt", "www"] {
         std::fs::create_dir(scratch.join(folder))?;
     }
     let (program, name) = &options.program;
     symlink(program, scratch.join("bin").join(name))?;
-    let mut files = options.files.iter();
-    files.try_for_each(|(name, text)| std::fs::write(scratch.join(name), text))
+    let given = options.files.iter().map(|(name, text)| (*name, *text));
+    let own = script.files.iter();
+    let own = own.map(|(name, text)| (name.as_str(), text.as_str()));
+    given
+        .chain(own)
+        .try_for_each(|(name, text)| std::fs::write(scratch.join(name), text))
 }
 
 struct Tour<'a> {
@@ -521,7 +525,7 @@ impl Tour<'_> {
     }
 
     fn shown(&mut self, line: &str) -> Result<(), TourError> {
-        let mut lines = wrap::command(line, INDENT).into_iter();
+        let mut lines = command_lines(line, INDENT).into_iter();
         lines.try_for_each(|line| self.say(&line))
     }
 

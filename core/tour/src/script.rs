@@ -14,6 +14,9 @@ use std::path::PathBuf;
 pub struct Script {
     #[serde(rename = "need", default)]
     pub(crate) needs: BTreeMap<String, Need>,
+    /// Files that the steps find, by their names.
+    #[serde(rename = "file", default)]
+    pub(crate) files: BTreeMap<String, String>,
     #[serde(rename = "step")]
     pub(crate) steps: Vec<Step>,
 }

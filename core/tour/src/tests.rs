@@ -1,5 +1,5 @@
 use super::*;
-use crate::wrap::{COLUMNS, command, wrapped};
+use crate::shell::{COLUMNS, command_lines, wrapped};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -140,7 +140,8 @@ fn a_problem_is_undone_and_the_rest_goes_on() {
         title = "Looks"
         proves = "the first was undone"
         [[step.way]]
-        run = ["test -e undone && test ! -e never", { run = "echo sorry; exit 3", refused = "sorry" },
+        run = ["test -e undone && test ! -e never",
+               { run = "echo sorry; exit 3", refused = "sorry" },
                { flip = "undone", at = 0 }, "test \"$(cat undone)\" != x",
                { run = "echo '{\"n\": 2}'", expect = { at = "/n", is = 2 } }]
         [[step]]
@@ -272,7 +273,7 @@ fn lines_fit_the_screen_and_commands_stay_commands() {
     for line in wrapped(&long, 40) {
         assert!(line.chars().count() <= 40, "{line}");
     }
-    let lines = command(
+    let lines = command_lines(
         "echo one two three four five six seven eight nine ten eleven twelve 13 14",
         4,
     );
