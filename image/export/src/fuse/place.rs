@@ -155,8 +155,7 @@ fn advice(error: &io::Error, has_folder: bool, has_device: bool) -> &'static str
         .raw_os_error()
         .is_some_and(|code| without_driver.contains(&code));
     if is_missing && !has_device || is_driverless || said.contains("fuse device not found") {
-        "; there is no /dev/fuse: run `modprobe fuse` as root, or start the container with \
-         --device /dev/fuse; `block serve` needs none"
+        NO_DEVICE
     } else if is_missing {
         "; install the package fuse3, whose fusermount3 mounts for users"
     } else if said.contains("/dev/fuse") && said.contains("ermission denied") {
@@ -210,6 +209,10 @@ pub(crate) fn detach(dir: &Path) -> bool {
     }
     helped
 }
+
+/// Advice for a machine without the device.
+pub(super) const NO_DEVICE: &str = "; there is no /dev/fuse: run `modprobe fuse` as root, or start \
+     the container with --device /dev/fuse; `block serve` needs none";
 
 /// The set-user-id program that mounts FUSE for users, of the package fuse3.
 const HELPER: &str = "fusermount3";
