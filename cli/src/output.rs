@@ -180,15 +180,6 @@ pub(crate) fn progress(total: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(total), target)
 }
 
-/// A sign of life on standard error, for work of unknown length; `tick` moves it.
-pub(crate) fn waiting() -> ProgressBar {
-    let bar = progress(0);
-    if let Ok(style) = ProgressStyle::with_template("    {spinner} {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
 /// A progress bar over `total` bytes.
 pub(crate) fn byte_progress(total: u64) -> ProgressBar {
     let bar = progress(total);

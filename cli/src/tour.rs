@@ -69,7 +69,10 @@ impl Args {
         );
         output::line(&format!("The tour: {}", subject.unwrap_or("all subjects")))?;
         let options = self.options(program, subject)?;
-        let mut screen = Screen::new();
+        // Hidden where standard error is no terminal.
+        let mut screen = Screen {
+            bar: ProgressBar::new_spinner(),
+        };
         let result = sidecore_tour::run(&script, &options, &mut screen);
         screen.bar.finish_and_clear();
         let report = match result {
@@ -78,6 +81,7 @@ impl Args {
                 output::note!("sidecore: {}", TourError::Interrupted);
                 return Ok(Outcome::Stopped);
             }
+            // Without the words around it: a closed pipe is recognized and is no failure.
             Err(TourError::Show(error)) => return Err(error.into()),
             Err(error) => return Err(error.into()),
         };
@@ -135,14 +139,6 @@ fn judged(report: &Report) -> Result<Outcome> {
 /// Lines on standard output, and a sign of life on standard error.
 struct Screen {
     bar: ProgressBar,
-}
-
-impl Screen {
-    fn new() -> Self {
-        Self {
-            bar: output::waiting(),
-        }
-    }
 }
 
 impl Show for Screen {
