@@ -9,7 +9,7 @@
 //!
 //! let nbd = Package { debian: "libnbd-bin", fedora: "libnbd", alpine: "libnbd" };
 //! assert_eq!(nbd.command(Some(Manager::Apk)), "apk add libnbd");
-//! assert_eq!(nbd.command(None), "install the package libnbd-bin");
+//! assert_eq!(nbd.command(None), "install libnbd-bin");
 //! println!("to have nbdcopy: {}", nbd.command(Manager::here()));
 //! ```
 
@@ -71,7 +71,7 @@ impl<'a> Package<'a> {
             Some(Manager::Apt) => format!("apt install {}", self.debian),
             Some(Manager::Dnf) => format!("dnf install {}", self.fedora),
             Some(Manager::Apk) => format!("apk add {}", self.alpine),
-            None => format!("install the package {}", self.debian),
+            None => format!("install {}", self.debian),
         }
     }
 }

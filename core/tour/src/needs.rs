@@ -47,8 +47,40 @@ impl<'a> Needs<'a> {
 
     /// Those of `names` that are not met.
     pub(crate) fn lacking(&mut self, names: &'a [String]) -> Vec<Lacking> {
-        let each = names.iter().map(|name| self.look(name));
-        each.collect::<Vec<_>>().into_iter().flatten().collect()
+        let mut lacking = Vec::new();
+        for name in names {
+            let needs = &self.script.needs;
+            let is_check = needs.get(name).is_some_and(|need| need.check.is_some());
+            // A check relies on the programs before it.
+            if lacking.is_empty() || !is_check {
+                lacking.extend(self.look(name));
+            }
+        }
+        lacking
+    }
+
+    /// Several needs as one; the packages that they ask for are installed by one command.
+    pub(crate) fn joined(&self, all: &[Lacking]) -> Lacking {
+        let install = Package::named("").command(self.manager);
+        let (mut packages, mut remedies) = (Vec::new(), Vec::new());
+        for Lacking { remedy, .. } in all {
+            let (list, remedy) = match remedy.strip_prefix(&install) {
+                Some(package) => (&mut packages, package),
+                None => (&mut remedies, remedy.as_str()),
+            };
+            if !list.contains(&remedy) {
+                list.push(remedy);
+            }
+        }
+        let command = format!("{install}{}", packages.join(" "));
+        if !packages.is_empty() {
+            remedies.insert(0, &command);
+        }
+        let needs: Vec<_> = all.iter().map(|each| each.need.as_str()).collect();
+        Lacking {
+            need: needs.join(", "),
+            remedy: remedies.join("; "),
+        }
     }
 
     fn look(&mut self, name: &'a str) -> Option<Lacking> {

@@ -181,7 +181,7 @@ impl Tour<'_> {
                         .clone_from(way.proves.as_ref().unwrap_or(&step.proves));
                     let (figure, problem) = self.take(step, way)?;
                     taken.figure = figure;
-                    problem.map_or(End::Done, End::Problem)
+                    problem.map_or(End::Done, ended_by)
                 }
             };
             taken.seconds = began.elapsed().as_secs_f64();
@@ -223,16 +223,7 @@ impl Tour<'_> {
                 easiest = Some(lacking);
             }
         }
-        let all = easiest.unwrap_or_default();
-        let join = |part: fn(&Lacking) -> &str, between: &str| {
-            let mut parts: Vec<_> = all.iter().map(part).collect();
-            parts.dedup();
-            parts.join(between)
-        };
-        Err(Lacking {
-            need: join(|each| &each.need, " and "),
-            remedy: join(|each| &each.remedy, "; "),
-        })
+        Err(needs.joined(&easiest.unwrap_or_default()))
     }
 
     /// Takes a way, and undoes it; its figure and its problem.
@@ -364,7 +355,11 @@ impl Tour<'_> {
         let output: Vec<String> = output.chain(ended.errors.iter().cloned()).collect();
         let first = command.from.as_ref().filter(|_| is_right);
         let first = first.and_then(|words| output.iter().position(|line| line.contains(words)));
-        self.print(&output[first.unwrap_or(0)..], rows)?;
+        let first = first.unwrap_or(0);
+        self.print(&output[first..], rows)?;
+        if command.figure {
+            stage.figure = output.get(first).map(|line| line.trim().to_owned());
+        }
         Ok(self.judged(command, stage, &ended, &output))
     }
 
@@ -372,7 +367,7 @@ impl Tour<'_> {
     fn judged(
         &mut self,
         command: &script::Command,
-        stage: &mut Stage,
+        stage: &Stage,
         ended: &Ended,
         output: &[String],
     ) -> Option<String> {
@@ -383,6 +378,13 @@ impl Tour<'_> {
             Some(words) if !output.iter().any(|line| line.contains(words)) => {
                 return Some(format!("`{word}` was refused, but not for its {words}"));
             }
+            None if status.code() == Some(NOT_FOUND) => {
+                let missing = output.iter().rev().find_map(|line| {
+                    let (before, _) = line.rsplit_once(": not found")?;
+                    Some(before.rsplit(' ').next()?.to_owned())
+                });
+                return Some(format!("{MISSING}{}", missing.unwrap_or_default()));
+            }
             None if !status.success() => {
                 let last = output.iter().rfind(|line| !line.trim().is_empty());
                 let why = last.map_or_else(|| status.to_string(), |line| line.trim().to_owned());
@@ -390,8 +392,10 @@ impl Tour<'_> {
             }
             _ => {}
         }
-        if command.figure {
-            stage.figure = output.first().map(|line| line.trim().to_owned());
+        let says = command.says.as_ref().map(|words| stage.shell.filled(words));
+        let is_unsaid = |words: &&String| !output.iter().any(|line| line.contains(words.as_str()));
+        if let Some(words) = says.as_ref().filter(is_unsaid) {
+            return Some(format!("`{word}` did not say {words}"));
         }
         if let (Some(name), Some(bytes)) = (&command.rate, self.sample_bytes) {
             let rate = bytes as f64 / ended.seconds / 1e6;
@@ -555,6 +559,17 @@ impl Tour<'_> {
     }
 }
 
+/// The end of a step with a problem. A program that the shell did not find is a need.
+fn ended_by(problem: String) -> End {
+    match problem.strip_prefix(MISSING) {
+        Some(program) => End::Skipped(Lacking {
+            need: program.to_owned(),
+            remedy: "install the package that has it".to_owned(),
+        }),
+        None => End::Problem(problem),
+    }
+}
+
 /// A loopback address whose port is free at the moment.
 fn free_address() -> io::Result<String> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
@@ -569,6 +584,10 @@ fn inverted(path: &Path, at: u64) -> io::Result<()> {
     file.write_all_at(&[!byte[0]], at)
 }
 
+/// A shell's status for a command that is not there.
+const NOT_FOUND: i32 = 127;
+/// Begins the problem of a program that is not there.
+const MISSING: &str = "not found: ";
 /// Columns left of what a step prints.
 const INDENT: usize = 2;
 /// Rows of a command's output on the screen.

@@ -36,7 +36,8 @@ pub(crate) fn sample(
             path: named.to_owned(),
             why,
         };
-        let folder = std::path::absolute(named).map_err(|error| wrong(error.to_string()))?;
+        let folder = named.canonicalize();
+        let folder = folder.map_err(|error| wrong(error.to_string()))?;
         std::fs::read_dir(&folder).map_err(|error| wrong(error.to_string()))?;
         if folder.to_str().is_none() {
             return Err(wrong("its name is not UTF-8".to_owned()));

@@ -126,6 +126,8 @@ pub(crate) struct Command {
     /// JSON pointer to the sample's size.
     pub(crate) bytes: Option<String>,
     pub(crate) expect: Option<Expect>,
+    /// Words that its output must have.
+    pub(crate) says: Option<String>,
     /// Words of the refusal that must come.
     pub(crate) refused: Option<String>,
     /// True if an interruption waits for its end.

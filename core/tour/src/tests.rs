@@ -71,6 +71,8 @@ fn what_is_missing_costs_its_step_alone() {
         [need.gone]
         program = "no-such-program-is-here"
         remedy = "nothing helps"
+        [need.absent]
+        program = "no-such-program-is-here-either"
         [need.never]
         check = "test -e given.txt && false"
         [need.shell]
@@ -93,7 +95,7 @@ fn what_is_missing_costs_its_step_alone() {
         title = "It is not"
         proves = "never"
         [[step.way]]
-        needs = ["gone", "never"]
+        needs = ["gone", "absent"]
         run = ["true"]
         [[step.way]]
         needs = ["never"]
@@ -121,6 +123,48 @@ fn what_is_missing_costs_its_step_alone() {
         verdict[0].contains("1 of 3 steps done, 2 skipped, 0 with"),
         "{verdict:?}"
     );
+}
+
+#[test]
+fn a_program_that_a_line_does_not_find_is_a_need() {
+    let script = r#"
+        [need.a]
+        program = "no-such-program-a"
+        debian = "package-a"
+        [need.b]
+        program = "no-such-program-b"
+        debian = "package-b"
+        [[step]]
+        id = "a"
+        subject = "one"
+        title = "Pipes into nothing"
+        proves = "never"
+        [[step.way]]
+        run = ["echo x | no-such-program-is-here"]
+        [[step]]
+        id = "b"
+        subject = "one"
+        title = "Needs two packages"
+        proves = "never"
+        [[step.way]]
+        needs = ["a", "b"]
+        run = ["true"]
+        [[step]]
+        id = "c"
+        subject = "one"
+        title = "Says something else"
+        proves = "never"
+        [[step.way]]
+        run = [{ run = "echo one; echo two", from = "two", says = "{word}" }]
+    "#;
+    let report = tour(script, &mut Screen::default()).unwrap();
+    let found = ends(&report);
+    assert!(
+        found[0].starts_with("needs no-such-program-is-here; "),
+        "{found:?}"
+    );
+    assert!(found[1].contains("package-a package-b"), "{found:?}");
+    assert_eq!(found[2], "`echo one; echo two` did not say 'it'\\''s'");
 }
 
 #[test]
