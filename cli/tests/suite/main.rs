@@ -12,6 +12,7 @@ mod common;
 mod daemon;
 mod doctor;
 mod document;
+mod english;
 mod far;
 mod guest;
 mod house;
