@@ -14,6 +14,7 @@ mod doctor;
 mod document;
 mod english;
 mod far;
+mod glossary;
 mod guest;
 mod house;
 mod kernels;

@@ -1,4 +1,4 @@
-//! The sessions of README.md and docs/users, run as they stand: every command succeeds, and prints
+//! The sessions of README.md, docs/start and docs/users, run as they stand: every command succeeds, and prints
 //! the page's output, except for numbers.
 //!
 //! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> `
@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -24,6 +24,11 @@ const PAGES: [&str; 8] = [
     "docs/users/sockets.md",
     "docs/users/trees.md",
     "docs/users/cell.md",
+    "docs/start/images.md",
+    "docs/start/trees.md",
+    "docs/start/sockets.md",
+    "docs/start/engines.md",
+    "docs/troubleshooting.md",
 ];
 
 #[test]
@@ -67,12 +72,38 @@ fn cell_programs() {
 }
 
 #[test]
+fn images_in_five_minutes() {
+    check(PAGES[8]);
+}
+
+#[test]
+fn trees_in_five_minutes() {
+    check(PAGES[9]);
+}
+
+#[test]
+fn sockets_in_five_minutes() {
+    check(PAGES[10]);
+}
+
+#[test]
+fn engines_in_five_minutes() {
+    check(PAGES[11]);
+}
+
+#[test]
+fn troubleshooting() {
+    check(PAGES[12]);
+}
+
+#[test]
 fn every_page_is_run() {
-    let folder = std::fs::read_dir(root().join("docs/users")).unwrap();
-    for entry in folder {
-        let name = entry.unwrap().file_name();
-        let page = format!("docs/users/{}", name.to_str().unwrap());
-        assert!(PAGES.contains(&page.as_str()), "{page} has no test");
+    for folder in ["docs/users", "docs/start"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let page = format!("{folder}/{}", name.to_str().unwrap());
+            assert!(PAGES.contains(&page.as_str()), "{page} has no test");
+        }
     }
 }
 

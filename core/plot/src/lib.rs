@@ -10,6 +10,7 @@
 //! SVG text comes out; the drawing library escapes everything that is written.
 //! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
+mod adaptive;
 mod chart;
 mod dots;
 mod themed;
@@ -31,7 +32,7 @@ pub struct PlotError(String);
 /// Drawing area of an SVG picture.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Draws a picture of `size` pixels on white.
+/// Draws a picture of `size` pixels on white; dark where its reader prefers dark pages.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -46,7 +47,7 @@ pub fn picture<E: From<PlotError>>(
         inside(&root)?;
         root.present().map_err(failed)?;
     }
-    Ok(svg)
+    Ok(adaptive::adaptive(&svg))
 }
 
 /// Writes a line; `at` is its left end, middle or right end, as `side` says, halfway up.
