@@ -11,6 +11,7 @@
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
+use sidecore_plot::{TerminalLine, terminal};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,6 +31,10 @@ const PAGES: [&str; 13] = [
     "docs/start/engines.md",
     "docs/troubleshooting.md",
 ];
+
+/// The page whose session the README's picture shows, and the picture.
+const RECORDED: &str = "docs/start/images.md";
+const RECORDING: &str = "docs/demo.svg";
 
 #[test]
 fn the_readme() {
@@ -105,6 +110,34 @@ fn every_page_is_run() {
             assert!(PAGES.contains(&page.as_str()), "{page} has no test");
         }
     }
+}
+
+/// The README's picture is the session of a page that is run, so it cannot show what is not so.
+#[test]
+fn the_readmes_picture_is_a_session() {
+    let page = std::fs::read_to_string(root().join(RECORDED)).unwrap();
+    let mut lines = Vec::new();
+    for step in steps(&page) {
+        let mut parts = step.command.lines().map(str::to_owned);
+        lines.extend(parts.next().map(TerminalLine::Command));
+        lines.extend(parts.map(TerminalLine::Output));
+        lines.extend(step.printed.into_iter().map(TerminalLine::Output));
+    }
+    let label =
+        "A terminal: a directory is packed into an image, mounted, compared, checked, served";
+    let wanted = terminal(&lines, 80, label);
+    let path = root().join(RECORDING);
+    if std::env::var_os("SIDECORE_WRITE_SESSIONS").is_some() {
+        std::fs::write(&path, wanted).unwrap();
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        committed == wanted,
+        "{RECORDING} is not the session of {RECORDED}: \
+         SIDECORE_WRITE_SESSIONS=yes cargo test -p sidecore-cli --test suite the_readmes_picture"
+    );
+    assert!(wanted.len() < 60_000, "{} bytes", wanted.len());
 }
 
 /// One command of a page.

@@ -3,6 +3,7 @@
 //! - this file: the canvas, text, colours.
 //! - [`chart()`]: lines over a number.
 //! - [`dots()`]: values of one thing a line, on a logarithmic axis.
+//! - [`terminal()`]: a terminal session, line by line.
 //! - [`themed()`]: the same picture inside a page that may be dark.
 //! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
@@ -13,11 +14,13 @@
 mod adaptive;
 mod chart;
 mod dots;
+mod terminal;
 mod themed;
 mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
+pub use terminal::{TerminalLine, terminal};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 
