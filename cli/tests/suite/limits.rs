@@ -26,7 +26,7 @@ const KINDS: [&str; 7] = [
 
 /// Words by which a page denies something. "X lacks Y" and "X of Y alone" outlive the arrival of
 /// what they deny.
-const DENIALS: [&str; 22] = [
+const DENIALS: [&str; 26] = [
     "alone",
     "are missing",
     "cannot do",
@@ -37,6 +37,10 @@ const DENIALS: [&str; 22] = [
     "is missing",
     "lack",
     "lacks",
+    "no authentication",
+    "no encryption",
+    "no login",
+    "no password",
     "no support for",
     "not available",
     "not covered",
