@@ -2,9 +2,10 @@
 //! short as a first screen has to be.
 
 use super::english::words;
-use super::repository::files;
+use super::repository::{files, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
+use std::process::Command;
 
 /// Most words of README.md, tables included, code blocks not.
 const README_WORDS_MAX: usize = 700;
@@ -231,4 +232,15 @@ fn the_readme_is_a_first_screen() {
     assert!(rows <= README_ROWS_MAX, "{rows} rows of tables");
     let all = words(&text);
     assert!(all <= README_WORDS_MAX, "{all} words");
+}
+
+/// The site has links that no page has: its side bar, and anchors as mdBook makes them. Without
+/// mdBook the script says so.
+#[test]
+fn the_site_is_built_without_a_warning_or_a_dead_link() {
+    let script = root().join("scripts/check-site");
+    let output = Command::new(script).arg("--links-only").output();
+    let output = output.expect("python3 runs it");
+    print!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{output:?}");
 }
