@@ -315,13 +315,16 @@ fn denials_are_seen() {
 fn dead_globs(name: &str, text: &str, folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (line, block) in blocks(text) {
-        for span in block.split('`').skip(1).step_by(2) {
+        let parts: Vec<&str> = block.split('`').collect();
+        for pair in parts[1..].chunks(2) {
+            let span = pair[0];
             let Some(prefix) = span.strip_suffix('*') else {
                 continue;
             };
             let is_name = |it: char| it.is_ascii_lowercase() || it == '_';
             // Functions and options are named so, too.
-            let is_file = block.contains("example") || block.contains("test");
+            let after = pair.get(1).copied().unwrap_or("");
+            let is_file = after.starts_with(" example") || after.starts_with(" test");
             if prefix.is_empty() || !prefix.chars().all(is_name) || !is_file {
                 continue;
             }
