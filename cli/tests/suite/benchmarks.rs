@@ -78,14 +78,14 @@ fn drawn(section: &Section<'_>) -> String {
         .map(|row| DotRow {
             label: row.label.clone(),
             values: vec![
-                Some(row.ratio).filter(|ratio| *ratio >= 1.0),
                 Some(row.ratio).filter(|ratio| *ratio < 1.0),
+                Some(row.ratio).filter(|ratio| *ratio >= 1.0),
             ],
         })
         .collect();
     let size = (SIZE.0, dots_height(rows.len(), SIZE.1));
     picture(size, |area| {
-        dots(area, size, SIZE.1, "times as good", &["won", "lost"], &rows)
+        dots(area, size, SIZE.1, "times as good", &["lost", "won"], &rows)
     })
     .expect("it can be drawn")
 }
