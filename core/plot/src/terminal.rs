@@ -26,7 +26,7 @@ const MARGIN: f64 = 16.0;
 const COMMAND_S: f64 = 1.2;
 const OUTPUT_S: f64 = 0.25;
 
-/// Seconds for which the whole session stays before it begins anew.
+/// Seconds for which the whole session stays before it begins anew. A reader sees it first.
 const REST_S: f64 = 5.0;
 
 const STYLE: &str = "\
@@ -68,7 +68,7 @@ pub fn terminal(lines: &[TerminalLine], columns: usize, label: &str) -> String {
         let _ = writeln!(
             svg,
             "@keyframes l{index}{{0%,{shown:.1}%{{opacity:0}}{:.1}%,100%{{opacity:1}}}}\
-             .l{index}{{animation:l{index} {whole_s:.1}s infinite}}",
+             .l{index}{{animation:l{index} {whole_s:.2}s -{at_s:.2}s infinite}}",
             shown + 0.1
         );
     }
@@ -132,9 +132,10 @@ mod tests {
         assert!(svg.contains("cat a &lt; b &amp;&amp; echo &quot;c&quot;"));
         assert!(svg.contains(&format!("{}…</text>", "x".repeat(39))));
         assert!(svg.contains("prefers-color-scheme:dark"));
-        // Each line has its time, the output later; 1.45 s of 6.45 s.
+        // Each line has its time, the output later; 1.45 s of 6.45 s. It begins with all lines.
         assert!(svg.contains("@keyframes l0{0%,18.6%"), "{svg}");
         assert!(svg.contains("@keyframes l1{0%,22.5%"), "{svg}");
+        assert!(svg.contains("animation:l1 6.45s -1.45s infinite"), "{svg}");
     }
 
     #[test]
