@@ -235,12 +235,11 @@ fn the_readme_is_a_first_screen() {
 }
 
 /// The site has links that no page has: its side bar, and anchors as mdBook makes them. Without
-/// mdBook the script says so.
+/// mdBook the script says so, and nothing is checked.
 #[test]
 fn the_site_is_built_without_a_warning_or_a_dead_link() {
     let script = root().join("scripts/check-site");
     let output = Command::new(script).arg("--links-only").output();
     let output = output.expect("python3 runs it");
-    print!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{output:?}");
 }

@@ -13,9 +13,9 @@ use sidecore_measure::stats::percent;
 pub fn render(report: &Report) -> String {
     let mut out = report.head.markdown("small inputs and few rounds");
     let figures = &report.figures;
-    out.push_str("\n### Compared with the peers\n\n");
+    out.push_str("\n### Beside the peers\n\n");
     out.push_str(&markdown::peers(&figures.peers).text());
-    out.push_str("\n### Compared with the papers\n\n");
+    out.push_str("\n### Beside the papers\n\n");
     out.push_str(&markdown::rows(&figures.rows).text());
     if !report.scaling.is_empty() {
         out.push_str("\n### 1 to N engines\n\n| what | engines | MB/s | spread |\n");

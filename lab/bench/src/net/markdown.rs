@@ -14,9 +14,9 @@ use sidecore_measure::stats::{number, percent};
 pub fn render(report: &Report) -> String {
     let mut out = report.head.markdown("few and short rounds");
     let figures = &report.figures;
-    out.push_str("\n### Compared with the peers\n\n");
+    out.push_str("\n### Beside the peers\n\n");
     out.push_str(&markdown::peers(&figures.peers).text());
-    out.push_str("\n### Compared with the paper\n\n");
+    out.push_str("\n### Beside the paper\n\n");
     out.push_str(&markdown::rows(&figures.rows).text());
     if !report.curves.is_empty() {
         out.push_str("\n### Curves\n\n");
