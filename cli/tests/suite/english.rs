@@ -90,9 +90,8 @@ pub(super) fn blocks(text: &str) -> Vec<(usize, String)> {
         let is_item = bare.starts_with("- ")
             || bare.starts_with("* ")
             || (!number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()));
-        if is_row {
-            found.push((at + 1, bare.to_owned()));
-        } else if !is_apart && (is_item || !is_open) {
+        let begins = !is_apart && (is_item || !is_open);
+        if is_row || begins {
             found.push((at + 1, bare.to_owned()));
         } else if !is_apart {
             let (_, last) = found.last_mut().expect("a block is open");
