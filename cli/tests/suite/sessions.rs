@@ -1,5 +1,5 @@
-//! The sessions of README.md, docs/start and docs/users, run as they stand: every command succeeds, and prints
-//! the page's output, except for numbers.
+//! The sessions of README.md, docs/start and docs/users, run as they stand: every command succeeds,
+//! and prints the page's output, except for numbers.
 //!
 //! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> `
 //! continues it, the rest is its output, with a line `...` for any lines. Output of ```` ```console
