@@ -6,6 +6,7 @@
 
 use super::repository::{files, root};
 use sidecore_plot::{DotRow, dots, dots_height, picture};
+use std::collections::BTreeSet;
 
 /// Width of a picture in pixels, and height of its letters.
 const SIZE: (u32, u32) = (900, 14);
@@ -124,6 +125,49 @@ fn every_section_counts_its_wins_and_shows_them() {
             );
         }
     }
+}
+
+/// Numbers of a text as they are written.
+fn figures(text: &str) -> BTreeSet<&str> {
+    let is_part = |it: char| it.is_ascii_digit() || it == '.' || it == ',';
+    let parts = text.split(|it| !is_part(it));
+    let parts = parts.map(|part| part.trim_matches([',', '.']));
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// Figures in the tables of a page's text, names of programs and columns aside.
+fn table_figures(text: &str) -> BTreeSet<&str> {
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    let cells = rows.flat_map(|line| line.split('|').skip(2));
+    cells.flat_map(figures).collect()
+}
+
+/// The README chooses among the benchmarks, and these among the records: no figure is of its own.
+#[test]
+fn every_figure_is_recorded() {
+    let benchmarks = &files()["docs/benchmarks.md"];
+    let readme = &files()["README.md"];
+    let (_, table) = readme.split_once("## Benchmarks").expect("its heading");
+    let (table, _) = table.split_once("\n## ").expect("the next heading");
+    let mut records = BTreeSet::new();
+    let is_record = |name: &str| name.starts_with("docs/results/") || name == "docs/cell.md";
+    for (_, text) in files().iter().filter(|(name, _)| is_record(name)) {
+        records.extend(figures(text));
+    }
+    let shown = figures(benchmarks);
+    let readmes = table_figures(table);
+    let own: Vec<_> = readmes.difference(&shown).collect();
+    assert!(own.is_empty(), "README.md has figures of its own: {own:?}");
+    let chosen = table_figures(benchmarks);
+    let own: Vec<_> = chosen.difference(&records).collect();
+    assert!(
+        own.is_empty(),
+        "docs/benchmarks.md has figures of its own: {own:?}"
+    );
+    assert!(
+        readmes.len() > 8 && chosen.len() > 30,
+        "few figures were found"
+    );
 }
 
 #[test]
