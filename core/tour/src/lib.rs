@@ -24,7 +24,8 @@ mod shell;
 mod tests;
 
 pub use needs::Lacking;
-pub use report::{End, Report, Taken, place};
+pub use page::place;
+pub use report::{End, Report, Taken};
 pub use run::{Options, Show, run};
 pub use script::Script;
 
