@@ -23,5 +23,5 @@ impl Args {
     }
 }
 
-const NEEDS: &str = "the benches and their peers are not part of this package; in the project's \
-    repository, `cargo run --release -- COMMAND bench ...` measures";
+const NEEDS: &str = "this program has no benches: their peers are not shipped; the package \
+    sidecore-cli of the crate registry has them, docs/benchmarks.md their figures";

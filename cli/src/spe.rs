@@ -10,9 +10,10 @@ use crate::Outcome;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sidecore_spe_tools::{Driver, Kit, Parts, driver_named};
+use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(Subcommand)]
@@ -70,27 +71,19 @@ fn kit() -> Result<Kit> {
         bail!("programs of the Cell run on x86-64 machines alone: a store's code is x32 code");
     }
     let program = std::env::current_exe().context("cannot find this program")?;
-    let library = library(&program);
-    if library.is_none() {
-        crate::output::note!(
-            "sidecore: libspe2.so is not beside this program: hosts will not link; build it \
-             (cargo build --release -p sidecore-spe)"
-        );
+    let library = LIBRARY.locate();
+    if let Err(why) = &library {
+        crate::output::note!("sidecore: host programs will not link: {why}");
     }
     Ok(Kit::open(&Parts {
         program,
         headers: spe2::HEADERS,
-        library,
+        library: library.ok(),
     })?)
 }
 
-/// libspe2, next to this program or installed; of cargo's two places the newer one.
-fn library(program: &Path) -> Option<PathBuf> {
-    let folder = program.parent()?;
-    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
-    let built = ["libspe2.so", "deps/libspe2.so"].map(|place| folder.join(place));
-    let built = built.into_iter().filter(|place| place.is_file());
-    let installed = folder.join("../lib/sidecore/libspe2.so.2");
-    let installed = Some(installed).filter(|place| place.is_file());
-    built.max_by_key(written).or(installed)
-}
+const LIBRARY: Library = Library {
+    name: "libspe2.so",
+    installed_name: Some("libspe2.so.2"),
+    variable: "SIDECORE_SPE_LIBRARY",
+};

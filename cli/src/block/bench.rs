@@ -19,9 +19,9 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
-figure where they have one. Needs the packages of scripts/setup, and root for mounts and cold \
-caches; what is missing is said, and the rest runs. The kernel's caches are dropped now and then: \
-other programs slow down meanwhile.
+figure where they have one. Needs the peers' programs, and root for mounts and cold caches; what \
+is missing is said with its package, and the rest runs. The kernel's caches are dropped now and \
+then: other programs slow down meanwhile.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 delivered wrong bytes, 2 could not run.")]

@@ -349,7 +349,7 @@ fn mpi() -> Offer {
         name: "MPI",
         there: found.is_some(),
         used_for: "phylo across machines, in a build with --features mpi",
-        remedy: found.is_none().then_some("scripts/setup --mpi"),
+        remedy: found.is_none().then_some("apt-get install openmpi-bin"),
         found: found.map_or("no mpirun".to_owned(), |path| path.display().to_string()),
     }
 }

@@ -17,8 +17,8 @@ use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, markdown, pi
 #[command(after_help = "\
 Beside every figure stands its ratio to a peer that was interleaved with it, and the paper's \
 figure where it has one. Peers of the kernel's are in network namespaces that end with the bench: \
-they need root, iperf3 and the other packages of scripts/setup; what is missing is said, and the \
-rest runs. Two cores are kept busy meanwhile.
+they need root, iperf3, wrk and nginx; what is missing is said with its package, and the rest \
+runs. Two cores are kept busy meanwhile.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 answered wrongly, 2 could not run.")]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Arguments of `net drill`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The scripts; docs/formats/drill.md has their grammar, lab/drill/tests/drill has examples
+    /// The scripts, in packetdrill's notation as far as docs/formats/drill.md has it
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print one JSON object

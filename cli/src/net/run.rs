@@ -106,7 +106,7 @@ impl Args {
         } else {
             LIBRARY
                 .find()
-                .inspect_err(|why| tracing::warn!("no rings: {why}"))
+                .inspect_err(|why| tracing::warn!("slower, without rings in shared memory: {why}"))
                 .ok()
         };
         Ok(Options {
@@ -119,5 +119,6 @@ impl Args {
 
 const LIBRARY: Library = Library {
     name: "libsidecore_net_preload.so",
+    installed_name: None,
     variable: "SIDECORE_NET_LIBRARY",
 };

@@ -53,5 +53,6 @@ impl Args {
 
 const LIBRARY: Library = Library {
     name: "libsidecore_z.so",
+    installed_name: None,
     variable: "SIDECORE_ZLIB_LIBRARY",
 };

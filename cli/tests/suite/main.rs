@@ -21,6 +21,7 @@ mod house;
 mod kernels;
 mod limits;
 mod manual;
+mod messages;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]
 mod namespace;
@@ -54,6 +55,8 @@ mod store_keys;
 mod terminal;
 mod threads;
 mod tlb;
+mod tour;
 mod trust;
+mod walks;
 #[path = "../common/watching.rs"]
 mod watching;

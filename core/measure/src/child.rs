@@ -8,6 +8,7 @@
 //! One thread, and one reader thread for each child. Source: own.
 
 use rustix::process::{Pid, Signal, kill_process};
+use sidecore_sys::package::{Manager, Package};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -236,7 +237,8 @@ pub fn tool(name: &str, packages: &[(&str, &str)]) -> Result<Command, String> {
         .ok_or_else(|| {
             let package = packages.iter().find(|(program, _)| *program == name);
             let package = package.map_or(name, |(_, package)| package);
-            format!("{name} is not installed; run scripts/setup, or install the package {package}")
+            let install = Package::named(package).command(Manager::here());
+            format!("{name} is not installed: {install}")
         })
 }
 

@@ -25,7 +25,8 @@
 //!   epolls.
 //! - [`machine`]: the machine's processors, and cores that are apart.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: paths of other programs,
-//!   and their end together with ours.
+//!   and their end together with ours; [`package`]: packages that bring them; [`preload`]: our own
+//!   libraries.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`float`], [`plain`], [`prefetch`], [`sum`], [`text`]: of `sidecore-bare`; [`stream`]:
 //!   copies past the cache.
@@ -60,6 +61,7 @@ pub mod machine;
 mod map;
 pub mod message;
 pub mod namespace;
+pub mod package;
 pub mod packet_socket;
 pub mod preload;
 pub mod program;

@@ -1,4 +1,9 @@
-//! Preloaded libraries: where they are installed, and how a program loads them.
+//! Libraries that come with the program: where they are installed, and how another program loads
+//! them first.
+//!
+//! They are looked for in this order: the file that the library's variable of the environment
+//! names; the program's own folder; `lib/` in it, as in the release's archive; `../lib/sidecore`
+//! and `../lib`, as below `/usr/local`; `/usr/lib/sidecore`, where packages put them.
 //!
 //! Must stay true: a path that the user has named is used or refused, never ignored.
 
@@ -6,11 +11,13 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A library that a program loads first.
+/// A library that comes with the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Library {
     /// Its file's name.
     pub name: &'static str,
+    /// Its name where it is installed; none if that is the same.
+    pub installed_name: Option<&'static str>,
     /// The variable of the environment that may say where it is.
     pub variable: &'static str,
 }
@@ -27,10 +34,11 @@ pub enum PreloadError {
         /// Its value.
         path: PathBuf,
     },
-    /// It is neither built nor installed.
+    /// It is not installed.
     #[error(
-        "{name} is neither beside {} nor in ../lib; build it (cargo build) or name it in \
-         {variable}",
+        "{name} is not installed: it comes with the package `sidecore` and in the release's \
+         archive, not with the program alone; looked next to {}, in ../lib/sidecore and in \
+         {PACKAGED}; {variable} may name it",
         program.display()
     )]
     Missing {
@@ -58,12 +66,29 @@ pub enum PreloadError {
 }
 
 impl Library {
-    /// Its path: from the environment, next to this program, or from the installation.
+    /// Its path, for [`list`].
     ///
     /// # Errors
     /// It is not found, or cannot be preloaded from there.
     pub fn find(&self) -> Result<PathBuf, PreloadError> {
-        let Self { name, variable } = *self;
+        let found = self.locate()?;
+        // The dynamic linker splits its list at colons and blanks.
+        let bytes = found.as_os_str().as_encoded_bytes();
+        match bytes.iter().any(|byte| b": ".contains(byte)) {
+            true => Err(PreloadError::Path {
+                path: found,
+                variable: self.variable,
+            }),
+            false => Ok(found),
+        }
+    }
+
+    /// Its path: the first of the places in this module's head that has it.
+    ///
+    /// # Errors
+    /// It is not found.
+    pub fn locate(&self) -> Result<PathBuf, PreloadError> {
+        let Self { name, variable, .. } = *self;
         if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
             let path = PathBuf::from(path);
             return match path.is_file() {
@@ -73,34 +98,25 @@ impl Library {
         }
         let program = std::env::current_exe()?;
         let folder = program.parent().unwrap_or(Path::new("/"));
-        let places = PLACES.map(|place| folder.join(place).join(name));
-        let found = first_or_newer(&places).and_then(|place| place.canonicalize().ok());
-        let Some(found) = found else {
-            return Err(PreloadError::Missing {
-                name,
-                program,
-                variable,
-            });
-        };
-        // The dynamic linker splits its list at colons and blanks.
-        let bytes = found.as_os_str().as_encoded_bytes();
-        if bytes.iter().any(|byte| b": ".contains(byte)) {
-            return Err(PreloadError::Path {
-                path: found,
-                variable,
-            });
-        }
-        Ok(found)
+        let installed_name = self.installed_name.unwrap_or(name);
+        let built = CARGOS.map(|place| folder.join(place).join(name));
+        let installed = INSTALLED.map(|place| folder.join(place).join(installed_name));
+        let found = newer(&built).or_else(|| installed.iter().find(|place| place.is_file()));
+        let found = found.and_then(|place| place.canonicalize().ok());
+        found.ok_or(PreloadError::Missing {
+            name,
+            program,
+            variable,
+        })
     }
 }
 
-/// The first of the places that has a file. Of the first two, which are cargo's, the newer one: a
-/// build of one package leaves a copy in the first that later builds of the program do not replace.
-fn first_or_newer(places: &[PathBuf; 4]) -> Option<&PathBuf> {
+/// The newer of cargo's two: a build of one package leaves a copy in the first that later builds of
+/// the program do not replace.
+fn newer(places: &[PathBuf; 2]) -> Option<&PathBuf> {
     let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
-    let cargos = places[..2].iter().filter(|place| place.is_file());
-    let newer = cargos.max_by_key(|place| written(place));
-    newer.or_else(|| places[2..].iter().find(|place| place.is_file()))
+    let there = places.iter().filter(|place| place.is_file());
+    there.max_by_key(|place| written(place))
 }
 
 /// The list of libraries to preload ([`PRELOAD`]), with `library` first and the existing ones
@@ -117,8 +133,12 @@ pub fn list(library: PathBuf) -> OsString {
 
 /// The dynamic linker's variable.
 pub const PRELOAD: &str = "LD_PRELOAD";
-/// Next to the program, in cargo's folder for dependencies, and where packages install libraries.
-const PLACES: [&str; 4] = [".", "deps", "../lib/sidecore", "../lib"];
+/// Next to the program, and in cargo's folder for dependencies.
+const CARGOS: [&str; 2] = [".", "deps"];
+/// Where packages and archives have libraries, from the program's folder.
+const INSTALLED: [&str; 5] = [".", "lib", "../lib/sidecore", "../lib", PACKAGED];
+/// Where Debian's package has them, wherever the program is.
+const PACKAGED: &str = "/usr/lib/sidecore";
 
 #[cfg(test)]
 mod tests {
@@ -128,22 +148,33 @@ mod tests {
     #[test]
     fn a_stale_copy_is_passed_over() {
         let folder = std::env::temp_dir().join(format!("preload-{}", std::process::id()));
-        let places = ["a", "b", "c", "d"].map(|place| folder.join(place));
+        let places = ["a", "b"].map(|place| folder.join(place));
         std::fs::create_dir_all(&folder).unwrap();
-        assert_eq!(first_or_newer(&places), None);
+        assert_eq!(newer(&places), None);
         let write = |place: &PathBuf, age: u64| {
             let file = std::fs::File::create(place).unwrap();
             let then = SystemTime::now() - Duration::from_secs(age);
             file.set_modified(then).unwrap();
         };
-        write(&places[3], 0);
-        assert_eq!(first_or_newer(&places), Some(&places[3]));
         write(&places[1], 10);
-        assert_eq!(first_or_newer(&places), Some(&places[1]));
+        assert_eq!(newer(&places), Some(&places[1]));
         write(&places[0], 100);
-        assert_eq!(first_or_newer(&places), Some(&places[1]));
+        assert_eq!(newer(&places), Some(&places[1]));
         write(&places[0], 5);
-        assert_eq!(first_or_newer(&places), Some(&places[0]));
+        assert_eq!(newer(&places), Some(&places[0]));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_missing_library_names_the_package_and_the_variable() {
+        let library = Library {
+            name: "libno-such-library-here.so",
+            installed_name: None,
+            variable: "NO_SUCH_LIBRARY_HERE",
+        };
+        let said = library.find().unwrap_err().to_string();
+        for word in ["the package `sidecore`", library.variable, PACKAGED] {
+            assert!(said.contains(word), "{said}");
+        }
     }
 }

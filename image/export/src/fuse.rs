@@ -297,7 +297,7 @@ impl FuseServer {
             MountPoint::Hidden => {
                 let (device, mount) = place::nowhere(&kind).map_err(|e| {
                     let hint = match e {
-                        Errno::NOENT => "; load the module with `modprobe fuse`, and run as root",
+                        Errno::NOENT | Errno::NODEV | Errno::NXIO => place::NO_DEVICE,
                         _ => "; needs root (CAP_SYS_ADMIN) and Linux 5.10 or newer",
                     };
                     os("cannot mount FUSE", hint, e.into())

@@ -143,8 +143,20 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
 
 /// Advice for a failed mount on `dir`, begun by a semicolon; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
+    let has_device = Path::new("/dev/fuse").exists();
+    advice(error, dir.exists(), has_device)
+}
+
+fn advice(error: &io::Error, has_folder: bool, has_device: bool) -> &'static str {
     let said = error.to_string();
-    if error.kind() == io::ErrorKind::NotFound && dir.exists() {
+    let is_missing = error.kind() == io::ErrorKind::NotFound && has_folder;
+    let without_driver = [Errno::NODEV, Errno::NXIO].map(Errno::raw_os_error);
+    let is_driverless = error
+        .raw_os_error()
+        .is_some_and(|code| without_driver.contains(&code));
+    if is_missing && !has_device || is_driverless || said.contains("fuse device not found") {
+        NO_DEVICE
+    } else if is_missing {
         "; install the package fuse3, whose fusermount3 mounts for users"
     } else if said.contains("/dev/fuse") && said.contains("ermission denied") {
         "; users may mount once `chmod 666 /dev/fuse` was done as root, as udev does"
@@ -198,6 +210,10 @@ pub(crate) fn detach(dir: &Path) -> bool {
     helped
 }
 
+/// Advice for a machine without the device.
+pub(super) const NO_DEVICE: &str = "; there is no /dev/fuse: run `modprobe fuse` as root, or start \
+     the container with --device /dev/fuse; `block serve` needs none";
+
 /// The set-user-id program that mounts FUSE for users, of the package fuse3.
 const HELPER: &str = "fusermount3";
 
@@ -207,13 +223,20 @@ mod tests {
 
     #[test]
     fn advice_fits_the_error() {
-        let here = Path::new("/");
         let missing = io::Error::from(io::ErrorKind::NotFound);
-        assert!(hint(&missing, here).contains("install the package fuse3"));
-        assert_eq!(hint(&missing, Path::new("/no/such folder")), "");
+        assert!(advice(&missing, true, true).contains("install the package fuse3"));
+        assert_eq!(advice(&missing, false, true), "");
+        let no_driver = io::Error::from(Errno::NODEV);
+        let by_helper = "fusermount3: fuse device not found, try 'modprobe fuse' first";
+        let by_helper = io::Error::other(by_helper);
+        for (error, has_device) in [(&missing, false), (&no_driver, true), (&by_helper, false)] {
+            let advice = advice(error, true, has_device);
+            assert!(advice.contains("modprobe fuse"), "{error}: {advice}");
+            assert!(!advice.contains("fuse3"), "{error}: {advice}");
+        }
         let closed = "fusermount3: failed to open /dev/fuse: Permission denied";
-        assert!(hint(&io::Error::other(closed), here).contains("chmod 666 /dev/fuse"));
+        assert!(advice(&io::Error::other(closed), true, true).contains("chmod 666 /dev/fuse"));
         let other = "fusermount3: mountpoint is not empty";
-        assert_eq!(hint(&io::Error::other(other), here), "");
+        assert_eq!(advice(&io::Error::other(other), true, true), "");
     }
 }

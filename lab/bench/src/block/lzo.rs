@@ -98,7 +98,7 @@ fn compile(bench: &Bench<'_>) -> Result<PathBuf, BenchError> {
         .time(&mut command)
         .map_err(|error| match error {
             BenchError::Program { what, .. } => BenchError::Missing(format!(
-                "liblzo2 cannot be linked ({what}); run scripts/setup, or install liblzo2-dev"
+                "liblzo2 cannot be linked ({what}): apt install liblzo2-dev"
             )),
             other => other,
         })?;

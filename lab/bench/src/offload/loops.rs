@@ -284,11 +284,8 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
     command.args(["-O2", "-fopenmp", "-o"]).arg(&program);
     command.arg(&source).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let missing = |what: String| {
-        BenchError::Missing(format!(
-            "OpenMP: {what}; run scripts/setup, or install build-essential"
-        ))
-    };
+    let missing =
+        |what: String| BenchError::Missing(format!("OpenMP: {what}: apt install build-essential"));
     match command.status() {
         Err(error) => Err(missing(format!("no C compiler ({error})"))),
         Ok(status) if status.success() => Ok(program),

@@ -230,7 +230,7 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let missing = |what: String| {
         BenchError::Missing(format!(
-            "two OpenMP programs: {what}; run scripts/setup, or install build-essential"
+            "two OpenMP programs: {what}: apt install build-essential"
         ))
     };
     match command.stderr(Stdio::null()).status() {

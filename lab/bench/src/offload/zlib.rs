@@ -9,16 +9,19 @@
 use super::{Bench, BenchError, Candidate};
 use sidecore_measure::child::{Speaker, tool};
 use sidecore_measure::report::{Better, Comparison};
+use sidecore_sys::preload::Library;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Measures all ways, then whole programs.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
-    let library = bench.config.sidecore.with_file_name("libsidecore_z.so");
-    if !library.is_file() {
-        bench.missing("no libsidecore_z.so beside this program: cargo build -p sidecore-zlib");
-        return Ok(());
-    }
+    let library = match LIBRARY.find() {
+        Ok(library) => library,
+        Err(reason) => {
+            bench.missing(&reason.to_string());
+            return Ok(());
+        }
+    };
     let folder = bench.config.scratch.clone();
     let timer = match timer(&folder) {
         Ok(timer) => timer,
@@ -458,6 +461,11 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
     }
 }
 
+const LIBRARY: Library = Library {
+    name: "libsidecore_z.so",
+    installed_name: None,
+    variable: "SIDECORE_ZLIB_LIBRARY",
+};
 const SYSTEM: &str = "system's zlib";
 const LEVEL: u32 = 6;
 const CORPUS_BYTES: u64 = 30_000_000;

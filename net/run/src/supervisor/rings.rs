@@ -208,8 +208,8 @@ impl Rings {
             if !std::mem::replace(&mut self.has_warned, true) {
                 crate::aside::say(format!(
                     "a program has loaded a libsidecore_net_preload.so of another version \
-                     ({version}, not {}): it is served by pairs, slower; put the library of this \
-                     build beside `sidecore`, or say where it is by SIDECORE_NET_LIBRARY",
+                     ({version}, not {}): it is served by pairs, slower; install program \
+                     and library from one package, or name the library in SIDECORE_NET_LIBRARY",
                     rings::VERSION
                 ));
             }

@@ -19,7 +19,8 @@ pub enum RoleError {
     Cores(#[from] SysError),
     /// One of several ranks, which a program without MPI cannot be.
     #[error(
-        "this program was built without MPI; build it with --features mpi (scripts/setup --mpi)"
+        "this program was built without MPI, and one rank cannot see the others: run it without \
+         mpirun, or build the package sidecore-cli with its feature `mpi`"
     )]
     NoMpi,
     /// The ranks do not go together.

@@ -1,0 +1,120 @@
+//! Shell lines in the tour's folder, and on the screen.
+//!
+//! Must stay true: a line finds the program under its own name, and is what the screen shows. Only
+//! names in braces that the tour has a value for are replaced. No line on the screen is wider than
+//! asked for, and nothing of a text is lost; every character counts as one column.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The surroundings of the tour's commands.
+#[derive(Debug, Clone)]
+pub(crate) struct Shell {
+    folder: PathBuf,
+    path: OsString,
+    environment: Vec<(&'static str, &'static str)>,
+    /// Values of names in braces, as a shell reads them.
+    values: BTreeMap<String, String>,
+    /// The words of a command that runs another one in a namespace.
+    prefix: Vec<String>,
+}
+
+impl Shell {
+    /// A shell in `folder`, which has links to programs in `bin`.
+    pub(crate) fn new(folder: &Path, environment: &[(&'static str, &'static str)]) -> Self {
+        let own = folder.join("bin");
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+        let all = std::iter::once(own)
+            .chain(std::env::split_paths(&inherited))
+            .chain(system);
+        // A colon in the folder's name: then the program is found as the user finds it.
+        let path = std::env::join_paths(all).unwrap_or(inherited);
+        Self {
+            folder: folder.to_owned(),
+            path,
+            environment: environment.to_vec(),
+            values: BTreeMap::new(),
+            prefix: Vec::new(),
+        }
+    }
+
+    /// Sets the value of `{name}`.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:+,=@".contains(c);
+        let value = match !value.is_empty() && value.chars().all(is_plain) {
+            true => value.to_owned(),
+            false => format!("'{}'", value.replace('\'', r"'\''")),
+        };
+        self.values.insert(format!("{{{name}}}"), value);
+    }
+
+    /// The line with values for the names in braces.
+    pub(crate) fn filled(&self, line: &str) -> String {
+        let fill = |line: String, (name, value): (&String, &String)| line.replace(name, value);
+        self.values.iter().fold(line.to_owned(), fill)
+    }
+
+    /// The command of a filled line.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut words = self.prefix.iter().map(OsStr::new);
+        let mut command = match words.next() {
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(SHELL);
+                command
+            }
+            None => Command::new(SHELL),
+        };
+        command.arg("-c").arg(line).current_dir(&self.folder);
+        command.env("PATH", &self.path);
+        command.envs(self.environment.iter().copied());
+        command
+    }
+
+    /// The same shell in the namespaces of a process.
+    pub(crate) fn inside(&self, prefix: Vec<String>) -> Self {
+        Self {
+            prefix,
+            ..self.clone()
+        }
+    }
+}
+
+/// The text in lines of `width` columns at most, broken at blanks where it can be.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest: Vec<char> = text.trim_end().chars().collect();
+    while rest.len() > width {
+        let blank = rest[..=width].iter().rposition(|letter| *letter == ' ');
+        // A blank among the first ones is an indent, not a place for a break.
+        let (end, next) = match blank.filter(|at| *at > width / 3) {
+            Some(at) => (at, at + 1),
+            None => (width, width),
+        };
+        lines.push(rest[..end].iter().collect());
+        rest.drain(..next);
+    }
+    lines.push(rest.into_iter().collect());
+    lines
+}
+
+/// A shell's line in several, which a shell reads as one.
+pub(crate) fn command_lines(line: &str, indent: usize) -> Vec<String> {
+    let lines = wrapped(line, COLUMNS - indent - 4);
+    let last = lines.len() - 1;
+    let each = lines.into_iter().enumerate().map(|(at, line)| {
+        let (mark, end) = (
+            if at == 0 { "$ " } else { "  " },
+            if at == last { "" } else { " \\" },
+        );
+        format!("{:indent$}{mark}{line}{end}", "")
+    });
+    each.collect()
+}
+
+/// Columns of the screen.
+pub(crate) const COLUMNS: usize = 80;
+const SHELL: &str = "/bin/sh";
