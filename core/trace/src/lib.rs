@@ -28,7 +28,8 @@
 //! - `name`: names of spans and arguments; lanes, which are tracks that threads share.
 //! - `ring`: the newest records of a thread. `registry`: all rings.
 //! - `timeline` (pure): records become tracks. `json`: tracks become text.
-//! - `recording`: beginning, SIGUSR2, the file. `summary`: a file read back, in figures.
+//! - `recording`: beginning, SIGUSR2, the file. `summary`: a file read back, in figures;
+//!   `text`: these, for a terminal.
 //!
 //! Memory: [`RECORDS`] records a thread, which are 1 MiB, for up to [`THREADS_MAX`] threads;
 //! threads that record nothing take none. While the file is written, a few times as much.
@@ -40,6 +41,7 @@ mod recording;
 mod registry;
 mod ring;
 pub mod summary;
+mod text;
 mod timeline;
 
 #[cfg(all(test, not(loom)))]

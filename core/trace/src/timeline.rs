@@ -157,7 +157,7 @@ struct Record {
 
 /// The records in the order of time. A whole span was written at its end and becomes two records.
 fn in_order(records: &[Words]) -> Vec<Record> {
-    let mut all = Vec::with_capacity(records.len());
+    let mut all: Vec<(u64, u64, Record)> = Vec::with_capacity(records.len());
     for &[cycles, what, first, second] in records {
         let Some((kind, name)) = Kind::of(what) else {
             continue;
@@ -169,24 +169,27 @@ fn in_order(records: &[Words]) -> Vec<Record> {
             arguments: [first, second],
         };
         if kind != Kind::Whole {
-            all.push(record);
+            all.push((cycles, u64::MAX, record));
             continue;
         }
-        all.push(Record {
+        let begin = Record {
             cycles: first.min(cycles),
             kind: Kind::Begin,
             arguments: [second, 0],
             ..record
-        });
-        all.push(Record {
+        };
+        // Of two that began at the same time, the longer one is around the other.
+        all.push((begin.cycles, u64::MAX - cycles, begin));
+        let end = Record {
             kind: Kind::End,
             arguments: [0, 0],
             ..record
-        });
+        };
+        all.push((cycles, u64::MAX, end));
     }
-    // Stable: records of the same time stay in the order in which they were written.
-    all.sort_by_key(|record| record.cycles);
-    all
+    // Stable: others of the same time stay in the order in which they were written.
+    all.sort_by_key(|&(cycles, rank, _)| (cycles, rank));
+    all.into_iter().map(|(.., record)| record).collect()
 }
 
 /// A span that is open.
