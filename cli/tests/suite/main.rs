@@ -50,6 +50,7 @@ mod store_keys;
 mod terminal;
 mod threads;
 mod tlb;
+mod trace;
 mod trust;
 #[path = "../common/watching.rs"]
 mod watching;

@@ -9,6 +9,7 @@
 use crate::name::Name;
 use crate::recorder::FIBER;
 use crate::registry::{Moment, Registry, ThreadRecords};
+use crate::summary::VISIT;
 use crate::timeline::{Event, How, Title, Tracks, What};
 use serde_json::json;
 use sidecore_bare::width::ToUsize;
@@ -190,7 +191,13 @@ impl<W: Write> Page<'_, W> {
             What::FlowTo { name, .. } => ("f", meaning.name(name), ""),
             What::Lost(_) => ("i", None, "events lost"),
         };
-        let category = name.map_or(FIBER.category, |name| name.category);
+        let category = match event.what {
+            What::Begin {
+                title: Title::Lane(_),
+                ..
+            } => VISIT,
+            _ => name.map_or(FIBER.category, |name| name.category),
+        };
         let title = name.map_or(title, |name| name.text);
         self.next()?;
         let (ns, process) = (self.rate.ns(event.cycles), self.process);

@@ -286,6 +286,10 @@ impl<'e> Reading<'e> {
                 false => track.busy_ns += length_ns,
             }
         }
+        // The engine's own track has what was done there.
+        if open.event.cat == VISIT {
+            return;
+        }
         let lengths = self.lengths.entry(&open.event.name).or_default();
         lengths.push(length_ns);
         if is_idle {
@@ -424,6 +428,8 @@ fn ms(ns: u64) -> f64 {
 
 /// The category of spans in which a thread only waits.
 pub const IDLE: &str = "idle";
+/// The category of spans that only say in which lane their thread is.
+pub const VISIT: &str = "visit";
 /// Spans in a summary's list.
 const LONGEST: usize = 10;
 /// Longest file that is read: four times the longest that is written in practice.

@@ -1,5 +1,7 @@
 //! Recordings of this process: one at a time, since there is one recorder.
 
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
 use crate::summary::Summary;
 use crate::{Lane, Name, Recording, TraceError, Written};
 use serde_json::Value;

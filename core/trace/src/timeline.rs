@@ -389,3 +389,138 @@ impl Tracks {
         all.filter(|track| !track.is_empty()).count().to_u64()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Spans match and times never go back.
+    fn check(track: &[Event]) -> Result<(), TestCaseError> {
+        let (mut latest, mut open) = (0, Vec::new());
+        for event in track {
+            prop_assert!(event.cycles >= latest);
+            latest = event.cycles;
+            match event.what {
+                What::Begin { title, .. } => open.push(title),
+                What::End { name, .. } => match open.pop() {
+                    Some(Title::Name(begun)) => prop_assert_eq!(begun, name),
+                    Some(Title::Lane(_)) => {}
+                    None => prop_assert!(false, "an end without a beginning"),
+                },
+                What::FlowFrom { .. } | What::FlowTo { .. } => prop_assert!(!open.is_empty()),
+                _ => {}
+            }
+        }
+        prop_assert!(open.is_empty());
+        Ok(())
+    }
+
+    /// Records as a ring may hold them, or as nothing should have written them.
+    fn records() -> impl Strategy<Value = Vec<Words>> {
+        let record = (0_u64..4, any::<u8>(), 1_u64..4, 0_u64..40, 0_u64..4);
+        proptest::collection::vec(record, 0..200).prop_map(|records| {
+            let mut cycles = 1_000;
+            let words = records.into_iter().map(|(gap, kind, name, first, second)| {
+                cycles += gap;
+                // A whole span began a little earlier.
+                let first = match kind % 11 {
+                    3 => cycles - first,
+                    _ => first % 4,
+                };
+                [cycles, name << 8 | u64::from(kind % 11), first, second]
+            });
+            words.collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_records_give_valid_tracks(
+            threads in proptest::collection::vec((0_u64..3, records()), 1..4),
+        ) {
+            let threads: Vec<_> = threads
+                .into_iter()
+                .map(|(lost, records)| ThreadRecords { lost, records, ..Default::default() })
+                .collect();
+            let tracks = tracks(&threads, 5_000);
+            prop_assert_eq!(tracks.threads.len(), threads.len());
+            for track in tracks.threads.iter().chain(tracks.lanes.values()) {
+                check(track)?;
+            }
+        }
+    }
+
+    fn thread(records: &[Words]) -> ThreadRecords {
+        ThreadRecords {
+            records: records.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    const BEGIN: u64 = Kind::Begin as u64;
+    const ENTER: u64 = Kind::Enter as u64;
+    const END: u64 = Kind::End as u64;
+    const WHOLE: u64 = Kind::Whole as u64;
+
+    #[test]
+    fn a_whole_span_is_around_what_was_recorded_since() {
+        let (outer, inner) = (1 << 8, 2 << 8);
+        let records = [
+            [20, inner | BEGIN, 7, 0],
+            [30, inner | END, 0, 0],
+            [40, inner | WHOLE, 10, 1],
+            [50, outer | WHOLE, 10, 2],
+        ];
+        let tracks = tracks(&[thread(&records)], 100);
+        let names: Vec<_> = tracks.threads[0]
+            .iter()
+            .map(|event| match event.what {
+                What::Begin {
+                    title: Title::Name(name),
+                    ..
+                } => (event.cycles, 'B', name),
+                What::End { name, .. } => (event.cycles, 'E', name),
+                _ => (event.cycles, '?', 0),
+            })
+            .collect();
+        let wanted = [
+            (10, 'B', 1),
+            (10, 'B', 2),
+            (20, 'B', 2),
+            (30, 'E', 2),
+            (40, 'E', 2),
+            (50, 'E', 1),
+        ];
+        assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn a_lane_has_the_visits_of_all_threads_in_turn() {
+        let name = 1 << 8;
+        let one = [[10, name | ENTER, 3, 1], [20, name | END, 0, 0]];
+        // The other core's counter is a little behind.
+        let two = [[19, name | ENTER, 3, 2], [40, name | END, 0, 0]];
+        let tracks = tracks(&[thread(&two), thread(&one)], 100);
+        let lane = &tracks.lanes[&3];
+        let times: Vec<_> = lane.iter().map(|event| event.cycles).collect();
+        assert_eq!(times, [10, 20, 20, 40]);
+        assert!(tracks.threads.iter().all(|track| track.len() == 2));
+    }
+
+    #[test]
+    fn what_has_lost_its_beginning_is_left_out_and_what_is_open_says_so() {
+        let name = 1 << 8;
+        let records = [[10, name | END, 5, 0], [20, name | BEGIN, 6, 0]];
+        let tracks = tracks(&[thread(&records)], 90);
+        let track = &tracks.threads[0];
+        assert_eq!(track.len(), 2);
+        let end = What::End {
+            name: 1,
+            result: 0,
+            how: How::Open,
+        };
+        assert_eq!(track[1].what, end);
+        assert_eq!(track[1].cycles, 90);
+    }
+}

@@ -352,7 +352,11 @@ impl Server {
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
         let label = self.labels.get(packet.kernel.to_usize()).copied();
-        let call = trace::span(&tracks::CALL, label.unwrap_or(0), session.peer.pid as u64);
+        let call = trace::span(
+            &tracks::CALL,
+            label.unwrap_or(0),
+            session.peer.pid.unsigned_abs().into(),
+        );
         let failed = serve(
             &mut self.core,
             &self.registry,

@@ -52,7 +52,7 @@ impl Server {
         // Relaxed: only this thread writes it.
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
-        let job = sidecore_trace::span(&tracks::JOB, session.peer.pid as u64, 0);
+        let job = sidecore_trace::span(&tracks::JOB, session.peer.pid.unsigned_abs().into(), 0);
         let failed = run(
             &mut self.core,
             &self.registry,

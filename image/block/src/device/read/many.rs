@@ -86,6 +86,7 @@ impl Device {
             let bytes: &[u8] = guard.as_ref().map_or(&self.zeros, |guard| guard);
             slices.push(&bytes[from.to_usize()..to.to_usize()]);
         }
+        let _deliver = trace::span(&tracks::DELIVER, bytes.end - bytes.start, 0);
         deliver(Ok(&slices));
         true
     }

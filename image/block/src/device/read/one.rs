@@ -7,7 +7,7 @@ use super::Read;
 use super::claims::{Claim, Taken};
 use crate::source::{Deliver, ReadError};
 use crate::tracks;
-use sidecore_bare::width::ToUsize;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_trace as trace;
 use std::ops::Range;
 use std::time::Instant;
@@ -35,6 +35,7 @@ impl Device {
                 None => break,
                 Some(Taken::Held(pin)) => {
                     trace::instant(&tracks::HIT, frame, 0);
+                    let _deliver = trace::span(&tracks::DELIVER, range.len().to_u64(), 0);
                     return deliver(Ok(&[&pin.lock()[range]]));
                 }
                 Some(Taken::Joined(pin)) => {
