@@ -50,7 +50,7 @@ mod tests;
 pub use name::{LABELS_MAX, LANES_MAX, Lane, Name, label};
 pub use recorder::{
     Begun, Span, begin, counter, flow_from, flow_to, instant, is_on, name_thread, resume, span,
-    span_since, suspend,
+    span_between, span_since, suspend,
 };
 pub use recording::{Recording, Report, TraceError, Written, write_now};
 pub use registry::{RECORDS, THREADS_MAX};

@@ -163,6 +163,15 @@ pub fn span_since(begun: Option<Begun>, name: &'static Name, first: u64) {
     }
 }
 
+/// Records a span from `begun` to `ended`, which may be some time ago: for a wait whose end shows
+/// only after the work that it waited for.
+#[inline]
+pub fn span_between(begun: Option<Begun>, ended: Option<Begun>, name: &'static Name, first: u64) {
+    if let (Some(Begun(begun)), Some(Begun(ended))) = (begun, ended) {
+        record_at(ended, Kind::Whole, name, begun, first);
+    }
+}
+
 /// Records that something happened, with the values of its name's arguments.
 #[inline]
 pub fn instant(name: &'static Name, first: u64, second: u64) {
@@ -230,11 +239,16 @@ pub(crate) static FIBER: Name = Name::new("engine", "task", ["number", ""]);
 #[cold]
 #[inline(never)]
 fn record(kind: Kind, name: &'static Name, first: u64, second: u64) {
+    record_at(clock::cycles(), kind, name, first, second);
+}
+
+#[inline]
+fn record_at(cycles: u64, kind: Kind, name: &'static Name, first: u64, second: u64) {
     let Some(ring) = RING.get().or_else(join) else {
         return;
     };
     let what = kind.with(name.number());
-    ring.push([clock::cycles(), what, first, second]);
+    ring.push([cycles, what, first, second]);
 }
 
 /// Gets this thread a ring.

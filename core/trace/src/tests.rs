@@ -15,6 +15,7 @@ use std::time::Duration;
 static OUTER: Name = Name::new("test", "outer", ["number", "$text"]);
 static INNER: Name = Name::new("test", "inner", ["bytes", ""]).with_result("used");
 static LATE: Name = Name::new("test", "late", ["work", ""]);
+static WAIT: Name = Name::new("idle", "wait", ["", ""]);
 static MARK: Name = Name::new("test", "mark", ["", ""]);
 static LEVEL: Name = Name::new("test", "level", ["bytes", ""]);
 static FLOW: Name = Name::new("test", "asks", ["", ""]);
@@ -86,7 +87,9 @@ fn everything_recorded_is_in_the_file_with_its_arguments() {
         crate::instant(&MARK, 0, 0);
         crate::counter(&LEVEL, 77);
         let begun = crate::begin();
-        crate::span_since(begun, &LATE, 3);
+        let ended = crate::begin();
+        crate::span_since(ended, &LATE, 3);
+        crate::span_between(begun, ended, &WAIT, 0);
     }
     let thread = std::thread::Builder::new().name("worker".to_owned());
     let worker = thread.spawn(move || {
@@ -121,6 +124,7 @@ fn everything_recorded_is_in_the_file_with_its_arguments() {
     let tracks: Vec<_> = summary.tracks.iter().map(|it| it.name.as_str()).collect();
     assert!(tracks.starts_with(&["engine 7 (cpu 1)"]) && tracks.contains(&"worker"));
     assert_eq!(count(&summary, "late"), 1);
+    assert_eq!(count(&summary, "wait"), 1);
 }
 
 #[test]

@@ -266,7 +266,7 @@ impl Walk {
                 },
             ),
             Kind::Resume => self.resume(cycles, name, first),
-            Kind::Suspend => self.suspend(cycles, name),
+            Kind::Suspend => self.suspend(cycles),
         }
     }
 
@@ -329,7 +329,7 @@ impl Walk {
     fn resume(&mut self, cycles: u64, name: u32, fiber: u64) {
         if self.fiber.is_some() {
             // The fiber's suspension is not there: it ended with the recording of others.
-            self.suspend(cycles, name);
+            self.suspend(cycles);
         }
         let thread = std::mem::take(&mut self.open);
         self.waiting.insert(None, thread);
@@ -341,7 +341,7 @@ impl Walk {
         }
     }
 
-    fn suspend(&mut self, cycles: u64, name: u32) {
+    fn suspend(&mut self, cycles: u64) {
         // Lost: all before this was the fiber's, if anything was.
         let Some(fiber) = self.fiber.take() else {
             self.close_all(cycles, How::Open);
@@ -353,7 +353,6 @@ impl Walk {
         let mut spans = std::mem::take(&mut self.open);
         if !spans.is_empty() {
             let task = spans.remove(0);
-            debug_assert_eq!(task.name, name);
             self.hide(cycles, task, 0, How::Done);
         }
         if !spans.is_empty() {

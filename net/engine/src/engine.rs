@@ -334,7 +334,8 @@ impl<N: Nic> Engine<N> {
             self.status.idle_rounds += 1;
         } else {
             self.status.rounds += 1;
-            stages.end_round(work);
+            let idle = self.idle.and_then(|idle| idle.traced);
+            stages.end_round(work, idle);
             let [receive, applications, transmit] = stages.cycles;
             self.status.receive_cycles += receive;
             self.status.applications_cycles += applications;
@@ -434,7 +435,6 @@ impl<N: Nic> Engine<N> {
             if let Some(idle) = self.idle.take() {
                 self.patience
                     .ended(idle.polls, idle.cycles() <= self.grace_cycles());
-                trace::span_since(idle.traced, &tracks::IDLE, idle.rounds.into());
             }
             return Ok(());
         }

@@ -152,6 +152,8 @@ pub struct Server {
     registry: Registry,
     /// The kernels' names, as they are recorded.
     labels: Vec<u64>,
+    /// The time since when no client rings, while that is recorded.
+    idle: Option<trace::Begun>,
     activity: Arc<ActivityPage>,
     roster: Arc<Roster>,
     bench: Arc<Bench>,
@@ -196,6 +198,7 @@ impl Server {
             labels: (options.registry.entries().iter())
                 .map(|entry| trace::label(entry.name))
                 .collect(),
+            idle: None,
             registry: options.registry.clone(),
             activity,
             roster,
@@ -223,7 +226,7 @@ impl Server {
         }
         trace::name_thread(|| format!("engine {} (cpu {})", self.engine, self.bench.cpu));
         let alarm = Alarm(Arc::clone(&self.bench));
-        let (mut idle_rounds, mut idle) = (0u32, None);
+        let mut idle_rounds = 0u32;
         let mut polled_cycles = clock::cycles();
         let mut idle_since = polled_cycles;
         loop {
@@ -234,7 +237,6 @@ impl Server {
                 self.reload();
             }
             if self.round() {
-                trace::span_since(idle.take(), &tracks::POLL, idle_rounds.into());
                 idle_rounds = 0;
                 continue;
             }
@@ -245,7 +247,7 @@ impl Server {
                 std::hint::spin_loop();
             }
             if idle_rounds == 1 {
-                idle = idle.or_else(trace::begin);
+                self.idle = self.idle.or_else(trace::begin);
                 idle_since = clock::cycles();
                 polled_cycles = idle_since;
             } else if idle_rounds.is_multiple_of(ROUNDS_PER_CLOCK_READ) {
@@ -308,6 +310,7 @@ impl Server {
         let Some(turn) = best else {
             return false;
         };
+        trace::span_since(self.idle.take(), &tracks::POLL, 0);
         if self.seats.len() == 1 || !self.looks_out(turn) {
             self.serve(turn);
         }

@@ -8,6 +8,6 @@ pub(super) static CALL: Name = Name::new("daemon", "call", ["$kernel", "client_p
 /// A part of a client's job.
 pub(super) static JOB: Name = Name::new("daemon", "job", ["client_pid", ""]);
 /// No client rings: the engine looks at all of them, again and again.
-pub(super) static POLL: Name = Name::new(IDLE, "poll", ["rounds", ""]);
+pub(super) static POLL: Name = Name::new(IDLE, "poll", ["", ""]);
 /// The engine sleeps until a client rings.
 pub(super) static SLEEP: Name = Name::new(IDLE, "sleep", ["", ""]);

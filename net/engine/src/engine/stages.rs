@@ -45,8 +45,10 @@ impl Stages {
     }
 
     /// Ends a round in which so much work was done in all.
-    pub(super) fn end_round(&self, work: usize) {
+    /// Before it the loop was idle, if it is said since when.
+    pub(super) fn end_round(&self, work: usize, idle: Option<Begun>) {
         let begun = self.traced.map(|[round, _]| round);
+        trace::span_between(idle, begun, &tracks::IDLE, 0);
         trace::span_since(begun, &tracks::ROUND, work.to_u64());
     }
 }

@@ -10,7 +10,7 @@ pub(super) static ROUND: Name = Name::new("stack", "round", ["work", ""]);
 /// The stages of a round, in the order of [`super::Stages`].
 pub(super) static STAGES: [&Name; 3] = [&RECEIVE, &APPLICATIONS, &TRANSMIT];
 /// The time from a round without work to the next one with some.
-pub(super) static IDLE: Name = Name::new(IDLE_CATEGORY, "idle", ["rounds", ""]);
+pub(super) static IDLE: Name = Name::new(IDLE_CATEGORY, "idle", ["", ""]);
 /// The part of it that the loop sleeps, woken by the NIC, an application or a timer.
 pub(super) static SLEEP: Name = Name::new(IDLE_CATEGORY, "sleep", ["at_most_us", ""]);
 
