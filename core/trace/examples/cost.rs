@@ -1,5 +1,7 @@
 //! What a span costs, off and on: `cargo run --release -p sidecore-trace --example cost`.
 
+#![allow(clippy::print_stdout)] // An example prints.
+
 use sidecore_sys::clock;
 use sidecore_trace::{Name, Recording, begin, span, span_since};
 use std::hint::black_box;
