@@ -5,6 +5,7 @@
 //! the command with status 0 within a second, with the socket removed, whatever a kernel does.
 
 use crate::signals;
+use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_daemon::served::Registry;
@@ -71,6 +72,8 @@ pub(crate) struct Args {
     /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
     #[arg(long)]
     spin_us: bool,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 fn default_grace_ms() -> u64 {
@@ -85,6 +88,7 @@ impl Args {
             "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
         );
         let signals = signals::begin_server()?;
+        let recording = self.trace.begin("daemon")?;
         let registry = self.registry()?;
         let mut options = DaemonOptions {
             engines: self.engines.unwrap_or(0),
@@ -130,6 +134,9 @@ impl Args {
             if let Some(failure) = &ended.failure {
                 output::note!("sidecore: {failure}");
             }
+            // The file is written without the bound of the end by a signal.
+            signals.end();
+            drop(recording);
             leave(if ended.failure.is_some() { 2 } else { 0 });
         }
         signals.end();

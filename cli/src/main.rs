@@ -25,6 +25,7 @@ mod spe;
 mod tlb;
 mod top;
 mod tour;
+mod trace;
 mod usage;
 
 use clap::{Parser, Subcommand};
@@ -77,6 +78,9 @@ enum Command {
     /// List the devices and facilities of this machine, with the command that provides each one it
     /// lacks.
     Doctor(doctor::Args),
+    /// What ran when: sum up what --trace-events of other commands wrote.
+    #[command(subcommand)]
+    Trace(trace::Command),
     /// Write the manual's pages, one for each command.
     Man(manual::Pages),
     /// Print a completion script for a shell.
@@ -124,6 +128,7 @@ fn main() -> ExitCode {
         Command::Phylo(args) => args.run(),
         Command::Spe(command) => command.run(),
         Command::Doctor(args) => args.run(),
+        Command::Trace(command) => command.run(),
         Command::Man(args) => args.run(),
         Command::Completions(args) => args.run(),
         Command::Papers(args) => args.run(),

@@ -24,6 +24,7 @@ pub(crate) fn begin_server() -> Result<Ending> {
     let ending = Ending::begin(|time_max| {
         let ms = time_max.as_millis();
         output::note!("sidecore: not done {ms} ms after the signal; ending as it is");
+        sidecore_trace::write_now();
     });
     let ending = ending.context("cannot watch for SIGINT and SIGTERM")?;
     descriptors::raise_limit();

@@ -3,6 +3,7 @@
 use super::common::OpenArgs;
 use super::mount::{FuseArgs, end};
 use super::overlay::OverlayArgs;
+use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::Ready;
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     fuse: FuseArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 /// The command's result.
@@ -43,6 +46,8 @@ impl Args {
         let result = (|| {
             self.open.make_absolute()?;
             self.overlay.make_absolute()?;
+            self.trace.make_absolute()?;
+            let _recording = self.trace.begin("block attach")?;
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;

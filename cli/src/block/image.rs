@@ -198,7 +198,7 @@ impl AccessArgs {
 }
 
 /// Makes a path absolute.
-pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
+pub(crate) fn make_absolute(path: &mut PathBuf) -> Result<()> {
     let absolute = std::path::absolute(&*path);
     *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
     Ok(())

@@ -20,6 +20,7 @@ mod umount;
 mod unpack;
 mod verify;
 
+pub(crate) use image::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 
 use crate::Outcome;

@@ -7,6 +7,7 @@ pub(crate) mod helper;
 
 use super::common::OpenArgs;
 use super::overlay::OverlayArgs;
+use crate::trace::TraceArgs;
 use crate::{Outcome, output, size};
 use anyhow::Result;
 use sidecore_export::Ready;
@@ -49,6 +50,8 @@ pub(crate) struct Args {
     fs: Vec<String>,
     #[command(flatten)]
     fuse: FuseArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 /// Options of the FUSE server.
@@ -98,6 +101,8 @@ impl Args {
         let result = (|| {
             self.open.make_absolute()?;
             self.overlay.make_absolute()?;
+            self.trace.make_absolute()?;
+            let _recording = self.trace.begin("block mount")?;
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
@@ -201,6 +206,7 @@ mod tests {
             "prefetch",
             "sidx",
             "trace",
+            "trace_events",
             "verify_key",
         ];
         names.retain(|name| !before.contains(&name.as_str()));

@@ -8,6 +8,7 @@
 
 use super::common::OpenArgs;
 use super::overlay::{Opened, OverlayArgs};
+use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_export::nbd::{Address, Options, Server, Tls};
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// Clients at a time.
     #[arg(long, value_name = "N", default_value_t = Options::default().clients_max)]
     clients: usize,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 impl Args {
@@ -53,6 +56,8 @@ impl Args {
         let tls = self.tls_certificates.as_ref();
         let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
         let tls = tls.transpose()?;
+        // Written last: the wait for it is bounded by the disk alone.
+        let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
         let served = self.serve(&addresses, tls, &opened);
         // Also where serving failed: acknowledged writes must become durable.

@@ -1,5 +1,6 @@
 //! `sidecore net up`.
 
+use crate::trace::TraceArgs;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
 use sidecore_net::setup::Setup;
@@ -14,11 +15,15 @@ pub(crate) struct Args {
     /// Socket for applications, instead of the configuration's.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let signals = signals::begin_server()?;
+        // Written after `signals.end`, without the bound of the end by a signal.
+        let _recording = self.trace.begin("net up")?;
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         let up = setup.bring_up_engines()?;

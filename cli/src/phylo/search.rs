@@ -7,6 +7,7 @@ mod report;
 use super::common::{self, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
+use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
@@ -40,6 +41,8 @@ together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    trace: TraceArgs,
     /// Engines that searches and their loops share; one for each core unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
@@ -91,6 +94,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let setup = self.options.read()?;
+        let _recording = self.trace.begin("phylo search")?;
         let mut role = Role::here(&setup.settings.identity())?;
         let result = self.run_as(&mut role, &setup);
         role.settle(result, |rank, error| {

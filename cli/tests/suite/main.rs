@@ -56,6 +56,7 @@ mod terminal;
 mod threads;
 mod tlb;
 mod tour;
+mod trace;
 mod trust;
 mod walks;
 #[path = "../common/watching.rs"]

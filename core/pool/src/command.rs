@@ -10,8 +10,10 @@ use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::stalls::Stalls;
 use crate::sync::{AtomicU64, Ordering};
 use crate::task::WaitPoint;
+use crate::tracks;
 use crossbeam_utils::CachePadded;
 use sidecore_sync::MessageCount;
+use sidecore_trace::{self as trace, Lane};
 use std::time::{Duration, Instant};
 
 /// Order to an engine's thread.
@@ -47,6 +49,8 @@ pub(crate) struct CommandSlot {
     request: Payload<REQUEST_WORDS>,
     /// The way back, on a line of its own.
     reply: CachePadded<Reply>,
+    /// The engine's track.
+    lane: Lane,
 }
 
 #[derive(Debug)]
@@ -59,8 +63,9 @@ struct Reply {
 }
 
 impl CommandSlot {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(lane: Lane) -> Self {
         Self {
+            lane,
             commands: MessageCount::new(),
             word: AtomicU64::new(0),
             request: Payload::new(),
@@ -101,6 +106,11 @@ impl CommandSlot {
         self.reply.counted.notify();
     }
 
+    /// The engine's track.
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
+    }
+
     /// Gives the engine a command; wakes its thread if it sleeps. The caller owns the engine's
     /// claim and passes it on.
     pub(crate) fn send(&self, command: Command) {
@@ -113,6 +123,9 @@ impl CommandSlot {
         // Relaxed: published by the Release in `post`. Only the claim's holder posts, and the claim
         // orders its holders.
         self.word.store(word, Ordering::Relaxed);
+        if trace::is_on() {
+            trace::flow_from(&tracks::ASKS, self.lane.flow(self.commands.next()));
+        }
         self.commands.post();
     }
 
@@ -120,6 +133,7 @@ impl CommandSlot {
     /// `grace`, then sleeps. Only the engine's thread. While it is awake it only reads, so that the
     /// line comes to it once for each command.
     pub(crate) fn take(&self, grace: Duration, seen: &mut u32, stalls: &mut Stalls) -> Command {
+        let _poll = trace::span(&tracks::POLL, 0, 0);
         let mut spins = 0_u32;
         let mut start = None;
         while !self.commands.poll(seen) {
@@ -132,6 +146,7 @@ impl CommandSlot {
                     continue;
                 }
             }
+            let _sleep = trace::span(&tracks::SLEEP, 0, 0);
             // Woken for whatever reason: the count says whether there is a command.
             stalls.sleeping(|| self.commands.sleep(*seen));
         }
@@ -155,7 +170,7 @@ mod loom_tests {
     #[test]
     fn every_send_is_one_command() {
         loom::model(|| {
-            let slot = Arc::new(CommandSlot::new());
+            let slot = Arc::new(CommandSlot::new(Lane::default()));
             let engine = {
                 let slot = Arc::clone(&slot);
                 loom::thread::spawn(move || {

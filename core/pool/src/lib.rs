@@ -38,6 +38,7 @@ mod short_loops;
 mod stalls;
 mod sync;
 pub mod task;
+mod tracks;
 mod wait_queue;
 
 pub use claims::ENGINES_MAX;

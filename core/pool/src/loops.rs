@@ -16,6 +16,7 @@ use crate::job::JobTicket;
 use crate::partition::{LoopPartition, Worker};
 use crate::shared::{Claim, Shared, add};
 use crate::task::WaitPoint;
+use crate::tracks;
 use parking_lot::Mutex;
 use sidecore_bare::width::ToU64;
 use sidecore_engine::Core;
@@ -23,6 +24,7 @@ use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
 use sidecore_sync::WaitOptions;
 use sidecore_sys::clock;
+use sidecore_trace as trace;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -168,10 +170,12 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         while let Some((first, items)) = self.partition.next(worker) {
             let count = items.len();
             driver.units += count.to_u64();
+            let chunk = trace::begin();
             if let Err(error) = guarded(|| (self.kernel)(&mut driver.core, first, items)) {
                 self.partition.stop();
                 *self.failed.lock() = Some(error);
             }
+            trace::span_since(chunk, &tracks::CHUNK, count.to_u64());
             let after = clock::cycles();
             worker.learn(count, after.wrapping_sub(before));
             before = after;

@@ -16,6 +16,7 @@ use crate::error::OffloadError;
 use crate::loops::Loop;
 use crate::shared::{Claim, Posted, Shared, add, engine_thread};
 use crate::task::{self, Scope, TasksOptions};
+use crate::tracks;
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::{Core, Kernel};
@@ -376,6 +377,8 @@ impl Pool {
         }
         let parts = units.div_ceil(least.max(1));
         let (decision, arrival) = shared.arrive(&ready, class, units, parts);
+        let width = u64::from(decision.width());
+        let _loop = sidecore_trace::span(&tracks::LOOP, units.into(), width);
         let mut work = Loop::new(shared, class, items, kernel, least, decision.width());
         let width = match (decision, own) {
             (_, Some(own)) => work.run_here(own),

@@ -19,6 +19,7 @@ use crate::error::OffloadError;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::shared::Claim;
 use crate::task;
+use crate::tracks;
 use sidecore_sync::WaitOptions;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ impl Claim<'_> {
         self,
         work: impl FnOnce(&mut Driver) -> R + Send,
     ) -> Result<R, OffloadError> {
+        let _waits = sidecore_trace::span(&tracks::OFF_LOAD, 0, 0);
         send(self, work, task::is_attentive()).map_err(|message| OffloadError::Panicked { message })
     }
 }

@@ -16,6 +16,7 @@ use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
 use crate::short_loops::ShortLoops;
 use crate::task::{self, Accounts, Priority, WaitPoint};
+use crate::tracks;
 use crate::wait_queue::{Joined, WaitQueue};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
@@ -25,6 +26,7 @@ use sidecore_sched::policy::CLASSES_MAX;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
 use sidecore_sync::Changed;
 use sidecore_sys::{clock, cpu};
+use sidecore_trace::{self as trace, Lane};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -104,10 +106,11 @@ impl Shared {
             let core =
                 Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
             let cpu = cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0);
+            let lane = Lane::new(|| format!("engine {engine} (cpu {cpu})"));
             cpu_of_engine.push(cpu);
             engines.push(CachePadded::new(EngineSlot {
                 driver: CachePadded::new(Mutex::new(Driver { core, units: 0 })),
-                commands: CommandSlot::new(),
+                commands: CommandSlot::new(lane),
                 cpu,
                 counters: CachePadded::default(),
             }));
@@ -297,6 +300,7 @@ impl Shared {
                 return Ok(claim(engine));
             }
         }
+        let _wait = trace::span(&tracks::WAIT, 0, 0);
         let _waits = self.count_waiter(urgent);
         loop {
             let prepared = self.freed.threads().prepare();
@@ -341,6 +345,7 @@ impl Shared {
         mut patience: Patience,
         may_cancel: bool,
     ) -> Result<usize, Cancelled> {
+        let _wait = trace::span(&tracks::WAIT, 0, 0);
         let _waits = self.count_waiter(patience.urgent);
         let _task = self.count_task_waiter();
         let _wants = task::want_engine(&self.tasks.counts);
@@ -487,7 +492,7 @@ impl<'p> Claim<'p> {
 
     /// Drives the engine from this thread.
     pub(crate) fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
-        self.slot().drive(work)
+        self.slot().drive(&tracks::CALL, 0, work)
     }
 
     pub(crate) fn command_slot(&self) -> &'p CommandSlot {

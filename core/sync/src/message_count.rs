@@ -36,15 +36,21 @@ impl MessageCount {
     /// Sender: counts a message, whose contents were written before; wakes the reader if it sleeps.
     #[inline]
     pub fn post(&self) {
-        // Relaxed: only the sender whose turn it is counts up. The reader may fall asleep
-        // meanwhile, which the swap then sees.
-        let before = self.0.value().load(Ordering::Relaxed);
-        let after = (before & !ASLEEP).wrapping_add(ONE_MESSAGE);
+        // The reader may fall asleep meanwhile, which the swap then sees.
+        let after = self.next();
         // Release: partner of the Acquire in `poll`, publishes the message. AcqRel with the
         // exchange in `sleep`, so that one of the two sees the other.
         if self.0.value().swap(after, Ordering::AcqRel) & ASLEEP != 0 {
             self.0.wake(1);
         }
+    }
+
+    /// Sender: the count that its next message gets, as [`Self::poll`] shows it to the reader.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        // Relaxed: only the sender whose turn it is counts up.
+        let before = self.0.value().load(Ordering::Relaxed);
+        (before & !ASLEEP).wrapping_add(ONE_MESSAGE)
     }
 
     /// Reader: true if a message came after those that `seen` counts, which begins at 0; then

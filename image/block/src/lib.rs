@@ -20,6 +20,7 @@ pub mod overlay;
 pub mod pack;
 #[cfg(test)]
 mod secret_tests;
+mod tracks;
 #[cfg(test)]
 mod trust_tests;
 

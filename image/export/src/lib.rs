@@ -9,6 +9,7 @@ mod loopdev;
 pub mod mount;
 pub mod nbd;
 pub mod state;
+mod tracks;
 mod ublk;
 
 pub use error::ExportError;

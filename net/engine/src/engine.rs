@@ -18,6 +18,8 @@
 mod loopback;
 pub(crate) mod report;
 mod siblings;
+mod stages;
+mod tracks;
 
 use crate::Stack;
 use crate::event_source::EventSource;
@@ -28,7 +30,9 @@ use report::Report;
 use serde::Serialize;
 pub use siblings::{ENGINES_MAX, Siblings, siblings};
 use sidecore_sched::Patience;
-use sidecore_sys::{SysError, clock, local_socket};
+use sidecore_sys::{SysError, clock, cpu, local_socket};
+use sidecore_trace::{self as trace, Begun};
+use stages::Stages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -114,36 +118,6 @@ pub struct Engine<N> {
     siblings: Option<Siblings>,
 }
 
-/// Cycles spent in the stages of a round, sampled in some rounds: reading the counter costs as much
-/// as polling an application's ring.
-#[derive(Debug)]
-struct Stages {
-    mark: Option<u64>,
-    /// Receiving, applications, sending.
-    cycles: [u64; 3],
-}
-
-impl Stages {
-    #[inline]
-    fn begin(rounds: u64) -> Self {
-        let counted = rounds.is_multiple_of(ROUNDS_A_COUNT);
-        Self {
-            mark: counted.then(clock::cycles),
-            cycles: [0; 3],
-        }
-    }
-
-    /// Ends a stage.
-    #[inline]
-    fn end(&mut self, stage: usize) {
-        if let Some(mark) = &mut self.mark {
-            let now = clock::cycles();
-            self.cycles[stage] += now.saturating_sub(*mark) * ROUNDS_A_COUNT;
-            *mark = now;
-        }
-    }
-}
-
 /// The stack as the receiver of a NIC with header-data split.
 struct StackIntake<'s> {
     stack: &'s mut Stack,
@@ -187,6 +161,7 @@ struct Idle {
     /// True to poll before sleeping.
     polls: bool,
     rounds: u32,
+    traced: Option<Begun>,
 }
 
 impl Idle {
@@ -261,6 +236,8 @@ impl<N: Nic> Engine<N> {
         stop: &AtomicBool,
         mut local: impl FnMut(&mut Stack) -> usize,
     ) -> Result<(), EngineError> {
+        let (index, _) = self.siblings.as_ref().map_or((0, 1), Siblings::place);
+        trace::name_thread(|| format!("engine {index} (cpu {})", cpu::current()));
         while !stop.load(Ordering::Acquire) {
             let work = self.round(&mut local)?;
             self.rest(work, None, NAP_MAX)?;
@@ -311,7 +288,7 @@ impl<N: Nic> Engine<N> {
         let epoch_ns = self.epoch_ns;
         let mut stages = Stages::begin(self.status.rounds);
         let mut work = self.receive(&mut now_ns)?;
-        let mut looped = 0;
+        let (mut looped, mut counted) = (0, 0);
         for _ in 0..PASSES_MAX {
             // Frames to the own address arrive in the same round; their answers are the work of the
             // next pass.
@@ -327,7 +304,8 @@ impl<N: Nic> Engine<N> {
                     siblings.hand_over(&mut self.stack);
                 }
             }
-            stages.end(0);
+            stages.end(0, work - counted);
+            counted = work;
             // Before the server, which then finds what local sockets have made ready.
             work += local(&mut self.stack);
             if let Some(server) = &mut self.server {
@@ -337,10 +315,12 @@ impl<N: Nic> Engine<N> {
             if work == 0 && self.is_quiet() {
                 break;
             }
-            stages.end(1);
+            stages.end(1, work - counted);
+            counted = work;
             let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
             work += self.transmit(now_ns)?;
-            stages.end(2);
+            stages.end(2, work - counted);
+            counted = work;
             if work == 0 {
                 self.begin_quiet(now_ns);
             }
@@ -354,6 +334,8 @@ impl<N: Nic> Engine<N> {
             self.status.idle_rounds += 1;
         } else {
             self.status.rounds += 1;
+            let idle = self.idle.and_then(|idle| idle.traced);
+            stages.end_round(work, idle);
             let [receive, applications, transmit] = stages.cycles;
             self.status.receive_cycles += receive;
             self.status.applications_cycles += applications;
@@ -466,6 +448,7 @@ impl<N: Nic> Engine<N> {
             from_cycles: clock::cycles(),
             polls: !yields || patience.polls(),
             rounds: 0,
+            traced: trace::begin(),
         });
         idle.rounds = idle.rounds.wrapping_add(1);
         let (idle, grace_cycles) = (*idle, self.grace_cycles());
@@ -513,6 +496,8 @@ impl<N: Nic> Engine<N> {
             descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
             descriptors.extend(other.map(EventSource::descriptor));
             self.status.sleeps += 1;
+            let nap_us = u64::try_from(nap.as_micros()).unwrap_or(u64::MAX);
+            let _sleep = trace::span(&tracks::SLEEP, nap_us, 0);
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }
         if let Some(other) = other {
@@ -561,8 +546,6 @@ fn since_ns(epoch_ns: u64) -> u64 {
 
 /// Idle rounds between two yields to other threads on the core.
 const ROUNDS_A_YIELD: u32 = 8;
-/// One round in this number is sampled for the cycle counters.
-const ROUNDS_A_COUNT: u64 = 16;
 /// Loopback passes of one round, at most.
 const PASSES_MAX: usize = 4;
 /// Frames that one round takes from the loopback, over all its passes.

@@ -27,6 +27,7 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("cell.toml"), cell).unwrap();
     std::fs::write(folder.join("bad.toml"), "[nic\nkind = many").unwrap();
     std::fs::write(folder.join("bad.nwk"), "((a,b").unwrap();
+    std::fs::write(folder.join("events.json"), EVENTS).unwrap();
     let two = "((t1,t2),t3,(t4,(t5,t6)));\n((t1,t3),t2,(t4,(t5,t6)));\n";
     std::fs::write(folder.join("two.nwk"), two).unwrap();
     std::fs::write(
@@ -49,6 +50,21 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("bad.img"), &made[..made.len() / 2]).unwrap();
     folder
 });
+
+/// A recording of one request and the engine that served it.
+const EVENTS: &str = r#"{"displayTimeUnit":"ns","otherData":{"writer":"sidecore","records_lost":{}},
+"traceEvents":[
+{"ph":"M","name":"process_name","pid":7,"tid":7,"args":{"name":"sidecore block serve"}},
+{"ph":"M","name":"thread_name","pid":7,"tid":10000001,"args":{"name":"engine 0 (cpu 0)"}},
+{"ph":"B","pid":7,"tid":10000001,"ts":10.500,"cat":"engine","name":"call"},
+{"ph":"f","pid":7,"tid":10000001,"ts":10.600,"cat":"image","name":"frame","id":"3","bp":"e"},
+{"ph":"E","pid":7,"tid":10000001,"ts":90.000},
+{"ph":"M","name":"thread_name","pid":7,"tid":8,"args":{"name":"nbd-1-1"}},
+{"ph":"B","pid":7,"tid":8,"ts":10.000,"cat":"image","name":"read","args":{"offset":0}},
+{"ph":"s","pid":7,"tid":8,"ts":10.400,"cat":"image","name":"frame","id":"3"},
+{"ph":"E","pid":7,"tid":8,"ts":95.000}
+]}
+"#;
 
 /// The folder of the inputs.
 pub(crate) fn folder() -> &'static Path {

@@ -19,7 +19,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 39] = [
+const RUNS: [(&str, &str); 40] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -89,6 +89,7 @@ const RUNS: [(&str, &str); 39] = [
         "--msa made.phy --tree made.nwk --model JC --engines 1 -o states.tsv --tree-out nodes.nwk \
          --fasta nodes.fasta --json",
     ),
+    ("trace summary", "events.json --json"),
     ("phylo consensus", "two.nwk --rule extended --json"),
     ("phylo root", "made.nwk --mad --json"),
     ("phylo draw", "made.nwk -o made.svg --form circular --json"),
@@ -191,6 +192,7 @@ fn engines_translation_and_the_machine() {
     run_group("tlb");
     run_group("spe");
     run_group("doctor");
+    run_group("trace");
     run_group("papers");
 }
 

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 88] = [
+const REFUSALS: [(&str, &str, &str); 91] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -155,6 +155,13 @@ const REFUSALS: [(&str, &str, &str); 88] = [
     ("net bench", "--only nonsense", "nonsense"),
     ("papers", "--only nonsense", "--list"),
     ("tour", "--dir /nowhere", "/nowhere"),
+    ("trace summary", "nowhere.json", "nowhere.json"),
+    ("trace summary", "raw.bin --json", "--trace-events"),
+    (
+        "block serve",
+        "made.img --nbd unix:x.sock --trace-events raw.bin",
+        "is no recording",
+    ),
     ("doctor", "--loud", "--loud"),
     ("papers", "--only everything --state kept", "everything"),
     ("blok", "pack", "blok"),

@@ -9,9 +9,11 @@ use crate::command::{Command, CommandSlot};
 use crate::driver::{Driver, guarded};
 use crate::stalls::Stalls;
 use crate::task;
+use crate::tracks;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sidecore_sys::{clock, cpu};
+use sidecore_trace::{self as trace, Name};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one engine, written by its driver.
@@ -37,7 +39,12 @@ pub(crate) struct EngineSlot {
 
 impl EngineSlot {
     /// Runs `work` on this engine; the caller has its claim.
-    pub(super) fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
+    pub(super) fn drive<R>(
+        &self,
+        name: &'static Name,
+        detail: u64,
+        work: impl FnOnce(&mut Driver) -> R,
+    ) -> R {
         struct Count<'a> {
             counters: &'a Counters,
             begun: u64,
@@ -54,6 +61,7 @@ impl EngineSlot {
                 }
             }
         }
+        let _driven = self.commands.lane().enter(name, detail);
         let mut count = Count {
             counters: &self.counters,
             driver: self.driver.lock(),
@@ -77,12 +85,16 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
         match command {
             Command::Exit => return,
             Command::Help(ticket) => {
-                slot.drive(|driver| shared.jobs.help(ticket, driver));
+                slot.drive(&tracks::HELP, 0, |driver| {
+                    trace::flow_to(&tracks::ASKS, slot.commands.lane().flow(seen));
+                    shared.jobs.help(ticket, driver);
+                });
                 add(&slot.counters.commands, 1);
             }
             Command::Run(packet) => {
                 add(&slot.counters.commands, 1);
-                slot.drive(|driver| {
+                slot.drive(&tracks::PACKET, 0, |driver| {
+                    trace::flow_to(&tracks::ASKS, slot.commands.lane().flow(seen));
                     let (request, reply) = (slot.commands.request(), slot.commands.reply_payload());
                     packet.run(request, reply, driver);
                     // Before the accounts are done: the sender waits for it.
@@ -102,7 +114,7 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
         {
             add(&slot.counters.background, 1);
             let run = |driver: &mut Driver| posted.job.run(&mut driver.core, posted.token);
-            if guarded(|| slot.drive(run)).is_err() {
+            if guarded(|| slot.drive(&tracks::BACKGROUND, posted.token, run)).is_err() {
                 add(&slot.counters.panics, 1);
             }
         }

@@ -17,6 +17,7 @@ use super::limiter::HELD_NS_MAX;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use sidecore_sys::clock;
+use sidecore_trace as trace;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -132,9 +133,16 @@ impl Fiber {
     pub(super) fn resume(&mut self) -> Outcome {
         // It points into the fiber's stack, which changes from here on.
         self.context.condition.set(None);
+        let is_traced = trace::is_on();
+        if is_traced {
+            trace::resume(self.context.root.get());
+        }
         let before = CURRENT.replace(Rc::as_ptr(&self.context));
         let result = self.coroutine.resume(());
         CURRENT.set(before);
+        if is_traced {
+            trace::suspend();
+        }
         match result {
             CoroutineResult::Return(()) => Outcome::Ended,
             CoroutineResult::Yield(()) if self.context.condition.get().is_some() => Outcome::Parked,

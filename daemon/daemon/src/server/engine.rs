@@ -18,6 +18,7 @@ mod jobs;
 use super::DaemonOptions;
 use super::error::DaemonError;
 use super::roster::Roster;
+use super::tracks;
 use super::turns::{Account, Turn, Turns, User};
 use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::activity::ActivityPage;
@@ -28,6 +29,7 @@ use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
+use sidecore_trace as trace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -148,6 +150,10 @@ pub struct Server {
     engine: usize,
     core: Core,
     registry: Registry,
+    /// The kernels' names, as they are recorded.
+    labels: Vec<u64>,
+    /// The time since when no client rings, while that is recorded.
+    idle: Option<trace::Begun>,
     activity: Arc<ActivityPage>,
     roster: Arc<Roster>,
     bench: Arc<Bench>,
@@ -189,6 +195,10 @@ impl Server {
         Ok(Self {
             engine,
             core,
+            labels: (options.registry.entries().iter())
+                .map(|entry| trace::label(entry.name))
+                .collect(),
+            idle: None,
             registry: options.registry.clone(),
             activity,
             roster,
@@ -214,6 +224,7 @@ impl Server {
         if !self.shares_core {
             cpu::set_nice(ENGINE_NICE).ok();
         }
+        trace::name_thread(|| format!("engine {} (cpu {})", self.engine, self.bench.cpu));
         let alarm = Alarm(Arc::clone(&self.bench));
         let mut idle_rounds = 0u32;
         let mut polled_cycles = clock::cycles();
@@ -236,6 +247,7 @@ impl Server {
                 std::hint::spin_loop();
             }
             if idle_rounds == 1 {
+                self.idle = self.idle.or_else(trace::begin);
                 idle_since = clock::cycles();
                 polled_cycles = idle_since;
             } else if idle_rounds.is_multiple_of(ROUNDS_PER_CLOCK_READ) {
@@ -298,6 +310,7 @@ impl Server {
         let Some(turn) = best else {
             return false;
         };
+        trace::span_since(self.idle.take(), &tracks::POLL, 0);
         if self.seats.len() == 1 || !self.looks_out(turn) {
             self.serve(turn);
         }
@@ -341,6 +354,12 @@ impl Server {
         // Relaxed: only this thread writes it.
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
+        let label = self.labels.get(packet.kernel.to_usize()).copied();
+        let call = trace::span(
+            &tracks::CALL,
+            label.unwrap_or(0),
+            session.peer.pid.unsigned_abs().into(),
+        );
         let failed = serve(
             &mut self.core,
             &self.registry,
@@ -349,6 +368,7 @@ impl Server {
             sequence,
             pair,
         );
+        drop(call);
         drop(serving);
         self.activity.rest(self.engine, count);
         let ended = clock::cycles();
@@ -480,6 +500,7 @@ impl Server {
         if !has_job && pairs().all(|(pair, seen)| pair.call.rung(seen).is_none()) {
             self.bench.asleep.store(true, Ordering::Relaxed);
             self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
+            let _sleep = trace::span(&tracks::SLEEP, 0, 0);
             // It was there when the daemon started. If a sandbox took it away since, the engine
             // polls slowly.
             if shared_futex::wait_any(&words, NAP_MAX).is_err() {

@@ -38,6 +38,7 @@ mod heartbeat;
 mod lines;
 pub(crate) mod roster;
 mod status;
+mod tracks;
 mod turns;
 
 pub use crew::Running;

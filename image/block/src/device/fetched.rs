@@ -10,6 +10,8 @@
 use super::{Device, TraceSink};
 use crate::image::Stored;
 use crate::source::ReadError;
+use crate::tracks;
+use sidecore_bare::width::ToU64;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,6 +77,8 @@ impl Device {
         let mut behind = (self.index.stored_in(behind))
             .filter(|&frame| !self.index.is_zero(frame))
             .map(|frame| self.index.frame(frame));
+        let first = missing.first().copied().unwrap_or(u64::MAX);
+        let fetch = sidecore_trace::span(&tracks::FETCH, first, missing.len().to_u64());
         let stored = remote.fetch(&wanted, &mut behind).map_err(|error| {
             let error = ReadError::Io {
                 reason: error.to_string(),
@@ -85,6 +89,7 @@ impl Device {
             }
             error
         })?;
+        drop(fetch);
         Ok(Fetched(missing.into_iter().zip(stored).collect()))
     }
 

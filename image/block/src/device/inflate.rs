@@ -20,9 +20,11 @@ use super::stages::{Stage, nanos};
 use crate::codec::{CodecError, CodecId, Inflater, make_inflater};
 use crate::format::{Frame, FrameCheck, ReadAt};
 use crate::source::ReadError;
-use sidecore_bare::width::ToUsize;
+use crate::tracks;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::{Core, Ctx, Kernel, KernelError};
 use sidecore_sys::{FileMap, prefetch};
+use sidecore_trace as trace;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Instant;
@@ -208,13 +210,19 @@ impl Work<'_> {
     fn attempt(&mut self, state: &mut InflateState, source: Source) -> Result<usize, ReadError> {
         let (device, index) = (self.device, self.index);
         let frame = device.index.frame(index);
+        let stored_bytes = u64::from(frame.stored_bytes);
+        let mut span = trace::span(&tracks::DECOMPRESS, index, stored_bytes);
+        trace::flow_to(&tracks::FRAME, index);
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
         // Nothing to check and nothing to decompress: a copy through `stored` would be wasted.
         if plain && frame.check == FrameCheck::None && source == Source::File {
-            return self.read_plain(&frame);
+            let result = self.read_plain(&frame);
+            span.set_result(valid_bytes(&result));
+            return result;
         }
         let mut buffer = std::mem::take(&mut state.stored);
         let mut opened = std::mem::take(&mut state.opened);
+        let begun = trace::begin();
         let stored = match self.stored {
             // The index is checked to be this image's; the remote source's bytes are not.
             Some(stored) if stored.len() != frame.stored_bytes.to_usize() => {
@@ -223,16 +231,20 @@ impl Work<'_> {
             Some(stored) => Ok(stored),
             None => device.get(&frame, source, &mut buffer),
         };
+        trace::span_since(begun, &tracks::GET, stored_bytes);
+        let begun = trace::begin();
         let checked = match stored {
             Ok(stored) => device.checked(index, &frame, stored, &mut opened),
             Err(error) => Err(error),
         };
+        trace::span_since(begun, &tracks::CHECK, stored_bytes);
         let result = checked.and_then(|stored| {
             let inflater = state.inflater(frame.codec);
             self.decompress(inflater, &frame, stored, source)
         });
         state.stored = buffer;
         state.opened = opened;
+        span.set_result(valid_bytes(&result));
         result
     }
 
@@ -274,8 +286,11 @@ impl Work<'_> {
         }
         stages.record(Stage::Inflate, nanos_between(got, Instant::now()));
         self.delivered = true;
+        let deliver = trace::span(&tracks::DELIVER, valid.to_u64(), 0);
+        let after = (self.on_wanted)(&out[..valid]);
+        drop(deliver);
         // The codec's state is kept: finishing costs only the rest.
-        if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
+        if after == After::Finish && valid < raw_bytes {
             return inflater
                 .advance(stored, out, raw_bytes)
                 .map_err(|e| refused(index, &e));
@@ -378,6 +393,11 @@ impl Device {
             let _ = fadvise(file, range.start, len, Advice::WillNeed);
         }
     }
+}
+
+/// Bytes of a frame that are valid, for a record.
+fn valid_bytes(result: &Result<usize, ReadError>) -> u64 {
+    result.as_ref().map_or(0, |valid| valid.to_u64())
 }
 
 fn refused(frame: u64, error: &CodecError) -> ReadError {

@@ -4,8 +4,10 @@
 //! bytes that were not made durable.
 //! Called from: any thread; every call may block on the disk.
 
+use crate::tracks;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_trace::span;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,14 +76,17 @@ impl Store for FileStore {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let _read = span(&tracks::OVERLAY_READ, offset, buf.len().to_u64());
         self.0.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let _write = span(&tracks::OVERLAY_WRITE, offset, bytes.len().to_u64());
         self.0.write_all_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
+        let _sync = span(&tracks::OVERLAY_SYNC, 0, 0);
         self.0.sync_data()
     }
 

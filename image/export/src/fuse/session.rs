@@ -15,10 +15,12 @@ use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
 use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
 use super::outlet::{Notices, Outlet, TRIES, TRY_PAUSE, answer_lost};
 use super::queued;
+use crate::tracks;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use sidecore_bare::width::ToUsize;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::fuse_ring::{self, FuseQueue};
+use sidecore_trace::span;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -259,6 +261,9 @@ fn answer<N: Nodes>(
     body: Body<'_>,
     mut outlet: Outlet<'_>,
 ) {
+    let is_read = head.operation == op::READ;
+    let (operation, node) = (u64::from(head.operation), head.node);
+    let _other = (!is_read).then(|| span(&tracks::FUSE_OTHER, operation, node));
     let result = match head.operation {
         // These need no reply: the session keeps nothing for a node.
         op::FORGET | op::BATCH_FORGET => return,
@@ -266,6 +271,7 @@ fn answer<N: Nodes>(
             let mut body = body;
             return match read_arguments(&mut body) {
                 Ok((offset, len)) => {
+                    let _read = span(&tracks::FUSE_READ, offset, len.to_u64());
                     nodes.read(head.node, offset, len, ReadReply::new(outlet));
                 }
                 Err(errno) => outlet.refuse(errno),

@@ -17,6 +17,7 @@
 use super::outlet::Outlet;
 use super::reply::{Disconnected, reply, reply_change};
 use super::session::{Command, Next, Session};
+use super::tracks;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -136,6 +137,7 @@ impl Connection {
             if more {
                 self.call_follower();
             }
+            let request = tracks::nbd_request(&command);
             let replied = match (command, arrival) {
                 (
                     Command::Write {
@@ -148,6 +150,7 @@ impl Connection {
                 }
                 _ => reply(&*self.source, self.structured, &command, &mut outlet),
             };
+            drop(request);
             match replied {
                 Ok(()) => {}
                 Err(disconnected) => {

@@ -31,6 +31,7 @@ mod server;
 #[doc(hidden)]
 pub mod session;
 mod tls;
+mod tracks;
 #[doc(hidden)]
 pub mod wire;
 

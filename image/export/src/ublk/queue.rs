@@ -10,6 +10,7 @@
 
 use super::SECTOR_BYTES;
 use super::error::{Error, driver_error};
+use crate::tracks;
 use arrayvec::ArrayVec;
 use libublk::io::{BufDesc, BufDescList, UblkDev, UblkIOCtx, UblkQueue, with_task_io_ring_mut};
 use libublk::{UblkIORes, sys};
@@ -79,6 +80,7 @@ impl Answerer<'_> {
     fn read(&self, queue: &UblkQueue, tag: u16, offset: u64, len: usize) {
         let left = self.source.size_bytes().saturating_sub(offset);
         let wanted = left.min(len.to_u64()).to_usize();
+        let _read = sidecore_trace::span(&tracks::UBLK_READ, offset, len.to_u64());
         let mut completed = false;
         if wanted > 0 {
             self.source.read_with(offset, wanted, &mut |delivered| {

@@ -20,6 +20,7 @@
 mod moves;
 mod perturbation;
 mod state;
+mod tracks;
 
 pub use crate::constraint::Constraint;
 pub use state::{Phase, State};
@@ -31,6 +32,7 @@ use crate::parsimony::{mean_length, parsimony_tree};
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
+use sidecore_bare::width::ToU64;
 use state::{Close, Exact};
 use std::ops::ControlFlow;
 
@@ -241,6 +243,8 @@ impl<'a, R: Runner> Search<'a, R> {
 
     /// Does one step: a pass over lengths and parameters, or a few prunings.
     fn advance(&mut self) -> Result<(), LikelihoodError> {
+        let (round, place) = (u64::from(self.state.round), self.state.at.to_u64());
+        let _step = sidecore_trace::span(tracks::step(self.state.phase), round, place);
         match self.state.phase {
             Phase::First => self.fit(FIRST_EPSILON, Phase::Fast),
             Phase::Fast | Phase::Slow if self.state.order.is_empty() => self.begin_round(),

@@ -5,6 +5,7 @@
 //! may have been quicker. Must stay true: of a job only a copy is used; one that its client took
 //! back is handed back unread; nothing waits.
 
+use super::super::tracks;
 use super::{Recent, Seat, Server, Turn};
 use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
@@ -51,6 +52,7 @@ impl Server {
         // Relaxed: only this thread writes it.
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
+        let job = sidecore_trace::span(&tracks::JOB, session.peer.pid.unsigned_abs().into(), 0);
         let failed = run(
             &mut self.core,
             &self.registry,
@@ -59,6 +61,7 @@ impl Server {
             place,
             &self.bench.kernel,
         );
+        drop(job);
         drop(serving);
         self.activity.rest(self.engine, count);
         // In its turn: a client that asks to be woken at every job pays for it.

@@ -6,12 +6,14 @@ use super::super::{Device, INFLATE_CLASS, PIECES_MAX};
 use super::Read;
 use super::claims::{Claim, Piece};
 use crate::source::{Deliver, ReadError};
+use crate::tracks;
 use arrayvec::ArrayVec;
 use parking_lot::RwLockReadGuard;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::Core;
 use sidecore_offload::OffloadError;
 use sidecore_sys::SlotBuf;
+use sidecore_trace as trace;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -44,6 +46,8 @@ impl Device {
         ) {
             return false;
         }
+        let (found, missing) = (pieces.len().to_u64(), claims.len().to_u64());
+        trace::instant(&tracks::LOOK_UP, found, missing);
         if let Err((frame, error)) = self.fill_all(read, frames.end - frames.start, &mut claims) {
             self.log_damage(frame, &error);
             deliver(Err(&error));
@@ -59,7 +63,12 @@ impl Device {
                 Piece::Held(pin) | Piece::Joined(pin) => pin,
                 Piece::Claimed(index) => &claims[*index].pin,
             };
+            let wait = match piece {
+                Piece::Joined(_) => Some(trace::span(&tracks::JOIN, frame, 0)),
+                _ => None,
+            };
             let guard = pin.lock();
+            drop(wait);
             let whole = self.index.frame(frame).raw_bytes.to_usize();
             if matches!(piece, Piece::Joined(_)) && !pin.is_ready(frame, whole) {
                 // The reader that was decompressing it failed. Our pins are released before we
@@ -77,6 +86,7 @@ impl Device {
             let bytes: &[u8] = guard.as_ref().map_or(&self.zeros, |guard| guard);
             slices.push(&bytes[from.to_usize()..to.to_usize()]);
         }
+        let _deliver = trace::span(&tracks::DELIVER, bytes.end - bytes.start, 0);
         deliver(Ok(&slices));
         true
     }
@@ -95,6 +105,7 @@ impl Device {
         let claimed = Instant::now();
         self.stages
             .record(Stage::SetUp, nanos(claimed - read.begun) / frames);
+        flows(claims.iter().map(|claim| claim.frame));
         let filled = self.pool.for_each(INFLATE_CLASS, claims, |core, claim| {
             self.fill(read, core, claim, claimed)
         });
@@ -196,6 +207,7 @@ impl Device {
         let frames = (direct.len() + cached.len()).max(1).to_u64();
         self.stages
             .record(Stage::SetUp, nanos(claimed - read.begun) / frames);
+        flows(direct.iter().map(|direct| direct.frame));
         let filled = self
             .pool
             .for_each(INFLATE_CLASS, &mut direct, |core, direct| {
@@ -255,6 +267,14 @@ impl Device {
             }
         }
         rest
+    }
+}
+
+/// Records that these frames are asked for.
+#[inline]
+fn flows(frames: impl Iterator<Item = u64>) {
+    if trace::is_on() {
+        frames.for_each(|frame| trace::flow_from(&tracks::FRAME, frame));
     }
 }
 

@@ -24,9 +24,11 @@ mod one;
 use super::fetched::Fetched;
 use super::{Device, PIECES_MAX};
 use crate::source::{BlockSource, Deliver, ReadError, check_range};
+use crate::tracks;
 use claims::Taken;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_engine::Core;
+use sidecore_trace as trace;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -48,6 +50,7 @@ impl Device {
     /// See [`BlockSource::read_with`].
     pub(super) fn read_in_pieces(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         let begun = Instant::now();
+        let _read = trace::span(&tracks::READ, offset, len.to_u64());
         if let Err(error) = check_range(offset, len, self.size_bytes()) {
             return deliver(Err(&error));
         }
@@ -86,6 +89,7 @@ impl Device {
 
     /// See [`BlockSource::read_into`].
     pub(super) fn read_into_buffer(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        let _read = trace::span(&tracks::READ, offset, dst.len().to_u64());
         check_range(offset, dst.len(), self.size_bytes())?;
         if dst.is_empty() {
             return Ok(());
@@ -164,7 +168,11 @@ impl Device {
         for frame in self.index.stored_in(first..last + 1) {
             // Read-ahead that waits too long would be done after the reader has passed.
             let full = self.pool.backlog() >= AHEAD_BACKLOG_PER_ENGINE * self.pool.engines();
-            if full || !self.pool.post(background, frame) {
+            if full {
+                return;
+            }
+            trace::flow_from(&tracks::FRAME, frame);
+            if !self.pool.post(background, frame) {
                 return;
             }
         }

@@ -6,7 +6,9 @@ use super::super::stages::{Stage, nanos};
 use super::Read;
 use super::claims::{Claim, Taken};
 use crate::source::{Deliver, ReadError};
-use sidecore_bare::width::ToUsize;
+use crate::tracks;
+use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_trace as trace;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -31,16 +33,23 @@ impl Device {
         for _ in 0..JOINS_MAX {
             match self.try_take(frame, range.end, read.keep, spent) {
                 None => break,
-                Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
+                Some(Taken::Held(pin)) => {
+                    trace::instant(&tracks::HIT, frame, 0);
+                    let _deliver = trace::span(&tracks::DELIVER, range.len().to_u64(), 0);
+                    return deliver(Ok(&[&pin.lock()[range]]));
+                }
                 Some(Taken::Joined(pin)) => {
                     // Waits for the filler of the frame, which holds this lock for writing.
+                    let wait = trace::span(&tracks::JOIN, frame, 0);
                     let bytes = pin.lock();
+                    drop(wait);
                     if pin.is_ready(frame, range.end) {
                         return deliver(Ok(&[&bytes[range]]));
                     }
                     // The filler failed: look up again, another fill may succeed.
                 }
                 Some(Taken::Claimed(claim)) => {
+                    trace::instant(&tracks::MISS, frame, 0);
                     return self.fill_one(read, claim, range, deliver);
                 }
             }
@@ -59,6 +68,7 @@ impl Device {
         let claimed = Instant::now();
         self.stages
             .record(Stage::SetUp, nanos(claimed - read.begun));
+        trace::flow_from(&tracks::FRAME, frame);
         let (want, mut delivered) = (range.end, false);
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
@@ -120,6 +130,7 @@ impl Device {
             }
         };
         if let Some(bytes) = claim.bytes.as_mut() {
+            trace::flow_from(&tracks::FRAME, frame);
             let result = self.pool.call(|core| {
                 let (out, stored) = (Out::Here(bytes), read.fetched.of(frame));
                 self.inflate(

@@ -1,0 +1,104 @@
+//! Option `--trace-events`, and `sidecore trace`: what ran when.
+//!
+//! Why here: arguments and printing; recording and reading are in `sidecore_trace`.
+//! Must stay true: a file that cannot be written costs a line on standard error and nothing of what
+//! the command does.
+
+use crate::block::make_absolute;
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use sidecore_trace::summary::Summary;
+use sidecore_trace::{Recording, TraceError, Written};
+use std::fs::File;
+use std::path::PathBuf;
+
+/// Argument of every command that can be recorded.
+#[derive(clap::Args, Clone)]
+pub(crate) struct TraceArgs {
+    /// Record which thread and which engine did what when. FILE is written at the end, and each
+    /// time that SIGUSR2 comes, with the newest events; ui.perfetto.dev and `sidecore trace
+    /// summary` show it
+    #[arg(long, value_name = "FILE")]
+    trace_events: Option<PathBuf>,
+}
+
+impl TraceArgs {
+    /// Makes a relative path absolute, for a server that leaves its directory.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.trace_events.as_mut().map_or(Ok(()), |path| {
+            // It is refused, and must not become a file of that name.
+            match path.as_os_str() == "-" {
+                true => Ok(()),
+                false => make_absolute(path),
+            }
+        })
+    }
+
+    /// Begins the recording, where one is wanted, of the command with this name. Call it before the
+    /// command starts threads. The file is written when the result is dropped.
+    pub(crate) fn begin(&self, command: &str) -> Result<Option<Recording>> {
+        let Some(path) = &self.trace_events else {
+            return Ok(None);
+        };
+        let process = format!("sidecore {command}");
+        Ok(Some(Recording::begin(path, &process, Box::new(report))?))
+    }
+}
+
+fn report(written: Result<Written, TraceError>) {
+    match written {
+        Ok(written) => {
+            let lost = match written.lost {
+                0 => String::new(),
+                lost => format!("; {lost} older records were overwritten"),
+            };
+            output::note!(
+                "{} trace events on {} tracks are in {}{lost}",
+                written.events,
+                written.tracks,
+                written.path.display()
+            );
+        }
+        Err(error) => output::note!("sidecore: {error}"),
+    }
+}
+
+/// The commands on files of trace events.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Sum a file up: shares of engines, the longest spans, waits for engines.
+    Summary(SummaryArgs),
+}
+
+/// Arguments of `trace summary`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Exit status: 0 done, 2 the file cannot be read or is not what --trace-events writes.")]
+pub(crate) struct SummaryArgs {
+    /// The file, as a command with --trace-events wrote it; `-` is standard input
+    file: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let Self::Summary(args) = self;
+        let summary = match args.file.as_os_str() == "-" {
+            true => Summary::read(std::io::stdin().lock()).context("cannot sum up standard input"),
+            false => {
+                let failed = || format!("cannot sum up {}", args.file.display());
+                let file = File::open(&args.file).with_context(failed)?;
+                Summary::read(file).with_context(failed)
+            }
+        }?;
+        match args.json {
+            true => output::json(&summary)?,
+            false => output::text(summary.text().trim_end())?,
+        }
+        Ok(Outcome::Done)
+    }
+}
