@@ -8,6 +8,7 @@ use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::attach;
 use sidecore_export::background::{self, Starter};
+use sidecore_status::Publisher;
 use std::io;
 use std::path::Path;
 
@@ -46,12 +47,15 @@ impl Args {
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
-            let served = attach::serve(
-                source,
-                Path::new(&super::image::name(&self.open.image)),
-                options,
-                |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
-            );
+            let name = super::image::name(&self.open.image);
+            let mut published = None;
+            let served = attach::serve(source, Path::new(&name), options, |ready| {
+                // Before the command ends: its user may list it at once.
+                let status = opened.status(&name, "attach", ready.place.display().to_string());
+                published = Some(Publisher::of(&status));
+                starter.tell(ready, || self.show(ready).map_err(io::Error::other))
+            });
+            drop(published);
             let closed = opened.close();
             served?;
             closed?;

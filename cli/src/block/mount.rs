@@ -13,6 +13,7 @@ use sidecore_export::Ready;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
+use sidecore_status::Publisher;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `block mount`.
@@ -83,6 +84,11 @@ impl Args {
             output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
+        let way = match (self.rootless, self.file_only) {
+            (true, _) => "rootless",
+            (_, true) => "file",
+            _ => "mount",
+        };
         let target = if self.rootless {
             Target::Tree { dir }
         } else if self.file_only {
@@ -101,12 +107,16 @@ impl Args {
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
+            let mut published = None;
             let served = serve(
                 source,
                 Path::new(&name),
                 &target,
                 options,
                 |ready: &Ready| {
+                    // Before the command ends: its user may list it at once.
+                    let place = ready.place.display().to_string();
+                    published = Some(Publisher::of(&opened.status(&name, way, place)));
                     starter.tell(ready, || {
                         let place = ready.place.display();
                         output::note!(
@@ -118,6 +128,7 @@ impl Args {
                     })
                 },
             );
+            drop(published);
             let closed = opened.close();
             served?;
             closed?;

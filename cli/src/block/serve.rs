@@ -11,6 +11,7 @@ use super::overlay::{Opened, OverlayArgs};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_export::nbd::{Address, Options, Server, Tls};
+use sidecore_status::Publisher;
 use sidecore_sys::ending::Watch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,6 +93,10 @@ impl Args {
                 output::note!("serving at {bound}");
             }
         }
+        let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+        let image = super::image::name(&self.open.image);
+        let status = opened.status(&image, "serve", bound.join(" "));
+        let _published = Publisher::of(&status);
         output::line("ready")?;
         let served = server.run();
         watching.end();
