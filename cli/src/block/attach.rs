@@ -8,7 +8,6 @@ use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::attach;
 use sidecore_export::background::{self, Starter};
-use sidecore_status::Publisher;
 use std::io;
 use std::path::Path;
 
@@ -48,15 +47,16 @@ impl Args {
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
             let name = super::image::name(&self.open.image);
-            let mut published = None;
+            let mut begun = None;
             let served = attach::serve(source, Path::new(&name), options, |ready| {
                 // Before the command ends: its user may list it at once.
                 let status = opened.status(&name, "attach", ready.place.display().to_string());
-                published = Some(Publisher::of(&status));
+                self.fuse.begin(&status, &mut begun)?;
                 starter.tell(ready, || self.show(ready).map_err(io::Error::other))
             });
-            drop(published);
+            let begun = begun.transpose();
             let closed = opened.close();
+            begun?;
             served?;
             closed?;
             Ok(Outcome::Done)

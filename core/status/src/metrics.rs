@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 pub use prometheus_client::registry::Unit;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The media type of [`text`].
@@ -20,7 +21,7 @@ pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; chars
 /// A family of samples under one name.
 #[derive(Debug, Clone)]
 pub struct Metric {
-    name: &'static str,
+    name: Cow<'static, str>,
     help: &'static str,
     unit: Option<Unit>,
     is_counter: bool,
@@ -42,7 +43,7 @@ enum Number {
 impl Metric {
     /// A number that only grows; `name` without prefix, unit and `_total`.
     #[must_use]
-    pub fn counter(name: &'static str, help: &'static str) -> Self {
+    pub fn counter(name: impl Into<Cow<'static, str>>, help: &'static str) -> Self {
         Self {
             is_counter: true,
             ..Self::gauge(name, help)
@@ -51,9 +52,9 @@ impl Metric {
 
     /// A number that goes up and down; `name` without prefix and unit.
     #[must_use]
-    pub fn gauge(name: &'static str, help: &'static str) -> Self {
+    pub fn gauge(name: impl Into<Cow<'static, str>>, help: &'static str) -> Self {
         Self {
-            name,
+            name: name.into(),
             help,
             unit: None,
             is_counter: false,
@@ -107,7 +108,7 @@ impl Collector for All {
                 false => MetricType::Gauge,
             };
             let unit = metric.unit.as_ref();
-            let mut family = encoder.encode_descriptor(metric.name, metric.help, unit, kind)?;
+            let mut family = encoder.encode_descriptor(&metric.name, metric.help, unit, kind)?;
             for sample in &metric.samples {
                 let one = family.encode_family(&sample.labels)?;
                 match (metric.is_counter, sample.value) {

@@ -6,6 +6,7 @@
 use crate::mount::absolute;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use sidecore_status::metrics::{Metric, Unit};
 use sidecore_status::{Kind, Server, Status, Whose};
 use sidecore_sys::text::bytes;
 use std::path::{Path, PathBuf};
@@ -85,7 +86,106 @@ pub fn status(
         fields.insert("where".into(), json!(place));
         Value::Object(fields)
     })
+    .with_metrics(metrics)
 }
+
+/// The counters of an export for Prometheus.
+fn metrics(fields: &Value) -> Vec<Metric> {
+    let text = |key: &str| fields[key].as_str().unwrap_or_default();
+    let labels = [
+        ("image", text("image")),
+        ("way", text("way")),
+        ("where", text("where")),
+    ];
+    let counters = COUNTERS.iter().map(|&(name, bytes, key, help)| {
+        let metric = Metric::counter(name, help);
+        (metric, bytes, key)
+    });
+    let gauges = GAUGES.iter().map(|&(name, bytes, key, help)| {
+        let metric = Metric::gauge(name, help);
+        (metric, bytes, key)
+    });
+    let made = counters.chain(gauges).map(|(metric, is_bytes, key)| {
+        let metric = match is_bytes {
+            true => metric.in_unit(Unit::Bytes),
+            false => metric,
+        };
+        metric.sample(&labels, &fields[key])
+    });
+    made.collect()
+}
+
+/// Name, true for bytes, key of the status, and help.
+type Row = (&'static str, bool, &'static str, &'static str);
+
+const COUNTERS: &[Row] = &[
+    ("image_reads", false, "reads", "Reads of clients."),
+    ("image_read", true, "read_bytes", "Bytes that clients read."),
+    (
+        "image_failed_reads",
+        false,
+        "failed_reads",
+        "Reads that ended in an error.",
+    ),
+    (
+        "image_written",
+        true,
+        "written_bytes",
+        "Bytes that clients wrote.",
+    ),
+    (
+        "image_cache_hits",
+        false,
+        "cache_hits",
+        "Look-ups of frames that the cache answered.",
+    ),
+    (
+        "image_cache_misses",
+        false,
+        "cache_misses",
+        "Look-ups of frames that had to decompress.",
+    ),
+    (
+        "image_fetched",
+        true,
+        "fetched_bytes",
+        "Compressed bytes that came over a network.",
+    ),
+    (
+        "image_retries",
+        false,
+        "retries",
+        "Requests to a network that were repeated.",
+    ),
+];
+
+const GAUGES: &[Row] = &[
+    ("image_size", true, "size_bytes", "Size of the device."),
+    (
+        "image_damaged_frames",
+        false,
+        "damaged_frames",
+        "Different frames found damaged.",
+    ),
+    (
+        "image_server_memory",
+        true,
+        "memory_bytes",
+        "Physical memory of the server.",
+    ),
+    (
+        "image_overlay",
+        true,
+        "overlay_bytes",
+        "Bytes of the overlay's grains.",
+    ),
+    (
+        "image_overlay_dirty",
+        true,
+        "overlay_dirty_bytes",
+        "Of these, bytes not durable yet.",
+    ),
+];
 
 /// The live exports of this user; of all users for root. Blocks for `timeout` at most.
 #[must_use]
@@ -268,6 +368,10 @@ fn age(seconds: u64) -> String {
 const HEAD_COLUMNS: usize = 8 + 1 + 7 + 1 + 6 + 1 + 9 + 1 + 5 + 1 + 7 + 2 + 1;
 
 #[cfg(test)]
+#[path = "../../../core/status/src/metrics/strict.rs"]
+mod strict;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -317,6 +421,25 @@ mod tests {
             ..exports[2].clone()
         };
         assert!(table(&[silent], 80)[1].contains("not answering"));
+    }
+
+    #[test]
+    fn every_figure_is_a_metric() {
+        let figures = || {
+            let mut all = serde_json::to_value(Figures::default()).unwrap_or_default();
+            for key in ["read_bytes", "cache_hits", "cache_misses"] {
+                all[key] = json!(5);
+            }
+            all
+        };
+        let status = status("/a\n\"b", "serve", "tcp:127.0.0.1:1".into(), figures);
+        let samples = super::strict::parse(&status.metrics());
+        assert_eq!(samples.len(), 1 + COUNTERS.len() + GAUGES.len());
+        let read = samples
+            .iter()
+            .find(|(name, ..)| name == "sidecore_image_read_bytes_total");
+        let (_, labels, value) = read.expect("a sample");
+        assert_eq!((labels[0].1.as_str(), *value), ("/a\n\"b", 5.0));
     }
 
     #[test]
