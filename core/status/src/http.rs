@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_have_an_answer_or_need_more(bytes in prop::collection::vec(any::<u8>(), 0..99)) {
+        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..99)) {
             ask(&bytes);
         }
     }

@@ -23,9 +23,9 @@ struct Stop {
 }
 
 impl Managed {
-    /// Reports to the service manager that the server is ready, with a line about it, and from then on
-    /// at half of the time that it has set (`WATCHDOG_USEC`) that it is alive. Without a service
-    /// manager nothing happens.
+    /// Reports to the service manager that the server is ready, with a line about it. From then on
+    /// it reports at half of the time that is set (`WATCHDOG_USEC`) that the server is alive.
+    /// Without a service manager nothing happens.
     #[must_use]
     pub fn ready(status: &Arc<Status>) -> Self {
         let stop = Arc::new(Stop::default());
