@@ -81,9 +81,9 @@ impl Publisher {
 impl Published {
     fn new(folder: Folder, status: &Arc<Status>) -> io::Result<Self> {
         let hidden = folder.unused_name();
-        let listener = listener(&folder, &hidden)?;
-        let named = take_name(&folder, &hidden, status.kind());
-        let name = named.inspect_err(|_| {
+        let named = listener(&folder, &hidden)
+            .and_then(|listener| Ok((listener, take_name(&folder, &hidden, status.kind())?)));
+        let (listener, name) = named.inspect_err(|_| {
             // Best effort: the error that led here is the one to report.
             folder.remove_file(&hidden).ok();
         })?;
