@@ -50,7 +50,7 @@ impl Args {
             let mut begun = None;
             let served = attach::serve(source, Path::new(&name), options, |ready| {
                 // Before the command ends: its user may list it at once.
-                let status = opened.status(&name, "attach", ready.place.display().to_string());
+                let status = opened.status(&name, "attach", &[ready.place.display().to_string()]);
                 self.fuse.begin(&status, &mut begun)?;
                 starter.tell(ready, || self.show(ready).map_err(io::Error::other))
             });

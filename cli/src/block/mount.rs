@@ -122,7 +122,7 @@ impl Args {
                     // Before the command ends: its user may list it at once.
                     let place = ready.place.display().to_string();
                     self.fuse
-                        .begin(&opened.status(&name, way, place), &mut begun)?;
+                        .begin(&opened.status(&name, way, &[place]), &mut begun)?;
                     starter.tell(ready, || {
                         let place = ready.place.display();
                         output::note!(

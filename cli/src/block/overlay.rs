@@ -62,11 +62,11 @@ impl OverlayArgs {
 }
 
 impl Opened {
-    /// The status of its server, which serves `image` in some way at some place.
-    pub(crate) fn status(&self, image: &str, way: &'static str, place: String) -> Arc<Status> {
+    /// The status of its server, which serves `image` in some way at some places.
+    pub(crate) fn status(&self, image: &str, way: &'static str, places: &[String]) -> Arc<Status> {
         let meter = Arc::clone(&self.meter);
         let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-        live::status(image, way, place, figures)
+        live::status(image, way, places, figures)
     }
 
     /// True where writes are taken.

@@ -112,7 +112,7 @@ impl Args {
         }
         let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         let image = super::image::name(&self.open.image);
-        let status = opened.status(&image, "serve", bound.join(" "));
+        let status = opened.status(&image, "serve", &bound);
         let live = self.metrics.begin(&status, true)?;
         if !is_passed {
             output::line("ready")?;

@@ -5,7 +5,7 @@
 //! out. Pure. Source: OpenMetrics 1.0 (prometheus.io/docs/specs/om/open_metrics_spec).
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -85,6 +85,17 @@ impl Metric {
     }
 }
 
+impl Sample {
+    fn encode(&self, is_counter: bool, encoder: MetricEncoder<'_>) -> fmt::Result {
+        match (is_counter, self.value) {
+            (true, Number::Whole(value)) => ConstCounter::new(value).encode(encoder),
+            (true, Number::Real(value)) => ConstCounter::new(value).encode(encoder),
+            (false, Number::Whole(value)) => ConstGauge::new(value).encode(encoder),
+            (false, Number::Real(value)) => ConstGauge::new(value).encode(encoder),
+        }
+    }
+}
+
 /// The metrics as text, with the line that ends it.
 #[must_use]
 pub fn text(mut metrics: Vec<Metric>) -> String {
@@ -109,14 +120,16 @@ impl Collector for All {
             };
             let unit = metric.unit.as_ref();
             let mut family = encoder.encode_descriptor(&metric.name, metric.help, unit, kind)?;
+            if let [sample] = &*metric.samples
+                && sample.labels.is_empty()
+            {
+                // Without the braces of no labels.
+                sample.encode(metric.is_counter, family)?;
+                continue;
+            }
             for sample in &metric.samples {
                 let one = family.encode_family(&sample.labels)?;
-                match (metric.is_counter, sample.value) {
-                    (true, Number::Whole(value)) => ConstCounter::new(value).encode(one)?,
-                    (true, Number::Real(value)) => ConstCounter::new(value).encode(one)?,
-                    (false, Number::Whole(value)) => ConstGauge::new(value).encode(one)?,
-                    (false, Number::Real(value)) => ConstGauge::new(value).encode(one)?,
-                }
+                sample.encode(metric.is_counter, one)?;
             }
         }
         Ok(())

@@ -66,16 +66,26 @@ pub struct Figures {
     pub overlay_dirty_bytes: u64,
 }
 
-/// The status of an export of this process. `figures` returns a JSON object of counters (see
+/// The status of an export of this process at these places, whose paths become absolute: a
+/// directory, a device, or addresses (`unix:PATH`, `tcp:HOST:PORT`). `figures` returns a JSON object of counters (see
 /// `sidecore_block::meter`).
 pub fn status(
     image: &str,
     way: &'static str,
-    place: String,
+    places: &[String],
     figures: impl Fn() -> Value + Send + 'static,
 ) -> Arc<Status> {
     let image = absolute(Path::new(image)).display().to_string();
     let name = image.clone();
+    let places = places.iter().map(|place| {
+        let path = |text: &str| absolute(Path::new(text)).display().to_string();
+        match place.split_once(':') {
+            Some(("unix", socket)) => format!("unix:{}", path(socket)),
+            Some(("tcp", _)) => place.clone(),
+            _ => path(place),
+        }
+    });
+    let place = places.collect::<Vec<_>>().join(" ");
     Status::new(Kind::Image, name, move || {
         let mut fields = match figures() {
             Value::Object(fields) => fields,
@@ -237,14 +247,22 @@ impl Export {
     /// True if `name` is its image, its directory, its device or one of its addresses.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
+        if let Some(socket) = name.strip_prefix("unix:") {
+            let socket = absolute(Path::new(socket)).display().to_string();
+            let mut addresses = self.path.split(' ');
+            return addresses.any(|it| it.strip_prefix("unix:") == Some(&socket));
+        }
         let path = absolute(Path::new(name));
         let resolved: Option<PathBuf> = path.canonicalize().ok();
         let is_path = |text: &str| {
             let text = Path::new(text);
             !text.as_os_str().is_empty() && (text == path || Some(text) == resolved.as_deref())
         };
+        // The one file of a mount lies in the directory that was given.
+        let file = self.path.strip_suffix("/image");
         is_path(&self.image)
             || is_path(&self.path)
+            || (self.way == "file" && file.is_some_and(is_path))
             || self.image == name
             || self.path.split(' ').any(|address| address == name)
     }
@@ -432,7 +450,7 @@ mod tests {
             }
             all
         };
-        let status = status("/a\n\"b", "serve", "tcp:127.0.0.1:1".into(), figures);
+        let status = status("/a\n\"b", "serve", &["tcp:127.0.0.1:1".into()], figures);
         let samples = super::strict::parse(&status.metrics());
         assert_eq!(samples.len(), 1 + COUNTERS.len() + GAUGES.len());
         let read = samples
@@ -449,8 +467,26 @@ mod tests {
         for name in ["/images/a.img", "unix:/run/a.sock", "tcp:127.0.0.1:10809"] {
             assert!(one.is(name), "{name}");
         }
-        for name in ["", "a.img", "tcp:127.0.0.1:1", "serve"] {
+        for name in [
+            "",
+            "a.img",
+            "tcp:127.0.0.1:1",
+            "serve",
+            "unix:a.sock",
+            "unix:",
+        ] {
             assert!(!one.is(name), "{name}");
         }
+        let file = export(json!({"image": "/a", "way": "file", "where": "/mnt/image"}));
+        assert!(file.is("/mnt") && file.is("/mnt/image") && !file.is("/"));
+        let places = ["unix:a b.sock".into(), "tcp:[::1]:1".into()];
+        let status = super::status("disk.img", "serve", &places, || json!({}));
+        let here = std::env::current_dir()
+            .expect("a folder")
+            .display()
+            .to_string();
+        let value = status.value();
+        assert_eq!(value["where"], format!("unix:{here}/a b.sock tcp:[::1]:1"));
+        assert_eq!(value["image"], format!("{here}/disk.img"));
     }
 }
