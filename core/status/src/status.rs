@@ -48,6 +48,8 @@ impl Kind {
 }
 
 type Fields = Box<dyn Fn() -> Value + Send>;
+/// Makes metrics of the fields.
+type Metrics = fn(&Value) -> Vec<Metric>;
 
 /// The status of a server. Shared by all that answer for it.
 pub struct Status {
@@ -55,7 +57,7 @@ pub struct Status {
     name: String,
     started_unix_s: u64,
     fields: Mutex<Fields>,
-    metrics: Mutex<Option<fn(&Value) -> Vec<Metric>>>,
+    metrics: Mutex<Option<Metrics>>,
 }
 
 impl std::fmt::Debug for Status {
@@ -91,7 +93,7 @@ impl Status {
     /// The same, with metrics of its kind at the endpoint for metrics: `metrics` makes them of the
     /// fields.
     #[must_use]
-    pub fn with_metrics(self: Arc<Self>, metrics: fn(&Value) -> Vec<Metric>) -> Arc<Self> {
+    pub fn with_metrics(self: Arc<Self>, metrics: Metrics) -> Arc<Self> {
         *self.metrics.lock() = Some(metrics);
         self
     }
