@@ -103,7 +103,7 @@ fn tool(name: &str, args: &[&str]) -> Output {
 }
 
 /// The samples at an endpoint.
-fn scrape(path: &Path) -> Vec<(String, Vec<(String, String)>, f64)> {
+fn scrape(path: &Path) -> Vec<strict::Sample> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -118,7 +118,7 @@ fn scrape(path: &Path) -> Vec<(String, Vec<(String, String)>, f64)> {
     strict::parse(body)
 }
 
-fn value(samples: &[(String, Vec<(String, String)>, f64)], name: &str) -> f64 {
+fn value(samples: &[strict::Sample], name: &str) -> f64 {
     let found = samples.iter().find(|(known, ..)| known == name);
     found.unwrap_or_else(|| panic!("no {name}: {samples:?}")).2
 }

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 
+/// A sample: its name, its labels and its value.
+pub(crate) type Sample = (String, Vec<(String, String)>, f64);
+
 /// The samples of an OpenMetrics text, as name, labels and value; panics where it is invalid.
 /// Strict where OpenMetrics is: families follow one another whole, with HELP, TYPE and UNIT before
 /// their samples; names end in the unit; counters end in `_total`; the last line is `# EOF`.
-pub(crate) fn parse(text: &str) -> Vec<(String, Vec<(String, String)>, f64)> {
+pub(crate) fn parse(text: &str) -> Vec<Sample> {
     let body = text.strip_suffix("# EOF\n").expect("the end");
     let mut families = BTreeSet::new();
     let (mut family, mut kind) = (String::new(), String::new());

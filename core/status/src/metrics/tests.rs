@@ -22,7 +22,7 @@ fn names_units_and_labels_are_as_the_format_wants_them() {
     assert_eq!(samples[0].0, "sidecore_image_read_bytes_total");
     assert_eq!(samples[0].1, [("image".to_owned(), hostile.to_owned())]);
     assert!(text.contains("18446744073709551615"), "{text}");
-    assert!(text.contains("\nsidecore_engines -3\n"), "{text}");
+    assert!(text.contains("\nsidecore_engines -3.0\n"), "{text}");
     assert_eq!(
         samples[2],
         ("sidecore_engines".to_owned(), Vec::new(), -3.0)
