@@ -1,8 +1,10 @@
 //! `sidecore net up`.
 
+use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
+use sidecore_net::live::status;
 use sidecore_net::setup::Setup;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
     #[command(flatten)]
     trace: TraceArgs,
+    metrics: MetricsArgs,
 }
 
 impl Args {
@@ -28,8 +31,10 @@ impl Args {
         setup.socket = self.socket.or(setup.socket);
         let up = setup.bring_up_engines()?;
         let stop = signals.flag();
+        let live = self.metrics.begin(&status(&up.socket), true)?;
         output::ready(&format!("{} on {}", up.socket.display(), up.nic_name))?;
         let ran = up.run(&stop);
+        drop(live);
         signals.end();
         ran?;
         Ok(Outcome::Done)
