@@ -7,8 +7,8 @@
 //! Pure. Source: own.
 //!
 //! ```
-//! use sidecore_measure::report::{Better, Comparison, Figures};
-//! use sidecore_measure::stats::Series;
+//! use sidecore_bench::measure::report::{Better, Comparison, Figures};
+//! use sidecore_bench::measure::stats::Series;
 //!
 //! let mut figures = Figures::default();
 //! let what = Comparison {
@@ -26,7 +26,7 @@
 //! assert_eq!((peer.here, peer.met), (Some(105.0), Some(true)));
 //! ```
 
-use crate::stats::{Outcome, Series};
+use super::stats::{Outcome, Series};
 use serde::Serialize;
 
 /// The better direction.

@@ -8,7 +8,7 @@
 //! Source: own.
 //!
 //! ```
-//! use sidecore_measure::interleave::{Candidate, KeepAll, run};
+//! use sidecore_bench::measure::interleave::{Candidate, KeepAll, run};
 //!
 //! let mut order = std::cell::RefCell::new(String::new());
 //! let one = |name: &'static str| {
@@ -25,8 +25,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use crate::report::Sample;
-use crate::stats::Series;
+use super::report::Sample;
+use super::stats::Series;
 
 /// Measures one round and returns its values, one for each metric.
 type Measure<'c, X, E> = dyn FnMut(&X) -> Result<Vec<f64>, E> + 'c;

@@ -5,16 +5,16 @@
 //! Pure. Source: own.
 //!
 //! ```
-//! use sidecore_measure::Better;
-//! use sidecore_measure::markdown::wanted;
+//! use sidecore_bench::measure::Better;
+//! use sidecore_bench::measure::markdown::wanted;
 //!
 //! assert_eq!(wanted(Better::Lower, Some(1.5)), "<= 1.5");
 //! ```
 
-use crate::quiet::Noise;
-use crate::report::{Better, Peer, Row};
-use crate::stats::{number, percent};
-use crate::{Machine, Table};
+use super::quiet::Noise;
+use super::report::{Better, Peer, Row};
+use super::stats::{number, percent};
+use super::{Machine, Table};
 
 /// The head of a report: machine, load, method, placement.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@
 //! `JUDGED_S_MIN` is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
 //!
 //! ```
-//! use sidecore_measure::quiet::Watch;
+//! use sidecore_bench::measure::quiet::Watch;
 //!
 //! let watch = Watch::begin();
 //! // What is to be measured goes here.
@@ -19,7 +19,7 @@
 //! }
 //! ```
 
-use crate::interleave::Judge;
+use super::interleave::Judge;
 use serde::Serialize;
 use sidecore_bare::width::ToU64;
 use std::collections::HashMap;
