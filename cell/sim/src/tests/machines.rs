@@ -1,13 +1,13 @@
 //! Machine descriptions: the examples are read, malformed ones are one clear line, and whatever is
 //! read can be simulated.
 
+use crate::figures::lower_bound_s;
+use crate::{Machine, Options, simulate};
 use proptest::prelude::*;
-use sidecore_cell_sim::figures::lower_bound_s;
-use sidecore_cell_sim::{Machine, Options, simulate};
 use sidecore_sched::by_name;
 use std::path::Path;
 
-const CELL: &str = include_str!("../machines/cell.toml");
+const CELL: &str = include_str!("../../machines/cell.toml");
 
 #[test]
 fn the_examples_are_read() {

@@ -1,13 +1,13 @@
 //! The formats: bytes from the RFCs and from a kernel peer, and round trips.
 
-use proptest::prelude::*;
-use sidecore_rdma_wire::Stag;
-use sidecore_rdma_wire::wire::ddp::{
+use crate::Stag;
+use crate::wire::ddp::{
     AtomicRequest, AtomicResponse, COMPARE_SWAP, FETCH_ADD, Header, Opcode, ReadRequest, SWAP,
     Target,
 };
-use sidecore_rdma_wire::wire::mpa::{Enhanced, PRIVATE_BYTES_MAX, Side, Start, StartError};
-use sidecore_rdma_wire::wire::terminate::{CAUSES, Cause, Terminate};
+use crate::wire::mpa::{Enhanced, PRIVATE_BYTES_MAX, Side, Start, StartError};
+use crate::wire::terminate::{CAUSES, Cause, Terminate};
+use proptest::prelude::*;
 
 fn start(key: &[u8; 16], rest: &[u8]) -> Vec<u8> {
     [key.as_slice(), rest].concat()

@@ -1,10 +1,10 @@
 //! Bounds on the model's agreement with the papers' tables and figures. Model time is exact, so
 //! these are hard limits; another seed may be tried with `SIDECORE_SEED=N`.
 
-use sidecore_cell_sim::figures::{self, BOOTSTRAPS, Point};
-use sidecore_cell_sim::fit::{self, CONTENTION};
-use sidecore_cell_sim::property::Property;
-use sidecore_cell_sim::{Machine, paper, tables, uio};
+use crate::figures::{self, BOOTSTRAPS, Point};
+use crate::fit::{self, CONTENTION};
+use crate::property::Property;
+use crate::{Machine, paper, tables, uio};
 
 fn seed() -> u64 {
     let seed = std::env::var("SIDECORE_SEED")
