@@ -243,6 +243,12 @@ impl RemoteImage {
         *self.together.lock() = frames.collect();
     }
 
+    /// The former name of [`Self::fetch_together`].
+    #[deprecated(note = "it is called fetch_together")]
+    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+        self.fetch_together(index, frames);
+    }
+
     /// Frames to fetch together with one of `wanted`; returned once.
     fn together_with(&self, wanted: &[Frame]) -> Vec<Frame> {
         if wanted.is_empty() {
