@@ -1,7 +1,7 @@
 //! The scripts of `tests/drill/`, each a case of its own, and the parser under damaged text.
 //!
-//! A file there holds the scripts of a subject, each under a line `-- NAME.drill --`, and a script's
-//! head names its rule and document. `sidecore net drill FILE` plays a file by hand.
+//! A file there holds the scripts of a subject, each under a line `-- NAME.drill --`. A
+//! script's head names its rule and document. `sidecore net drill FILE` plays a file by hand.
 
 use proptest::prelude::*;
 use sidecore_net_drill::{parse, parts, run};

@@ -1,7 +1,8 @@
 //! The published amino-acid matrices: exchangeabilities and stationary frequencies.
 //!
 //! Why here: they are data, not code: `data/protein.txtar` has a file in PAML's layout for each,
-//! with its source, under a line `-- FILE --`. A file has the lower triangle, row by row, of a symmetric matrix over the states in the
+//! with its source, under a line `-- FILE --`.
+//! A file has the lower triangle, row by row, of a symmetric matrix over the states in the
 //! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, at its
 //! first use.
 //! Must stay true: the digits are those of RAxML-NG (where it has the matrix) or of IQ-TREE; the
