@@ -192,7 +192,7 @@ impl Report {
 
     /// True if all statements about the model hold, of those that could be checked.
     #[must_use]
-    pub fn model_holds(&self) -> bool {
+    pub(crate) fn model_holds(&self) -> bool {
         let rows = self.figures.iter().flat_map(|figure| &figure.rows);
         rows.map(|row| &row.model).all(|cell| match cell {
             // The model's statements alone: those of this machine may fail on any machine.

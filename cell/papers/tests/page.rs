@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{canned, kept, made};
+use common::{canned, kept, made, reports};
 use serde_json::{Value, json};
 use sidecore_papers::answer::{Cell, Row};
 use sidecore_papers::catalogue::Paper;
@@ -279,16 +279,10 @@ fn hostile_strings_stay_text() {
     let catalogue = Catalogue::built_in().unwrap();
     let hostile =
         "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&\u{0}\u{202e}";
+    let mut reports = reports();
     let mut results = Results::new();
     for part in &catalogue.parts {
-        let path = format!(
-            "{}/tests/canned/{}.json",
-            env!("CARGO_MANIFEST_DIR"),
-            part.id
-        );
-        let mut report: Value = std::fs::read(path)
-            .map(|bytes| serde_json::from_slice(&bytes).unwrap())
-            .unwrap_or(json!({}));
+        let mut report = reports.remove(&part.id).unwrap_or(json!({}));
         poison(&mut report, hostile);
         let mut kept = kept(&part.id, report);
         kept.command = hostile.into();

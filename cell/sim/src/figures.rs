@@ -99,7 +99,7 @@ pub fn point(machine: &Machine, bootstraps: u32, seed: u64) -> Point {
 
 /// No schedule of `tasks` tasks on `machine` is faster than this.
 #[must_use]
-pub fn lower_bound_s(machine: &Machine, tasks: u32) -> f64 {
+pub(crate) fn lower_bound_s(machine: &Machine, tasks: u32) -> f64 {
     let task = &machine.task;
     let shares: f64 = task.loops.iter().map(|each| each.share).sum();
     let mean = |of: &dyn Fn(&crate::machine::Loop) -> f64| {
@@ -135,7 +135,7 @@ pub(crate) fn static_widths(engines: u32) -> impl Iterator<Item = u32> {
 
 /// The paper's statements about Figure 7, checked on `points`.
 #[must_use]
-pub fn figure7_properties(points: &[Point]) -> Vec<Property> {
+pub(crate) fn figure7_properties(points: &[Point]) -> Vec<Property> {
     let hybrid = |p: &Point| p.hybrid_s / p.edtlp_s;
     let others = |p: &Point| p.edtlp_s.min(p.hybrid_s);
     vec![
@@ -165,7 +165,7 @@ pub fn figure7_properties(points: &[Point]) -> Vec<Property> {
 
 /// The paper's statements about Figure 8, and the bounds on `equi`, checked on `points`.
 #[must_use]
-pub fn figure8_properties(points: &[Point]) -> Vec<Property> {
+pub(crate) fn figure8_properties(points: &[Point]) -> Vec<Property> {
     let all = 1..=1000;
     let mgps = |p: &Point| p.mgps_s / p.edtlp_s.min(p.hybrid_s);
     let behind = |p: &Point| p.hybrid_s - p.edtlp_s;
@@ -205,7 +205,7 @@ pub fn figure8_properties(points: &[Point]) -> Vec<Property> {
 
 /// The paper's statements about Figure 9, and the bounds on `equi`, checked on `points`.
 #[must_use]
-pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
+pub(crate) fn figure9_properties(points: &[Point]) -> Vec<Property> {
     let hybrid = |p: &Point| p.hybrid_s / p.edtlp_s;
     vec![
         worst(points, 1..=8, "1 to 8: hybrid over EDTLP", 1.0, &hybrid),
@@ -225,7 +225,7 @@ pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
 
 /// `equi` with the cost of a switch on a machine of today.
 #[must_use]
-pub fn switch_properties(points: &[Point]) -> Vec<Property> {
+pub(crate) fn switch_properties(points: &[Point]) -> Vec<Property> {
     vec![
         worst(
             points,
@@ -241,7 +241,7 @@ pub fn switch_properties(points: &[Point]) -> Vec<Property> {
 /// `equi` where the host's work grows with live tasks, and on two Cells whatever the host: it must
 /// not lose by keeping more live.
 #[must_use]
-pub fn contention_properties(points: &[Point]) -> Vec<Property> {
+pub(crate) fn contention_properties(points: &[Point]) -> Vec<Property> {
     vec![worst(
         points,
         1..=1000,

@@ -18,7 +18,6 @@
 use crate::machine::{Contention, Machine};
 use crate::model::{Options, simulate};
 use crate::paper;
-use sidecore_bare::width::ToUsize;
 use sidecore_sched::{Edtlp, Linux, Policy};
 
 /// The fitted constants.
@@ -37,7 +36,7 @@ pub struct Fit {
 }
 
 /// The rival explanation as [`fit_contention`] gives it.
-pub const CONTENTION: Contention = Contention {
+pub(crate) const CONTENTION: Contention = Contention {
     smt_factor: 1.48,
     switch_us: 3.5,
     growth_per_live: 0.105,
@@ -82,7 +81,8 @@ pub fn fit(machine: &Machine, seed: u64) -> Fit {
 
 /// Fits the rival explanation on `machine`: its growth, with the other constants as they are.
 #[must_use]
-pub fn fit_contention(machine: &Machine, seed: u64) -> Contention {
+#[cfg(test)]
+pub(crate) fn fit_contention(machine: &Machine, seed: u64) -> Contention {
     let with = |growth_per_live: f64| Contention {
         growth_per_live,
         ..CONTENTION
@@ -96,7 +96,9 @@ pub fn fit_contention(machine: &Machine, seed: u64) -> Contention {
 
 /// The largest relative error of rows 2 to 8 under EDTLP on `machine`.
 #[must_use]
-pub fn edtlp_error_max(machine: &Machine, seed: u64) -> f64 {
+#[cfg(test)]
+pub(crate) fn edtlp_error_max(machine: &Machine, seed: u64) -> f64 {
+    use sidecore_bare::width::ToUsize;
     let error = |workers: u32| {
         let model = seconds(machine, workers, &mut Edtlp, seed);
         (model / paper::TABLE1_EDTLP_S[workers.to_usize() - 1] - 1.0).abs()

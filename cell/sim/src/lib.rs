@@ -39,6 +39,8 @@ pub mod property;
 pub mod report;
 pub mod shown;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 mod text;
 pub mod uio;
 

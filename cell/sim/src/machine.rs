@@ -110,7 +110,7 @@ impl Machine {
 
     /// The same blade with both of its Cells.
     #[must_use]
-    pub fn with_cells(mut self, cells: u32) -> Self {
+    pub(crate) fn with_cells(mut self, cells: u32) -> Self {
         self.host.cores *= cells;
         self.engines.count *= cells;
         // Other numbers keep the name, and the report says the engines.
@@ -123,7 +123,7 @@ impl Machine {
     /// The same machine, with host work that grows with live tasks instead of cold resumes: the
     /// rival explanation of Table 1, which fits within 4 % too.
     #[must_use]
-    pub fn with_contention(mut self, contention: &Contention) -> Self {
+    pub(crate) fn with_contention(mut self, contention: &Contention) -> Self {
         self.host.smt_factor = contention.smt_factor;
         self.host.switch_us = contention.switch_us;
         // Either explains the slowdown; with both it would count twice.
@@ -135,7 +135,7 @@ impl Machine {
 
     /// The same machine, with this cost of a switch and no other loss.
     #[must_use]
-    pub fn with_switch_us(mut self, switch_us: f64) -> Self {
+    pub(crate) fn with_switch_us(mut self, switch_us: f64) -> Self {
         self.host.switch_us = switch_us;
         self.host.cold_resume_us = 0.0;
         self.name = format!("{}, switch {switch_us} us", self.name);
@@ -212,7 +212,7 @@ impl Machine {
 impl Loop {
     /// Its time on `width` engines, relative to one engine.
     #[must_use]
-    pub fn relative_time(&self, width: u32) -> f64 {
+    pub(crate) fn relative_time(&self, width: u32) -> f64 {
         // A loop of few units gains nothing by more engines.
         let width = width.clamp(1, self.units);
         match &self.time_by_width {
@@ -228,7 +228,7 @@ impl Loop {
 
     /// Its time on the host, in microseconds.
     #[must_use]
-    pub fn host_version_us(&self) -> f64 {
+    pub(crate) fn host_version_us(&self) -> f64 {
         self.host_version_us.unwrap_or(2.0 * self.engine_us)
     }
 

@@ -81,7 +81,7 @@ pub fn table1(machine: &Machine, papers: bool, seed: u64) -> Vec<Table1Row> {
 
 /// Bounds that Table 1 must satisfy on the papers' machine.
 #[must_use]
-pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
+pub(crate) fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
     // The largest one, since a mean hides a row that the model has wrong.
     let worst = |errors: &mut dyn Iterator<Item = f64>| errors.map(f64::abs).fold(0.0, f64::max);
     let edtlp = |row: &Table1Row| {

@@ -306,7 +306,7 @@ enum Room {
 pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(2);
 /// The most connections of one user that have not attached. Enough for programs that start many
 /// processes at once, some of which lose their core between connecting and asking.
-pub const USER_PENDING_MAX: usize = 32;
+pub(crate) const USER_PENDING_MAX: usize = 32;
 /// The same for root, for the server's own user, and for all other users together.
 pub const PENDING_MAX: usize = 128;
 /// The fewest waiting connections, however few descriptors there are.

@@ -72,8 +72,7 @@ mod server_socket;
 
 pub use acceptor::{Acceptor, AcceptorOptions, Event};
 pub use admission::{
-    Admission, AdmissionLimits, Arrival, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
-    network_of,
+    Admission, AdmissionLimits, Arrival, INTRODUCTION_TIME_MAX, PENDING_MAX, network_of,
 };
 pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};

@@ -33,23 +33,6 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
 }
 
-/// As [`printable`], for bytes that may be no UTF-8: those are shown as `\xff`.
-#[must_use]
-pub fn printable_bytes(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return printable(text);
-    }
-    let mut safe = String::with_capacity(bytes.len() + 16);
-    for chunk in bytes.utf8_chunks() {
-        safe.push_str(&printable(chunk.valid()));
-        for byte in chunk.invalid() {
-            // Into memory: it does not fail.
-            let _ = write!(safe, "\\x{byte:02x}");
-        }
-    }
-    Cow::Owned(safe)
-}
-
 /// True where a terminal would obey the character, or a reader be misled by it: C0, DEL, C1, the
 /// characters that set a direction, separators of lines, and characters without width. Joiners
 /// (U+200C, U+200D) stay: scripts and pictures need them.
@@ -144,17 +127,5 @@ mod tests {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
         assert_eq!(printable_lines("a\n\tb\x1b"), "a\n\tb\\x1b");
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_are_shown_as_numbers() {
-        assert_eq!(printable_bytes(b"ok"), "ok");
-        assert_eq!(
-            printable_bytes(b"a\xff\xfe\x1bb\xc3\xa4"),
-            "a\\xff\\xfe\\x1bb\u{e4}"
-        );
-        // Half a character, and a surrogate written as UTF-8.
-        assert_eq!(printable_bytes(b"\xe2\x80"), "\\xe2\\x80");
-        assert_eq!(printable_bytes(b"\xed\xa0\x80"), "\\xed\\xa0\\x80");
     }
 }

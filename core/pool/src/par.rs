@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// The class of this name: the same for the same name, of this pool. The first
-    /// [`NAMED_CLASSES_MAX`] names have classes of their own; names beyond share one.
+    /// 16 names have classes of their own; names beyond share one.
     pub fn class(&self, name: &str) -> ClassId {
         let mut names = self.class_names().lock();
         let known = names.iter().position(|known| known == name);
@@ -438,7 +438,7 @@ impl<S: Source, R, F: Fn(S::Item) -> R + Sync> Source for Map<S, F> {
 }
 
 /// Names that have a class each: see [`Pool::class`].
-pub const NAMED_CLASSES_MAX: usize = 16;
+const NAMED_CLASSES_MAX: usize = 16;
 
 /// Classes below are for numbers of the caller's own.
 const FIRST_BY_PLACE: usize = 16;

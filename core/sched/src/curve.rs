@@ -241,7 +241,8 @@ impl Curve {
     /// The width from 1 to `limit` that is best for calls as large as the last one: see
     /// [`Self::choose`]. `limit` where it was not measured (optimistic first).
     #[must_use]
-    pub fn best_width(&self, limit: u32) -> u32 {
+    #[cfg(test)]
+    pub(crate) fn best_width(&self, limit: u32) -> u32 {
         self.best_for(limit, self.last_units)
     }
 
@@ -277,7 +278,8 @@ impl Curve {
     /// engines' measured time, code loading and communication included, beats the host's, and while
     /// either side is unmeasured.
     #[must_use]
-    pub fn offload_pays(&self, width: u32) -> bool {
+    #[cfg(test)]
+    pub(crate) fn offload_pays(&self, width: u32) -> bool {
         self.offload_pays_for(width, self.last_units)
     }
 

@@ -92,7 +92,8 @@ impl Slab {
 
     /// Number of slots that are free at this moment.
     #[must_use]
-    pub fn free_slots(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn free_slots(&self) -> usize {
         self.shared.lock_free().len()
     }
 

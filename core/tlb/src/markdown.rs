@@ -7,21 +7,18 @@
 use crate::cpuid::CpuidLevel;
 use crate::report::{Level, Report, bytes};
 use sidecore_measure::Table;
-use sidecore_measure::markdown::Head;
 
 /// The whole report.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let head = Head {
-        machine: &report.machine,
-        quick: report.quick.then_some("few points"),
-        method: "chases over ever more pages; steps in the curve of cycles per access",
-        placement: &format!("core {}", report.core),
-        noise: None,
-        inputs: &[],
-        seconds: report.seconds,
-    };
-    let mut out = head.text();
+    let mut head = report.machine.lines();
+    let quick = "**quick run**: few points, a smoke run and no result";
+    head.extend(report.quick.then(|| quick.to_owned()));
+    let method = "chases over ever more pages; steps in the curve of cycles per access";
+    head.push(format!("method: {method}"));
+    head.push(format!("placement: core {}", report.core));
+    head.push(format!("it took {:.0} s", report.seconds));
+    let mut out: String = head.iter().map(|line| format!("- {line}\n")).collect();
     out.push_str(&format!("\n{}\n", levels(report).text()));
     for level in &report.unclear {
         out.push_str(&format!("- {}\n", unclear(level)));

@@ -37,7 +37,7 @@ pub struct Report {
     /// Pages that the machine does not have, as it is set.
     pub missing: Vec<Missing>,
     /// Cost of the first DMA to and from untouched memory.
-    pub first_use: Vec<FirstUse>,
+    pub(crate) first_use: Vec<FirstUse>,
     /// The document's figures next to ours.
     pub rows: Vec<Row>,
     /// Conclusions for the user of this machine, one sentence each.
@@ -75,17 +75,17 @@ pub struct Level {
     /// True if the processor's counters give the same penalty.
     pub corroborated: bool,
     /// Counter that corroborates it, or the reason why none does.
-    pub corroboration: Option<Corroboration>,
+    pub(crate) corroboration: Option<Corroboration>,
     /// Indexing (sets and ways), if it was measured and recognised.
-    pub indexing: Option<Indexing>,
+    pub(crate) indexing: Option<Indexing>,
     /// The step itself.
     #[serde(skip)]
-    pub knee: Knee,
+    pub(crate) knee: Knee,
 }
 
 /// Check of a level's penalty by the processor's event counters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Corroboration {
+pub(crate) struct Corroboration {
     /// True if the counted misses give the same penalty within a tenth.
     pub corroborated: bool,
     /// Cycles per counted miss, where there were any.
@@ -97,7 +97,7 @@ pub struct Corroboration {
 impl Corroboration {
     /// No corroboration, for this reason.
     #[must_use]
-    pub fn none(reason: impl std::fmt::Display) -> Self {
+    pub(crate) fn none(reason: impl std::fmt::Display) -> Self {
         Self {
             corroborated: false,
             penalty_cycles: None,
@@ -120,7 +120,7 @@ pub struct Measured {
     /// The points.
     pub curve: Curve,
     /// The steps in it that count.
-    pub knees: Vec<Knee>,
+    pub(crate) knees: Vec<Knee>,
     /// True if the curve still rises at its end.
     pub rises_at_end: bool,
 }
@@ -138,7 +138,7 @@ pub struct Missing {
 
 /// One kind of first use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FirstUse {
+pub(crate) struct FirstUse {
     /// Description of the operation.
     pub name: &'static str,
     /// Nanoseconds, memory touched before.
@@ -150,7 +150,7 @@ pub struct FirstUse {
 impl FirstUse {
     /// Ratio of the untouched time to the touched one.
     #[must_use]
-    pub fn factor(&self) -> f64 {
+    pub(crate) fn factor(&self) -> f64 {
         self.untouched_ns / self.touched_ns.max(1.0)
     }
 }

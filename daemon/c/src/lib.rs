@@ -4,7 +4,7 @@
 //! buffers and their memory, [`jobs`] the open jobs.
 //!
 //! Must stay true: what the header says; each of its layouts is one here, of the same size (the
-//! test `layout` compiles both). Nothing unwinds into the program. A pointer that is NULL where one
+//! test `layouts_are_the_same_on_both_sides` compiles both). Nothing unwinds into the program. A pointer that is NULL where one
 //! is needed makes a call fail, not crash; all else about pointers is the caller's promise, as in
 //! C.
 
@@ -17,10 +17,12 @@
 mod attach;
 mod jobs;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use jobs::Open;
 use memory::Arena;
-pub use memory::RawBuffer;
+pub(crate) use memory::RawBuffer;
 use sidecore_bare::width::ToUsize;
 use sidecore_daemon::client::{Attachment, ClientError, Request};
 use std::ffi::{CStr, c_char, c_int};
@@ -29,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// `struct sidecore`: an attachment, with the state that C does not see.
-pub struct Sidecore {
+pub(crate) struct Sidecore {
     attachment: Attachment,
     arena: Arc<Arena>,
     open: Mutex<Open>,
@@ -38,7 +40,7 @@ pub struct Sidecore {
 /// `struct sidecore_request`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RawRequest {
+pub(crate) struct RawRequest {
     words: [u64; WORDS],
     inputs: [*mut RawBuffer; RANGES],
     outputs: [*mut RawBuffer; RANGES],
@@ -51,7 +53,7 @@ pub struct RawRequest {
 /// `struct sidecore_options`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RawOptions {
+pub(crate) struct RawOptions {
     size: usize,
     path: *const c_char,
     arena_bytes: u64,
@@ -62,7 +64,7 @@ pub struct RawOptions {
 /// `struct sidecore_job`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RawJob {
+pub(crate) struct RawJob {
     token: u64,
     kernel: c_int,
     input_count: c_int,
@@ -74,7 +76,7 @@ pub struct RawJob {
 /// `struct sidecore_segment`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawSegment {
+pub(crate) struct RawSegment {
     buffer: *mut RawBuffer,
     offset: usize,
     bytes: usize,
@@ -83,7 +85,7 @@ pub struct RawSegment {
 /// `struct sidecore_outcome`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RawOutcome {
+pub(crate) struct RawOutcome {
     token: u64,
     status: c_int,
     reply: [u64; WORDS],
@@ -92,7 +94,7 @@ pub struct RawOutcome {
 
 /// See the header, as for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_attach(
+pub(crate) unsafe extern "C" fn sidecore_attach(
     out: *mut *mut Sidecore,
     path: *const c_char,
     arena_bytes: u64,
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn sidecore_attach(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_attach_trusting(
+pub(crate) unsafe extern "C" fn sidecore_attach_trusting(
     out: *mut *mut Sidecore,
     path: *const c_char,
     arena_bytes: u64,
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn sidecore_attach_trusting(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_attach_with(
+pub(crate) unsafe extern "C" fn sidecore_attach_with(
     out: *mut *mut Sidecore,
     options: *const RawOptions,
 ) -> c_int {
@@ -147,13 +149,13 @@ pub unsafe extern "C" fn sidecore_attach_with(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn sidecore_attach_text(error: c_int) -> *const c_char {
+pub(crate) extern "C" fn sidecore_attach_text(error: c_int) -> *const c_char {
     attach::text(error)
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_detach(sc: *mut Sidecore) {
+pub(crate) unsafe extern "C" fn sidecore_detach(sc: *mut Sidecore) {
     guarded((), || {
         if !sc.is_null() {
             // SAFETY: made by `attach`, given up by the caller, and by one thread.
@@ -164,7 +166,7 @@ pub unsafe extern "C" fn sidecore_detach(sc: *mut Sidecore) {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_kernel(sc: *const Sidecore, name: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_kernel(sc: *const Sidecore, name: *const c_char) -> c_int {
     guarded(-libc::EIO, || {
         // SAFETY: NULL or an attachment, by the caller's promise.
         let (Some(sc), false) = (unsafe { sc.as_ref() }, name.is_null()) else {
@@ -181,7 +183,7 @@ pub unsafe extern "C" fn sidecore_kernel(sc: *const Sidecore, name: *const c_cha
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_engines(sc: *const Sidecore) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_engines(sc: *const Sidecore) -> c_int {
     // SAFETY: NULL or an attachment, by the caller's promise.
     unsafe { sc.as_ref() }.map_or(0, |sc| {
         // A daemon has as many as the machine has cores.
@@ -191,7 +193,7 @@ pub unsafe extern "C" fn sidecore_engines(sc: *const Sidecore) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_alloc(sc: *mut Sidecore, bytes: usize) -> RawBuffer {
+pub(crate) unsafe extern "C" fn sidecore_alloc(sc: *mut Sidecore, bytes: usize) -> RawBuffer {
     guarded(RawBuffer::NONE, || {
         // SAFETY: NULL or an attachment, by the caller's promise.
         let sc = unsafe { sc.as_ref() };
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn sidecore_alloc(sc: *mut Sidecore, bytes: usize) -> RawB
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_free(buffer: *mut RawBuffer) {
+pub(crate) unsafe extern "C" fn sidecore_free(buffer: *mut RawBuffer) {
     guarded((), || {
         // SAFETY: NULL or a buffer that no other code uses, by the caller's promise.
         if let Some(buffer) = unsafe { buffer.as_mut() } {
@@ -214,7 +216,7 @@ pub unsafe extern "C" fn sidecore_free(buffer: *mut RawBuffer) {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_call(
+pub(crate) unsafe extern "C" fn sidecore_call(
     sc: *mut Sidecore,
     kernel: c_int,
     rq: *mut RawRequest,
@@ -227,7 +229,7 @@ pub unsafe extern "C" fn sidecore_call(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_call_on(
+pub(crate) unsafe extern "C" fn sidecore_call_on(
     sc: *mut Sidecore,
     engine: u32,
     kernel: c_int,
@@ -267,7 +269,7 @@ pub unsafe extern "C" fn sidecore_call_on(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rescue(rq: *mut RawRequest) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rescue(rq: *mut RawRequest) -> c_int {
     guarded(NO_MEMORY, || {
         // SAFETY: NULL or a request, by the caller's promise.
         let Some(rq) = (unsafe { rq.as_ref() }) else {
@@ -285,7 +287,7 @@ pub unsafe extern "C" fn sidecore_rescue(rq: *mut RawRequest) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_submit(
+pub(crate) unsafe extern "C" fn sidecore_submit(
     sc: *mut Sidecore,
     job: *const RawJob,
     id: *mut u64,
@@ -311,14 +313,17 @@ pub unsafe extern "C" fn sidecore_submit(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_poll(sc: *mut Sidecore, outcome: *mut RawOutcome) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_poll(
+    sc: *mut Sidecore,
+    outcome: *mut RawOutcome,
+) -> c_int {
     // SAFETY: NULL or what the header says, by the caller's promise.
     unsafe { take(sc, outcome, |attachment| attachment.poll()) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_wait(
+pub(crate) unsafe extern "C" fn sidecore_wait(
     sc: *mut Sidecore,
     outcome: *mut RawOutcome,
     timeout_ms: c_int,
@@ -331,7 +336,7 @@ pub unsafe extern "C" fn sidecore_wait(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_cancel(sc: *mut Sidecore, id: u64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_cancel(sc: *mut Sidecore, id: u64) -> c_int {
     guarded(0, || {
         // SAFETY: NULL or an attachment, by the caller's promise.
         unsafe { sc.as_ref() }.map_or(0, |sc| c_int::from(sc.cancel(id)))
@@ -340,7 +345,7 @@ pub unsafe extern "C" fn sidecore_cancel(sc: *mut Sidecore, id: u64) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_descriptor(sc: *mut Sidecore) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_descriptor(sc: *mut Sidecore) -> c_int {
     use std::os::fd::AsRawFd;
     guarded(-libc::EIO, || {
         // SAFETY: NULL or an attachment, by the caller's promise.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// `struct sidecore_buffer`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RawBuffer {
+pub(crate) struct RawBuffer {
     pub(crate) data: *mut c_void,
     pub(crate) bytes: usize,
     own: c_int,

@@ -24,9 +24,9 @@ pub mod shm;
 // `daemon` of `lab/fuzz`, which plays a client that writes anywhere.
 #[cfg(not(loom))]
 pub use server::{
-    ARENA_BYTES_MAX, Allow, CLIENTS_MAX, ClientStatus, Daemon, DaemonError, DaemonOptions,
-    ENGINES_MAX, EngineState, EngineStatus, KernelStatus, PROTOCOL_VERSION, Running, Status,
-    UserStatus, default_socket, find_socket,
+    Allow, CLIENTS_MAX, ClientStatus, Daemon, DaemonError, DaemonOptions, ENGINES_MAX, EngineState,
+    EngineStatus, KernelStatus, PROTOCOL_VERSION, Running, Status, UserStatus, default_socket,
+    find_socket,
 };
 #[cfg(not(loom))]
 #[doc(hidden)]

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kernel of a shared object.
 #[derive(Debug)]
-pub struct LoadedKernel {
+pub(crate) struct LoadedKernel {
     pub(crate) name: String,
     pub(crate) version: u32,
     /// Hash of the whole object.

@@ -14,7 +14,6 @@ mod kernel;
 mod object;
 
 pub use error::{Fault, FolderError, ObjectError};
-pub use kernel::LoadedKernel;
 
 use sidecore_daemon::served::Registry;
 use std::ffi::OsString;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The flag of the command that is the server.
-pub const CHILD_FLAG: &str = "--background-child";
+pub(crate) const CHILD_FLAG: &str = "--background-child";
 
 /// The child's one message.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -17,7 +17,8 @@ pub(super) mod undo;
 pub use inner::{Content, FileSystem, detect};
 pub(super) use server::absolute;
 pub use server::{Target, serve};
-pub use undo::{Flusher, flush_input};
+pub(crate) use undo::Flusher;
+pub use undo::flush_input;
 
 use super::ExportError;
 use super::state::{Entry, StateDir};

@@ -47,7 +47,7 @@ pub struct Record {
     /// The device that `attach` printed.
     pub device: Option<PathBuf>,
     /// The mount on a directory, where there is one.
-    pub mount: Option<MountRecord>,
+    pub(crate) mount: Option<MountRecord>,
     /// It takes writes; records without this field do, too.
     #[serde(default = "yes")]
     pub writable: bool,
@@ -66,7 +66,7 @@ fn yes() -> bool {
 
 /// A visible mount on a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountRecord {
+pub(crate) struct MountRecord {
     /// The directory, absolute.
     pub dir: PathBuf,
     /// The mount's source, as the mount table names it.
@@ -103,7 +103,7 @@ impl MountRecord {
     ///
     /// # Errors
     /// When the table cannot be read.
-    pub fn find(&self) -> io::Result<Option<table::Mount>> {
+    pub(crate) fn find(&self) -> io::Result<Option<table::Mount>> {
         Ok(table::at(&self.dir)?.filter(|mount| self.is(mount)))
     }
 

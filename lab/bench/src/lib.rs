@@ -3,6 +3,7 @@
 //! - [`block`], [`offload`], [`net`], [`phylo`]: one module a service, called by `sidecore SERVICE
 //!   bench`.
 //! - `frame`: groups, rounds, noise, head, figures and pictures of all of them, once.
+//! - [`measure`]: candidates in turn, ratios, spreads, foreign load, and their tables.
 //!
 //! Why here: peers (rayon, crossbeam's channels, smoltcp, other programs) are needed to compare,
 //! not to serve; with the benches in a crate of their own no library depends on one.
@@ -10,6 +11,7 @@
 
 pub mod block;
 mod frame;
+pub mod measure;
 pub mod net;
 pub mod offload;
 pub mod phylo;

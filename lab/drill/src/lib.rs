@@ -22,6 +22,7 @@ mod names;
 mod notation;
 mod packet;
 mod parse;
+mod parts;
 mod pieces;
 mod result;
 mod run;
@@ -33,11 +34,13 @@ pub use error::{DrillError, Problem};
 pub use host::{Host, Sent};
 pub use names::SIOCOUTQNSD;
 pub use parse::parse;
+pub use parts::{Part, parts};
 pub use script::Script;
 pub use settings::Settings;
 pub use values::{phase_number, state_number, threshold_segments};
 
-/// Plays a script; `name` is for its errors. Returns the number of events.
+/// Plays a script, or the scripts of a file that has several ([`parts()`]); `name` is for their
+/// errors. Returns the number of events.
 ///
 /// ```
 /// let script = "
@@ -55,6 +58,16 @@ pub use values::{phase_number, state_number, threshold_segments};
 /// # Errors
 /// [`DrillError`] with the first line that cannot be read or does not match.
 pub fn run(name: &str, text: &str) -> Result<usize, DrillError> {
-    let script = parse(name, text)?;
-    run::Run::new(name, &script)?.all()
+    let mut events = 0;
+    for part in parts(text) {
+        let played = parse(name, part.text)
+            .and_then(|script| run::Run::new(name, &script)?.all())
+            // Errors name lines of the file.
+            .map_err(|error| DrillError {
+                line: error.line + part.lines_before,
+                ..error
+            });
+        events += played?;
+    }
+    Ok(events)
 }

@@ -18,7 +18,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "alignment" => of_kind(Kind::Alignment).to_vec(),
         "checkpoint" => of_kind(Kind::Checkpoint).to_vec(),
         "configuration" => CONFIGURATIONS.map(|text| text.as_bytes().to_vec()).into(),
-        "drill" => files("lab/drill/tests/drill", "drill")?,
+        "drill" => scripts()?,
         "erofs" => crate::erofs::seeds(),
         "images" => {
             let images = images::seeds().into_iter().map(|seed| seed.image);
@@ -63,6 +63,17 @@ fn files(folder: &str, ending: &str) -> std::io::Result<Vec<Vec<u8>>> {
     }
     paths.sort();
     paths.iter().map(std::fs::read).collect()
+}
+
+/// Each script of the folder: a file there holds several.
+fn scripts() -> std::io::Result<Vec<Vec<u8>>> {
+    let mut scripts = Vec::new();
+    for file in files("lab/drill/tests/drill", "drill")? {
+        let text = String::from_utf8_lossy(&file);
+        let parts = sidecore_net_drill::parts(&text).into_iter();
+        scripts.extend(parts.map(|part| part.text.as_bytes().to_vec()));
+    }
+    Ok(scripts)
 }
 
 fn streams() -> Vec<Vec<u8>> {

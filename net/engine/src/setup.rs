@@ -31,13 +31,13 @@ use crate::nic::{Capabilities, Nic, NicError};
 use crate::sock::control::{Admission, Control, SockError, default_socket, sibling_socket};
 use crate::sock::server::Server;
 use crate::{Cidr, Config, NetError, Stack};
-pub use nic::NicSetup;
+pub(crate) use nic::NicSetup;
 use nic::hardware_address;
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
 use sidecore_sys::{HugePages, SysError, cpu};
-pub use stack::{RouteSetup, StackSetup};
+pub(crate) use stack::StackSetup;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -89,20 +89,20 @@ pub struct Setup {
     pub allow_uids: Vec<u32>,
     /// Limits of each application.
     #[serde(default)]
-    pub limits: LimitsSetup,
+    pub(crate) limits: LimitsSetup,
     /// The NIC.
-    pub nic: NicSetup,
+    pub(crate) nic: NicSetup,
     /// The stack.
-    pub stack: StackSetup,
+    pub(crate) stack: StackSetup,
     /// The loop.
     #[serde(default)]
-    pub engine: EngineSetup,
+    pub(crate) engine: EngineSetup,
 }
 
 /// Limits for processes; [`Admission`] has the defaults.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LimitsSetup {
+pub(crate) struct LimitsSetup {
     /// The most processes at once.
     pub connections: Option<usize>,
     /// Of these, the most of one user other than root and the engine's own.
@@ -132,7 +132,7 @@ impl LimitsSetup {
 /// Options of the loop.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EngineSetup {
+pub(crate) struct EngineSetup {
     /// The core; the scheduler's choice by default.
     pub cpu: Option<usize>,
     /// Engines that share the addresses, 1 to 64: as many as `cpus` names, else one.

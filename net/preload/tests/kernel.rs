@@ -6,11 +6,15 @@
 //! `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+#[path = "../../run/tests/suite/unpack.rs"]
+mod unpack;
+
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use unpack::unpacked;
 
 /// A case takes less than three seconds on an idle machine; one that takes this long hangs.
 const PATIENCE_SECONDS: &str = "60";
@@ -70,18 +74,15 @@ fn first_difference<'t>(one: &'t str, other: &'t str) -> Option<(&'t str, &'t st
 /// All cases, those in C compiled into `folder`.
 fn cases(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let wanted = std::env::var("SIDECORE_CASES").unwrap_or_default();
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../run/tests/cases");
     let mut cases = Vec::new();
-    for entry in sources.read_dir().unwrap() {
-        let path = entry.unwrap().path();
+    for path in unpacked(folder) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        // What cases share begins with an underscore.
-        if name.starts_with('_') || !name.contains(&wanted) {
+        if !name.contains(&wanted) {
             continue;
         }
         let command = match path.extension().and_then(OsStr::to_str) {
             Some("py") => vec!["python3".into(), path],
-            Some("c") => vec![compile(&path, &folder.join(&name))],
+            Some("c") => vec![compile(&path, &path.with_extension(""))],
             _ => panic!("{} is no case", path.display()),
         };
         cases.push((name, command));

@@ -18,7 +18,7 @@ const PIECES: usize = 4;
 /// `struct sidecore_rdma_region`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawRegion {
+pub(crate) struct RawRegion {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) key: u32,
@@ -28,7 +28,7 @@ pub struct RawRegion {
 /// `struct sidecore_rdma_piece`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawPiece {
+pub(crate) struct RawPiece {
     pub(crate) address: u64,
     pub(crate) bytes: u32,
     pub(crate) key: u32,
@@ -37,7 +37,7 @@ pub struct RawPiece {
 /// `struct sidecore_rdma_options`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawOptions {
+pub(crate) struct RawOptions {
     pub(crate) size: u32,
     pub(crate) send_depth: u32,
     pub(crate) receive_depth: u32,
@@ -52,7 +52,7 @@ pub struct RawOptions {
 /// `struct sidecore_rdma_work`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawWork {
+pub(crate) struct RawWork {
     pub(crate) id: u64,
     pub(crate) kind: u32,
     pub(crate) fence: u32,
@@ -71,7 +71,7 @@ pub struct RawWork {
 /// `struct sidecore_rdma_completion`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawCompletion {
+pub(crate) struct RawCompletion {
     pub(crate) id: u64,
     pub(crate) connection: i64,
     pub(crate) kind: u32,
@@ -86,7 +86,7 @@ pub struct RawCompletion {
 /// `struct sidecore_rdma_event`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawEvent {
+pub(crate) struct RawEvent {
     pub(crate) kind: u32,
     pub(crate) end: u32,
     pub(crate) connection: i64,

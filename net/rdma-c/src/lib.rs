@@ -16,11 +16,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use convert::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
-pub use shared::{
-    sidecore_rdma_cancel_receive, sidecore_rdma_cancel_shared, sidecore_rdma_drop_shared,
-    sidecore_rdma_post_shared, sidecore_rdma_share, sidecore_rdma_shared,
-};
+pub(crate) use convert::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
 
 use call::{Errno, guarded, on_device};
 use convert::{bytes_of, options_of, pieces_at, post_of};
@@ -36,7 +32,7 @@ use std::time::Duration;
 
 /// `struct sidecore_rdma`.
 #[derive(Debug)]
-pub struct SidecoreRdma {
+pub(crate) struct SidecoreRdma {
     device: Device,
     regions: HashMap<u32, Region>,
 }
@@ -81,7 +77,7 @@ fn connection(number: i64) -> ConnectionId {
 
 /// See the header, as for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_open(
+pub(crate) unsafe extern "C" fn sidecore_rdma_open(
     out: *mut *mut SidecoreRdma,
     socket: *const c_char,
 ) -> c_int {
@@ -111,7 +107,7 @@ pub unsafe extern "C" fn sidecore_rdma_open(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_close(rdma: *mut SidecoreRdma) {
+pub(crate) unsafe extern "C" fn sidecore_rdma_close(rdma: *mut SidecoreRdma) {
     if !rdma.is_null() {
         // SAFETY: it came from `sidecore_rdma_open`, and this is its last use.
         let opened = unsafe { Box::from_raw(rdma) };
@@ -125,7 +121,7 @@ pub unsafe extern "C" fn sidecore_rdma_close(rdma: *mut SidecoreRdma) {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_register(
+pub(crate) unsafe extern "C" fn sidecore_rdma_register(
     rdma: *mut SidecoreRdma,
     address: *mut c_void,
     bytes: usize,
@@ -170,7 +166,10 @@ pub unsafe extern "C" fn sidecore_rdma_register(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_deregister(rdma: *mut SidecoreRdma, key: u32) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_deregister(
+    rdma: *mut SidecoreRdma,
+    key: u32,
+) -> c_int {
     on_device!(|rdma| {
         // A key that a peer has invalidated is still here: this call gives its memory back.
         let region = rdma.regions.remove(&key).ok_or(Errno::UNKNOWN)?;
@@ -181,7 +180,7 @@ pub unsafe extern "C" fn sidecore_rdma_deregister(rdma: *mut SidecoreRdma, key: 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_queue(rdma: *mut SidecoreRdma, depth: c_uint) -> i64 {
+pub(crate) unsafe extern "C" fn sidecore_rdma_queue(rdma: *mut SidecoreRdma, depth: c_uint) -> i64 {
     on_device!(|rdma| {
         let queue = rdma.device.create_queue(depth.to_usize())?;
         Ok(queue.number())
@@ -190,7 +189,10 @@ pub unsafe extern "C" fn sidecore_rdma_queue(rdma: *mut SidecoreRdma, depth: c_u
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_drop_queue(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_drop_queue(
+    rdma: *mut SidecoreRdma,
+    number: i64,
+) -> c_int {
     on_device!(|rdma| {
         rdma.device.drop_queue(queue(number)?);
         Ok(())
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn sidecore_rdma_drop_queue(rdma: *mut SidecoreRdma, numbe
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_listen(
+pub(crate) unsafe extern "C" fn sidecore_rdma_listen(
     rdma: *mut SidecoreRdma,
     local: *const c_char,
     backlog: c_uint,
@@ -220,7 +222,7 @@ fn listener(number: i64) -> Result<ListenerId, Errno> {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_port(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_port(rdma: *mut SidecoreRdma, number: i64) -> c_int {
     on_device!(|rdma| {
         let address = rdma.device.listener_address(listener(number)?);
         Ok(c_int::from(address.ok_or(Errno::UNKNOWN)?.port()))
@@ -229,7 +231,7 @@ pub unsafe extern "C" fn sidecore_rdma_port(rdma: *mut SidecoreRdma, number: i64
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_close_listener(
+pub(crate) unsafe extern "C" fn sidecore_rdma_close_listener(
     rdma: *mut SidecoreRdma,
     number: i64,
 ) -> c_int {
@@ -241,7 +243,7 @@ pub unsafe extern "C" fn sidecore_rdma_close_listener(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_connect(
+pub(crate) unsafe extern "C" fn sidecore_rdma_connect(
     rdma: *mut SidecoreRdma,
     peer: *const c_char,
     options: *const RawOptions,
@@ -257,7 +259,7 @@ pub unsafe extern "C" fn sidecore_rdma_connect(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_connect_from(
+pub(crate) unsafe extern "C" fn sidecore_rdma_connect_from(
     rdma: *mut SidecoreRdma,
     local: *const c_char,
     peer: *const c_char,
@@ -303,7 +305,7 @@ unsafe fn connect(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_limit_opening(
+pub(crate) unsafe extern "C" fn sidecore_rdma_limit_opening(
     rdma: *mut SidecoreRdma,
     limit_ms: c_uint,
 ) -> c_int {
@@ -316,7 +318,7 @@ pub unsafe extern "C" fn sidecore_rdma_limit_opening(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_hold_first(
+pub(crate) unsafe extern "C" fn sidecore_rdma_hold_first(
     rdma: *mut SidecoreRdma,
     time_ms: c_uint,
 ) -> c_int {
@@ -329,7 +331,7 @@ pub unsafe extern "C" fn sidecore_rdma_hold_first(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_accept(
+pub(crate) unsafe extern "C" fn sidecore_rdma_accept(
     rdma: *mut SidecoreRdma,
     number: i64,
     send_queue: i64,
@@ -347,7 +349,7 @@ pub unsafe extern "C" fn sidecore_rdma_accept(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_reject(
+pub(crate) unsafe extern "C" fn sidecore_rdma_reject(
     rdma: *mut SidecoreRdma,
     number: i64,
     private_data: *const c_void,
@@ -362,25 +364,28 @@ pub unsafe extern "C" fn sidecore_rdma_reject(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_shut(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_shut(rdma: *mut SidecoreRdma, number: i64) -> c_int {
     on_device!(|rdma| Ok(rdma.device.shut(connection(number))?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_disconnect(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_disconnect(
+    rdma: *mut SidecoreRdma,
+    number: i64,
+) -> c_int {
     on_device!(|rdma| Ok(rdma.device.close(connection(number))?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_abort(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_abort(rdma: *mut SidecoreRdma, number: i64) -> c_int {
     on_device!(|rdma| Ok(rdma.device.abort(connection(number))?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_post(
+pub(crate) unsafe extern "C" fn sidecore_rdma_post(
     rdma: *mut SidecoreRdma,
     number: i64,
     work: *const RawWork,
@@ -408,7 +413,7 @@ pub(crate) unsafe fn receive(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_post_receive(
+pub(crate) unsafe extern "C" fn sidecore_rdma_post_receive(
     rdma: *mut SidecoreRdma,
     number: i64,
     id: u64,
@@ -424,7 +429,10 @@ pub unsafe extern "C" fn sidecore_rdma_post_receive(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_event(rdma: *mut SidecoreRdma, out: *mut RawEvent) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_event(
+    rdma: *mut SidecoreRdma,
+    out: *mut RawEvent,
+) -> c_int {
     on_device!(|rdma| {
         if out.is_null() {
             return Err(Errno::INVALID);
@@ -441,7 +449,7 @@ pub unsafe extern "C" fn sidecore_rdma_event(rdma: *mut SidecoreRdma, out: *mut 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_poll(
+pub(crate) unsafe extern "C" fn sidecore_rdma_poll(
     rdma: *mut SidecoreRdma,
     number: i64,
     out: *mut RawCompletion,
@@ -467,13 +475,16 @@ pub unsafe extern "C" fn sidecore_rdma_poll(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_progress(rdma: *mut SidecoreRdma) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_progress(rdma: *mut SidecoreRdma) -> c_int {
     on_device!(|rdma| Ok(rdma.device.progress()?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_wait(rdma: *mut SidecoreRdma, timeout_ms: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_wait(
+    rdma: *mut SidecoreRdma,
+    timeout_ms: c_int,
+) -> c_int {
     on_device!(|rdma| {
         // Negative: for ever, in naps, since a time limit is what the device takes.
         let limit = u64::try_from(timeout_ms).map_or(NAP, Duration::from_millis);
@@ -488,13 +499,13 @@ pub unsafe extern "C" fn sidecore_rdma_wait(rdma: *mut SidecoreRdma, timeout_ms:
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_arm(rdma: *mut SidecoreRdma) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_arm(rdma: *mut SidecoreRdma) -> c_int {
     on_device!(|rdma| Ok(rdma.device.arm()?))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_descriptor(rdma: *mut SidecoreRdma) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_descriptor(rdma: *mut SidecoreRdma) -> c_int {
     on_device!(|rdma| {
         // A stack inside this process has none: its owner polls.
         let descriptor = rdma.device.descriptor().ok_or(Errno(libc::ENOTSUP))?;

@@ -14,7 +14,10 @@ fn shared(number: i64) -> Result<SharedId, Errno> {
 
 /// See the header, as for all functions below.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_shared(rdma: *mut SidecoreRdma, depth: c_uint) -> i64 {
+pub(crate) unsafe extern "C" fn sidecore_rdma_shared(
+    rdma: *mut SidecoreRdma,
+    depth: c_uint,
+) -> i64 {
     on_device!(|rdma| {
         let shared = rdma.device.create_shared(depth.to_usize())?;
         Ok(shared.number())
@@ -23,7 +26,10 @@ pub unsafe extern "C" fn sidecore_rdma_shared(rdma: *mut SidecoreRdma, depth: c_
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_drop_shared(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+pub(crate) unsafe extern "C" fn sidecore_rdma_drop_shared(
+    rdma: *mut SidecoreRdma,
+    number: i64,
+) -> c_int {
     on_device!(|rdma| {
         rdma.device.drop_shared(shared(number)?);
         Ok(())
@@ -32,7 +38,7 @@ pub unsafe extern "C" fn sidecore_rdma_drop_shared(rdma: *mut SidecoreRdma, numb
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_share(
+pub(crate) unsafe extern "C" fn sidecore_rdma_share(
     rdma: *mut SidecoreRdma,
     number: i64,
     queue: i64,
@@ -46,7 +52,7 @@ pub unsafe extern "C" fn sidecore_rdma_share(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_post_shared(
+pub(crate) unsafe extern "C" fn sidecore_rdma_post_shared(
     rdma: *mut SidecoreRdma,
     number: i64,
     id: u64,
@@ -62,7 +68,7 @@ pub unsafe extern "C" fn sidecore_rdma_post_shared(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_cancel_shared(
+pub(crate) unsafe extern "C" fn sidecore_rdma_cancel_shared(
     rdma: *mut SidecoreRdma,
     number: i64,
     id: u64,
@@ -72,7 +78,7 @@ pub unsafe extern "C" fn sidecore_rdma_cancel_shared(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_cancel_receive(
+pub(crate) unsafe extern "C" fn sidecore_rdma_cancel_receive(
     rdma: *mut SidecoreRdma,
     number: i64,
     id: u64,

@@ -1,11 +1,10 @@
-//! The header compiles as C and C++ without a warning, has the layouts of the library, and a C
-//! program uses each function once over the kernel's loopback.
+//! The header compiles as C and C++ without a warning, and a C program
+//! uses each function once over the kernel's loopback.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "../../../daemon/c/tests/common/c.rs"]
 mod c;
 
-use sidecore_rdma_c::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
 use std::process::Command;
 
 #[test]
@@ -31,17 +30,7 @@ fn a_program_in_c_puts_gets_sends_and_is_refused() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
-        let sizes = [
-            size_of::<RawRegion>(),
-            size_of::<RawPiece>(),
-            size_of::<RawOptions>(),
-            size_of::<RawWork>(),
-            size_of::<RawCompletion>(),
-            size_of::<RawEvent>(),
-        ]
-        .map(|bytes| format!(" {bytes}"))
-        .concat();
         let told = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(told, format!("sizes{sizes}\nright\n"));
+        assert_eq!(told, "right\n");
     }
 }

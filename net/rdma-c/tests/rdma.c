@@ -52,8 +52,6 @@ int main(int count, char **arguments) {
     size_t at;
 
     CHECK(count == 3);
-    printf("sizes %zu %zu %zu %zu %zu %zu\n", sizeof mine, sizeof piece, sizeof options,
-           sizeof work, sizeof done, sizeof event);
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.waits = 1;

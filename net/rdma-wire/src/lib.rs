@@ -31,7 +31,7 @@ pub use domain::{
 };
 pub use memory::{Buffers, Gone, Memory, RegionId};
 pub use pair::{
-    DEPTH_MAX, End, IRD_MAX, Options, Pair, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
+    DEPTH_MAX, End, Options, Pair, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
     StartFault, State,
 };
 pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId};

@@ -3,7 +3,7 @@
 //!
 //! - [`Adapter`]: registered memory of this process, and its access rights.
 //! - [`Connection`]: a queue pair on a [`Stream`]: a kernel TCP socket ([`TcpStream`]) or a session
-//!   of the stack ([`StackStream`]).
+//!   of the stack (`StackStream`).
 //! - [`Device`]: listeners, many connections, completion queues and events in the manner of verbs,
 //!   for polling or waiting.
 //! - [`ping`]: the exchange of rdmacm-utils' `rping`, both sides of it; [`server`]: at addresses.
@@ -37,7 +37,8 @@ pub use sidecore_rdma_wire::{
 pub use sidecore_rdma_wire::{
     DomainFull, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX, SharedId, StartFault,
 };
-pub use stream::{Sent, StackStream, Stream};
+pub(crate) use stream::StackStream;
+pub use stream::{Sent, Stream};
 
 use std::time::Duration;
 

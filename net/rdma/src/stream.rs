@@ -161,7 +161,7 @@ fn is_later(error: &io::Error) -> bool {
 
 /// A session of the stack, of an attachment that several may share.
 #[derive(Debug)]
-pub struct StackStream {
+pub(crate) struct StackStream {
     client: Rc<RefCell<Client>>,
     socket: Socket,
 }
@@ -169,7 +169,7 @@ pub struct StackStream {
 impl StackStream {
     /// A session that is open, or is being opened.
     #[must_use]
-    pub fn new(client: Rc<RefCell<Client>>, socket: Socket) -> Self {
+    pub(crate) fn new(client: Rc<RefCell<Client>>, socket: Socket) -> Self {
         Self { client, socket }
     }
 }

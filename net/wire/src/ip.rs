@@ -387,7 +387,7 @@ pub fn set_traffic_class(header: &mut [u8], class: u8) {
 
 /// ECN field of an IPv6 header's first word (RFC 8200 section 7, RFC 3168 section 5).
 #[inline]
-pub fn class_codepoint(version_class_label: U32) -> Codepoint {
+pub(crate) fn class_codepoint(version_class_label: U32) -> Codepoint {
     Codepoint::of((version_class_label.get() >> CLASS_SHIFT) as u8)
 }
 

@@ -29,18 +29,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// ICMPv6 type of a router solicitation, the first of the five.
 pub const ROUTER_SOLICITATION: u8 = 133;
 /// ICMPv6 type of a router advertisement.
-pub const ROUTER_ADVERTISEMENT: u8 = 134;
+pub(crate) const ROUTER_ADVERTISEMENT: u8 = 134;
 /// ICMPv6 type of a neighbour solicitation.
-pub const NEIGHBOR_SOLICITATION: u8 = 135;
+pub(crate) const NEIGHBOR_SOLICITATION: u8 = 135;
 /// ICMPv6 type of a neighbour advertisement.
-pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+pub(crate) const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 /// ICMPv6 type of a redirect, the last of the five.
 pub const REDIRECT: u8 = 137;
 
 /// Bytes of a router solicitation that we send.
-pub const ROUTER_SOLICITATION_BYTES: usize = size_of::<RouterSolicitation>();
+pub(crate) const ROUTER_SOLICITATION_BYTES: usize = size_of::<RouterSolicitation>();
 /// Bytes of a neighbour solicitation or advertisement that we send.
-pub const NEIGHBOR_BYTES: usize = size_of::<Neighbor>();
+pub(crate) const NEIGHBOR_BYTES: usize = size_of::<Neighbor>();
 
 /// A message; the caller has to check its hop limit and checksum. Link-layer addresses are those of
 /// Ethernet; if an option is repeated, the last one counts.

@@ -54,7 +54,7 @@ pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 /// Marks are counted one by one; located next to the data offset (RFC 9768 section 3.2.2, figure
 /// 3).
-pub const AE: u8 = 0x01;
+pub(crate) const AE: u8 = 0x01;
 
 /// CWR and ECE among the three bits of [`Segment::ace`].
 pub const CWR_BIT: u8 = 0b010;

@@ -6,7 +6,7 @@
 //!   processes.
 //! - [`search`]: the tree of the highest likelihood.
 //! - [`evaluation`]: the likelihood of a given tree.
-//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: branch support.
+//! - [`bootstrap`], [`support`], `alrt`, `ufboot`: branch support.
 //! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
@@ -17,7 +17,7 @@
 //! Must stay true: one seed, one result, whatever the number of engines. Source: Blagojevic and
 //! others, "RAxML-Cell: Parallel phylogenetic tree inference on the Cell Broadband Engine" (2007).
 
-pub mod alrt;
+mod alrt;
 pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
@@ -30,7 +30,7 @@ pub mod search;
 pub mod selection;
 pub mod support;
 pub mod topology;
-pub mod ufboot;
+mod ufboot;
 
 pub use sidecore_likelihood::{
     compare, constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner,

@@ -4,7 +4,7 @@
 
 use sidecore_measure::Machine;
 use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};
-use std::path::Path;
+use std::collections::BTreeMap;
 
 /// A machine whose name is hostile.
 #[allow(dead_code, reason = "not every test needs all")]
@@ -35,21 +35,23 @@ pub(crate) fn kept(part: &str, report: serde_json::Value) -> Kept {
     }
 }
 
+/// The canned reports of the parts that have one.
+#[allow(dead_code, reason = "not every test needs all")]
+pub(crate) fn reports() -> BTreeMap<String, serde_json::Value> {
+    serde_json::from_str(include_str!("../canned.json")).unwrap()
+}
+
 /// The canned results of all parts that have one; the others were not run.
 #[allow(dead_code, reason = "not every test needs all")]
 pub(crate) fn canned(catalogue: &Catalogue) -> Results {
+    let mut reports = reports();
     let mut results = Results::new();
     for part in &catalogue.parts {
-        let path = format!("tests/canned/{}.json", part.id);
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        let found = match std::fs::read(&path) {
-            Err(_) => Found::Missing {
+        let found = match reports.remove(&part.id) {
+            None => Found::Missing {
                 why: "it ended with status 2: no such command".into(),
             },
-            Ok(bytes) => {
-                let report = serde_json::from_slice(&bytes).unwrap();
-                Found::Kept(Box::new(kept(&part.id, report)))
-            }
+            Some(report) => Found::Kept(Box::new(kept(&part.id, report))),
         };
         results.insert(part.id.clone(), found);
     }

@@ -1,7 +1,6 @@
 //! Operations, libraries and headers have the bits of an SPU, on both sides.
 
 use crate::common::*;
-use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -352,9 +351,11 @@ fn headers_declare_every_name_of_their_documents() {
 
 /// The words of a list.
 fn names(list: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/names/{list}.txt"));
-    let text = std::fs::read_to_string(&path).expect("the list lies beside the test");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let text = include_str!("../names.txtar");
+    let heading = format!("-- {list} --");
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("-- "));
+    let lines = lines.filter(|line| !line.starts_with('#'));
     lines
         .flat_map(str::split_whitespace)
         .map(ToString::to_string)

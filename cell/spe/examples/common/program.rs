@@ -22,17 +22,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Builds `tests/programs/NAME.c` for the store.
+    /// Builds `NAME.c` of `tests/programs.txtar` for the store.
     pub(crate) fn build(name: &str) -> Program {
         let folder = std::env::temp_dir().join(format!("spe-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join(name);
-        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+        gcc::unpack(&folder);
         let built = Command::new("gcc")
             .args(gcc::OPTIONS)
             .arg("-o")
             .arg(&path)
-            .arg(format!("{sources}/{name}.c"))
+            .arg(folder.join(format!("{name}.c")))
             .status();
         assert!(
             built.is_ok_and(|status| status.success()),

@@ -24,10 +24,11 @@ impl Bench {
             eprintln!("no gcc with -mx32 (packages gcc-multilib, libc6-dev-x32): nothing tested");
             return None;
         }
+        gcc::unpack(folder.path());
         Some(Bench { folder })
     }
 
-    /// Builds `tests/programs/NAME.c` for the store.
+    /// Builds `NAME.c` of `tests/programs.txtar` for the store.
     pub(crate) fn spu(&self, name: &str) -> PathBuf {
         self.spu_with(name, &[])
     }
@@ -39,19 +40,19 @@ impl Bench {
         gcc.args(gcc::OPTIONS)
             .arg("-o")
             .arg(&to)
-            .arg(programs().join(format!("{name}.c")))
+            .arg(self.folder.path().join(format!("{name}.c")))
             .args(options);
         succeeded(&gcc.output().expect("gcc"));
         to
     }
 
-    /// Builds `tests/programs/NAME.c` for the host.
+    /// Builds `NAME.c` of `tests/programs.txtar` for the host.
     pub(crate) fn host(&self, name: &str) -> PathBuf {
         let to = self.folder.path().join(name);
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-g", "-Wall", "-pthread", "-o"])
             .arg(&to)
-            .arg(programs().join(format!("{name}.c")))
+            .arg(self.folder.path().join(format!("{name}.c")))
             .arg("-I")
             .arg(root().join("include"))
             .arg(library())
@@ -90,10 +91,6 @@ fn succeeded(output: &Output) {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn programs() -> PathBuf {
-    root().join("tests/programs")
 }
 
 /// The library, which cargo builds before its tests.

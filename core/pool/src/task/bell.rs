@@ -20,7 +20,7 @@ use sidecore_sync::{WaitOptions, Waiter};
 use std::time::Duration;
 
 /// The most host threads that a process has at once.
-pub const HOSTS_MAX: usize = 1_024;
+pub(crate) const HOSTS_MAX: usize = 1_024;
 const _: () = assert!(HOSTS_MAX.is_multiple_of(WORD_BITS), "a bell for each bit");
 
 /// Word on which one host thread sleeps.

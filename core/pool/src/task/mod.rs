@@ -41,7 +41,6 @@ mod queues;
 mod scope;
 
 pub(crate) use accounts::Accounts;
-pub use bell::HOSTS_MAX;
 pub(crate) use bell::WaitPoint;
 pub use core::Priority;
 #[cfg(all(test, loom))]

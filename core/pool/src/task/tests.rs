@@ -56,7 +56,7 @@ fn more_than_64_hosts_sleep_and_are_woken() {
 #[test]
 fn more_hosts_than_a_process_may_have_are_refused() {
     let pool = pool(1, false);
-    let error = pool.tasks(options(HOSTS_MAX + 1, 1), |_| ());
+    let error = pool.tasks(options(bell::HOSTS_MAX + 1, 1), |_| ());
     let error = error.expect_err("too many hosts").to_string();
     assert!(error.contains("1024") || error.contains("1,024"), "{error}");
     // None was kept.

@@ -56,7 +56,8 @@ impl LentMemory {
 
     /// Bytes that are present now. Holes are not.
     #[must_use]
-    pub fn present_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn present_bytes(&self) -> u64 {
         rustix::fs::fstat(&*self.file).map_or(0, |found| found.st_blocks as u64 * 512)
     }
 

@@ -65,7 +65,7 @@ impl Served for Echo {
 /// Adds up the doubles of input 0, in an order that depends only on how many there are. Word 0 of
 /// the reply is the sum's bits ([`f64::from_bits`]).
 #[derive(Debug)]
-pub struct SumF64;
+pub(crate) struct SumF64;
 
 impl Served for SumF64 {
     const NAME: &'static str = "sum_f64";
@@ -133,7 +133,7 @@ impl Served for Xxh3 {
 /// among the kernels that every daemon has
 /// ([`Registry::with_spin_us`](super::Registry::with_spin_us)).
 #[derive(Debug)]
-pub struct SpinUs;
+pub(crate) struct SpinUs;
 
 impl Served for SpinUs {
     const NAME: &'static str = "spin_us";
@@ -162,7 +162,7 @@ impl Served for SpinUs {
     }
 }
 
-/// The longest spin that [`SpinUs`] does.
+/// The longest spin that `SpinUs` does.
 pub const SPIN_US_MAX: u64 = 1_000_000;
 
 /// Size in bytes of one DMA of the kernels here.

@@ -48,10 +48,15 @@ mod foreign;
 mod hash;
 mod pairwise;
 
-pub use builtin::{Echo, Empty, SPIN_US_MAX, SpinUs, SumF64, Xxh3};
+pub use builtin::{Echo, Empty, SPIN_US_MAX, Xxh3};
+
+pub(crate) use builtin::SpinUs;
+
+pub(crate) use builtin::SumF64;
 pub use foreign::Foreign;
 pub use hash::{KernelHash, NotAHash};
-pub use pairwise::{Pairwise, SUM_BLOCK_VALUES};
+pub(crate) use pairwise::Pairwise;
+pub(crate) use pairwise::SUM_BLOCK_VALUES;
 
 use crate::shm::ring::TAKEN;
 use crate::shm::slot::{RANGES_MAX, WORDS};
@@ -354,7 +359,7 @@ impl Registry {
         Self { entries }
     }
 
-    /// [`Self::builtin`] with [`SpinUs`], for tests and measurements: with it, any client can keep
+    /// [`Self::builtin`] with `SpinUs`, for tests and measurements: with it, any client can keep
     /// an engine busy for up to a second.
     #[must_use]
     pub fn with_spin_us() -> Self {

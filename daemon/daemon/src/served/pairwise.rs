@@ -9,11 +9,11 @@
 use sidecore_bare::width::ToUsize;
 
 /// Values of a block: 16 KiB, one DMA.
-pub const SUM_BLOCK_VALUES: usize = 2048;
+pub(crate) const SUM_BLOCK_VALUES: usize = 2048;
 
 /// Pairwise summation of a stream of values.
 #[derive(Debug, Clone, Copy)]
-pub struct Pairwise {
+pub(crate) struct Pairwise {
     /// The sum of a full subtree at each level that has one pending.
     pending: [f64; LEVELS],
     /// Number of values so far; bit `n` is set if level `n` is pending.
@@ -31,7 +31,7 @@ impl Default for Pairwise {
 
 impl Pairwise {
     /// The next value.
-    pub fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         let mut sum = value;
         let full = self.count.trailing_ones().to_usize();
         for pending in &self.pending[..full] {
@@ -43,7 +43,7 @@ impl Pairwise {
 
     /// The sum of all values; 0 of none.
     #[must_use]
-    pub fn finish(&self) -> f64 {
+    pub(crate) fn finish(&self) -> f64 {
         let mut levels = (0..LEVELS).filter(|level| self.count >> level & 1 == 1);
         let Some(first) = levels.next() else {
             return 0.0;

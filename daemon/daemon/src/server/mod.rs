@@ -47,9 +47,9 @@ pub use status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, 
 
 pub use sidecore_attach::Allow;
 
-pub use crate::shm::layout::{
-    ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX, VERSION as PROTOCOL_VERSION,
-};
+pub use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, VERSION as PROTOCOL_VERSION};
+
+pub(crate) use crate::shm::layout::ARENA_BYTES_MAX;
 
 use crate::served::Registry;
 use crate::shm::activity::ActivityPage;

@@ -17,7 +17,7 @@ pub const ENGINES_MAX: usize = 62;
 /// The most clients at once: an engine sleeps on a word of each, and the kernel takes 128.
 pub const CLIENTS_MAX: usize = 120;
 /// The largest arena that a client may ask for, unless the daemon is configured otherwise.
-pub const ARENA_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const ARENA_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of an arena unless a client asks for more or less.
 pub(crate) const ARENA_BYTES_DEFAULT: u64 = 16 << 20;
 /// The alignment of arenas and of the buffers in them.

@@ -58,7 +58,7 @@ pub fn create(
 /// Default grain of a new overlay on a device of this size: the smallest that keeps the pointers of
 /// its map, which every snapshot writes, below 16 MiB.
 #[must_use]
-pub fn grain_bytes_for(size_bytes: u64) -> u32 {
+pub(crate) fn grain_bytes_for(size_bytes: u64) -> u32 {
     let mut grain_bytes = GRAIN_BYTES_DEFAULT;
     let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES.to_u64();
     while grain_bytes < *GRAIN_BYTES_RANGE.end()

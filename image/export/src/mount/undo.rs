@@ -4,7 +4,7 @@
 //! same way.
 //!
 //! Must stay true: no step of ours waits for a server that does not answer. A flush might, so
-//! another process does it ([`Flusher`]), which is abandoned after [`ANSWER_MAX`] without progress.
+//! another process does it (`Flusher`), which is abandoned after [`ANSWER_MAX`] without progress.
 //! A stopped server is continued.
 //!
 //! A detached copy of the mount holds the file system, so that it can be flushed again after the
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the command for a process that calls [`flush_input`]. It ends with status 0, or with
 /// another status and a message on standard error.
-pub type Flusher<'f> = dyn Fn() -> Command + 'f;
+pub(crate) type Flusher<'f> = dyn Fn() -> Command + 'f;
 
 /// Flushes the object open as standard input: the file system of a directory, else the file itself.
 ///

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The mount's number; may be reused after the mount is gone.
     pub id: u64,
     /// The file system's device.

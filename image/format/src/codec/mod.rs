@@ -19,7 +19,9 @@ mod zstd;
 use position::Position;
 use std::fmt;
 
-pub use store::{StoreDeflater, StoreInflater};
+pub(crate) use store::StoreDeflater;
+
+pub(crate) use store::StoreInflater;
 
 /// Compression of a frame's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

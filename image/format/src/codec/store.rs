@@ -6,7 +6,7 @@ use super::{CodecError, CodecId, Deflater, Inflater};
 
 /// Copies.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct StoreInflater {
+pub(crate) struct StoreInflater {
     done: usize,
 }
 
@@ -45,7 +45,7 @@ impl Inflater for StoreInflater {
 
 /// Copies.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct StoreDeflater;
+pub(crate) struct StoreDeflater;
 
 impl Deflater for StoreDeflater {
     fn codec(&self) -> CodecId {

@@ -8,8 +8,8 @@
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
 use super::tools::{Runner, Server, tool};
 use super::{Bench, BenchError, Candidate, file_bytes};
+use crate::measure::Better;
 use sidecore_block::format::Format;
-use sidecore_measure::Better;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

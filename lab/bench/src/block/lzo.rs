@@ -10,8 +10,8 @@
 use super::inputs::Corpus;
 use super::tools::{Runner, tool};
 use super::{Bench, BenchError, Candidate, Comparison, figures};
+use crate::measure::Better;
 use sidecore_block::codec::{CodecId, make_inflater};
-use sidecore_measure::Better;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

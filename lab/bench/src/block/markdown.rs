@@ -5,8 +5,8 @@
 
 use super::report::Report;
 use crate::frame::text;
-use sidecore_measure::markdown;
-use sidecore_measure::stats::percent;
+use crate::measure::markdown;
+use crate::measure::stats::percent;
 
 /// The whole report.
 #[must_use]

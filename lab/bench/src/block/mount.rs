@@ -10,8 +10,8 @@
 use super::inputs::{Corpus, sidecore, wrong};
 use super::tools::{KernelMount, Runner, Server, drop_caches, is_mounted, need_root, tool, warm};
 use super::{Bench, BenchError, Candidate, Comparison, figures, file_bytes};
-use sidecore_measure::Better;
-use sidecore_measure::stats::Series;
+use crate::measure::Better;
+use crate::measure::stats::Series;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -9,10 +9,10 @@
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
 use super::tools::{Runner, Server, drop_caches, tool};
 use super::{Bench, BenchError, Candidate, Comparison, file_bytes};
+use crate::measure::Better;
+use crate::measure::stats::Series;
 use sidecore_block::format::Format;
 use sidecore_export::nbd::client::{Load, Measured, measure_random};
-use sidecore_measure::Better;
-use sidecore_measure::stats::Series;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;

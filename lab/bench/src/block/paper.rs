@@ -8,9 +8,9 @@ use super::fuse::dd;
 use super::inputs::{Corpus, sidecore, warm_all};
 use super::nbd::Export;
 use super::{Bench, BenchError, Candidate, figures, file_bytes, tools};
+use crate::measure::stats::{Series, median};
 use sidecore_block::format::Format;
 use sidecore_export::nbd::client::Client;
-use sidecore_measure::stats::{Series, median};
 use sidecore_sys::{HugePages, Region, RegionOptions};
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -192,7 +192,7 @@ fn device(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     if let Some(Some(series)) = series.first() {
         let paper = figures::DD_MB_S;
         let row = bench.row(metric, Some(paper.spe), series, "MB/s");
-        row.better = sidecore_measure::Better::Higher;
+        row.better = crate::measure::Better::Higher;
         row.note(format!(
             "the papers: one SPE; x86 {}, PPE {}",
             paper.x86, paper.ppe

@@ -6,8 +6,8 @@
 //! rounds is not in here.
 
 use crate::frame::{Head, Reported};
+use crate::measure::Figures;
 use serde::Serialize;
-use sidecore_measure::Figures;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]

@@ -7,13 +7,13 @@
 
 use super::inputs::{Corpus, open, warm_all};
 use super::{Bench, BenchError, figures, interrupted};
+use crate::measure::Better;
+use crate::measure::stats::Series;
 use sidecore_block::codec::{CodecId, make_deflater, make_inflater};
 use sidecore_block::device::stages::Stage;
 use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::format::Format;
 use sidecore_block::source::BlockSource;
-use sidecore_measure::Better;
-use sidecore_measure::stats::Series;
 use sidecore_random::split_mix;
 use sidecore_sys::{HugePages, Region, RegionOptions};
 use std::path::Path;
@@ -57,7 +57,7 @@ fn table(bench: &mut Bench<'_>, image: &Path, codec: &str, paper: bool) -> Resul
         let stages = device.stages();
         let us = |stage| stages.quantile_ns(stage, 0.5) / 1000.0;
         let [set_up, hand_over, get] = [Stage::SetUp, Stage::HandOver, Stage::Get].map(us);
-        let whole = sidecore_measure::stats::median(&whole);
+        let whole = crate::measure::stats::median(&whole);
         Ok([set_up, hand_over, get, us(Stage::Inflate), whole])
     })?;
     for [set_up, hand_over, get, inflate, whole] in rounds {
@@ -128,7 +128,7 @@ fn requests(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
     let rounds = bench.each_round(|round| {
         let median_us = |(_, _, device, request): &mut (_, _, _, Vec<u8>)| {
             let times = read_shuffled(device, request, round as u64, &cancel)?;
-            Ok(sidecore_measure::stats::median(&times))
+            Ok(crate::measure::stats::median(&times))
         };
         let medians: Result<Vec<f64>, BenchError> = candidates.iter_mut().map(median_us).collect();
         medians
@@ -276,7 +276,7 @@ fn blocks(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                 inflater.inflate(stream, &mut out)?;
                 times.push(began.elapsed().as_nanos() as f64 / 1000.0);
             }
-            Ok(sidecore_measure::stats::median(&times))
+            Ok(crate::measure::stats::median(&times))
         })?;
         let name = format!("LZO1X inflates 64 KiB of {kind}");
         bench

@@ -7,10 +7,10 @@
 //! One thread. Source: pidfd_open(2), umount2(2), proc(5).
 
 use super::{BenchError, interrupted};
+use crate::measure::child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use sidecore_measure::child;
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 //! One error for all benches.
 
-use sidecore_measure::child::ChildError;
+use crate::measure::child::ChildError;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,10 +1,10 @@
 //! The head of a report, the same for every bench.
 
+use crate::measure::Machine;
+use crate::measure::quiet::Noise;
+use crate::measure::report::{Sample, tsv};
+use crate::measure::{Figures, markdown};
 use serde::Serialize;
-use sidecore_measure::Machine;
-use sidecore_measure::quiet::Noise;
-use sidecore_measure::report::{Sample, tsv};
-use sidecore_measure::{Figures, markdown};
 use std::path::Path;
 
 /// Circumstances of a run.

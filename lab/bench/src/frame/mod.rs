@@ -10,7 +10,7 @@
 //!
 //! Must stay true: a candidate that fails is out, with the reason in the report, and the others
 //! continue; `Interrupted` and a lack of space end the run. Medians, ratios and spreads are
-//! `sidecore_measure`'s. Called from one thread. Source: own.
+//! `measure`'s. Called from one thread. Source: own.
 
 mod error;
 mod group;
@@ -23,11 +23,11 @@ pub(crate) use error::{from_service, interrupted};
 pub(crate) use group::{Group, Service};
 pub(crate) use head::{Head, Reported};
 
-use sidecore_measure::Row;
-use sidecore_measure::interleave::{self, Collected, Judge};
-use sidecore_measure::quiet::QuietRounds;
-use sidecore_measure::report::Comparison;
-use sidecore_measure::stats::Series;
+use crate::measure::Row;
+use crate::measure::interleave::{self, Collected, Judge};
+use crate::measure::quiet::QuietRounds;
+use crate::measure::report::Comparison;
+use crate::measure::stats::Series;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};

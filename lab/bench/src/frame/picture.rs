@@ -5,10 +5,10 @@
 //! Source: own; colours after Okabe and Ito, which colour-blind people can distinguish, too.
 
 use super::Head;
+use crate::measure::stats::{number, percent};
+use crate::measure::{Better, Peer, markdown};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
-use sidecore_measure::stats::{number, percent};
-use sidecore_measure::{Better, Peer, markdown};
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 
 /// A picture to draw.

@@ -1,5 +1,5 @@
 use super::*;
-use sidecore_measure::Figures;
+use crate::measure::Figures;
 use std::path::Path;
 
 struct Plain {

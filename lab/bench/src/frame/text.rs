@@ -3,8 +3,8 @@
 //! Must stay true: losses and misses are printed like wins. Pure. Source: own.
 
 use super::Head;
-use sidecore_measure::stats::{number, percent};
-use sidecore_measure::{Figures, Peer, Row, markdown};
+use crate::measure::stats::{number, percent};
+use crate::measure::{Figures, Peer, Row, markdown};
 
 /// The head; `less` lists the reductions of a quick run.
 #[must_use]

@@ -13,7 +13,7 @@ use super::sessions::hand::{
     BATCH, Client, HEADER, PAYLOAD, fill, frame, introduction, nic, number_of, serve, syn, word,
 };
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group, interrupted, sleep};
-use sidecore_measure::stats::{Series, median};
+use crate::measure::stats::{Series, median};
 use sidecore_net::engine::{Engine, EngineOptions, Siblings, siblings};
 use sidecore_net::nic::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
 use sidecore_net::{Event, ListenerId, Stack};

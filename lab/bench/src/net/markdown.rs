@@ -5,9 +5,9 @@
 
 use super::report::Report;
 use crate::frame::text;
-use sidecore_measure::Table;
-use sidecore_measure::markdown;
-use sidecore_measure::stats::{number, percent};
+use crate::measure::Table;
+use crate::measure::markdown;
+use crate::measure::stats::{number, percent};
 
 /// The whole report.
 #[must_use]

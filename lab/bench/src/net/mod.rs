@@ -34,11 +34,11 @@ mod stacks;
 pub(crate) use crate::frame::interrupted;
 use crate::frame::{self, Frame, Head, Service, from_service, only};
 pub use crate::frame::{BenchError, ROUNDS_MAX};
+pub(crate) use crate::measure::Better;
+use crate::measure::distance::word_round_trip_ns;
+use crate::measure::interleave;
+use crate::measure::stats::Series;
 use report::{Curve, Report};
-pub(crate) use sidecore_measure::Better;
-use sidecore_measure::distance::word_round_trip_ns;
-use sidecore_measure::interleave;
-use sidecore_measure::stats::Series;
 use sidecore_net::NetError;
 use sidecore_net::engine::EngineError;
 use sidecore_net::nic::NicError;
@@ -247,8 +247,8 @@ pub(crate) struct Comparison<'c> {
 }
 
 impl<'c> Comparison<'c> {
-    fn of(&self, group: &'static str) -> sidecore_measure::report::Comparison<'c> {
-        sidecore_measure::report::Comparison {
+    fn of(&self, group: &'static str) -> crate::measure::report::Comparison<'c> {
+        crate::measure::report::Comparison {
             group,
             name: self.name,
             metric: self.metric,

@@ -11,7 +11,7 @@ use super::report::{Curve, Point};
 use super::served::config;
 use super::stacks::{Load, Way};
 use super::{Bench, BenchError, Better, Candidate, Group};
-use sidecore_measure::stats::Series;
+use crate::measure::stats::Series;
 use sidecore_net::Placement;
 use sidecore_net::engine::{Engine, EngineOptions};
 use sidecore_net::nic::Nic;

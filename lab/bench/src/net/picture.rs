@@ -6,8 +6,8 @@
 
 use super::report::{Curve, Report};
 use crate::frame::picture::{COLOURS, MARGIN, Picture};
+use crate::measure::stats::number;
 use plotters::prelude::*;
-use sidecore_measure::stats::number;
 use sidecore_plot::{Area, GREY, PlotError, failed};
 
 /// Draws a report.

@@ -6,7 +6,7 @@
 
 use super::namespace::Namespace;
 use super::{BenchError, CANCEL_POLL, interrupted};
-use sidecore_measure::child;
+use crate::measure::child;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

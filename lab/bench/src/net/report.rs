@@ -6,9 +6,9 @@
 //! rounds is not in here.
 
 use crate::frame::{Head, Reported};
+use crate::measure::Figures;
+use crate::measure::stats::Series;
 use serde::Serialize;
-use sidecore_measure::Figures;
-use sidecore_measure::stats::Series;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]

@@ -8,11 +8,11 @@
 
 use super::work::percentile;
 use super::{Bench, BenchError, Candidate, wrong};
+use crate::measure::stats::{Outcome, Series};
 use serde::Serialize;
 use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Job, KernelId};
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Daemon, DaemonOptions};
-use sidecore_measure::stats::{Outcome, Series};
 use sidecore_sys::{clock, cpu};
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use super::loops::rayon_pool;
 use super::report::CallersRow;
 use super::work::{HostWork, percentile};
 use super::{Bench, BenchError, Candidate};
-use sidecore_measure::stats::Series;
+use crate::measure::stats::Series;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_sys::clock;
 use std::sync::Barrier;

@@ -2,11 +2,11 @@
 //!
 //! Why here: processes that spin, block, keep a core busy or use the daemon must be processes, and
 //! nothing needs to be installed for them.
-//! Must stay true: as `sidecore_measure::child` says. Source: own.
+//! Must stay true: as `crate::measure::child` says. Source: own.
 
 use super::BenchError;
 use super::roles::Role;
-use sidecore_measure::child::Speaker;
+use crate::measure::child::Speaker;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;

@@ -8,7 +8,7 @@ use super::children;
 use super::report::Figure;
 use super::roles::{Role, Served};
 use super::{Bench, BenchError, Candidate, interrupted};
-use sidecore_measure::child::Speaker;
+use crate::measure::child::Speaker;
 use std::time::{Duration, Instant};
 
 /// Measures both, interleaved.

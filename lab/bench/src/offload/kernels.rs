@@ -9,14 +9,14 @@
 
 use super::trips::Pinned;
 use super::{Bench, BenchError, Candidate, wrong};
+use crate::measure::child::tool;
+use crate::measure::report::{Better, Comparison};
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 use sidecore_daemon::client::{Args, Buffer, Client, ClientOptions, KernelId};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served, chunks};
 use sidecore_daemon::{Daemon, DaemonOptions};
 use sidecore_engine::KernelError;
 use sidecore_kernels::hash::Digest;
-use sidecore_measure::child::tool;
-use sidecore_measure::report::{Better, Comparison};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -12,9 +12,9 @@
 use super::report::LoopRow;
 use super::roles::stay_on;
 use super::{Bench, BenchError, Candidate};
+use crate::measure::child::Speaker;
+use crate::measure::stats::{Series, median};
 use rayon::prelude::*;
-use sidecore_measure::child::Speaker;
-use sidecore_measure::stats::{Series, median};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_sched::ClassId;
 use sidecore_sys::{clock, cpu};

@@ -6,9 +6,9 @@
 
 use super::report::{EdtlpRow, Report, Trip};
 use crate::frame::picture::{COLOURS, circumstances};
+use crate::measure::stats::number;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
-use sidecore_measure::stats::number;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 
 /// Draws a report.

@@ -8,10 +8,10 @@
 
 pub use super::asynchronous::JobsRow;
 use crate::frame::{Head, Reported};
+use crate::measure::Figures;
+use crate::measure::stats::{Outcome, Series};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use sidecore_measure::Figures;
-use sidecore_measure::stats::{Outcome, Series};
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]

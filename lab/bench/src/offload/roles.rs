@@ -5,9 +5,9 @@
 
 use super::BenchError;
 use super::work::HostWork;
+use crate::measure::child::READY;
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
-use sidecore_measure::child::READY;
 use sidecore_sys::{clock, cpu};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use super::children;
 use super::report::Figure;
 use super::roles::{Role, stay_on};
 use super::{Bench, BenchError, Candidate, interrupted};
-use sidecore_measure::stats::median;
+use crate::measure::stats::median;
 use sidecore_sys::clock;
 use std::sync::atomic::AtomicBool;
 

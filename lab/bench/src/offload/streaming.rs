@@ -8,9 +8,9 @@
 
 use super::loops::on_core;
 use super::{Bench, BenchError, Candidate};
+use crate::measure::report::{Better, Comparison};
+use crate::measure::stats::{Series, median};
 use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError, Out};
-use sidecore_measure::report::{Better, Comparison};
-use sidecore_measure::stats::{Series, median};
 use sidecore_sys::clock;
 
 /// Measures all ways, interleaved.

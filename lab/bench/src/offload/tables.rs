@@ -4,9 +4,9 @@
 //! wins. Pure. Source: own.
 
 use super::report::Report;
-use sidecore_measure::Table;
-use sidecore_measure::markdown;
-use sidecore_measure::stats::{number, percent};
+use crate::measure::Table;
+use crate::measure::markdown;
+use crate::measure::stats::{number, percent};
 
 /// The whole report.
 #[must_use]

@@ -7,8 +7,8 @@
 //! One thread. Source: own.
 
 use super::{Bench, BenchError, Candidate};
-use sidecore_measure::child::{Speaker, tool};
-use sidecore_measure::report::{Better, Comparison};
+use crate::measure::child::{Speaker, tool};
+use crate::measure::report::{Better, Comparison};
 use sidecore_sys::preload::Library;
 use std::path::{Path, PathBuf};
 use std::process::Command;

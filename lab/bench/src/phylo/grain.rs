@@ -17,10 +17,10 @@ mod trace;
 pub use report::Report;
 
 use super::BenchError;
+use crate::measure::interleave::Judge;
+use crate::measure::quiet::{Noise, QuietRounds};
+use crate::measure::stats::{self, Series};
 use replay::Costs;
-use sidecore_measure::interleave::Judge;
-use sidecore_measure::quiet::{Noise, QuietRounds};
-use sidecore_measure::stats::{self, Series};
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::AnalysisError;
 use sidecore_phylo::analysis::coordinator::{

@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// A NIC.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NicSetup {
+pub(crate) struct NicSetup {
     /// `tap`, `packet` or `xdp`.
     pub kind: String,
     /// The interface's name.

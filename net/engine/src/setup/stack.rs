@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// A stack.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StackSetup {
+pub(crate) struct StackSetup {
     /// Own addresses, `10.77.0.2/24`.
     pub addresses: Vec<String>,
     /// Routes to other networks.
@@ -39,7 +39,7 @@ pub struct StackSetup {
 /// A network behind a gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RouteSetup {
+pub(crate) struct RouteSetup {
     /// `0.0.0.0/0`.
     pub network: String,
     /// `10.77.0.1`.

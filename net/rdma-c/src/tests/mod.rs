@@ -8,6 +8,7 @@ mod pairs;
 mod refusals;
 mod values;
 
+use crate::shared::*;
 use crate::*;
 use sidecore_bare::width::ToU64;
 use std::ffi::CString;

@@ -7,6 +7,33 @@ use sidecore_rdma::{
 };
 
 #[test]
+fn layouts_are_the_same_on_both_sides() {
+    let sizes = [
+        ("region", size_of::<RawRegion>()),
+        ("piece", size_of::<RawPiece>()),
+        ("options", size_of::<RawOptions>()),
+        ("work", size_of::<RawWork>()),
+        ("completion", size_of::<RawCompletion>()),
+        ("event", size_of::<RawEvent>()),
+    ];
+    let checks = sizes.map(|(name, bytes)| {
+        format!("_Static_assert(sizeof(struct sidecore_rdma_{name}) == {bytes}, \"{name}\");\n")
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("layouts.c");
+    let text = format!("#include \"sidecore_rdma.h\"\n{}", checks.concat());
+    std::fs::write(&source, text).unwrap();
+    let output = std::process::Command::new("cc")
+        .args(["-std=c11", "-fsyntax-only", "-I"])
+        .arg(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg(&source)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
 fn options_that_are_zero_are_the_usual_ones() {
     let usual = Options::default();
     // SAFETY: NULL or options.

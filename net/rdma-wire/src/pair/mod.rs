@@ -20,9 +20,7 @@ mod sends;
 mod start;
 mod units;
 
-pub use options::{
-    DEPTH_MAX, IRD_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup,
-};
+pub use options::{DEPTH_MAX, Options, ReadyBy, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Setup};
 
 use crate::domain::{Access, Domain, PairId};
 use crate::framing::{Deframer, Step};

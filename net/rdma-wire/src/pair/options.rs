@@ -5,7 +5,7 @@ use crate::piece::SharedId;
 /// Most entries of a send or receive queue.
 pub const DEPTH_MAX: usize = 1 << 14;
 /// Most outstanding reads and atomics, each way.
-pub const IRD_MAX: u16 = 256;
+pub(crate) const IRD_MAX: u16 = 256;
 /// The smallest limit of a unit's length, in bytes: a terminate message fits.
 pub const SEGMENT_BYTES_MIN: usize = 128;
 /// The largest one, in bytes.
@@ -44,9 +44,9 @@ pub struct Options {
     /// Unsolicited immediate data completes without a receive; each is 8 bytes, and at most as many
     /// wait to be polled as there may be receives.
     pub immediate_without_receive: bool,
-    /// Reads and atomics of the peer in progress at a time, at most [`IRD_MAX`].
+    /// Reads and atomics of the peer in progress at a time, at most 256.
     pub ird: u16,
-    /// Reads and atomics that are outstanding at a time, at most [`IRD_MAX`].
+    /// Reads and atomics that are outstanding at a time, at most 256.
     pub ord: u16,
     /// Entries of the send queue, at most [`DEPTH_MAX`].
     pub send_depth: usize,

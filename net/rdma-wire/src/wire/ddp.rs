@@ -309,11 +309,11 @@ pub struct AtomicRequest {
 }
 
 /// An addition's number.
-pub const FETCH_ADD: u8 = 0;
+pub(crate) const FETCH_ADD: u8 = 0;
 /// A swap's number.
-pub const SWAP: u8 = 1;
+pub(crate) const SWAP: u8 = 1;
 /// A comparing swap's number.
-pub const COMPARE_SWAP: u8 = 2;
+pub(crate) const COMPARE_SWAP: u8 = 2;
 
 impl AtomicRequest {
     /// Parses a request of exactly its length.

@@ -5,6 +5,8 @@
 pub mod ddp;
 pub mod mpa;
 pub mod terminate;
+#[cfg(test)]
+mod tests;
 
 /// `N` bytes at `at`, or none if the bytes end before.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

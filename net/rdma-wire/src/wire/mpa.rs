@@ -3,7 +3,7 @@
 use super::word16;
 
 /// Longest private data of a start frame, in bytes, including the four of the enhanced set-up.
-pub const PRIVATE_BYTES_MAX: usize = 512;
+pub(crate) const PRIVATE_BYTES_MAX: usize = 512;
 /// Bytes of a start frame before its private data: key, flags, revision, length.
 pub(crate) const START_BYTES: usize = 20;
 /// The longest start frame, in bytes.
@@ -174,7 +174,7 @@ impl Start {
         Ok(Some((start, START_BYTES + bytes_count)))
     }
 
-    /// The frame's bytes; private data beyond [`Start::private_bytes_max`] is truncated.
+    /// The frame's bytes; private data beyond `Start::private_bytes_max` is truncated.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -204,7 +204,7 @@ impl Start {
 
     /// Room for the application's private data.
     #[must_use]
-    pub fn private_bytes_max(&self) -> usize {
+    pub(crate) fn private_bytes_max(&self) -> usize {
         private_bytes_max(self.enhanced.is_some())
     }
 }

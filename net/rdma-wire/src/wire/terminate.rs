@@ -80,7 +80,7 @@ pub enum Cause {
 }
 
 /// Each fault with its layer, type and code.
-pub const CAUSES: [(Cause, [u8; 3]); 32] = [
+pub(crate) const CAUSES: [(Cause, [u8; 3]); 32] = [
     (Cause::LocalCatastrophic, [0, 0, 0x00]),
     (Cause::RequestStag, [0, 1, 0x00]),
     (Cause::RequestBounds, [0, 1, 0x01]),

@@ -1,5 +1,5 @@
-//! `net run --loopback` compared with the kernel: each small program of `tests/cases` runs plainly
-//! and under it, and must print the same and end alike.
+//! `net run --loopback` compared with the kernel: each small program of `tests/cases/*.txtar` runs
+//! plainly and under it, and must print the same and end alike.
 //!
 //! Why here: programs expect of sockets what the kernel does, corner cases included; it is the only
 //! complete description. A case that is known to differ is listed in `KNOWN`, with the reason, and
@@ -9,8 +9,9 @@
 //! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
 use crate::comparison::{
-    Case, PATIENCE, all_of, difference, folder_of_cases, over_stack, python, run, under_loopback,
+    Case, PATIENCE, all_of, difference, over_stack, python, run, under_loopback,
 };
+use crate::unpack::{folder_of_cases, unpacked};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -260,14 +261,16 @@ fn with_all_only_the_loopback_is_left_to_the_kernel() {
 /// Every reason belongs to an existing case.
 #[test]
 fn the_list_of_known_differences_names_cases() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = unpacked(folder.path());
     let all = KNOWN
         .iter()
         .chain(KNOWN_OF_RINGS)
         .chain(KNOWN_WITHOUT_LIBRARY);
     for (name, reason) in all {
-        let found = ["py", "c"]
+        let found = cases
             .iter()
-            .any(|ending| folder_of_cases().join(format!("{name}.{ending}")).is_file());
+            .any(|case| case.file_stem() == Some(name.as_ref()));
         assert!(found, "no case `{name}`");
         assert!(reason.len() > 10, "no reason for `{name}`");
     }

@@ -2,6 +2,7 @@
 //!
 //! Must stay true: no comparison depends on time, except that a run which hangs is ended.
 
+use crate::unpack::unpacked;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -184,16 +185,15 @@ fn cases(folder: &Path) -> Vec<Case> {
     let python = python();
     let mut cases = Vec::new();
     let mut compiling = Vec::new();
-    for entry in folder_of_cases().read_dir().unwrap() {
-        let path = entry.unwrap().path();
+    for path in unpacked(folder) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        if name.starts_with('_') || !name.contains(&wanted) {
-            continue; // what cases share, or unwanted
+        if !name.contains(&wanted) {
+            continue;
         }
         let command = match path.extension().and_then(|ending| ending.to_str()) {
             Some("py") => vec![python.clone(), path],
             Some("c") => {
-                let program = folder.join(&name);
+                let program = path.with_extension("");
                 compiling.push((name.clone(), compile(&path, &program)));
                 vec![program]
             }
@@ -229,8 +229,4 @@ pub(crate) fn python() -> PathBuf {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "python3 3.10 or newer: {errors}");
     String::from_utf8_lossy(&output.stdout).trim().into()
-}
-
-pub(crate) fn folder_of_cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
 }

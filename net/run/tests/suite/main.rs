@@ -8,3 +8,4 @@ mod cases;
 mod comparison;
 mod runs;
 mod trust;
+mod unpack;

@@ -1,7 +1,8 @@
 //! Explicit congestion notification end to end: a bottleneck that marks, networks that mark, bleach
 //! and falsify, and every receive path of a session.
 //!
-//! Tests of single segments and their replies are `lab/drill/tests/drill/ecn-*.drill`.
+//! Tests of single segments and their replies are in
+//! `lab/drill/tests/drill/congestion-notification.drill`.
 
 use crate::common;
 use crate::common_fragments as fragments;

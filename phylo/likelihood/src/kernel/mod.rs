@@ -25,8 +25,9 @@ mod simd;
 
 pub use combine::Derivatives;
 pub(crate) use combine::{SiteTerms, level_scalers};
+pub use layout::Buffer;
 pub(crate) use layout::QUAD;
-pub use layout::{Buffer, Quad};
+pub(crate) use layout::Quad;
 pub(crate) use simd::{
     Eigen, combine_sites, combine_table, insert, powers, table_terms, transitions,
 };

@@ -24,8 +24,7 @@ pub(crate) use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::CategoryRate;
 pub(crate) use gamma::discrete_gamma;
 pub use name::{
-    AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
-    ScalerName,
+    AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ScalerName,
 };
 pub use parameters::Parameter;
 pub use process::Process;

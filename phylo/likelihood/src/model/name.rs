@@ -162,7 +162,7 @@ impl std::fmt::Display for AscertainmentName {
 }
 
 /// Reads the file that a brace names.
-pub type ReadFile<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
+pub(crate) type ReadFile<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
 
 impl ModelName {
     /// The alphabet that it is for.

@@ -1,7 +1,8 @@
 //! The published amino-acid matrices: exchangeabilities and stationary frequencies.
 //!
-//! Why here: they are data, not code: files in PAML's layout (`data/protein`), each with its
-//! source. A file has the lower triangle, row by row, of a symmetric matrix over the states in the
+//! Why here: they are data, not code: `data/protein.txtar` has a file in PAML's layout for each,
+//! with its source, under a line `-- FILE --`.
+//! A file has the lower triangle, row by row, of a symmetric matrix over the states in the
 //! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, at its
 //! first use.
 //! Must stay true: the digits are those of RAxML-NG (where it has the matrix) or of IQ-TREE; the
@@ -13,8 +14,8 @@ use std::sync::OnceLock;
 pub(super) struct Published {
     /// The name as users write it, without case.
     pub(super) name: &'static str,
-    /// The file.
-    text: &'static str,
+    /// The file's name in the archive.
+    file: &'static str,
     matrix: OnceLock<Matrix>,
 }
 
@@ -38,24 +39,25 @@ pub(super) struct Mixture {
 }
 
 impl Published {
-    const fn new(name: &'static str, text: &'static str) -> Self {
+    const fn new(name: &'static str, file: &'static str) -> Self {
         Self {
             name,
-            text,
+            file,
             matrix: OnceLock::new(),
         }
     }
 
-    /// Its file.
-    #[cfg(test)]
+    /// Its file. A name that is not there gives no text, which the tests see.
     pub(super) fn text(&self) -> &'static str {
-        self.text
+        let mut files = FILES.split("-- ").skip(1);
+        let text = files.find_map(|part| part.strip_prefix(self.file)?.strip_prefix(".dat --\n"));
+        text.unwrap_or_default()
     }
 
     /// Its numbers.
     pub(super) fn matrix(&self) -> &Matrix {
         self.matrix.get_or_init(|| {
-            let words = self.text.split_ascii_whitespace();
+            let words = self.text().split_ascii_whitespace();
             let mut numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
             // A damaged file of ours is found by the tests.
             numbers.resize(RATES + STATES, 0.0);
@@ -81,50 +83,43 @@ const STATES: usize = 20;
 /// Exchangeabilities of [`STATES`] states.
 pub(super) const RATES: usize = STATES * (STATES - 1) / 2;
 
-/// A matrix of the folder of published ones.
-macro_rules! published {
-    ($name:literal, $file:literal) => {
-        Published::new(
-            $name,
-            include_str!(concat!("../../data/protein/", $file, ".dat")),
-        )
-    };
-}
+/// The files, each under a line `-- FILE --`.
+static FILES: &str = include_str!("../../data/protein.txtar");
 
 /// All single matrices.
 pub(super) static PUBLISHED: [Published; 32] = [
-    published!("LG", "lg"),
-    published!("WAG", "wag"),
-    published!("JTT", "jtt"),
-    published!("Dayhoff", "dayhoff"),
-    published!("DCMut", "dcmut"),
-    published!("JTT-DCMut", "jtt_dcmut"),
-    published!("mtREV", "mtrev"),
-    published!("mtMAM", "mtmam"),
-    published!("mtART", "mtart"),
-    published!("mtZOA", "mtzoa"),
-    published!("mtMet", "mtmet"),
-    published!("mtVer", "mtver"),
-    published!("mtInv", "mtinv"),
-    published!("rtREV", "rtrev"),
-    published!("cpREV", "cprev"),
-    published!("VT", "vt"),
-    published!("Blosum62", "blosum62"),
-    published!("PMB", "pmb"),
-    published!("HIVb", "hivb"),
-    published!("HIVw", "hivw"),
-    published!("FLU", "flu"),
-    published!("FLAVI", "flavi"),
-    published!("DEN", "den"),
-    published!("stmtREV", "stmtrev"),
-    published!("Q.pfam", "q_pfam"),
-    published!("Q.pfam_gb", "q_pfam_gb"),
-    published!("Q.LG", "q_lg"),
-    published!("Q.bird", "q_bird"),
-    published!("Q.insect", "q_insect"),
-    published!("Q.mammal", "q_mammal"),
-    published!("Q.plant", "q_plant"),
-    published!("Q.yeast", "q_yeast"),
+    Published::new("LG", "lg"),
+    Published::new("WAG", "wag"),
+    Published::new("JTT", "jtt"),
+    Published::new("Dayhoff", "dayhoff"),
+    Published::new("DCMut", "dcmut"),
+    Published::new("JTT-DCMut", "jtt_dcmut"),
+    Published::new("mtREV", "mtrev"),
+    Published::new("mtMAM", "mtmam"),
+    Published::new("mtART", "mtart"),
+    Published::new("mtZOA", "mtzoa"),
+    Published::new("mtMet", "mtmet"),
+    Published::new("mtVer", "mtver"),
+    Published::new("mtInv", "mtinv"),
+    Published::new("rtREV", "rtrev"),
+    Published::new("cpREV", "cprev"),
+    Published::new("VT", "vt"),
+    Published::new("Blosum62", "blosum62"),
+    Published::new("PMB", "pmb"),
+    Published::new("HIVb", "hivb"),
+    Published::new("HIVw", "hivw"),
+    Published::new("FLU", "flu"),
+    Published::new("FLAVI", "flavi"),
+    Published::new("DEN", "den"),
+    Published::new("stmtREV", "stmtrev"),
+    Published::new("Q.pfam", "q_pfam"),
+    Published::new("Q.pfam_gb", "q_pfam_gb"),
+    Published::new("Q.LG", "q_lg"),
+    Published::new("Q.bird", "q_bird"),
+    Published::new("Q.insect", "q_insect"),
+    Published::new("Q.mammal", "q_mammal"),
+    Published::new("Q.plant", "q_plant"),
+    Published::new("Q.yeast", "q_yeast"),
 ];
 
 /// Other names in use.
@@ -136,20 +131,20 @@ pub(super) static MIXTURES: [Mixture; 2] = [
     Mixture {
         name: "LG4M",
         classes: [
-            published!("LG4M1", "lg4m_1"),
-            published!("LG4M2", "lg4m_2"),
-            published!("LG4M3", "lg4m_3"),
-            published!("LG4M4", "lg4m_4"),
+            Published::new("LG4M1", "lg4m_1"),
+            Published::new("LG4M2", "lg4m_2"),
+            Published::new("LG4M3", "lg4m_3"),
+            Published::new("LG4M4", "lg4m_4"),
         ],
         free: false,
     },
     Mixture {
         name: "LG4X",
         classes: [
-            published!("LG4X1", "lg4x_1"),
-            published!("LG4X2", "lg4x_2"),
-            published!("LG4X3", "lg4x_3"),
-            published!("LG4X4", "lg4x_4"),
+            Published::new("LG4X1", "lg4x_1"),
+            Published::new("LG4X2", "lg4x_2"),
+            Published::new("LG4X3", "lg4x_3"),
+            Published::new("LG4X4", "lg4x_4"),
         ],
         free: true,
     },

@@ -90,7 +90,8 @@ fn wrong_names_say_what_is_wrong() {
 
 #[test]
 fn a_matrix_from_a_file() {
-    let text = include_str!("../../data/protein/wag.dat").to_owned();
+    let wag = protein::PUBLISHED.iter().find(|one| one.name == "WAG");
+    let text = wag.unwrap().text().to_owned();
     let own = ModelName::parse("PROTGTR{own.dat}+G4m{0.7}", &mut |path| {
         assert_eq!(path, "own.dat");
         Ok(text.clone())

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 /// The support of an inner branch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Support {
+pub(crate) struct Support {
     /// The branch.
     pub edge: EdgeId,
     /// SH-aLRT support, 0 to 1; 0 where another way to join the subtrees is better.
@@ -35,7 +35,7 @@ pub struct Support {
 ///
 /// # Errors
 /// [`LikelihoodError`].
-pub fn sh_alrt<R: Runner>(
+pub(crate) fn sh_alrt<R: Runner>(
     likelihood: &mut Likelihood<R>,
     replicates: u32,
     seed: u64,
@@ -138,7 +138,7 @@ fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f6
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn labelled(
+pub(crate) fn labelled(
     tree: &Newick,
     of: &Tree,
     names: &[String],

@@ -4,7 +4,7 @@
 //!
 //! A *standard* replicate is a search of its own, from a start of its own, on resampled weights. A
 //! *rapid* one begins where another replicate's search ended. Replicates come in chains of
-//! [`CHAIN`]: the first of a chain starts from a parsimony tree, each later one from the tree of
+//! `CHAIN`: the first of a chain starts from a parsimony tree, each later one from the tree of
 //! the one before it, and all of them stop after the lazy rounds, without the slow ones. That is
 //! the idea of RAxML's rapid bootstrap. Ours has no approximation of rate categories, and its
 //! chains are short, so that they can be parallel tasks whose result does not depend on the worker.
@@ -17,4 +17,4 @@
 pub mod convergence;
 
 /// Replicates of a rapid chain.
-pub const CHAIN: u32 = 10;
+pub(crate) const CHAIN: u32 = 10;

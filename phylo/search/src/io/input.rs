@@ -101,7 +101,7 @@ impl Memory {
     /// Bytes of memory that reading a file of this size may take: in proportion to it unless an
     /// amount was given, so that a small file cannot take a large machine's memory.
     #[must_use]
-    pub fn of_input(self, bytes: u64) -> u64 {
+    pub(crate) fn of_input(self, bytes: u64) -> u64 {
         let fair = bytes
             .saturating_mul(INPUT_FACTOR)
             .saturating_add(INPUT_LEAST);
@@ -197,7 +197,7 @@ impl Input {
     ///
     /// # Errors
     /// [`InputError::NotText`]; `path` is for the message.
-    pub fn into_text(self, path: &Path) -> Result<String, InputError> {
+    pub(crate) fn into_text(self, path: &Path) -> Result<String, InputError> {
         String::from_utf8(self.bytes).map_err(|error| InputError::NotText {
             path: path.to_owned(),
             at: error.utf8_error().valid_up_to() + 1,
@@ -209,7 +209,7 @@ impl Input {
 ///
 /// # Errors
 /// Errors of the file system; `InvalidInput` if it is not such a file.
-pub fn model_file(path: &str) -> std::io::Result<String> {
+pub(crate) fn model_file(path: &str) -> std::io::Result<String> {
     let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
     // Opening a pipe without a writer must not block.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits();

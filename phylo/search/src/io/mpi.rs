@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 /// Errors that keep an MPI job from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MpiError {
+pub(crate) enum MpiError {
     /// MPI was initialised already.
     #[error("MPI is started in this process already")]
     Twice,
@@ -65,7 +65,7 @@ pub struct Job {
 
 /// True if this process was started by `mpirun` or the like.
 #[must_use]
-pub fn is_launched() -> bool {
+pub(crate) fn is_launched() -> bool {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
     names.iter().any(|name| std::env::var_os(name).is_some())
 }
@@ -75,7 +75,7 @@ impl Job {
     /// are there.
     ///
     /// # Errors
-    /// [`MpiError`]: all ranks get [`MpiError::Different`] where one does.
+    /// `MpiError`: all ranks get `MpiError::Different` where one does.
     pub fn begin(identity: &str) -> Result<Self, MpiError> {
         // Only this thread calls MPI.
         let begun = mpi::initialize_with_threading(Threading::Funneled);
@@ -129,7 +129,7 @@ impl Job {
 
     /// Joins this rank's team. Blocks until all ranks have called it, with the same layout.
     #[must_use]
-    pub fn join_team(&self, layout: Layout) -> MpiTeam {
+    pub(crate) fn join_team(&self, layout: Layout) -> MpiTeam {
         let rank = self.rank();
         let color = Color::with_value(layout.team(rank) as i32);
         let team = self.world.split_by_color(color);
@@ -190,7 +190,7 @@ fn take(world: &SimpleCommunicator) -> Option<Mail> {
 
 /// This rank's place in a team: gathers only on the thread that initialised MPI.
 #[derive(Debug, Clone, Copy)]
-pub struct MpiTeam {
+pub(crate) struct MpiTeam {
     share: Share,
 }
 

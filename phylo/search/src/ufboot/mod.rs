@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 /// Options of ultrafast bootstraps.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub(crate) struct Options {
     /// Replicates.
     pub replicates: usize,
     /// Seed of replicates and perturbations.
@@ -48,7 +48,7 @@ impl Default for Options {
 
 /// Result of ultrafast bootstraps.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub(crate) struct Found {
     /// One tree for each replicate.
     pub trees: Vec<Tree>,
     /// Perturbations made.
@@ -56,6 +56,7 @@ pub struct Found {
     /// True if the supports had settled.
     pub converged: bool,
     /// Log-likelihood of the best tree, which the likelihood holds.
+    #[cfg(test)]
     pub lnl: f64,
 }
 
@@ -64,7 +65,7 @@ pub struct Found {
 ///
 /// # Errors
 /// [`LikelihoodError`].
-pub fn ufboot<R: Runner>(
+pub(crate) fn ufboot<R: Runner>(
     likelihood: &mut Likelihood<R>,
     options: &Options,
     mut progress: impl FnMut(usize),
@@ -101,7 +102,7 @@ pub fn ufboot<R: Runner>(
         converged = rounds >= ROUNDS_MIN && settled;
         before = now;
     }
-    let (tree, lnl) = boot.tops.swap_remove(0);
+    let (tree, _lnl) = boot.tops.swap_remove(0);
     // The likelihood ends with the best tree, as the caller expects.
     boot.likelihood.set_tree(tree);
     let mut trees = boot.replicates.trees();
@@ -112,7 +113,8 @@ pub fn ufboot<R: Runner>(
         trees,
         rounds,
         converged,
-        lnl,
+        #[cfg(test)]
+        lnl: _lnl,
     })
 }
 

@@ -18,7 +18,7 @@ pub const LEVEL_MIN: u8 = 1;
 /// The strongest level.
 pub const LEVEL_MAX: u8 = 9;
 /// The default level: nearly as strong as [`LEVEL_MAX`], several times as fast.
-pub const LEVEL_DEFAULT: u8 = 7;
+pub(crate) const LEVEL_DEFAULT: u8 = 7;
 
 /// The longest frame in bytes: positions are kept in 32 bits, prices in sixteenths of a byte.
 const FRAME_BYTES_MAX: usize = 1 << 27;

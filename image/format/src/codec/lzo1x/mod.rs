@@ -28,6 +28,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use deflate::{Deflate, LEVEL_DEFAULT, LEVEL_MAX, LEVEL_MIN, bound};
+pub use deflate::{Deflate, LEVEL_MAX, LEVEL_MIN, bound};
+
+pub(crate) use deflate::LEVEL_DEFAULT;
 pub use inflate::Inflate;
 pub use reference::{Lzo1xError, inflate as inflate_plainly};

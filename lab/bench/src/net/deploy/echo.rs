@@ -50,7 +50,7 @@ impl Echo {
     /// Processor time of its thread, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> u64 {
         let number = self.number.load(Ordering::Relaxed);
-        sidecore_measure::child::thread_cpu_ns(std::process::id(), number.cast_unsigned())
+        crate::measure::child::thread_cpu_ns(std::process::id(), number.cast_unsigned())
     }
 }
 

@@ -10,8 +10,8 @@
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::wire::forward;
 use super::{Ending, Places, joined, plain, start};
+use crate::measure::stats::jain;
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison, sleep};
-use sidecore_measure::stats::jain;
 use sidecore_net::nic::middleware::{Clock, Delay, Impaired, RateLimit};
 use sidecore_net::nic::pair::{self, Pair, PairOptions};
 use sidecore_net::nic::tap::Tap;

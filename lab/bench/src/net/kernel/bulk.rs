@@ -3,11 +3,11 @@
 
 use super::ours::{self, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
+use crate::measure::stats::Series;
 use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::programs::{Running, tool};
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
-use sidecore_measure::stats::Series;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;

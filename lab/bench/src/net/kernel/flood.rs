@@ -9,10 +9,10 @@
 
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
+use crate::measure::stats::Series;
 use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
-use sidecore_measure::stats::Series;
 use sidecore_net::nic::packet::{Packet, PacketOptions};
 use sidecore_net::nic::{Nic, Outgoing, TransmitChecksum};
 use sidecore_net::{Cidr, Route};

@@ -9,8 +9,8 @@ pub(super) mod hand;
 
 use super::report::{Curve, Point};
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group};
+use crate::measure::stats::Series;
 use hand::Server;
-use sidecore_measure::stats::Series;
 use sidecore_net::Placement;
 use sidecore_net_stack::{CONTROL_BLOCK_BYTES, LOCAL_SESSIONS};
 use sidecore_sys::clock;

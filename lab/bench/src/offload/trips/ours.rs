@@ -8,8 +8,8 @@ use super::super::children;
 use super::super::roles::{Role, Served};
 use super::super::{Bench, BenchError, wrong};
 use super::Plan;
+use crate::measure::child::Speaker;
 use sidecore_daemon::client::{Args, Client, ClientOptions, KernelId};
-use sidecore_measure::child::Speaker;
 use sidecore_offload::{Pool, PoolConfig};
 use std::time::Duration;
 

@@ -7,10 +7,10 @@
 
 use super::{GrainOptions, GrainRow};
 use crate::frame::picture::COLOURS;
+use crate::measure::Machine;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use sidecore_cell_sim::figures::Point;
-use sidecore_measure::Machine;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 
 /// Draws the rows and the model's.

@@ -1,10 +1,10 @@
 //! The report of a measurement, and the claims that it must satisfy.
 
 use super::{Grain, GrainOptions, GrainRow};
+use crate::measure::Machine;
+use crate::measure::quiet::Noise;
 use sidecore_cell_sim::figures::Point;
 use sidecore_cell_sim::property::Property;
-use sidecore_measure::Machine;
-use sidecore_measure::quiet::Noise;
 
 /// Report of a run.
 #[derive(Debug, serde::Serialize)]

@@ -148,7 +148,8 @@ impl Corrupt {
 
     /// Frames corrupted so far.
     #[must_use]
-    pub fn corrupted(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn corrupted(&self) -> u64 {
         self.corrupted
     }
 }

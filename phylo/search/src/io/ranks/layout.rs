@@ -31,13 +31,14 @@ impl Layout {
 
     /// Number of teams, which is that of parallel searches.
     #[must_use]
-    pub fn teams(self) -> u32 {
+    pub(crate) fn teams(self) -> u32 {
         self.teams
     }
 
     /// True if each rank is a team: it then does as many searches as it has cores for.
     #[must_use]
-    pub fn is_farm(self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_farm(self) -> bool {
         self.teams == self.ranks
     }
 
