@@ -1,0 +1,347 @@
+// A tree on a canvas, rectangular or circular.
+//
+// What is smaller than a pixel is drawn as one line, and what is out of sight not at all: so the time of a frame
+// depends on what can be seen, not on the tree's size.
+
+import { colour } from "./charts.js";
+
+const FONT = '12px system-ui, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif';
+const ROW_LABEL = 10; // pixels a row needs to have its name beside it
+const ROW_MAX = 64; // pixels of a row, at the closest
+const TURN = Math.PI * 2 * 0.985; // a gap shows where the circle begins
+const INNER = 0.03; // radius of the root, of the whole
+const PAD = 18;
+
+/** Lower bounds of the classes of support, in percent. */
+export const SUPPORT = [0, 50, 70, 90, 95];
+
+/** A view that shows all of a layout. */
+export function fit(shape, width, height, scene) {
+  const labels = scene.labels ? Math.min(scene.labelWidth, width * (shape === "circular" ? 0.2 : 0.32)) : 0;
+  return { shape, width, height, labels, zoomX: 1, zoomY: 1, panX: 0, panY: 0, rows: Math.max(1, scene.places.rows) };
+}
+
+/** Where rows and depths are on the canvas. */
+export function geometry(view) {
+  const pad = view.labels > 0 ? PAD : 3;
+  if (view.shape === "circular") {
+    const radius = Math.max(10, (Math.min(view.width, view.height) / 2 - pad - view.labels) * view.zoomY);
+    const [centreX, centreY] = [view.width / 2 + view.panX, view.height / 2 + view.panY];
+    const turn = TURN / view.rows;
+    return {
+      radius, centreX, centreY, turn,
+      row: turn * radius,
+      depth: radius * (1 - INNER),
+      angle: (y) => (y + 0.5) * turn - Math.PI / 2,
+      reach: (x) => (INNER + (1 - INNER) * x) * radius,
+    };
+  }
+  const row = ((view.height - 2 * pad) / view.rows) * view.zoomY;
+  const depth = (view.width - 2 * pad - view.labels) * view.zoomX;
+  return {
+    row, depth,
+    px: (x) => pad + view.panX + x * depth,
+    py: (y) => pad + view.panY + (y + 0.5) * row,
+  };
+}
+
+/** A node's point on the canvas. */
+export function point(view, places, node) {
+  const g = geometry(view);
+  const [x, y] = [places.x[node], places.y[node]];
+  if (view.shape !== "circular") return [g.px(x), g.py(y)];
+  return [g.centreX + Math.cos(g.angle(y)) * g.reach(x), g.centreY + Math.sin(g.angle(y)) * g.reach(x)];
+}
+
+/** The view with another zoom, which keeps what is at (`atX`, `atY`) where it is. */
+export function zoomed(view, factor, atX, atY, depthAlone = false) {
+  const next = { ...view };
+  if (view.shape === "circular") {
+    const closest = Math.max(4, (ROW_MAX / geometry({ ...view, zoomY: 1 }).row));
+    next.zoomY = Math.min(closest, Math.max(0.8, view.zoomY * factor));
+    const real = next.zoomY / view.zoomY;
+    next.panX = atX - view.width / 2 - (atX - view.width / 2 - view.panX) * real;
+    next.panY = atY - view.height / 2 - (atY - view.height / 2 - view.panY) * real;
+  } else if (depthAlone) {
+    next.zoomX = Math.min(50, Math.max(1, view.zoomX * factor));
+    next.panX = atX - PAD - (atX - PAD - view.panX) * (next.zoomX / view.zoomX);
+  } else {
+    const closest = Math.max(1, ROW_MAX / geometry({ ...view, zoomY: 1 }).row);
+    next.zoomY = Math.min(closest, Math.max(1, view.zoomY * factor));
+    next.panY = atY - PAD - (atY - PAD - view.panY) * (next.zoomY / view.zoomY);
+  }
+  return within(next);
+}
+
+/** The view moved so far back that some of the tree is in sight. */
+export function within(view) {
+  const g = geometry(view);
+  const clamp = (value, low, high) => Math.min(Math.max(value, Math.min(low, high)), Math.max(low, high));
+  if (view.shape === "circular") {
+    return { ...view, panX: clamp(view.panX, -g.radius, g.radius), panY: clamp(view.panY, -g.radius, g.radius) };
+  }
+  const free = [view.width - 2 * PAD - view.labels - g.depth, view.height - 2 * PAD - g.row * view.rows];
+  return { ...view, panX: clamp(view.panX, free[0], 0), panY: clamp(view.panY, free[1], 0) };
+}
+
+/** Draws a scene: `tree`, `places`, `collapsed`, `colours`, `labels`, `selected`, `matches`, `match`. */
+export function draw({ context, width, height }, scene, view) {
+  const g = geometry(view);
+  context.font = FONT;
+  context.textBaseline = "middle";
+  if (scene.selected >= 0) shade(context, scene, view, g);
+  const paths = [...SUPPORT, -1].map(() => new Path2D());
+  const wedges = new Path2D();
+  const names = [];
+  const add = view.shape === "circular" ? addCircular : addRectangular;
+  add(scene, g, { width, height }, paths, wedges, names);
+  context.lineCap = "round";
+  context.lineWidth = g.row > 6 ? 1.5 : 1;
+  context.fillStyle = context.strokeStyle = colour("strong-line");
+  context.fill(wedges);
+  paths.forEach((path, place) => {
+    const isPlain = place === SUPPORT.length;
+    context.strokeStyle = colour(isPlain ? "muted" : `support-${place}`);
+    context.stroke(path);
+  });
+  marks(context, scene, view, { width, height });
+  if (scene.labels) {
+    write(context, scene, view, g, names);
+    scale(context, scene, view, g, height);
+  }
+}
+
+/** The class of a node's support, the last one for none. */
+function support(scene, node) {
+  const value = scene.tree.support[node];
+  if (!scene.colours || Number.isNaN(value)) return SUPPORT.length;
+  let place = SUPPORT.length - 1;
+  while (place > 0 && value < SUPPORT[place]) place -= 1;
+  return place;
+}
+
+function addRectangular({ tree, places, collapsed, ...scene }, g, size, paths, wedges, names) {
+  const { x, y, first, last, top, bottom, far, order } = places;
+  for (let place = 0; place < order.length; ) {
+    const node = order[place];
+    const above = tree.parent[node];
+    const [upper, lower] = [g.py(top[node] - 0.5), g.py(bottom[node] + 0.5)];
+    const from = above < 0 ? g.px(x[node]) - 8 : g.px(x[above]);
+    if (lower < 0 || upper > size.height) {
+      place = behind(order, place, tree.end[node]);
+      continue;
+    }
+    const at = g.py(y[node]);
+    const isTiny = lower - upper < 0.8 && tree.children[node] > 0;
+    // The colour of one clade would stand for all that are in the line.
+    const path = paths[isTiny ? SUPPORT.length : support({ tree, ...scene }, node)];
+    path.moveTo(from, at);
+    path.lineTo(g.px(isTiny ? far[node] : x[node]), at);
+    if (isTiny) {
+      place = behind(order, place, tree.end[node]);
+      continue;
+    }
+    place += 1;
+    if (collapsed[node] === 1) {
+      const half = Math.min(7, g.row * 0.42);
+      wedges.moveTo(g.px(x[node]), at);
+      wedges.lineTo(g.px(far[node]), at - half);
+      wedges.lineTo(g.px(far[node]), at + half);
+      wedges.closePath();
+    }
+    if (tree.children[node] === 0 || collapsed[node] === 1) {
+      if (g.row >= ROW_LABEL && at > -20 && at < size.height + 20) names.push(node);
+    } else {
+      const plain = paths[SUPPORT.length];
+      plain.moveTo(g.px(x[node]), Math.max(-5, g.py(first[node])));
+      plain.lineTo(g.px(x[node]), Math.min(size.height + 5, g.py(last[node])));
+    }
+  }
+}
+
+function addCircular({ tree, places, collapsed, ...scene }, g, size, paths, wedges, names) {
+  const { x, y, first, last, top, bottom, far, order } = places;
+  const at = (angle, reach) => [g.centreX + Math.cos(angle) * reach, g.centreY + Math.sin(angle) * reach];
+  const isFar = ([px, py], margin) => px < -margin || py < -margin || px > size.width + margin || py > size.height + margin;
+  for (let place = 0; place < order.length; ) {
+    const node = order[place];
+    const above = tree.parent[node];
+    const rows = bottom[node] - top[node] + 1;
+    const outer = g.reach(far[node]);
+    const inner = above < 0 ? 0 : g.reach(x[above]);
+    const angle = g.angle(y[node]);
+    // A circle around the clade's sector: out of sight, with all in it?
+    const middle = g.angle((top[node] + bottom[node]) / 2);
+    const half = Math.min(outer, (rows * g.turn * outer) / 2) + (outer - inner) / 2;
+    if (rows * g.turn < 1.5 && isFar(at(middle, (outer + inner) / 2), half + 30)) {
+      place = behind(order, place, tree.end[node]);
+      continue;
+    }
+    const isTiny = rows * g.turn * outer < 0.8 && tree.children[node] > 0;
+    const own = isTiny ? outer : g.reach(x[node]);
+    const [from, to] = [at(angle, inner), at(angle, own)];
+    const path = paths[isTiny ? SUPPORT.length : support({ tree, ...scene }, node)];
+    path.moveTo(...from);
+    path.lineTo(...to);
+    if (isTiny) {
+      place = behind(order, place, tree.end[node]);
+      continue;
+    }
+    place += 1;
+    if (collapsed[node] === 1) {
+      const spread = Math.min(g.turn * 0.42, 7 / Math.max(1, outer));
+      wedges.moveTo(...to);
+      wedges.lineTo(...at(angle - spread, outer));
+      wedges.lineTo(...at(angle + spread, outer));
+      wedges.closePath();
+    }
+    if (tree.children[node] === 0 || collapsed[node] === 1) {
+      if (g.row >= ROW_LABEL && !isFar(to, 10)) names.push(node);
+    } else if (last[node] > first[node]) {
+      const [begun, ended] = [g.angle(first[node]), g.angle(last[node])];
+      const plain = paths[SUPPORT.length];
+      plain.moveTo(...at(begun, own));
+      plain.arc(g.centreX, g.centreY, own, begun, ended);
+    }
+  }
+}
+
+/** The place in `order` behind a subtree whose last node is before `end`; nodes are in ascending order. */
+function behind(order, place, end) {
+  let [low, high] = [place + 1, order.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (order[middle] < end) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** A name beside a tip or a collapsed clade. */
+function nameOf({ tree, collapsed }, node) {
+  if (tree.children[node] > 0 && collapsed[node] === 1) {
+    const name = tree.label[node];
+    const isName = name !== "" && Number.isNaN(tree.support[node]);
+    return `${isName ? `${name}, ` : ""}${tree.tips[node]} tips`;
+  }
+  return tree.label[node];
+}
+
+function write(context, scene, view, g, names) {
+  const wanted = scene.match >= 0 && !names.includes(scene.match) ? [...names, scene.match] : names;
+  const { places, collapsed } = scene;
+  for (const node of wanted) {
+    if (!isVisible(places, node)) continue;
+    const isMatch = scene.matches.has(node);
+    context.fillStyle = colour(isMatch ? "accent" : collapsed[node] === 1 ? "muted" : "text");
+    context.font = isMatch ? `600 ${FONT}` : FONT;
+    const name = nameOf(scene, node);
+    const reach = collapsed[node] === 1 ? places.far[node] : places.x[node];
+    if (view.shape !== "circular") {
+      context.fillText(name, g.px(reach) + 7, g.py(places.y[node]));
+      continue;
+    }
+    const angle = g.angle(places.y[node]);
+    const isLeft = Math.cos(angle) < 0;
+    context.save();
+    context.translate(g.centreX, g.centreY);
+    context.rotate(isLeft ? angle + Math.PI : angle);
+    context.textAlign = isLeft ? "right" : "left";
+    context.fillText(name, (g.reach(reach) + 7) * (isLeft ? -1 : 1), 0);
+    context.restore();
+  }
+  context.font = FONT;
+}
+
+/** True for a node that is in no collapsed clade. */
+export function isVisible(places, node) {
+  const { order } = places;
+  const place = behind(order, -1, node);
+  return order[place] === node;
+}
+
+/** The selected clade's background. */
+function shade(context, { places, selected, labels }, view, g) {
+  if (!labels || !isVisible(places, selected)) return;
+  context.fillStyle = colour("accent-soft");
+  const [upper, lower] = [places.top[selected] - 0.5, places.bottom[selected] + 0.5];
+  context.beginPath();
+  if (view.shape === "circular") {
+    const [inner, outer] = [g.reach(places.x[selected]), g.reach(places.far[selected]) + 6];
+    context.arc(g.centreX, g.centreY, outer, g.angle(upper), g.angle(lower));
+    context.arc(g.centreX, g.centreY, inner, g.angle(lower), g.angle(upper), true);
+  } else {
+    const from = g.px(places.x[selected]);
+    const height = Math.max(3, g.py(lower) - g.py(upper));
+    context.roundRect(from - 4, g.py(upper), Math.max(10, g.px(places.far[selected]) - from + 10 + view.labels), height, 4);
+  }
+  context.fill();
+}
+
+/** Dots on matches, and a ring around the selected node. */
+function marks(context, { places, matches, selected, labels }, view, size) {
+  if (!labels) return;
+  context.fillStyle = context.strokeStyle = colour("accent");
+  let left = 2000;
+  for (const node of matches) {
+    if (!isVisible(places, node)) continue;
+    const [px, py] = point(view, places, node);
+    if (px < 0 || py < 0 || px > size.width || py > size.height) continue;
+    context.beginPath();
+    context.arc(px, py, 3.5, 0, 7);
+    context.fill();
+    left -= 1;
+    if (left === 0) break;
+  }
+  if (selected < 0 || !isVisible(places, selected)) return;
+  context.lineWidth = 2;
+  context.beginPath();
+  context.arc(...point(view, places, selected), 5.5, 0, 7);
+  context.stroke();
+}
+
+/** The bar that says how long a branch is. */
+function scale(context, { tree, useLengths, farthest }, view, g, height) {
+  if (!useLengths || !tree.hasLengths || !(farthest > 0)) return;
+  const unit = g.depth / farthest; // pixels of a length of 1
+  const raw = 90 / unit;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [5, 2, 1].find((digit) => digit * power <= raw) * power;
+  const [left, at] = [PAD, height - 12];
+  context.fillStyle = colour("card");
+  context.fillRect(0, height - 36, step * unit + PAD * 2, 36);
+  context.strokeStyle = context.fillStyle = colour("muted");
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.moveTo(left, at);
+  context.lineTo(left + step * unit, at);
+  context.stroke();
+  context.fillText(String(Number(step.toPrecision(1))), left, at - 11);
+}
+
+/** The node at a point of the canvas, or -1. */
+export function hit({ tree, places, collapsed }, view, mx, my) {
+  const g = geometry(view);
+  let [best, nearest] = [-1, 14 * 14];
+  for (const node of places.order) {
+    const above = tree.parent[node];
+    let [across, along, from, to] = [0, 0, 0, 0];
+    if (view.shape === "circular") {
+      const [dx, dy] = [mx - g.centreX, my - g.centreY];
+      const reach = Math.hypot(dx, dy);
+      const turned = Math.atan2(dy, dx) - g.angle(places.y[node]);
+      across = Math.abs(Math.atan2(Math.sin(turned), Math.cos(turned))) * reach;
+      [along, from, to] = [reach, above < 0 ? 0 : g.reach(places.x[above]), g.reach(places.x[node])];
+    } else {
+      across = Math.abs(my - g.py(places.y[node]));
+      [along, from, to] = [mx, above < 0 ? g.px(places.x[node]) - 8 : g.px(places.x[above]), g.px(places.x[node])];
+    }
+    // A name and a wedge belong to their node.
+    const isEnd = tree.children[node] === 0 || collapsed[node] === 1;
+    const beyond = along - to - (isEnd ? view.labels + (g.depth * (places.far[node] - places.x[node])) : 0);
+    const off = along < from ? from - along : Math.max(0, beyond);
+    const square = across * across + off * off;
+    if (square < nearest) [best, nearest] = [node, square];
+  }
+  return best;
+}
