@@ -1,0 +1,29 @@
+//! Status of long-running processes, published on local sockets.
+//!
+//! - [`Status`]: the answer of one server, computed when it is asked for;
+//! - [`Publisher`]: the server's side: a socket in the folder of the user's servers, and one
+//!   thread;
+//! - [`Servers`]: the reader's side: the folder, and the list of the servers in it;
+//! - `service`: bounded clients of a listener on one thread; `lines`: the protocol on it;
+//! - `place`: the folders, reached by descriptors.
+//!
+//! Why here: images, the daemon, the stack and searches are products that do not know one another,
+//! and one reader shows all of them. Must stay true: the data path knows nothing of it: counters
+//! are read when a client asks. Both sides decide by credentials that the kernel vouches for.
+
+mod lines;
+mod place;
+mod publisher;
+mod reader;
+mod service;
+mod status;
+
+pub use place::{Servers, servers_of_this_user};
+pub use publisher::Publisher;
+pub use reader::{Server, Whose, list};
+pub use status::{Kind, Status};
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

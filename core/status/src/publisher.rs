@@ -1,0 +1,143 @@
+//! A server's side: its socket in the folder of the user's servers.
+//!
+//! Must stay true: a server that cannot publish itself serves all the same. The socket gets its
+//! name only when it accepts connections, so that a reader takes a socket that refuses them for a
+//! dead server's. Any thread.
+
+use crate::lines::Lines;
+use crate::place::{Servers, servers_of_this_user};
+use crate::service::Service;
+use crate::{Kind, Status};
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use serde_json::Value;
+use sidecore_sys::folder::Folder;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A published server, until it is dropped.
+#[derive(Debug)]
+pub struct Publisher(Option<Published>);
+
+#[derive(Debug)]
+struct Published {
+    folder: Folder,
+    name: OsString,
+    _service: Service,
+}
+
+impl Publisher {
+    /// Publishes this process as a server of this user. `fields` returns the fields of the kind as
+    /// a JSON object; see [`Status::new`]. A failure is logged, at level `info`, and no more.
+    pub fn start(
+        kind: Kind,
+        name: impl Into<String>,
+        fields: impl Fn() -> Value + Send + 'static,
+    ) -> Self {
+        Self::of(&Status::new(kind, name, fields))
+    }
+
+    /// Publishes a status in the folder of this user's servers, as [`Publisher::start`] does.
+    #[must_use]
+    pub fn of(status: &Arc<Status>) -> Self {
+        Self::publish(&servers_of_this_user(), status)
+    }
+
+    /// As [`Publisher::start`], in another folder.
+    pub fn start_in(
+        servers: &Servers,
+        kind: Kind,
+        name: impl Into<String>,
+        fields: impl Fn() -> Value + Send + 'static,
+    ) -> Self {
+        Self::publish(servers, &Status::new(kind, name, fields))
+    }
+
+    fn publish(servers: &Servers, status: &Arc<Status>) -> Self {
+        let folder = servers.create().map_err(|error| error.to_string());
+        let published = folder.and_then(|folder| {
+            let published = Published::new(folder, status);
+            published.map_err(|error| format!("{}: {error}", servers.path().display()))
+        });
+        if let Err(error) = &published {
+            tracing::info!("not in the list of servers: {error}");
+        }
+        Self(published.ok())
+    }
+
+    /// True if readers can find it.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Published {
+    fn new(folder: Folder, status: &Arc<Status>) -> io::Result<Self> {
+        let hidden = folder.unused_name();
+        let listener = listener(&folder, &hidden)?;
+        let named = take_name(&folder, &hidden, status.kind());
+        let name = named.inspect_err(|_| {
+            // Best effort: the error that led here is the one to report.
+            folder.remove_file(&hidden).ok();
+        })?;
+        let service = Service::start("status", listener, Lines(Arc::clone(status)));
+        let service = service.inspect_err(|_| {
+            folder.remove_file(&name).ok();
+        })?;
+        Ok(Self {
+            folder,
+            name,
+            _service: service,
+        })
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // A reader may have been faster, or the folder is gone.
+        self.folder.remove_file(&self.name).ok();
+    }
+}
+
+fn listener(folder: &Folder, name: &OsString) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before bind(2), which gives the file its mode.
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(folder.reach(name))?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Gives the socket the first free name of this kind and process.
+fn take_name(folder: &Folder, hidden: &OsString, kind: Kind) -> io::Result<OsString> {
+    let pid = std::process::id();
+    for _ in 0..NAMES_MAX {
+        // Relaxed: only the numbers must differ.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!("{}-{pid}-{number}.sock", kind.name()));
+        // Another process may have this number in another PID namespace.
+        let renamed =
+            rustix::fs::renameat_with(folder, hidden, folder, &name, RenameFlags::NOREPLACE);
+        match renamed {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// The number of the next server of this process.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+/// Names that are tried.
+const NAMES_MAX: usize = 1000;
+/// Clients that wait to be accepted.
+const BACKLOG: i32 = 64;
