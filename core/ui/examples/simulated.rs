@@ -1,11 +1,13 @@
 //! The page with simulated servers: images, engines, a stack and searches that are always at work.
 //!
-//! `cargo run -p sidecore-ui --example simulated -- [--period-ms N] [--images N] [--tips N] [--empty]`
+//! `cargo run -p sidecore-ui --example simulated -- [--period-ms N] [--images N] [--tips N]
+//! [--empty] [--hostile]`
 //!
 //! Why here: a browser's test needs all that the page can show, and a day of it in minutes
-//! (`--period-ms 7`). Prints `ready URL`, and ends with its standard input.
+//! (`--period-ms 7`). `--hostile` adds servers with names that are markup. Prints `ready URL`, and ends with its standard input.
 
 use serde_json::{Value, json};
+use sidecore_status::{Kind, Server};
 use sidecore_ui::{Options, Page};
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -19,13 +21,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (images, tips) = (number("--images", 6)?, number("--tips", 5000)?);
     let is_empty = arguments.iter().any(|word| word == "--empty");
-    let mut machine = Machine::default();
+    let period_ms = number("--period-ms", 1000)?;
+    let mut machine = Machine {
+        period_s: period_ms as f64 / 1000.0,
+        is_hostile: arguments.iter().any(|word| word == "--hostile"),
+        ..Machine::default()
+    };
     let options = Options {
         source: Box::new(move || match is_empty {
             true => Vec::new(),
             false => machine.step(images),
         }),
-        period: Duration::from_millis(number("--period-ms", 1000)?),
+        period: Duration::from_millis(period_ms),
         tree: (!is_empty).then(|| {
             let newick = Tree::grown(tips, 7).newick();
             (format!("simulated-{tips}.nwk"), newick)
@@ -46,6 +53,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 #[derive(Default)]
 struct Machine {
     second: u64,
+    /// Real time of a step.
+    period_s: f64,
+    is_hostile: bool,
     read: Vec<u64>,
     busy: [u64; 8],
     jobs: [u64; 8],
@@ -54,16 +64,32 @@ struct Machine {
 }
 
 impl Machine {
-    fn step(&mut self, images: u64) -> Vec<(String, Value)> {
+    fn step(&mut self, images: u64) -> Vec<Server> {
         self.second += 1;
         let mut servers: Vec<_> = (0..images).map(|number| self.image(number)).collect();
         servers.push(self.daemon());
         servers.push(self.stack());
         servers.extend((0..2).map(|number| self.search(number)));
+        if self.is_hostile {
+            servers.extend(self.hostile());
+        }
         servers
     }
 
-    fn image(&mut self, number: u64) -> (String, Value) {
+    /// Servers of another user who means ill.
+    fn hostile(&self) -> [Server; 4] {
+        let markup = "<img src=x onerror=alert(1)><script>alert(2)</script>\u{202e}\u{1b}[2J";
+        let tree = format!("('{markup}',b,({});", "(".repeat(100_000));
+        [
+            json!({"kind": "image", "pid": 9, "name": markup, "image": markup, "way": markup}),
+            json!({"kind": "daemon", "pid": 9, "name": markup, "engines": [{"id": u32::MAX}, {}]}),
+            json!({"kind": "stack", "pid": 9, "address": markup, "sessions": [{"remote": markup}]}),
+            json!({"kind": "search", "pid": 9, "alignment": markup, "best_tree_newick": tree}),
+        ]
+        .map(server)
+    }
+
+    fn image(&mut self, number: u64) -> Server {
         const NAMES: [(&str, &str, &str); 6] = [
             ("/srv/images/debian-13.img", "mount", "/mnt/debian"),
             ("s3://archive/genomes-2026.img", "mount", "/mnt/genomes"),
@@ -82,7 +108,7 @@ impl Machine {
         let wave = (now / (9.0 + number as f64 * 4.0)).sin().max(0.0);
         let noise = draw(self.second * 31 + number) as f64 / 1e19;
         let speed = [380e6, 46e6, 210e6, 120e6, 9e6, 0.0][place % 6];
-        self.read[place] += (speed * (wave + noise * 0.3)) as u64;
+        self.read[place] += (speed * (wave + noise * 0.3) * self.period_s) as u64;
         let read = self.read[place];
         let (image, way, at) = NAMES[place % 6];
         let is_remote = image.contains("://");
@@ -97,18 +123,18 @@ impl Machine {
             "memory_bytes": (90 + number * 7) << 20,
             "overlay_dirty_bytes": if number % 5 == 0 { read / 50 } else { 0 },
         });
-        (format!("image-{}-0.sock", 1200 + number), text)
+        server(text)
     }
 
-    fn daemon(&mut self) -> (String, Value) {
+    fn daemon(&mut self) -> Server {
         let engines: Vec<Value> = (0..8u64)
             .map(|id| {
                 let place = usize::try_from(id).unwrap_or(0);
                 let now = self.second as f64;
                 let share = (now / (7.0 + id as f64 * 3.0) + id as f64).sin() * 0.55 + 0.4;
                 let share = (share + draw(self.second * 17 + id) as f64 / 2e20).clamp(0.0, 1.0);
-                self.busy[place] += (share * 1e9) as u64;
-                self.jobs[place] += (share * 90_000.0) as u64;
+                self.busy[place] += (share * self.period_s * 1e9) as u64;
+                self.jobs[place] += (share * self.period_s * 90_000.0) as u64;
                 let (busy_ns, jobs) = (self.busy[place], self.jobs[place]);
                 json!({"id": id, "cpu": id + 8, "busy_ns": busy_ns, "jobs": jobs})
             })
@@ -119,15 +145,16 @@ impl Machine {
             "started_unix_s": 1_795_700_000, "engines": engines, "clients": 5,
             "jobs_total": jobs_total,
         });
-        ("daemon-810-0.sock".to_owned(), text)
+        server(text)
     }
 
-    fn stack(&mut self) -> (String, Value) {
+    fn stack(&mut self) -> Server {
         let sessions: Vec<Value> = (0..9u64)
             .map(|number| {
                 let place = usize::try_from(number).unwrap_or(0);
                 let noise = draw(self.second * 13 + number) % 9_000_000;
-                self.received[place] += noise * (9 - number);
+                let speed = (noise * (9 - number)) as f64;
+                self.received[place] += (speed * self.period_s) as u64;
                 json!({
                     "local": "10.77.0.2:443", "remote": format!("10.77.0.{}:{}", 20 + number, 40_100 + number),
                     "state": if number == 8 { "time-wait" } else { "established" },
@@ -143,10 +170,10 @@ impl Machine {
             "started_unix_s": 1_795_720_000, "address": "10.77.0.2", "sessions": sessions,
             "drops": self.drops,
         });
-        ("stack-930-0.sock".to_owned(), text)
+        server(text)
     }
 
-    fn search(&self, number: u64) -> (String, Value) {
+    fn search(&self, number: u64) -> Server {
         let step = (self.second / 4) as f64 + 1.0;
         let best = [-187_402.0, -52_118.0][usize::from(number == 1)];
         // The taxa are added first, as a search by stepwise addition does.
@@ -159,13 +186,36 @@ impl Machine {
         let text = json!({
             "kind": "search", "pid": 2100 + number, "uid": 0,
             "name": alignment,
-            "started_unix_s": 1_795_800_000, "elapsed_s": self.second,
+            "started_unix_s": 1_795_800_000, "elapsed_s": self.second as f64 * 17.0,
             "alignment": alignment,
             "model": model,
             "step": if self.second < 112 { "stepwise addition" } else { "spr round 2, radius 10" },
             "log_likelihood": best * (1.0 + 0.35 / step), "best_tree_newick": tree.newick(),
         });
-        (format!("search-{}-0.sock", 2100 + number), text)
+        server(text)
+    }
+}
+
+/// A server that says `description` of itself.
+fn server(description: Value) -> Server {
+    let mut fields = description.as_object().cloned().unwrap_or_default();
+    let kind = fields.remove("kind").unwrap_or_default();
+    let name = fields.remove("name").unwrap_or_default();
+    let mut number = |key| {
+        fields
+            .remove(key)
+            .and_then(|value| value.as_u64())
+            .unwrap_or(0)
+    };
+    let (pid, started_unix_s) = (number("pid"), number("started_unix_s"));
+    Server {
+        kind: kind.as_str().and_then(Kind::of_name).unwrap_or(Kind::Image),
+        pid: u32::try_from(pid).unwrap_or(0),
+        uid: 0,
+        name: name.as_str().unwrap_or_default().to_owned(),
+        started_unix_s,
+        is_answering: true,
+        fields,
     }
 }
 

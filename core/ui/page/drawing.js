@@ -11,6 +11,7 @@ const ROW_MAX = 64; // pixels of a row, at the closest
 const TURN = Math.PI * 2 * 0.985; // a gap shows where the circle begins
 const INNER = 0.03; // radius of the root, of the whole
 const PAD = 18;
+const FOOT = 40; // pixels for the scale of branch lengths
 
 /** Lower bounds of the classes of support, in percent. */
 export const SUPPORT = [0, 50, 70, 90, 95];
@@ -18,7 +19,8 @@ export const SUPPORT = [0, 50, 70, 90, 95];
 /** A view that shows all of a layout. */
 export function fit(shape, width, height, scene) {
   const labels = scene.labels ? Math.min(scene.labelWidth, width * (shape === "circular" ? 0.2 : 0.32)) : 0;
-  return { shape, width, height, labels, zoomX: 1, zoomY: 1, panX: 0, panY: 0, rows: Math.max(1, scene.places.rows) };
+  const foot = !scene.labels ? 3 : shape === "rectangular" && scene.useLengths && scene.tree.hasLengths ? FOOT : PAD;
+  return { shape, width, height, labels, foot, zoomX: 1, zoomY: 1, panX: 0, panY: 0, rows: Math.max(1, scene.places.rows) };
 }
 
 /** Where rows and depths are on the canvas. */
@@ -36,7 +38,7 @@ export function geometry(view) {
       reach: (x) => (INNER + (1 - INNER) * x) * radius,
     };
   }
-  const row = ((view.height - 2 * pad) / view.rows) * view.zoomY;
+  const row = ((view.height - pad - view.foot) / view.rows) * view.zoomY;
   const depth = (view.width - 2 * pad - view.labels) * view.zoomX;
   return {
     row, depth,
@@ -80,7 +82,7 @@ export function within(view) {
   if (view.shape === "circular") {
     return { ...view, panX: clamp(view.panX, -g.radius, g.radius), panY: clamp(view.panY, -g.radius, g.radius) };
   }
-  const free = [view.width - 2 * PAD - view.labels - g.depth, view.height - 2 * PAD - g.row * view.rows];
+  const free = [view.width - 2 * PAD - view.labels - g.depth, view.height - PAD - view.foot - g.row * view.rows];
   return { ...view, panX: clamp(view.panX, free[0], 0), panY: clamp(view.panY, free[1], 0) };
 }
 
@@ -308,8 +310,11 @@ function scale(context, { tree, useLengths, farthest }, view, g, height) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [5, 2, 1].find((digit) => digit * power <= raw) * power;
   const [left, at] = [PAD, height - 12];
-  context.fillStyle = colour("card");
-  context.fillRect(0, height - 36, step * unit + PAD * 2, 36);
+  if (view.foot === FOOT) {
+    // Names and branches that are panned below the tree's edge must not run through it.
+    context.fillStyle = colour("card");
+    context.fillRect(0, height - FOOT + 4, view.width, FOOT);
+  }
   context.strokeStyle = context.fillStyle = colour("muted");
   context.lineWidth = 1.5;
   context.beginPath();

@@ -50,7 +50,7 @@ const byId = (server) => server.id;
 const element = (id) => document.getElementById(id);
 
 function ended(server) {
-  return server.is_ended ? " · ended" : "";
+  return server.is_ended ? " · ended" : server.is_silent ? " · does not answer" : "";
 }
 
 /** Shows a section's count and sum, and its line where there is nothing. */

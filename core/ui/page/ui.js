@@ -1,4 +1,4 @@
-// The page: asks for the newest samples once a second, keeps the last minutes, and shows them.
+// The page: asks for the newest samples as often as they are taken, keeps the last minutes, and shows them.
 //
 // Must stay true: what is kept is bounded (`samples_max` values a track, and only of servers that the answer
 // names); a page that is hidden asks nothing, and catches up when it is seen again.
@@ -9,14 +9,14 @@ import { show } from "./sections.js";
 import { parse } from "./newick.js";
 import { Viewer } from "./viewer.js";
 
-const PERIOD_MS = 1000;
 const ANSWER_MS_MAX = 10000;
-const TREE_PERIOD_MS = 2000;
+const PAUSE_MS_MIN = 4;
 const element = (id) => document.getElementById(id);
 
 const viewer = new Viewer();
 const servers = new Map();
 let sequence = 0;
+let periodMs = 1000;
 let failures = 0;
 let timer = 0;
 let followed = null; // the search whose tree the viewer shows
@@ -45,8 +45,8 @@ async function poll() {
     if (failures > 1) connected(false, error);
   }
   clearTimeout(timer);
-  const pause = PERIOD_MS * Math.min(5, 1 + failures) - (performance.now() - begun);
-  timer = setTimeout(poll, Math.max(100, pause));
+  const pause = failures > 0 ? 1000 * Math.min(5, failures) : periodMs - (performance.now() - begun);
+  timer = setTimeout(poll, Math.max(PAUSE_MS_MIN, pause));
 }
 
 function connected(isLive, error) {
@@ -73,6 +73,7 @@ function take(state) {
   }
   for (const id of servers.keys()) if (!seen.has(id)) servers.delete(id);
   sequence = state.sequence;
+  periodMs = state.period_ms;
   element("version").textContent = `Sidecore ${state.version}.`;
   element("nothing").hidden = servers.size > 0 || state.tree_file !== null;
   element("left-out").hidden = state.left_out === 0;
@@ -111,12 +112,12 @@ async function openFile(name) {
   }
 }
 
-/** Gets the trees of searches that have a newer one, each at most every two seconds. */
+/** Gets the trees of searches that have a newer one, each in every second period at most. */
 async function fetchTrees() {
   for (const server of servers.values()) {
     if (server.kind !== "search" || server.tree_version === null || server.tree_version === server.tree_shown) continue;
     const now = performance.now();
-    if (now - (asked.get(server.id) ?? -Infinity) < TREE_PERIOD_MS) continue;
+    if (now - (asked.get(server.id) ?? -Infinity) < 2 * periodMs) continue;
     asked.set(server.id, now);
     try {
       const answer = await ask(`api/tree/${server.id}`);

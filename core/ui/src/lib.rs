@@ -18,11 +18,8 @@
 //! use std::io::{Read, Write};
 //!
 //! let options = Options {
-//!     // The live servers; here one that does not change.
-//!     source: Box::new(|| {
-//!         let image = serde_json::json!({"kind": "image", "pid": 1, "image": "a.img"});
-//!         vec![("image-1-0.sock".to_owned(), image)]
-//!     }),
+//!     // The live servers are `Options::default`'s; here none.
+//!     source: Box::new(Vec::new),
 //!     ..Options::default()
 //! };
 //! let page = Page::start(options)?;
@@ -52,9 +49,9 @@ pub use listen::{Address, AddressError, UiError};
 use listen::Listener;
 use parking_lot::{Condvar, Mutex};
 use record::Record;
-use serde_json::Value;
 use serve::{Connections, Contents};
 use sidecore_attach::ServerSocket;
+use sidecore_status::{Server, Whose};
 use sidecore_sys::local_socket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -63,8 +60,8 @@ use std::time::{Duration, Instant};
 use token::Token;
 use tokio::sync::Notify;
 
-/// The live servers: each one's socket, and its description. May block for a second.
-pub type Source = Box<dyn FnMut() -> Vec<(String, Value)> + Send>;
+/// The live servers. May block for a second.
+pub type Source = Box<dyn FnMut() -> Vec<Server> + Send>;
 
 /// The contents of a page.
 pub struct Options {
@@ -79,11 +76,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// A free port of 127.0.0.1, no servers, a sample each second, no tree.
+    /// A free port of 127.0.0.1, a sample each second of this user's servers, for root of all
+    /// users', no tree.
     fn default() -> Self {
         Self {
             address: Address::default(),
-            source: Box::new(Vec::new),
+            source: Box::new(|| sidecore_status::list(Whose::All, ANSWERS_TIME_MAX)),
             period: Duration::from_secs(1),
             tree: None,
         }
@@ -138,6 +136,7 @@ impl Page {
         let contents = Contents {
             token,
             record: Arc::clone(&record),
+            period: options.period,
             tree: options.tree.map(|(name, text)| (name, text.into())),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -288,3 +287,5 @@ async fn accept_socket(
 
 /// After a connection that could not be accepted: descriptors may be free again then.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The time that all servers together have to answer.
+const ANSWERS_TIME_MAX: Duration = Duration::from_millis(500);

@@ -207,7 +207,7 @@ mod tests {
         ] {
             assert!(Observed::read(wrong.clone()).is_none(), "{wrong}");
         }
-        let long = "é".repeat(1 << 20);
+        let long = "é".repeat(2000);
         let sessions = vec![json!({"local": long}); 1000];
         let read = Observed::read(json!({"kind": "stack", "name": long, "sessions": sessions}));
         let read = read.expect("a description");

@@ -6,9 +6,10 @@
 //! that falls is a restart, not a negative rate.
 
 use crate::curve::Curve;
-use crate::observed::{Daemon, Detail, Image, Observed, Session, Stack};
+use crate::observed::{Daemon, Detail, Image, Observed, Session, Stack, TEXT_CHARS_MAX};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use sidecore_status::Server;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -18,18 +19,31 @@ pub(crate) struct Record {
     /// Number of the newest sample; 0 before the first.
     sequence: u64,
     entries: BTreeMap<u64, Entry>,
-    /// The id of the entry of each live server, by its socket.
-    ids: HashMap<String, u64>,
+    /// The id of the entry of each live server.
+    ids: HashMap<Identity, u64>,
     id_last: u64,
     sampled_at: Option<Duration>,
     /// Servers of the newest sample that had no room.
     left_out: usize,
 }
 
+/// What tells a server from all others: of one process several may have been started in the same
+/// second, with one name; those are numbered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Identity {
+    kind: &'static str,
+    uid: u32,
+    pid: u32,
+    started_unix_s: u64,
+    name: String,
+    number: usize,
+}
+
 /// One server.
 #[derive(Debug)]
 struct Entry {
-    socket: String,
+    identity: Identity,
+    is_silent: bool,
     observed: Observed,
     /// Rates, one value a sample, the newest last. Engines have one track each.
     tracks: Vec<Track>,
@@ -52,42 +66,41 @@ pub(crate) struct Tree {
 }
 
 impl Record {
-    /// Takes a sample: all live servers by their sockets, at `now`.
-    pub(crate) fn take(&mut self, now: Duration, servers: Vec<(String, Value)>) {
+    /// Takes a sample: all live servers, at `now`.
+    pub(crate) fn take(&mut self, now: Duration, servers: Vec<Server>) {
         self.sequence += 1;
         let past = self.sampled_at.replace(now);
         let elapsed_s = past.map_or(0.0, |past| now.saturating_sub(past).as_secs_f64());
         self.left_out = servers.len().saturating_sub(SERVERS_MAX);
         let mut seen = Vec::new();
-        for (socket, description) in servers.into_iter().take(SERVERS_MAX) {
+        for server in servers.into_iter().take(SERVERS_MAX) {
+            if !server.is_answering {
+                self.keep_silent(&server, &mut seen);
+                continue;
+            }
+            let mut identity = Identity::of(&server);
+            while self.ids.get(&identity).is_some_and(|id| seen.contains(id)) {
+                identity.number += 1;
+            }
+            let description = serde_json::to_value(server).unwrap_or_default();
             if let Some(observed) = Observed::read(description) {
-                seen.push(self.see(socket, observed, elapsed_s));
+                seen.push(self.see(identity, observed, elapsed_s));
             }
         }
         self.end_missing(&seen);
     }
 
     /// Takes one server of a sample in; its id.
-    fn see(&mut self, socket: String, observed: Observed, elapsed_s: f64) -> u64 {
-        let known = self.ids.get(&socket).copied();
-        let known = known.filter(|id| {
-            // A socket's name may come again, of another process.
-            let before = self.entries.get(id).map(|entry| &entry.observed.about);
-            before.is_some_and(|before| {
-                before.pid == observed.about.pid
-                    && before.started_unix_s == observed.about.started_unix_s
-            })
-        });
-        let id = known.unwrap_or_else(|| {
+    fn see(&mut self, identity: Identity, observed: Observed, elapsed_s: f64) -> u64 {
+        let sequence = self.sequence;
+        let id = self.ids.get(&identity).copied().unwrap_or_else(|| {
             self.id_last += 1;
-            if let Some(old) = self.ids.insert(socket.clone(), self.id_last) {
-                self.mark_ended(old);
-            }
+            self.ids.insert(identity.clone(), self.id_last);
             self.id_last
         });
-        let sequence = self.sequence;
         let entry = self.entries.entry(id).or_insert_with(|| Entry {
-            socket,
+            identity,
+            is_silent: false,
             observed: observed.clone(),
             tracks: Vec::new(),
             curve: Curve::default(),
@@ -99,10 +112,19 @@ impl Record {
         id
     }
 
-    fn mark_ended(&mut self, id: u64) {
-        let sequence = self.sequence;
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.ended.get_or_insert(sequence);
+    /// A process that is too busy to answer has not ended. It says only what and whose it is, so
+    /// all of its servers of that kind stay.
+    fn keep_silent(&mut self, server: &Server, seen: &mut Vec<u64>) {
+        for (id, entry) in &mut self.entries {
+            let own = &entry.identity;
+            let is_of_it =
+                (own.kind, own.uid, own.pid) == (server.kind.name(), server.uid, server.pid);
+            if is_of_it && entry.ended.is_none() && !seen.contains(id) {
+                entry.is_silent = true;
+                // The time goes on for it, too.
+                entry.tracks.iter_mut().for_each(|track| track.add(0.0));
+                seen.push(*id);
+            }
         }
     }
 
@@ -112,7 +134,7 @@ impl Record {
         for (id, entry) in &mut self.entries {
             if entry.ended.is_none() && !seen.contains(id) {
                 entry.ended = Some(sequence);
-                self.ids.remove(&entry.socket);
+                self.ids.remove(&entry.identity);
             }
         }
         let searches = self.entries.iter().rev();
@@ -169,6 +191,19 @@ impl Record {
     }
 }
 
+impl Identity {
+    fn of(server: &Server) -> Self {
+        Self {
+            kind: server.kind.name(),
+            uid: server.uid,
+            pid: server.pid,
+            started_unix_s: server.started_unix_s,
+            name: server.name.chars().take(TEXT_CHARS_MAX).collect(),
+            number: 0,
+        }
+    }
+}
+
 impl Entry {
     fn is_search(&self) -> bool {
         matches!(self.observed.detail, Detail::Search(_))
@@ -204,6 +239,7 @@ impl Entry {
             track.add(value);
         }
         self.observed = observed;
+        self.is_silent = false;
     }
 
     fn state(&self, id: u64, since: u64, count: usize) -> Value {
@@ -214,6 +250,7 @@ impl Entry {
         }
         state["id"] = json!(id);
         state["is_ended"] = json!(self.ended.is_some());
+        state["is_silent"] = json!(self.is_silent);
         let tracks = self.tracks.iter();
         let tracks: Vec<_> = tracks.map(|track| track.last(count)).collect();
         state["tracks"] = json!(tracks);
@@ -310,9 +347,27 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn image(read_bytes: u64) -> (String, Value) {
-        let text = json!({"kind": "image", "pid": 1, "name": "a", "read_bytes": read_bytes});
-        ("image-1-0.sock".to_owned(), text)
+    /// A server that says `value` of itself.
+    fn server(value: Value) -> Server {
+        let Value::Object(mut fields) = value else {
+            panic!("no object");
+        };
+        let kind = fields.remove("kind").unwrap_or_default();
+        let number = |value: Option<Value>| value.and_then(|value| value.as_u64()).unwrap_or(0);
+        let name = fields.remove("name").unwrap_or_default();
+        Server {
+            kind: sidecore_status::Kind::of_name(kind.as_str().unwrap()).unwrap(),
+            pid: u32::try_from(number(fields.remove("pid"))).unwrap(),
+            uid: 0,
+            name: name.as_str().unwrap_or_default().to_owned(),
+            started_unix_s: number(fields.remove("started_unix_s")),
+            is_answering: true,
+            fields,
+        }
+    }
+
+    fn image(read_bytes: u64) -> Server {
+        server(json!({"kind": "image", "pid": 1, "name": "a", "read_bytes": read_bytes}))
     }
 
     #[test]
@@ -340,13 +395,11 @@ mod tests {
     fn engines_and_sessions_have_shares_and_rates() {
         let daemon = |busy_ns: u64| {
             let engines = json!([{"id": 0, "cpu": 2, "busy_ns": busy_ns, "jobs": 3}, {"id": 1}]);
-            let text = json!({"kind": "daemon", "engines": engines, "jobs_total": 3});
-            ("daemon-2-0.sock".to_owned(), text)
+            server(json!({"kind": "daemon", "engines": engines, "jobs_total": 3}))
         };
         let stack = |rx_bytes: u64, drops: u64| {
             let session = json!({"local": "a", "remote": "b", "rx_bytes": rx_bytes});
-            let text = json!({"kind": "stack", "sessions": [session], "drops": drops});
-            ("stack-3-0.sock".to_owned(), text)
+            server(json!({"kind": "stack", "sessions": [session], "drops": drops}))
         };
         let mut record = Record::default();
         record.take(at(0), vec![daemon(0), stack(0, 0)]);
@@ -361,13 +414,36 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_server_stays_and_twins_are_two() {
+        let mut record = Record::default();
+        record.take(at(0), vec![image(0), image(0)]);
+        record.take(at(1), vec![image(100), image(300)]);
+        let both = record.state(0);
+        assert_eq!(both["servers"][0]["tracks"], json!([[0.0, 100.0]]));
+        assert_eq!(both["servers"][1]["tracks"], json!([[0.0, 300.0]]));
+        let silent = Server {
+            is_answering: false,
+            name: String::new(),
+            ..image(0)
+        };
+        record.take(at(2), vec![silent.clone(), silent]);
+        record.take(at(3), vec![image(100), image(500)]);
+        let later = record.state(0);
+        assert_eq!(later["servers"][1]["id"], 2);
+        assert_eq!(
+            later["servers"][1]["tracks"],
+            json!([[0.0, 300.0, 0.0, 200.0]])
+        );
+        assert_eq!(later["servers"][1]["is_silent"], false);
+    }
+
+    #[test]
     fn a_search_stays_after_its_end_with_its_tree_and_curve() {
         let search = |pid: u32, value: f64, tree: &str| {
-            let text = json!({
+            server(json!({
                 "kind": "search", "pid": pid, "log_likelihood": value, "elapsed_s": 1.0,
                 "best_tree_newick": tree,
-            });
-            (format!("search-{pid}-0.sock"), text)
+            }))
         };
         let mut record = Record::default();
         record.take(at(0), vec![search(1, -10.0, "(a,b);")]);
@@ -408,8 +484,7 @@ mod tests {
         for second in 0..50u32 {
             let others = (0..1000).map(|number| {
                 let pid = second * 1000 + number + 2;
-                let text = json!({"kind": "image", "pid": pid, "name": "x".repeat(5000)});
-                (format!("image-{pid}-0.sock"), text)
+                server(json!({"kind": "image", "pid": pid, "name": "x".repeat(5000)}))
             });
             record.take(at(90_000 + u64::from(second)), others.collect());
             assert!(record.entries.len() <= ENTRIES_MAX);

@@ -33,6 +33,8 @@ use tokio::task::AbortHandle;
 pub(crate) struct Contents {
     pub(crate) token: Token,
     pub(crate) record: Arc<Mutex<Record>>,
+    /// Time between two samples.
+    pub(crate) period: Duration,
     /// The tree that the command named: its name, its text.
     pub(crate) tree: Option<(String, Bytes)>,
 }
@@ -232,8 +234,8 @@ impl Contents {
         let mut state = record.state(since);
         drop(record);
         state["version"] = json!(env!("CARGO_PKG_VERSION"));
+        state["period_ms"] = json!(self.period.as_millis());
         state["tree_file"] = json!(self.tree.as_ref().map(|(name, _)| name));
-        state["is_root"] = json!(sidecore_sys::local_socket::effective_uid() == 0);
         body("application/json", state.to_string().into())
     }
 
