@@ -9,6 +9,7 @@ const FONT = '12px system-ui, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sa
 const ROW_LABEL = 10; // pixels a row needs to have its name beside it
 const ROW_MAX = 64; // pixels of a row, at the closest
 const TURN = Math.PI * 2 * 0.985; // a gap shows where the circle begins
+const TINY = 1; // pixels across, below which a clade is one line
 const INNER = 0.03; // radius of the root, of the whole
 const PAD = 18;
 const FOOT = 40; // pixels for the scale of branch lengths
@@ -18,8 +19,12 @@ export const SUPPORT = [0, 50, 70, 90, 95];
 
 /** A view that shows all of a layout. */
 export function fit(shape, width, height, scene) {
-  const labels = scene.labels ? Math.min(scene.labelWidth, width * (shape === "circular" ? 0.2 : 0.32)) : 0;
-  const foot = !scene.labels ? 3 : shape === "rectangular" && scene.useLengths && scene.tree.hasLengths ? FOOT : PAD;
+  const isCircular = shape === "circular";
+  let labels = scene.labels ? Math.min(scene.labelWidth, width * (isCircular ? 0.2 : 0.32)) : 0;
+  // No room for names that could not be read at this size.
+  const around = (Math.min(width, height) / 2 - labels) * TURN;
+  if (isCircular && scene.labels && around < scene.places.rows * ROW_LABEL) labels = 8;
+  const foot = !scene.labels ? 3 : !isCircular && scene.useLengths && scene.tree.hasLengths ? FOOT : PAD;
   return { shape, width, height, labels, foot, zoomX: 1, zoomY: 1, panX: 0, panY: 0, rows: Math.max(1, scene.places.rows) };
 }
 
@@ -55,11 +60,18 @@ export function point(view, places, node) {
   return [g.centreX + Math.cos(g.angle(y)) * g.reach(x), g.centreY + Math.sin(g.angle(y)) * g.reach(x)];
 }
 
+/** Pixels between a node and its neighbours. */
+export function spacing(view, places, node) {
+  const g = geometry(view);
+  return view.shape === "circular" ? g.turn * g.reach(places.x[node]) : g.row;
+}
+
 /** The view with another zoom, which keeps what is at (`atX`, `atY`) where it is. */
 export function zoomed(view, factor, atX, atY, depthAlone = false) {
   const next = { ...view };
   if (view.shape === "circular") {
-    const closest = Math.max(4, (ROW_MAX / geometry({ ...view, zoomY: 1 }).row));
+    // Twice as close as rows need: tips may be far from the rim.
+    const closest = Math.max(4, (2 * ROW_MAX) / geometry({ ...view, zoomY: 1 }).row);
     next.zoomY = Math.min(closest, Math.max(0.8, view.zoomY * factor));
     const real = next.zoomY / view.zoomY;
     next.panX = atX - view.width / 2 - (atX - view.width / 2 - view.panX) * real;
@@ -86,7 +98,7 @@ export function within(view) {
   return { ...view, panX: clamp(view.panX, free[0], 0), panY: clamp(view.panY, free[1], 0) };
 }
 
-/** Draws a scene: `tree`, `places`, `collapsed`, `colours`, `labels`, `selected`, `matches`, `match`. */
+/** Draws a scene: `tree`, `places`, `collapsed`, `classes`, `labels`, `selected`, `matches`, `match`. */
 export function draw({ context, width, height }, scene, view) {
   const g = geometry(view);
   context.font = FONT;
@@ -97,7 +109,8 @@ export function draw({ context, width, height }, scene, view) {
   const names = [];
   const add = view.shape === "circular" ? addCircular : addRectangular;
   add(scene, g, { width, height }, paths, wedges, names);
-  context.lineCap = "round";
+  // Round ends would double the time of a frame.
+  context.lineCap = "butt";
   context.lineWidth = g.row > 6 ? 1.5 : 1;
   context.fillStyle = context.strokeStyle = colour("strong-line");
   context.fill(wedges);
@@ -113,17 +126,19 @@ export function draw({ context, width, height }, scene, view) {
   }
 }
 
-/** The class of a node's support, the last one for none. */
-function support(scene, node) {
-  const value = scene.tree.support[node];
-  if (!scene.colours || Number.isNaN(value)) return SUPPORT.length;
-  let place = SUPPORT.length - 1;
-  while (place > 0 && value < SUPPORT[place]) place -= 1;
-  return place;
+/** The class of each node's support, the last one for none; once a tree, not once a frame. */
+export function classes(tree, useColours) {
+  const found = new Uint8Array(tree.count).fill(SUPPORT.length);
+  if (!useColours) return found;
+  tree.support.forEach((value, node) => {
+    if (!Number.isNaN(value)) found[node] = Math.max(0, SUPPORT.findLastIndex((low) => value >= low));
+  });
+  return found;
 }
 
-function addRectangular({ tree, places, collapsed, ...scene }, g, size, paths, wedges, names) {
+function addRectangular({ tree, places, collapsed, classes: classOf }, g, size, paths, wedges, names) {
   const { x, y, first, last, top, bottom, far, order } = places;
+  const plain = paths[SUPPORT.length];
   for (let place = 0; place < order.length; ) {
     const node = order[place];
     const above = tree.parent[node];
@@ -134,9 +149,9 @@ function addRectangular({ tree, places, collapsed, ...scene }, g, size, paths, w
       continue;
     }
     const at = g.py(y[node]);
-    const isTiny = lower - upper < 0.8 && tree.children[node] > 0;
+    const isTiny = lower - upper < TINY && tree.children[node] > 0;
     // The colour of one clade would stand for all that are in the line.
-    const path = paths[isTiny ? SUPPORT.length : support({ tree, ...scene }, node)];
+    const path = isTiny ? plain : paths[classOf[node]];
     path.moveTo(from, at);
     path.lineTo(g.px(isTiny ? far[node] : x[node]), at);
     if (isTiny) {
@@ -154,56 +169,62 @@ function addRectangular({ tree, places, collapsed, ...scene }, g, size, paths, w
     if (tree.children[node] === 0 || collapsed[node] === 1) {
       if (g.row >= ROW_LABEL && at > -20 && at < size.height + 20) names.push(node);
     } else {
-      const plain = paths[SUPPORT.length];
       plain.moveTo(g.px(x[node]), Math.max(-5, g.py(first[node])));
       plain.lineTo(g.px(x[node]), Math.min(size.height + 5, g.py(last[node])));
     }
   }
 }
 
-function addCircular({ tree, places, collapsed, ...scene }, g, size, paths, wedges, names) {
+// No arrays are made in this loop: they would take longer than the drawing.
+function addCircular({ tree, places, collapsed, classes: classOf }, g, size, paths, wedges, names) {
   const { x, y, first, last, top, bottom, far, order } = places;
-  const at = (angle, reach) => [g.centreX + Math.cos(angle) * reach, g.centreY + Math.sin(angle) * reach];
-  const isFar = ([px, py], margin) => px < -margin || py < -margin || px > size.width + margin || py > size.height + margin;
+  const { centreX, centreY, turn } = g;
+  const plain = paths[SUPPORT.length];
   for (let place = 0; place < order.length; ) {
     const node = order[place];
     const above = tree.parent[node];
     const rows = bottom[node] - top[node] + 1;
     const outer = g.reach(far[node]);
     const inner = above < 0 ? 0 : g.reach(x[above]);
-    const angle = g.angle(y[node]);
-    // A circle around the clade's sector: out of sight, with all in it?
-    const middle = g.angle((top[node] + bottom[node]) / 2);
-    const half = Math.min(outer, (rows * g.turn * outer) / 2) + (outer - inner) / 2;
-    if (rows * g.turn < 1.5 && isFar(at(middle, (outer + inner) / 2), half + 30)) {
-      place = behind(order, place, tree.end[node]);
-      continue;
+    if (rows * turn < 1.5) {
+      // A circle around the clade's sector: out of sight, with all in it?
+      const middle = g.angle((top[node] + bottom[node]) / 2);
+      const [out, half] = [(outer + inner) / 2, Math.min(outer, (rows * turn * outer) / 2) + (outer - inner) / 2 + 30];
+      const [mx, my] = [centreX + Math.cos(middle) * out, centreY + Math.sin(middle) * out];
+      if (mx < -half || my < -half || mx > size.width + half || my > size.height + half) {
+        place = behind(order, place, tree.end[node]);
+        continue;
+      }
     }
-    const isTiny = rows * g.turn * outer < 0.8 && tree.children[node] > 0;
+    const isTiny = rows * turn * outer < TINY && tree.children[node] > 0;
     const own = isTiny ? outer : g.reach(x[node]);
-    const [from, to] = [at(angle, inner), at(angle, own)];
-    const path = paths[isTiny ? SUPPORT.length : support({ tree, ...scene }, node)];
-    path.moveTo(...from);
-    path.lineTo(...to);
+    const angle = g.angle(y[node]);
+    const cosine = Math.cos(angle);
+    const sine = Math.sin(angle);
+    const path = isTiny ? plain : paths[classOf[node]];
+    path.moveTo(centreX + cosine * inner, centreY + sine * inner);
+    path.lineTo(centreX + cosine * own, centreY + sine * own);
     if (isTiny) {
       place = behind(order, place, tree.end[node]);
       continue;
     }
     place += 1;
     if (collapsed[node] === 1) {
-      const spread = Math.min(g.turn * 0.42, 7 / Math.max(1, outer));
-      wedges.moveTo(...to);
-      wedges.lineTo(...at(angle - spread, outer));
-      wedges.lineTo(...at(angle + spread, outer));
+      const spread = Math.min(turn * 0.42, 7 / Math.max(1, outer));
+      wedges.moveTo(centreX + cosine * own, centreY + sine * own);
+      wedges.lineTo(centreX + Math.cos(angle - spread) * outer, centreY + Math.sin(angle - spread) * outer);
+      wedges.lineTo(centreX + Math.cos(angle + spread) * outer, centreY + Math.sin(angle + spread) * outer);
       wedges.closePath();
     }
     if (tree.children[node] === 0 || collapsed[node] === 1) {
-      if (g.row >= ROW_LABEL && !isFar(to, 10)) names.push(node);
+      // Tips near the middle are closer to one another.
+      if (turn * own >= ROW_LABEL) names.push(node);
     } else if (last[node] > first[node]) {
       const [begun, ended] = [g.angle(first[node]), g.angle(last[node])];
-      const plain = paths[SUPPORT.length];
-      plain.moveTo(...at(begun, own));
-      plain.arc(g.centreX, g.centreY, own, begun, ended);
+      plain.moveTo(centreX + Math.cos(begun) * own, centreY + Math.sin(begun) * own);
+      // A short arc is a line to the eye, and drawn in a fraction of the time.
+      if ((ended - begun) * own < 6) plain.lineTo(centreX + Math.cos(ended) * own, centreY + Math.sin(ended) * own);
+      else plain.arc(centreX, centreY, own, begun, ended);
     }
   }
 }

@@ -46,7 +46,7 @@ export function parse(text) {
     return parent.length - 1;
   };
   blank(reader);
-  if (text.slice(reader.at, reader.at + 6).toUpperCase() === "#NEXUS") throw new Error("this is a NEXUS file; export the tree in Newick format");
+  if (text.slice(reader.at, reader.at + 6).toUpperCase() === "#NEXUS") throw new Error("this is a NEXUS file; sidecore ui --tree FILE reads it");
   while (reader.at < text.length) {
     const letter = text[reader.at];
     if (letter === "(") {

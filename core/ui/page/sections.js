@@ -204,7 +204,8 @@ function searchCard(openTree) {
   const name = make("p", { class: "value-name" }, "log-likelihood");
   const picture = make("canvas", { class: "curve", "aria-hidden": "true" });
   const small = make("canvas", { class: "sketch", "aria-hidden": "true" });
-  const button = make("button", { type: "button" }, "Open its tree");
+  const of = make("span", { class: "hidden" });
+  const button = make("button", { type: "button" }, "Open the tree", of);
   const left = make("div", {}, title, sub, value, name, picture, button);
   const card = make("article", { class: "card search-card" }, left, small);
   let current = null;
@@ -216,7 +217,7 @@ function searchCard(openTree) {
     put(value, logLikelihood(server.log_likelihood));
     curve(picture, server.curve ?? [], server.elapsed_s);
     button.disabled = !server.tree;
-    button.setAttribute("aria-label", `Open the tree of ${server.alignment || server.name}`);
+    put(of, ` of ${server.alignment || server.name}`);
     if (server.tree && (server.drawn !== server.tree || small.width !== Math.round(small.clientWidth * Math.min(devicePixelRatio, 3)))) {
       sketch(small, server.tree, false);
       server.drawn = server.tree;

@@ -1,7 +1,7 @@
 // The tree viewer: which tree, what is selected, found and collapsed, and the view of it.
 
 import { begin } from "./charts.js";
-import { SUPPORT, draw, fit, geometry, hit, isVisible, point, within, zoomed } from "./drawing.js";
+import { SUPPORT, classes, draw, fit, hit, isVisible, point, spacing, within, zoomed } from "./drawing.js";
 import { count, plural } from "./format.js";
 import { layout } from "./layout.js";
 import { parse, trees } from "./newick.js";
@@ -19,7 +19,7 @@ export function sketch(canvas, tree, colours) {
 
 function sceneOf(tree, { useLengths, colours, labels, collapsed = new Uint8Array(tree.count) }) {
   return {
-    tree, collapsed, useLengths, colours, labels, labelWidth: 0, selected: -1, matches: new Set(), match: -1,
+    tree, collapsed, useLengths, colours, labels, classes: classes(tree, colours), labelWidth: 0, selected: -1, matches: new Set(), match: -1,
     places: layout(tree, collapsed, useLengths),
     farthest: tree.distance.reduce((most, value) => Math.max(most, value), 0),
   };
@@ -172,8 +172,8 @@ export class Viewer {
     const { scene } = this;
     for (let above = scene.tree.parent[node]; above >= 0; above = scene.tree.parent[above]) scene.collapsed[above] = 0;
     if (!isVisible(scene.places, node)) this.relayout();
-    const { row } = geometry(this.view);
-    if (close && row < 14) this.view = zoomed(this.view, 14 / row, this.view.width / 2, this.view.height / 2);
+    const apart = spacing(this.view, scene.places, node);
+    if (close && apart < 14) this.view = zoomed(this.view, 14 / apart, this.view.width / 2, this.view.height / 2);
     const [px, py] = point(this.view, scene.places, node);
     const margin = 40;
     const isIn = px > margin && py > margin && px < this.view.width - margin && py < this.view.height - margin;
@@ -265,6 +265,7 @@ export class Viewer {
     on("colours", "change", (event) => {
       if (!this.scene) return;
       this.scene.colours = event.target.checked;
+      this.scene.classes = classes(this.scene.tree, this.scene.colours);
       element("legend").hidden = !(this.scene.tree.hasSupport && this.scene.colours);
       this.redraw();
     });
