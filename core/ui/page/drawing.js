@@ -331,11 +331,10 @@ function scale(context, { tree, useLengths, farthest }, view, g, height) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [5, 2, 1].find((digit) => digit * power <= raw) * power;
   const [left, at] = [PAD, height - 12];
-  if (view.foot === FOOT) {
-    // Names and branches that are panned below the tree's edge must not run through it.
-    context.fillStyle = colour("card");
-    context.fillRect(0, height - FOOT + 4, view.width, FOOT);
-  }
+  // Names and branches must not run through it.
+  context.fillStyle = colour("card");
+  if (view.foot === FOOT) context.fillRect(0, height - FOOT + 4, view.width, FOOT);
+  else context.fillRect(0, height - FOOT + 4, step * unit + PAD * 2, FOOT);
   context.strokeStyle = context.fillStyle = colour("muted");
   context.lineWidth = 1.5;
   context.beginPath();
