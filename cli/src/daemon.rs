@@ -4,9 +4,11 @@
 //! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
 //! the command with status 0 within a second, with the socket removed, whatever a kernel does.
 
+use crate::live::MetricsArgs;
 use crate::signals;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
+use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
@@ -71,6 +73,8 @@ pub(crate) struct Args {
     /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
     #[arg(long)]
     spin_us: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 fn default_grace_ms() -> u64 {
@@ -117,8 +121,10 @@ impl Args {
                 descriptors::limit()
             );
         }
+        let live = self.metrics.begin(&status(daemon.socket()), true)?;
         output::ready(&daemon.socket().display().to_string())?;
         let ended = daemon.wait();
+        drop(live);
         for running in &ended.running {
             output::note!(
                 "sidecore: engine {} has not returned from kernel `{}`; it ends with the process",

@@ -9,6 +9,7 @@ mod cell;
 mod daemon;
 mod doctor;
 mod figures;
+mod live;
 mod manual;
 mod net;
 #[cfg(not(feature = "bench"))]

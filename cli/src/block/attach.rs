@@ -46,13 +46,17 @@ impl Args {
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
-            let served = attach::serve(
-                source,
-                Path::new(&super::image::name(&self.open.image)),
-                options,
-                |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
-            );
+            let name = super::image::name(&self.open.image);
+            let mut begun = None;
+            let served = attach::serve(source, Path::new(&name), options, |ready| {
+                // Before the command ends: its user may list it at once.
+                let status = opened.status(&name, "attach", ready.place.display().to_string());
+                self.fuse.begin(&status, &mut begun)?;
+                starter.tell(ready, || self.show(ready).map_err(io::Error::other))
+            });
+            let begun = begun.transpose();
             let closed = opened.close();
+            begun?;
             served?;
             closed?;
             Ok(Outcome::Done)

@@ -12,6 +12,7 @@ mod export;
 mod image;
 mod index;
 mod info;
+mod list;
 mod mount;
 mod overlay;
 mod pack;
@@ -52,6 +53,10 @@ pub(crate) enum Command {
     Detach(detach::Args),
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
+    /// List the images that are mounted, attached or served now.
+    List(list::Args),
+    /// Describe the images that are mounted, attached or served now.
+    Status(list::StatusArgs),
     /// Make a new image of an image and its overlays.
     Commit(commit::Args),
     /// Make an overlay with the contents of another, at once.
@@ -68,7 +73,9 @@ impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         // `umount` and `detach` look for their own first, and report it if its server was dead.
-        if !matches!(self, Self::Umount(_) | Self::Detach(_)) {
+        // `list` and `status` change nothing, and must not wait for an unmount.
+        let is_alone = matches!(self, Self::Umount(_) | Self::Detach(_));
+        if !is_alone && !matches!(self, Self::List(_) | Self::Status(_)) {
             clean_after_the_dead();
         }
         match self {
@@ -82,6 +89,8 @@ impl Command {
             Self::Attach(args) => args.run(),
             Self::Detach(args) => args.run(),
             Self::Serve(args) => args.run(),
+            Self::List(args) => args.run(),
+            Self::Status(args) => args.run(),
             Self::Commit(args) => args.run(),
             Self::Clone(args) => args.run(),
             Self::Diff(args) => args.run(),

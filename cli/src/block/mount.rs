@@ -7,13 +7,17 @@ pub(crate) mod helper;
 
 use super::common::OpenArgs;
 use super::overlay::OverlayArgs;
+use crate::live::{Live, MetricsArgs};
 use crate::{Outcome, output, size};
 use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
+use sidecore_status::Status;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Arguments of `block mount`.
 #[derive(clap::Args)]
@@ -67,6 +71,8 @@ pub(crate) struct FuseArgs {
     /// Read a raw image through the server even where the kernel could read its file itself.
     #[arg(long)]
     no_passthrough: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Set by the command that starts the server; internal.
     #[arg(long, hide = true)]
     pub(crate) background_child: bool,
@@ -83,6 +89,11 @@ impl Args {
             output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
+        let way = match (self.rootless, self.file_only) {
+            (true, _) => "rootless",
+            (_, true) => "file",
+            _ => "mount",
+        };
         let target = if self.rootless {
             Target::Tree { dir }
         } else if self.file_only {
@@ -99,14 +110,19 @@ impl Args {
             self.open.make_absolute()?;
             self.overlay.make_absolute()?;
             let opened = self.overlay.open(&self.open)?;
-            let source = std::sync::Arc::clone(&opened.source);
+            let source = Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open, &self.overlay)?;
+            let mut begun = None;
             let served = serve(
                 source,
                 Path::new(&name),
                 &target,
                 options,
                 |ready: &Ready| {
+                    // Before the command ends: its user may list it at once.
+                    let place = ready.place.display().to_string();
+                    self.fuse
+                        .begin(&opened.status(&name, way, place), &mut begun)?;
                     starter.tell(ready, || {
                         let place = ready.place.display();
                         output::note!(
@@ -118,7 +134,9 @@ impl Args {
                     })
                 },
             );
+            let begun = begun.transpose();
             let closed = opened.close();
+            begun?;
             served?;
             closed?;
             Ok(Outcome::Done)
@@ -128,6 +146,19 @@ impl Args {
 }
 
 impl FuseArgs {
+    /// Begins to be known as a live server. The reason of a failure is kept in `begun`.
+    pub(super) fn begin(
+        &self,
+        status: &Arc<Status>,
+        begun: &mut Option<Result<Live>>,
+    ) -> io::Result<()> {
+        let live = begun.insert(self.metrics.begin(status, self.foreground));
+        match live {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::other(output::chain(error))),
+        }
+    }
+
     /// Options for the library. An ordinary user's mount is open to that user alone, root's to
     /// those that may read the files.
     pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {

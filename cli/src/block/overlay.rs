@@ -6,8 +6,11 @@ use super::common::{OpenArgs, open_device};
 use super::image::make_absolute;
 use crate::size;
 use anyhow::{Context, Result};
+use sidecore_block::meter::Meter;
 use sidecore_block::overlay::{Overlay, open_to_write};
 use sidecore_block::source::BlockSource;
+use sidecore_export::live;
+use sidecore_status::Status;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +29,7 @@ pub(crate) struct OverlayArgs {
 /// A device, with or without an overlay.
 pub(crate) struct Opened {
     pub(crate) source: Arc<dyn BlockSource>,
+    meter: Arc<Meter>,
     overlay: Option<Arc<Overlay>>,
 }
 
@@ -43,22 +47,28 @@ impl OverlayArgs {
     /// Opens the image, and the overlay to be written where one is named.
     pub(crate) fn open(&self, args: &OpenArgs) -> Result<Opened> {
         let device = open_device(args)?;
-        let Some(path) = &self.overlay else {
-            return Ok(Opened {
-                source: device,
-                overlay: None,
-            });
-        };
-        let name = super::image::name(&args.image);
-        let overlay = Arc::new(open_to_write(&device, path, self.grain, &name)?);
+        let overlay = self.overlay.as_ref().map(|path| {
+            let name = super::image::name(&args.image);
+            open_to_write(&device, path, self.grain, &name).map(Arc::new)
+        });
+        let overlay = overlay.transpose()?;
+        let meter = Meter::new(device, overlay.clone());
         Ok(Opened {
-            source: overlay.clone(),
-            overlay: Some(overlay),
+            source: Arc::clone(&meter) as _,
+            meter,
+            overlay,
         })
     }
 }
 
 impl Opened {
+    /// The status of its server, which serves `image` in some way at some place.
+    pub(crate) fn status(&self, image: &str, way: &'static str, place: String) -> Arc<Status> {
+        let meter = Arc::clone(&self.meter);
+        let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
+        live::status(image, way, place, figures)
+    }
+
     /// True where writes are taken.
     pub(crate) fn is_writable(&self) -> bool {
         self.overlay.is_some()

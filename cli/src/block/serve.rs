@@ -8,10 +8,13 @@
 
 use super::common::OpenArgs;
 use super::overlay::{Opened, OverlayArgs};
+use crate::live::MetricsArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_export::nbd::{Address, Options, Server, Tls};
+use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +27,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     overlay: OverlayArgs,
     /// Address to listen on: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be
-    /// given several times.
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    /// given several times. Required unless a service manager passes sockets (LISTEN_FDS).
+    #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<String>,
     /// The name that clients ask for; they may also ask for none.
     #[arg(long, value_name = "EXPORT", default_value = "")]
@@ -39,6 +42,8 @@ pub(crate) struct Args {
     /// Clients at a time.
     #[arg(long, value_name = "N", default_value_t = Options::default().clients_max)]
     clients: usize,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl Args {
@@ -50,11 +55,16 @@ impl Args {
             .map(|text| text.parse())
             .collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
+        anyhow::ensure!(
+            !addresses.is_empty() || !passed.is_empty(),
+            "no address to serve at; give one with --nbd unix:PATH or --nbd tcp:HOST:PORT"
+        );
         let tls = self.tls_certificates.as_ref();
         let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
         let tls = tls.transpose()?;
         let opened = self.overlay.open(&self.open)?;
-        let served = self.serve(&addresses, tls, &opened);
+        let served = self.serve(&addresses, passed, tls, &opened);
         // Also where serving failed: acknowledged writes must become durable.
         let closed = opened.close();
         served?;
@@ -62,7 +72,13 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    fn serve(&self, addresses: &[Address], tls: Option<Tls>, opened: &Opened) -> Result<()> {
+    fn serve(
+        &self,
+        addresses: &[Address],
+        passed: Vec<OwnedFd>,
+        tls: Option<Tls>,
+        opened: &Opened,
+    ) -> Result<()> {
         let source = Arc::clone(&opened.source);
         let signals = Watch::begin().context("cannot watch for signals")?;
         let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
@@ -82,7 +98,9 @@ impl Args {
             },
             ..Options::default()
         };
-        let server = Server::bind(source, addresses, options)?;
+        // Its standard output may be that of the program which waits for it.
+        let is_passed = !passed.is_empty();
+        let server = Server::bind_and_take(source, addresses, passed, options)?;
         let stopper = server.stopper();
         let watching = signals.stop_with(move || stopper.stop());
         let watching = watching.context("cannot start a thread to watch for signals")?;
@@ -92,8 +110,15 @@ impl Args {
                 output::note!("serving at {bound}");
             }
         }
-        output::line("ready")?;
+        let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+        let image = super::image::name(&self.open.image);
+        let status = opened.status(&image, "serve", bound.join(" "));
+        let live = self.metrics.begin(&status, true)?;
+        if !is_passed {
+            output::line("ready")?;
+        }
         let served = server.run();
+        drop(live);
         watching.end();
         Ok(served?)
     }

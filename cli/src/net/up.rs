@@ -1,7 +1,9 @@
 //! `sidecore net up`.
 
+use crate::live::MetricsArgs;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
+use sidecore_net::live::status;
 use sidecore_net::setup::Setup;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ pub(crate) struct Args {
     /// Socket for applications, instead of the configuration's.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl Args {
@@ -23,8 +27,10 @@ impl Args {
         setup.socket = self.socket.or(setup.socket);
         let up = setup.bring_up_engines()?;
         let stop = signals.flag();
+        let live = self.metrics.begin(&status(&up.socket), true)?;
         output::ready(&format!("{} on {}", up.socket.display(), up.nic_name))?;
         let ran = up.run(&stop);
+        drop(live);
         signals.end();
         ran?;
         Ok(Outcome::Done)

@@ -18,6 +18,7 @@ use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::supports::{AlignmentSupport, bootstrap_support, tree_of};
 use sidecore_phylo::io::data::model_name;
 use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_ALRT, SUPPORT_TBE, SUPPORT_UFBOOT};
+use sidecore_phylo::io::live::Finished;
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
@@ -25,6 +26,7 @@ use sidecore_phylo::io::setup::RunSetup;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
+use sidecore_status::Publisher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -134,6 +136,11 @@ impl Args {
         if let Some(layout) = layout {
             files.log(&layout)?;
         }
+        let finished = Finished::default();
+        finished.note(&ledger);
+        let [alignment, model] = self.options.subject();
+        let status = finished.status(alignment, model, run.names(), &job.growing);
+        let published = Publisher::of(&status);
         let mut progress = Progress::new(&ledger);
         let (ended, ledger) = role.with_ranks(run, crew, |ranks| {
             let running = Run {
@@ -141,12 +148,18 @@ impl Args {
                 ranks,
                 seed: run.seed,
                 stop: &stop,
-                watch: &mut |ledger, finished| progress.show(ledger, finished),
+                watch: &mut |ledger, has_changed| {
+                    if has_changed {
+                        finished.note(ledger);
+                    }
+                    progress.show(ledger, has_changed);
+                },
             };
             running.go(&mut files, ledger)
         })?;
         // Before anything is written to standard error: the bar would be drawn into it.
         progress.end();
+        drop(published);
         if ended == Ended::Stopped {
             files.log("stopped; all states are kept")?;
             output::note!(

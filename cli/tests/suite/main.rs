@@ -25,6 +25,7 @@ mod net;
 mod net_bench;
 mod offload;
 mod one_dependency;
+mod operate;
 mod overlay;
 mod pack;
 mod pages;

@@ -4,6 +4,9 @@
 //! - [`Publisher`]: the server's side: a socket in the folder of the user's servers, and one
 //!   thread;
 //! - [`Servers`]: the reader's side: the folder, and the list of the servers in it;
+//! - [`Endpoint`]: the same counters for Prometheus, over HTTP (`http`) as OpenMetrics
+//!   ([`metrics`]);
+//! - [`Managed`]: a server that a service manager starts: ready, alive, stopping;
 //! - `service`: bounded clients of a listener on one thread; `lines`: the protocol on it;
 //! - `place`: the folders, reached by descriptors.
 //!
@@ -11,13 +14,19 @@
 //! and one reader shows all of them. Must stay true: the data path knows nothing of it: counters
 //! are read when a client asks. Both sides decide by credentials that the kernel vouches for.
 
+mod endpoint;
+mod http;
 mod lines;
+mod manager;
+pub mod metrics;
 mod place;
 mod publisher;
 mod reader;
 mod service;
 mod status;
 
+pub use endpoint::{Address, Endpoint, EndpointError};
+pub use manager::Managed;
 pub use place::{Servers, servers_of_this_user};
 pub use publisher::Publisher;
 pub use reader::{Server, Whose, list};

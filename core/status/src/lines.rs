@@ -21,6 +21,12 @@ impl Dialect for Lines {
         let request = serde_json::from_slice::<Value>(&input[..end]).unwrap_or_default();
         let answer = match request["op"].as_str() {
             Some("status") => self.0.value(),
+            Some("metrics") => {
+                // Many lines: the end of the connection is the end of the text.
+                let bytes = self.0.metrics().into_bytes();
+                let (used, last) = (end + 1, true);
+                return Step::Answer { used, bytes, last };
+            }
             _ => json!({"error": "unknown request; ask {\"op\":\"status\"}"}),
         };
         let mut bytes = answer.to_string().into_bytes();

@@ -3,6 +3,7 @@
 //! Must stay true: the closure runs only when a client asks, on the thread that serves it; what it
 //! returns cannot replace the fields that all servers have. Any thread.
 
+use crate::metrics::{self, Metric, Unit};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -54,6 +55,7 @@ pub struct Status {
     name: String,
     started_unix_s: u64,
     fields: Mutex<Fields>,
+    metrics: Mutex<Option<fn(&Value) -> Vec<Metric>>>,
 }
 
 impl std::fmt::Debug for Status {
@@ -76,6 +78,7 @@ impl Status {
             name: name.into(),
             started_unix_s: now.map_or(0, |now| now.as_secs()),
             fields: Mutex::new(Box::new(fields)),
+            metrics: Mutex::default(),
         })
     }
 
@@ -83,6 +86,45 @@ impl Status {
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The same, with metrics of its kind at the endpoint for metrics: `metrics` makes them of the
+    /// fields.
+    #[must_use]
+    pub fn with_metrics(self: Arc<Self>, metrics: fn(&Value) -> Vec<Metric>) -> Arc<Self> {
+        *self.metrics.lock() = Some(metrics);
+        self
+    }
+
+    /// Name and kind, for people.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!("{} {}", self.kind.name(), self.name)
+    }
+
+    /// True if the server answers for itself now. Blocks as long as it hangs.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        (self.fields.lock())().is_object()
+    }
+
+    /// All metrics, as OpenMetrics text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let fields = (self.fields.lock())();
+        let started = json!(self.started_unix_s);
+        let mut all = vec![
+            Metric::gauge("server_start_time", "Time of the server's start.")
+                .in_unit(Unit::Seconds)
+                .sample(
+                    &[("kind", self.kind.name()), ("name", &self.name)],
+                    &started,
+                ),
+        ];
+        if let Some(metrics) = *self.metrics.lock() {
+            all.extend(metrics(&fields));
+        }
+        metrics::text(all)
     }
 
     /// All fields, as of now.

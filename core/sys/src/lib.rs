@@ -20,6 +20,7 @@
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
 //! - [`signals`]: waiting for signals, whatever memory is left.
+//! - [`activation`]: listening sockets that a service manager has opened.
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
 //!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
 //!   epolls.
@@ -33,6 +34,7 @@
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
 
+pub mod activation;
 mod alias;
 mod apart;
 pub mod arena;

@@ -35,6 +35,18 @@ pub trait RemoteSource: ReadAt + Send {
     /// Compressed bytes that should be in flight ahead of a sequential reader, so that the link is
     /// never idle. Changes as the source measures the link.
     fn window_bytes(&self) -> u64;
+
+    /// Its traffic since it was opened.
+    fn traffic(&self) -> Traffic;
+}
+
+/// Totals of a network source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of the image that came over the network and were used.
+    pub fetched_bytes: u64,
+    /// Requests that were repeated.
+    pub retries: u64,
 }
 
 /// The former name of [`RemoteSource`].

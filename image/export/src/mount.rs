@@ -15,6 +15,7 @@ mod server;
 pub(super) mod undo;
 
 pub use inner::{Content, FileSystem, detect};
+pub(super) use server::absolute;
 pub use server::{Target, serve};
 pub use undo::{Flusher, flush_input};
 

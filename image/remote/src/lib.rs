@@ -42,7 +42,7 @@ use origin::{Ask, Origin, Reply};
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::format::{Frame, Index, ReadAt};
-use sidecore_block::image::{RemoteSource, Stored};
+use sidecore_block::image::{RemoteSource, Stored, Traffic};
 use sidecore_block::trust::digits_of;
 use sidecore_random::Random;
 use std::io;
@@ -316,6 +316,14 @@ impl RemoteSource for RemoteImage {
 
     fn window_bytes(&self) -> u64 {
         self.fetcher.window_bytes()
+    }
+
+    fn traffic(&self) -> Traffic {
+        let counts = self.counts();
+        Traffic {
+            fetched_bytes: counts.fetched_bytes,
+            retries: counts.retries,
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`nic`]: sources and sinks of frames; simulated impairments in front of one, for tests.
 //! - [`memory`]: the stack's memory, in huge pages.
 //! - [`sock`]: sockets for other processes; [`hosted`]: for one whose own thread runs the loop.
+//! - [`live`]: its status for the list of servers.
 //! - [`metrics`], [`summary`]: an engine's status, for programs and for people.
 //!
 //! Must stay true: the polling loop never blocks; after start-up the data path does not allocate.
@@ -14,6 +15,7 @@
 pub mod engine;
 mod event_source;
 pub mod hosted;
+pub mod live;
 pub mod memory;
 pub mod metrics;
 pub mod nic;

@@ -7,6 +7,7 @@
 //! "Metric and label naming".
 
 use serde_json::Value;
+use sidecore_status::metrics::Metric;
 use std::fmt::Write;
 
 /// Prometheus type of a metric.
@@ -33,6 +34,40 @@ struct Family {
 #[must_use]
 pub fn text(status: &Value) -> String {
     let mut out = String::new();
+    for (family, samples) in collect(status) {
+        write_family(&mut out, family, samples);
+    }
+    out
+}
+
+/// The same for an endpoint that offers OpenMetrics.
+#[must_use]
+pub fn metrics(status: &Value) -> Vec<Metric> {
+    let made = collect(status).into_iter().map(|(family, samples)| {
+        let name = format!("net_{}", family.name);
+        let metric = match family.kind {
+            Kind::Counter => Metric::counter(name, family.help),
+            Kind::Gauge => Metric::gauge(name, family.help),
+        };
+        samples.into_iter().fold(metric, |metric, (labels, value)| {
+            // Ours, from the tables below: no value has a comma or a quotation mark.
+            let labels: Vec<(&str, &str)> = labels
+                .split(',')
+                .filter_map(|label| label.split_once('='))
+                .map(|(name, value)| (name, value.trim_matches('"')))
+                .collect();
+            metric.sample(&labels, &value)
+        })
+    });
+    made.collect()
+}
+
+/// Samples of a family: labels and value.
+type Samples = Vec<(String, Value)>;
+
+/// All families with their samples.
+fn collect(status: &Value) -> Vec<(&'static Family, Samples)> {
+    let mut all = Vec::new();
     // Several engines report their statuses in a list; a single one needs no label.
     let engines = match status["engines"].as_array() {
         Some(engines) if engines.len() > 1 => {
@@ -52,16 +87,15 @@ pub fn text(status: &Value) -> String {
                 let value = status.pointer(at)?;
                 value
                     .is_number()
-                    .then(|| (join_labels(engine, labels), value.to_string()))
+                    .then(|| (join_labels(engine, labels), value.clone()))
             })
         });
-        write_family(&mut out, family, found.collect());
+        all.push((family, found.collect()));
     }
-    let ratios = engines.iter().filter_map(|(engine, status)| {
-        let ratio = hit_ratio(status)?;
-        Some((engine.clone(), ratio.to_string()))
-    });
-    write_family(&mut out, &HIT_RATIO, ratios.collect());
+    let ratios = engines
+        .iter()
+        .filter_map(|(engine, status)| Some((engine.clone(), hit_ratio(status)?.into())));
+    all.push((&HIT_RATIO, ratios.collect()));
     let applications = status["applications"].as_array();
     for family in APPLICATION_FAMILIES {
         let samples = applications.into_iter().flatten().flat_map(|application| {
@@ -78,15 +112,13 @@ pub fn text(status: &Value) -> String {
                 } else {
                     engine_label(&application["engine_index"])
                 };
-                Some((
-                    join_labels(&engine, &labels),
-                    application.pointer(at)?.to_string(),
-                ))
+                let value = application.pointer(at)?.clone();
+                Some((join_labels(&engine, &labels), value))
             })
         });
-        write_family(&mut out, family, samples.collect());
+        all.push((family, samples.collect()));
     }
-    out
+    all
 }
 
 /// Share of session look-ups that ended in the local store.
@@ -106,7 +138,7 @@ fn join_labels(one: &str, other: &str) -> String {
     both.collect::<Vec<_>>().join(",")
 }
 
-fn write_family(out: &mut String, family: &Family, samples: Vec<(String, String)>) {
+fn write_family(out: &mut String, family: &Family, samples: Samples) {
     // A family without samples is invalid in the format.
     if samples.is_empty() {
         return;
@@ -156,13 +188,13 @@ const fn gauge(
     }
 }
 
-const HIT_RATIO: Family = gauge(
+static HIT_RATIO: Family = gauge(
     "session_cache_hit_ratio",
     "Searches for a session that the local store answered, of all; 0 to 1.",
     &[],
 );
 
-const FAMILIES: &[Family] = &[
+static FAMILIES: &[Family] = &[
     gauge(
         "uptime_seconds",
         "Since the engine came up.",
@@ -412,7 +444,7 @@ const FAMILIES: &[Family] = &[
 ];
 
 /// Metrics of each application, labelled with its process and user.
-const APPLICATION_FAMILIES: &[Family] = &[
+static APPLICATION_FAMILIES: &[Family] = &[
     gauge(
         "application_sockets",
         "Sockets that an application has.",

@@ -84,6 +84,12 @@ fn amount(text: &str) -> Result<Amount, String> {
 }
 
 impl Options {
+    /// The alignment and the model, for the run's status.
+    pub(super) fn subject(&self) -> [String; 2] {
+        let path = std::path::absolute(&self.msa).unwrap_or_else(|_| self.msa.clone());
+        [path.display().to_string(), self.model.clone()]
+    }
+
     /// Reads the run's files.
     pub(super) fn read(&self) -> Result<RunSetup> {
         let choices = Choices {

@@ -67,6 +67,7 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
         .args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")])
         .args(words.split_whitespace())
         .current_dir(folder)
+        .env("SIDECORE_SERVERS_DIR", folder.join("servers"))
         .env("SIDECORE_STATE_DIR", folder.join("state"))
         .env("SIDECORE_ZLIB_LIBRARY", zlib())
         .env("SIDECORE_SPE_CACHE", folder.join("spe"))

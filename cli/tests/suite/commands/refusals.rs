@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 94] = [
+const REFUSALS: [(&str, &str, &str); 98] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -61,6 +61,14 @@ const REFUSALS: [(&str, &str, &str); 94] = [
     ("block attach", "bad.img", "bad.img"),
     ("block detach", "/dev/null", "/dev/null"),
     ("block serve", "made.img --nbd nonsense", "unix:PATH"),
+    ("block serve", "made.img", "--nbd unix:PATH"),
+    (
+        "block serve",
+        "made.img --nbd unix:x.sock --metrics tcp:example.org:1",
+        "tcp:ADDRESS:PORT",
+    ),
+    ("block list", "--jsn", "--jsn"),
+    ("block status", "made.img other.img", "other.img"),
     ("block bench", "--only everything", "everything"),
     ("cell table1", "--machine bad.toml", "bad.toml"),
     ("cell table2", "--machine nowhere.toml", "nowhere.toml"),

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here.
-pub(crate) const RUN: [&str; 16] = [
+pub(crate) const RUN: [&str; 18] = [
+    "block list",
+    "block status",
     "block mount",
     "block umount",
     "block attach",
@@ -44,6 +46,7 @@ impl Service {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
             .args(words.split_whitespace())
             .current_dir(inputs::folder())
+            .env("SIDECORE_SERVERS_DIR", inputs::folder().join("servers"))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -112,6 +115,24 @@ fn serve_says_ready() {
     let words = "block serve made.img --nbd unix:nbd.sock --engines 1 --memory 64MiB";
     Service::start(words, "ready").end();
     assert!(!inputs::folder().join("nbd.sock").exists());
+}
+
+#[test]
+fn what_is_served_is_listed() {
+    let words = "block serve made.img --nbd unix:listed.sock --engines 1 --memory 64MiB";
+    let server = Service::start(words, "ready");
+    for (name, rest) in [
+        ("block list", "--json"),
+        ("block status", "made.img --json"),
+    ] {
+        let promise = contract::read()
+            .into_iter()
+            .find(|promise| promise.name == name)
+            .unwrap();
+        let said = ok(&format!("{name} {rest}"));
+        json(&promise.keys, name, said.as_bytes());
+    }
+    server.end();
 }
 
 #[test]

@@ -53,6 +53,7 @@ mod call;
 mod error;
 mod jobs;
 mod link;
+pub mod live;
 mod spread;
 
 pub use args::Args;

@@ -412,6 +412,7 @@ impl Control {
             state,
             client,
             busy_percent,
+            busy_ns: clock::cycles_to_ns(busy_cycles(bench)),
             calls: bench.calls.load(Ordering::Relaxed),
             failures: bench.failures.load(Ordering::Relaxed),
             stalls: bench.stalls.load(Ordering::Relaxed),

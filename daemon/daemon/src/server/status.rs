@@ -86,6 +86,9 @@ pub struct EngineStatus {
     pub client: Option<u32>,
     /// Part of the last second (about) that it spent serving, in percent.
     pub busy_percent: f64,
+    /// Time that it spent serving since the start, in nanoseconds.
+    #[serde(default)]
+    pub busy_ns: u64,
     /// Requests that it served.
     pub calls: u64,
     /// Requests that ended in an error.

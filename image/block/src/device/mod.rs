@@ -281,6 +281,12 @@ impl Device {
         self.cache.lock().counts()
     }
 
+    /// Different frames that were found damaged; the first 1,024 are remembered.
+    #[must_use]
+    pub fn damaged_frames(&self) -> usize {
+        self.logged.lock().len()
+    }
+
     /// Time per block by stage, since the start.
     #[must_use]
     pub fn stages(&self) -> &Stages {

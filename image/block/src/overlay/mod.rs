@@ -43,6 +43,7 @@ mod tests;
 use chain::LAYERS_MAX;
 pub use chain::{Changed, Overlay};
 pub use format::GRAIN_BYTES_RANGE;
+pub use layer::Used;
 pub use opening::{grain, open_to_read, open_to_write};
 pub use sidecore_format::is_overlay;
 

@@ -9,6 +9,8 @@
 use super::NbdError;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use sidecore_attach::network_of;
 use sidecore_sys::folder::remove_named;
 use sidecore_sys::local_socket;
@@ -88,6 +90,39 @@ impl Listener {
             }
         };
         Ok(listener)
+    }
+
+    /// Takes a socket that listens already.
+    pub(super) fn take(socket: OwnedFd) -> Result<Self, NbdError> {
+        let wrong = |what: &str| NbdError::Passed { what: what.into() };
+        let asked = |error: Errno| wrong(&format!("no socket ({error})"));
+        if sockopt::socket_type(&socket).map_err(asked)? != SocketType::STREAM {
+            return Err(wrong("no stream socket"));
+        }
+        if !sockopt::socket_acceptconn(&socket).map_err(asked)? {
+            return Err(wrong("a socket that does not listen"));
+        }
+        let failed = |error: std::io::Error| wrong(&error.to_string());
+        match sockopt::socket_domain(&socket).map_err(asked)? {
+            AddressFamily::UNIX => {
+                let listener = UnixListener::from(socket);
+                listener.set_nonblocking(true).map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                let path = address.as_pathname().unwrap_or(Path::new("(passed)"));
+                // The file is that of the process which made the socket.
+                let file = SocketFile {
+                    path: path.to_owned(),
+                    identity: None,
+                };
+                Ok(Self::Unix(listener, file))
+            }
+            AddressFamily::INET | AddressFamily::INET6 => {
+                let listener = TcpListener::from(socket);
+                listener.set_nonblocking(true).map_err(failed)?;
+                Ok(Self::Tcp(listener))
+            }
+            _ => Err(wrong("a socket of another family")),
+        }
     }
 
     /// Address it listens on, with the port that was assigned.

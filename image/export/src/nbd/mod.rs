@@ -88,6 +88,15 @@ pub enum NbdError {
         /// The path.
         path: PathBuf,
     },
+    /// A passed descriptor is no listening socket.
+    #[error(
+        "a descriptor that was passed (LISTEN_FDS) is {what}; NBD takes listening stream sockets, \
+         local or TCP"
+    )]
+    Passed {
+        /// Its defect.
+        what: String,
+    },
     /// The operating system refused something that the server needs.
     #[error("cannot serve: {what}: {reason}")]
     System {

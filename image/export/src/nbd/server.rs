@@ -114,9 +114,23 @@ impl Server {
         addresses: &[Address],
         options: Options,
     ) -> Result<Self, NbdError> {
-        let listeners = addresses
-            .iter()
-            .map(Listener::bind)
+        Self::bind_and_take(source, addresses, Vec::new(), options)
+    }
+
+    /// Listens at every address, and at sockets that listen already: those that a service manager
+    /// has passed.
+    ///
+    /// # Errors
+    /// As [`Self::bind`]; [`NbdError::Passed`].
+    pub fn bind_and_take(
+        source: Arc<dyn BlockSource>,
+        addresses: &[Address],
+        passed: Vec<OwnedFd>,
+        options: Options,
+    ) -> Result<Self, NbdError> {
+        let bound = addresses.iter().map(Listener::bind);
+        let listeners = bound
+            .chain(passed.into_iter().map(Listener::take))
             .collect::<Result<_, _>>()?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
             NbdError::System {

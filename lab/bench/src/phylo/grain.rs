@@ -39,6 +39,7 @@ use sidecore_phylo::search;
 use sidecore_phylo::simulate::{numbered_names, simulate};
 use sidecore_phylo::tree::random_tree;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -282,6 +283,7 @@ impl Data {
             rapid: false,
             seed: self.seed,
             runner,
+            growing: Arc::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use super::EngineStatus;
 use crate::sock::server::ClientStatus;
 use crate::{Counters, Stack};
 use serde::{Serialize, Serializer};
+use sidecore_net_stack::SessionSummary;
 
 /// The status that `sidecore net status` prints.
 #[derive(Debug, Default, Serialize)]
@@ -28,6 +29,36 @@ pub(super) struct Report {
     pub(super) stack: Counters,
     pub(super) applications: Vec<ClientStatus>,
     pub(super) applications_cut_off: u64,
+    /// Some of the sessions.
+    pub(super) session_list: Vec<Session>,
+}
+
+/// A session in the list.
+#[derive(Debug, Serialize)]
+pub(super) struct Session {
+    local: String,
+    remote: String,
+    state: String,
+    rx_bytes: u32,
+    tx_bytes: u32,
+    rtt_us: u32,
+    window_bytes: u32,
+    retransmits: u32,
+}
+
+impl Session {
+    fn of(session: SessionSummary) -> Self {
+        Self {
+            local: session.local.to_string(),
+            remote: session.remote.to_string(),
+            state: format!("{:?}", session.state),
+            rx_bytes: session.received_bytes,
+            tx_bytes: session.sent_bytes,
+            rtt_us: session.rtt_us,
+            window_bytes: session.window_bytes,
+            retransmits: session.retransmitted,
+        }
+    }
 }
 
 impl Report {
@@ -47,6 +78,11 @@ impl Report {
             packets_in_fragments,
             packets_in_fragments_bytes,
             stack: stack.counters(),
+            session_list: stack
+                .list_sessions(SESSIONS_MAX)
+                .into_iter()
+                .map(Session::of)
+                .collect(),
             ..Self::default()
         }
     }
@@ -62,6 +98,8 @@ fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S
     serializer.collect_map(counters.named())
 }
 
+/// Sessions in a report: 25 KB of the 128 KiB that an answer may have.
+const SESSIONS_MAX: usize = 128;
 /// Version of the report; it changes when a name changes its meaning.
 const VERSION: u32 = 1;
 

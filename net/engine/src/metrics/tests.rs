@@ -76,6 +76,28 @@ fn a_strict_reader_takes_it() {
 }
 
 #[test]
+fn an_endpoint_offers_the_same_samples() {
+    let status = status();
+    let samples = strict::parse(&sidecore_status::metrics::text(metrics(&status)));
+    let families = read(&text(&status)).expect("good text");
+    assert_eq!(
+        samples.len(),
+        families.values().map(Vec::len).sum::<usize>()
+    );
+    let sent = samples
+        .iter()
+        .find(|(name, ..)| name.ends_with("application_sent_bytes_total"));
+    let labels = [
+        ("pid".to_owned(), "41".to_owned()),
+        ("uid".to_owned(), "1000".to_owned()),
+    ];
+    assert_eq!(sent.expect("a sample").1, labels);
+}
+
+#[path = "../../../../core/status/src/metrics/strict.rs"]
+mod strict;
+
+#[test]
 fn several_engines_are_told_apart() {
     let of = |index: u32| {
         let mut status = status();

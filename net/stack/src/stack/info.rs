@@ -11,6 +11,7 @@ use crate::state::flags::Flags;
 use crate::state::hot::{State, Timer};
 use crate::tcp::Session;
 use crate::tcp::chronograph::Times;
+use std::net::SocketAddr;
 
 /// Explicit congestion notification of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -146,7 +147,51 @@ pub struct SessionInfo {
     pub age_ns: u64,
 }
 
+/// A session in a list of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionSummary {
+    /// Our address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// TCP state.
+    pub state: State,
+    /// Payload bytes received and sent since the beginning, modulo 2^32; a FIN counts as one.
+    pub received_bytes: u32,
+    /// See `received_bytes`.
+    pub sent_bytes: u32,
+    /// Smoothed round trip, in microseconds; 0 before the first sample.
+    pub rtt_us: u32,
+    /// Congestion window, in bytes.
+    pub window_bytes: u32,
+    /// Segments retransmitted.
+    pub retransmitted: u32,
+}
+
 impl Stack {
+    /// Up to `most` sessions, in no order. Changes nothing; of very many, the first
+    /// [`LISTED_MAX`] numbers are looked through.
+    #[must_use]
+    pub fn list_sessions(&self, most: usize) -> Vec<SessionSummary> {
+        let store = &self.host.sessions.store;
+        let numbers = (0..store.known().min(LISTED_MAX)).filter_map(|number| {
+            let (hot, path, cold) = (store.hot(number), store.path(number), store.cold(number));
+            let state = hot.state();
+            (state != State::Closed).then(|| SessionSummary {
+                local: SocketAddr::new(path.local.to_std(), path.local_port),
+                remote: SocketAddr::new(path.remote.to_std(), path.remote_port),
+                state,
+                received_bytes: hot.receive.nxt - 1 - cold.irs,
+                sent_bytes: hot.send.nxt - 1 - cold.iss,
+                rtt_us: hot.rtt.smoothed_us,
+                window_bytes: hot.send.cwnd,
+                retransmitted: cold.resent,
+            })
+        });
+        numbers.take(most).collect()
+    }
+
     /// Status of a session. The first call starts the counters of busy and limited times.
     ///
     /// # Errors
@@ -247,5 +292,7 @@ fn count_of(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Numbers of sessions that a list looks through: a megabyte of control blocks.
+const LISTED_MAX: u32 = 1 << 14;
 /// Reordering distance, in segments, before any is seen: RFC 5681's threshold of duplicates.
 const REORDERING_MIN: u32 = 3;

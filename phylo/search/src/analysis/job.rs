@@ -5,6 +5,7 @@
 //! text, so that a resumed chain sees the same values.
 
 use super::AnalysisError;
+use super::growing::Growing;
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
 use super::workers::{Job, Watch};
 use crate::likelihood::{Lengths, Likelihood, Options, Part, PartOptions};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToUsize;
 use sidecore_offload::task;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Starting trees of searches.
 #[derive(Debug, Clone)]
@@ -63,6 +65,8 @@ pub struct Searches<R> {
     pub seed: u64,
     /// The runner of the loops.
     pub runner: R,
+    /// Sees the searches' steps.
+    pub growing: Arc<Growing>,
 }
 
 /// A piece in progress.
@@ -154,6 +158,7 @@ impl<R: Runner + Clone> Searches<R> {
         let runner = self.runner.clone();
         let mut likelihood = Likelihood::partitioned(start, parts, runner, Options::default())?;
         let mut step = |state: &State| -> ControlFlow<()> {
+            self.growing.step(kind, state);
             if state.is_done() {
                 return ControlFlow::Continue(());
             }

@@ -12,6 +12,7 @@
 
 pub mod coordinator;
 pub mod estimate;
+pub mod growing;
 pub mod job;
 pub mod plan;
 pub mod setup;

@@ -10,6 +10,7 @@ use crate::msa::{Alignment, partitions};
 use crate::runner::Runner;
 use crate::search::{self, Constraint};
 use sidecore_bare::width::{ToU64, ToUsize};
+use std::sync::Arc;
 
 /// Request for a run.
 #[derive(Debug)]
@@ -134,6 +135,7 @@ impl Setup {
             rapid: self.rapid,
             seed: self.seed,
             runner,
+            growing: Arc::default(),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod checkpoint;
 pub mod data;
 pub mod files;
 pub mod input;
+pub mod live;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod ranks;

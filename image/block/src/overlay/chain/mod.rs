@@ -12,7 +12,7 @@ mod write;
 
 use super::OverlayError;
 use super::format::Entry;
-use super::layer::Layer;
+use super::layer::{Layer, Used};
 use super::ranges::Ranges;
 use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, check_range};
 use parking_lot::Mutex;
@@ -66,6 +66,12 @@ impl Overlay {
     #[must_use]
     pub fn layers(&self) -> usize {
         self.layers.len()
+    }
+
+    /// Room that the top layer's grains take.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        self.layers[0].used()
     }
 
     /// Makes all writes durable and leaves the file so that it opens at once. Call it after the

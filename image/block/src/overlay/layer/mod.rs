@@ -32,6 +32,15 @@ use sidecore_bare::width::{ToU64, ToUsize};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Room that the grains of a layer take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Bytes of all grains that have a slot.
+    pub bytes: u64,
+    /// Bytes of grains that changed since the last flush; a run of zeros counts as one grain.
+    pub dirty_bytes: u64,
+}
+
 /// An open layer.
 pub(super) struct Layer {
     store: Box<dyn Store>,
@@ -148,6 +157,16 @@ impl Layer {
     /// Its superblock.
     pub(super) fn superblock(&self) -> Superblock {
         self.log.lock().superblock.clone()
+    }
+
+    /// Room that its grains take.
+    pub(super) fn used(&self) -> Used {
+        let state = self.state.lock();
+        let grain_bytes = self.geometry.grain_bytes.to_u64();
+        Used {
+            bytes: state.slots.used() * grain_bytes,
+            dirty_bytes: (state.changes - state.durable) * grain_bytes,
+        }
     }
 
     /// The entry of a grain.

@@ -30,6 +30,7 @@ fn searches_of(models: [&str; 2], rapid: bool, seed: u64) -> Searches<Serial> {
         rapid,
         seed,
         runner: Serial,
+        growing: Arc::default(),
     }
 }
 

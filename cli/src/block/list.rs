@@ -1,0 +1,97 @@
+//! `sidecore block list` and `sidecore block status`: the live exports of this machine.
+//!
+//! Must stay true: neither changes anything, and a server that hangs costs a bounded time.
+
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_export::live::{self, Export};
+use std::time::Duration;
+
+/// Arguments of `block list`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Lists the servers of this user; as root, those of all users. A server that is alive and silent is \
+listed as not answering.
+
+Exit status: 0 listed, also where nothing is served.")]
+pub(crate) struct Args {
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `block status`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Describes all exports that `block list` lists, or those of one image, directory, device or address.
+
+Exit status: 0 described, 1 the named one is not served, or does not answer.")]
+pub(crate) struct StatusArgs {
+    /// The image, directory, device or address (unix:PATH, tcp:HOST:PORT) to describe
+    #[arg(value_name = "IMAGE|DIR|DEVICE|ADDRESS")]
+    name: Option<String>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    exports: Vec<Export>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let exports = live::list(PATIENCE);
+        if self.json {
+            output::json(&Json { exports })?;
+        } else if exports.is_empty() {
+            output::note!("nothing is mounted, attached or served");
+        } else {
+            output::lines(&live::table(&exports, columns()))?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl StatusArgs {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let mut exports = live::list(PATIENCE);
+        if let Some(name) = &self.name {
+            exports.retain(|export| export.is(name));
+            if exports.is_empty() {
+                output::note!(
+                    "sidecore: no server that answers serves {name}; `sidecore block list` lists \
+                     what is served"
+                );
+            }
+        }
+        let is_found = self.name.is_none() || !exports.is_empty();
+        if self.json {
+            output::json(&Json { exports })?;
+        } else {
+            for (index, export) in exports.iter().enumerate() {
+                if index > 0 {
+                    output::line("")?;
+                }
+                output::lines(&live::description(export))?;
+            }
+        }
+        Ok(match is_found {
+            true => Outcome::Done,
+            false => Outcome::Problem,
+        })
+    }
+}
+
+/// Width of the table: the terminal's, or wide enough for all names.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let columns = size.map(|size| usize::from(size.ws_col));
+    columns.ok().filter(|it| *it > 0).unwrap_or(usize::MAX)
+}
+
+/// Time for all silent servers together.
+const PATIENCE: Duration = Duration::from_millis(500);

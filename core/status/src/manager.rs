@@ -1,0 +1,85 @@
+//! The service manager's side of a server: ready, alive, stopping (sd_notify).
+//!
+//! Must stay true: a process that no service manager started pays nothing. The watchdog hears
+//! only after the server has answered for its status, so that a server that hangs is restarted.
+//! Source: sd_notify(3), sd_watchdog_enabled(3).
+
+use crate::Status;
+use parking_lot::{Condvar, Mutex};
+use sd_notify::NotifyState;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A server that its service manager knows to be ready; on drop, to be stopping.
+#[derive(Debug)]
+pub struct Managed {
+    stop: Arc<Stop>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Managed {
+    /// Reports to the service manager that the server is ready, with a line about it. From then on
+    /// it reports at half of the time that is set (`WATCHDOG_USEC`) that the server is alive.
+    /// Without a service manager nothing happens.
+    #[must_use]
+    pub fn ready(status: &Arc<Status>) -> Self {
+        let stop = Arc::new(Stop::default());
+        notify(&[
+            NotifyState::Ready,
+            NotifyState::Status(&one_line(&status.summary())),
+        ]);
+        if let Some(limit) = sd_notify::watchdog_enabled() {
+            let (status, stop) = (Arc::clone(status), Arc::clone(&stop));
+            let started = std::thread::Builder::new()
+                .name("watchdog".into())
+                .spawn(move || be_alive(&status, &stop, limit / 2));
+            if let Err(error) = started {
+                tracing::warn!("no thread reports to the service manager's watchdog: {error}");
+            }
+        }
+        Self { stop }
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        *self.stop.is_over.lock() = true;
+        self.stop.changed.notify_all();
+        notify(&[NotifyState::Stopping]);
+    }
+}
+
+fn be_alive(status: &Status, stop: &Stop, every: Duration) {
+    let mut next = Instant::now() + every;
+    loop {
+        if status.is_well() {
+            notify(&[NotifyState::Watchdog]);
+        }
+        let mut is_over = stop.is_over.lock();
+        while !*is_over {
+            if stop.changed.wait_until(&mut is_over, next).timed_out() {
+                break;
+            }
+        }
+        if *is_over {
+            return;
+        }
+        next = Instant::now() + every;
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::info!("the service manager does not hear: {error}");
+    }
+}
+
+/// A message has a line for each of its parts.
+fn one_line(text: &str) -> String {
+    sidecore_sys::text::printable(text).into_owned()
+}

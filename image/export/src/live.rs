@@ -1,0 +1,456 @@
+//! The live exports of this machine: each server publishes its own, and a reader lists them.
+//!
+//! Why here: mounts, devices and NBD servers differ in their ways and places only. Must stay true:
+//! what a server says is foreign: missing or odd fields count as 0 or as nothing. Any thread.
+
+use crate::mount::absolute;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use sidecore_status::metrics::{Metric, Unit};
+use sidecore_status::{Kind, Server, Status, Whose};
+use sidecore_sys::text::bytes;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An export as its server describes it. Texts are foreign.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Export {
+    /// The image: an absolute path or a URL.
+    pub image: String,
+    /// The way of serving: `mount`, `rootless`, `file`, `attach` or `serve`.
+    pub way: String,
+    /// The directory, the device or the addresses, with a space between two.
+    pub path: String,
+    /// The server's process.
+    pub pid: u32,
+    /// The server's user.
+    pub uid: u32,
+    /// Seconds since its start.
+    pub age_s: u64,
+    /// False where the server is alive and silent; then all figures are 0.
+    pub is_answering: bool,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// Figures of an export since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Figures {
+    /// Size of the device.
+    pub size_bytes: u64,
+    /// Reads of clients.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub bytes: u64,
+    /// Reads that ended in an error.
+    pub failed_reads: u64,
+    /// Look-ups of frames that the cache answered.
+    pub hits: u64,
+    /// Look-ups of frames that had to decompress.
+    pub misses: u64,
+    /// Compressed bytes that came over a network.
+    pub fetched_bytes: u64,
+    /// Requests to a network that were repeated.
+    pub retries: u64,
+    /// Different frames that were found damaged.
+    pub damaged_frames: u64,
+    /// Physical memory of the server.
+    pub memory_bytes: u64,
+    /// Bytes that clients wrote.
+    pub written_bytes: u64,
+    /// Bytes of the overlay's grains.
+    pub overlay_bytes: u64,
+    /// Bytes of its grains that are not durable yet.
+    pub overlay_dirty_bytes: u64,
+}
+
+/// The status of an export of this process. `figures` returns a JSON object of counters (see
+/// `sidecore_block::meter`).
+pub fn status(
+    image: &str,
+    way: &'static str,
+    place: String,
+    figures: impl Fn() -> Value + Send + 'static,
+) -> Arc<Status> {
+    let image = absolute(Path::new(image)).display().to_string();
+    let name = image.clone();
+    Status::new(Kind::Image, name, move || {
+        let mut fields = match figures() {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        };
+        fields.insert("image".into(), json!(image));
+        fields.insert("way".into(), json!(way));
+        fields.insert("where".into(), json!(place));
+        Value::Object(fields)
+    })
+    .with_metrics(metrics)
+}
+
+/// The counters of an export for Prometheus.
+fn metrics(fields: &Value) -> Vec<Metric> {
+    let text = |key: &str| fields[key].as_str().unwrap_or_default();
+    let labels = [
+        ("image", text("image")),
+        ("way", text("way")),
+        ("where", text("where")),
+    ];
+    let counters = COUNTERS.iter().map(|&(name, bytes, key, help)| {
+        let metric = Metric::counter(name, help);
+        (metric, bytes, key)
+    });
+    let gauges = GAUGES.iter().map(|&(name, bytes, key, help)| {
+        let metric = Metric::gauge(name, help);
+        (metric, bytes, key)
+    });
+    let made = counters.chain(gauges).map(|(metric, is_bytes, key)| {
+        let metric = match is_bytes {
+            true => metric.in_unit(Unit::Bytes),
+            false => metric,
+        };
+        metric.sample(&labels, &fields[key])
+    });
+    made.collect()
+}
+
+/// Name, true for bytes, key of the status, and help.
+type Row = (&'static str, bool, &'static str, &'static str);
+
+const COUNTERS: &[Row] = &[
+    ("image_reads", false, "reads", "Reads of clients."),
+    ("image_read", true, "read_bytes", "Bytes that clients read."),
+    (
+        "image_failed_reads",
+        false,
+        "failed_reads",
+        "Reads that ended in an error.",
+    ),
+    (
+        "image_written",
+        true,
+        "written_bytes",
+        "Bytes that clients wrote.",
+    ),
+    (
+        "image_cache_hits",
+        false,
+        "cache_hits",
+        "Look-ups of frames that the cache answered.",
+    ),
+    (
+        "image_cache_misses",
+        false,
+        "cache_misses",
+        "Look-ups of frames that had to decompress.",
+    ),
+    (
+        "image_fetched",
+        true,
+        "fetched_bytes",
+        "Compressed bytes that came over a network.",
+    ),
+    (
+        "image_retries",
+        false,
+        "retries",
+        "Requests to a network that were repeated.",
+    ),
+];
+
+const GAUGES: &[Row] = &[
+    ("image_size", true, "size_bytes", "Size of the device."),
+    (
+        "image_damaged_frames",
+        false,
+        "damaged_frames",
+        "Different frames found damaged.",
+    ),
+    (
+        "image_server_memory",
+        true,
+        "memory_bytes",
+        "Physical memory of the server.",
+    ),
+    (
+        "image_overlay",
+        true,
+        "overlay_bytes",
+        "Bytes of the overlay's grains.",
+    ),
+    (
+        "image_overlay_dirty",
+        true,
+        "overlay_dirty_bytes",
+        "Of these, bytes not durable yet.",
+    ),
+];
+
+/// The live exports of this user; of all users for root. Blocks for `timeout` at most.
+#[must_use]
+pub fn list(timeout: Duration) -> Vec<Export> {
+    let servers = sidecore_status::list(Whose::All, timeout).into_iter();
+    let images = servers.filter(|server| server.kind == Kind::Image);
+    images.map(Export::of).collect()
+}
+
+impl Export {
+    fn of(server: Server) -> Self {
+        let text = |key: &str| {
+            let text = server.fields.get(key).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let number = |key: &str| server.fields.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_secs());
+        let started = match server.started_unix_s {
+            0 => now,
+            started => started,
+        };
+        Self {
+            image: text("image"),
+            way: text("way"),
+            path: text("where"),
+            pid: server.pid,
+            uid: server.uid,
+            age_s: now.saturating_sub(started),
+            is_answering: server.is_answering,
+            figures: Figures {
+                size_bytes: number("size_bytes"),
+                reads: number("reads"),
+                bytes: number("read_bytes"),
+                failed_reads: number("failed_reads"),
+                hits: number("cache_hits"),
+                misses: number("cache_misses"),
+                fetched_bytes: number("fetched_bytes"),
+                retries: number("retries"),
+                damaged_frames: number("damaged_frames"),
+                memory_bytes: number("memory_bytes"),
+                written_bytes: number("written_bytes"),
+                overlay_bytes: number("overlay_bytes"),
+                overlay_dirty_bytes: number("overlay_dirty_bytes"),
+            },
+        }
+    }
+
+    /// True if `name` is its image, its directory, its device or one of its addresses.
+    #[must_use]
+    pub fn is(&self, name: &str) -> bool {
+        let path = absolute(Path::new(name));
+        let resolved: Option<PathBuf> = path.canonicalize().ok();
+        let is_path = |text: &str| {
+            let text = Path::new(text);
+            !text.as_os_str().is_empty() && (text == path || Some(text) == resolved.as_deref())
+        };
+        is_path(&self.image)
+            || is_path(&self.path)
+            || self.image == name
+            || self.path.split(' ').any(|address| address == name)
+    }
+
+    /// Share of the look-ups of frames that the cache answered; none before the first.
+    fn hit_percent(&self) -> Option<u64> {
+        let (hits, misses) = (self.figures.hits, self.figures.misses);
+        let all = hits.saturating_add(misses);
+        (all > 0).then(|| u64::try_from(u128::from(hits) * 100 / u128::from(all)).unwrap_or(0))
+    }
+}
+
+/// The exports as a table, a line each, of at most `columns` characters.
+#[must_use]
+pub fn table(exports: &[Export], columns: usize) -> Vec<String> {
+    let row = |cells: [&str; 6], image: &str, path: &str, left: usize| {
+        let [way, pid, age, read, hits, damaged] = cells;
+        let head = format!("{way:<8} {pid:>7} {age:>6} {read:>9} {hits:>5} {damaged:>7}");
+        let half = left / 2;
+        let image = end_of(image, half);
+        format!("{head}  {image:<half$} {}", end_of(path, left - half))
+            .trim_end()
+            .to_owned()
+    };
+    let longest = |of: fn(&Export) -> &str| {
+        let lengths = exports.iter().map(|export| of(export).chars().count());
+        lengths.max().unwrap_or(0)
+    };
+    // The two names share the rest of the line.
+    let most = 2 * longest(|it| &it.image).max(longest(|it| &it.path)).max(5);
+    let left = columns.saturating_sub(HEAD_COLUMNS).clamp(10, most.max(10));
+    let titles = ["way", "pid", "age", "read", "hits", "damaged"];
+    let mut lines = vec![row(titles, "image", "where", left)];
+    lines.extend(exports.iter().map(|export| {
+        let figures = &export.figures;
+        let pid = export.pid.to_string();
+        if !export.is_answering {
+            return format!("{:<8} {pid:>7} not answering", "?");
+        }
+        let hits = export.hit_percent().map(|hits| format!("{hits} %"));
+        let hits = hits.unwrap_or_else(|| "-".into());
+        let (read, damaged) = (bytes(figures.bytes), figures.damaged_frames.to_string());
+        let way = end_of(&export.way, 8);
+        let cells = [&*way, &pid, &age(export.age_s), &read, &hits, &damaged];
+        row(cells, &export.image, &export.path, left)
+    }));
+    lines
+}
+
+/// All about one export, a line each.
+#[must_use]
+pub fn description(export: &Export) -> Vec<String> {
+    if !export.is_answering {
+        return vec![format!("process {} is alive and not answering", export.pid)];
+    }
+    let figures = &export.figures;
+    let hits = export.hit_percent().map(|hits| format!(" ({hits} %)"));
+    let mut lines = vec![
+        format!("image     {}", export.image),
+        format!("served    {} at {}", export.way, export.path),
+        format!(
+            "process   {} of user {}, for {}",
+            export.pid,
+            export.uid,
+            age(export.age_s)
+        ),
+        format!(
+            "read      {} in {} reads, {} failed; the device has {}",
+            bytes(figures.bytes),
+            figures.reads,
+            figures.failed_reads,
+            bytes(figures.size_bytes)
+        ),
+        format!(
+            "cache     {} hits{}, {} misses",
+            figures.hits,
+            hits.unwrap_or_default(),
+            figures.misses
+        ),
+        format!(
+            "network   {} fetched, {} retries",
+            bytes(figures.fetched_bytes),
+            figures.retries
+        ),
+        format!("damaged   {} frames", figures.damaged_frames),
+        format!("memory    {}", bytes(figures.memory_bytes)),
+    ];
+    if figures.overlay_bytes > 0 || figures.written_bytes > 0 {
+        lines.push(format!(
+            "overlay   {} of {} written, {} not durable yet",
+            bytes(figures.overlay_bytes),
+            bytes(figures.written_bytes),
+            bytes(figures.overlay_dirty_bytes)
+        ));
+    }
+    lines
+}
+
+/// The end of a name, which says most, in at most `columns` characters.
+fn end_of(name: &str, columns: usize) -> String {
+    let name = sidecore_sys::text::printable(name);
+    let count = name.chars().count();
+    if count <= columns {
+        return name.into_owned();
+    }
+    let rest = name.chars().skip(count + 1 - columns.max(1));
+    std::iter::once('…').chain(rest).collect()
+}
+
+/// A time in its largest unit: `5 min`.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Columns of the table before the names.
+const HEAD_COLUMNS: usize = 8 + 1 + 7 + 1 + 6 + 1 + 9 + 1 + 5 + 1 + 7 + 2 + 1;
+
+#[cfg(test)]
+#[path = "../../../core/status/src/metrics/strict.rs"]
+mod strict;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export(fields: Value) -> Export {
+        let Value::Object(fields) = fields else {
+            panic!("an object")
+        };
+        Export::of(Server {
+            kind: Kind::Image,
+            pid: 1_234_567,
+            uid: 1000,
+            name: String::new(),
+            started_unix_s: 1,
+            is_answering: true,
+            fields,
+        })
+    }
+
+    #[test]
+    fn a_table_fits_its_columns_whatever_is_in_it() {
+        let long = "x".repeat(300);
+        let exports = [
+            export(json!({"image": "/a.img", "way": "mount", "where": "/mnt",
+                "read_bytes": 1_u64 << 40, "cache_hits": 3, "cache_misses": 1})),
+            export(
+                json!({"image": long, "way": "a\x1b[2Jlong way", "where": long,
+                "read_bytes": u64::MAX, "cache_hits": u64::MAX, "cache_misses": u64::MAX,
+                "damaged_frames": u64::MAX / 3}),
+            ),
+            export(json!({"image": 7, "read_bytes": "x", "cache_hits": -3})),
+        ];
+        for columns in [60, 80, 120] {
+            for line in table(&exports[..1], columns) {
+                assert!(line.chars().count() <= columns.max(70), "{columns}: {line}");
+            }
+        }
+        let lines = table(&exports, 80);
+        assert!(
+            lines[1].contains(" 75 %") && lines[1].ends_with("/mnt"),
+            "{}",
+            lines[1]
+        );
+        assert!(lines.iter().all(|line| !line.contains('\x1b')));
+        assert_eq!(exports[2].figures, Figures::default());
+        let silent = Export {
+            is_answering: false,
+            ..exports[2].clone()
+        };
+        assert!(table(&[silent], 80)[1].contains("not answering"));
+    }
+
+    #[test]
+    fn every_figure_is_a_metric() {
+        let figures = || {
+            let mut all = serde_json::to_value(Figures::default()).unwrap_or_default();
+            for key in ["read_bytes", "cache_hits", "cache_misses"] {
+                all[key] = json!(5);
+            }
+            all
+        };
+        let status = status("/a\n\"b", "serve", "tcp:127.0.0.1:1".into(), figures);
+        let samples = super::strict::parse(&status.metrics());
+        assert_eq!(samples.len(), 1 + COUNTERS.len() + GAUGES.len());
+        let read = samples
+            .iter()
+            .find(|(name, ..)| name == "sidecore_image_read_bytes_total");
+        let (_, labels, value) = read.expect("a sample");
+        assert_eq!((labels[0].1.as_str(), *value), ("/a\n\"b", 5.0));
+    }
+
+    #[test]
+    fn an_export_is_known_by_its_image_and_its_places() {
+        let one = export(json!({"image": "/images/a.img", "way": "serve",
+            "where": "unix:/run/a.sock tcp:127.0.0.1:10809"}));
+        for name in ["/images/a.img", "unix:/run/a.sock", "tcp:127.0.0.1:10809"] {
+            assert!(one.is(name), "{name}");
+        }
+        for name in ["", "a.img", "tcp:127.0.0.1:1", "serve"] {
+            assert!(!one.is(name), "{name}");
+        }
+    }
+}
