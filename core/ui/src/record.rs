@@ -82,10 +82,7 @@ impl Record {
             while self.ids.get(&identity).is_some_and(|id| seen.contains(id)) {
                 identity.number += 1;
             }
-            let description = serde_json::to_value(server).unwrap_or_default();
-            if let Some(observed) = Observed::read(description) {
-                seen.push(self.see(identity, observed, elapsed_s));
-            }
+            seen.push(self.see(identity, Observed::read(server), elapsed_s));
         }
         self.end_missing(&seen);
     }
@@ -319,13 +316,30 @@ fn stack_rates(before: &Stack, now: &mut Stack, elapsed_s: f64) -> Vec<f32> {
     let (mut received, mut sent) = (0.0, 0.0);
     for session in &mut now.sessions {
         if let Some(before) = known.get(&name(session)) {
-            session.rx_bytes_per_s = rate(before.rx_bytes, session.rx_bytes, elapsed_s);
-            session.tx_bytes_per_s = rate(before.tx_bytes, session.tx_bytes, elapsed_s);
+            let of = |before, now| rate(0, advance(before, now), elapsed_s);
+            session.rx_bytes_per_s = of(before.rx_bytes, session.rx_bytes);
+            session.tx_bytes_per_s = of(before.tx_bytes, session.tx_bytes);
         }
         received += session.rx_bytes_per_s;
         sent += session.tx_bytes_per_s;
     }
     vec![received, sent, rate(before.drops, now.drops, elapsed_s)]
+}
+
+/// The advance of a counter that may have 32 bits, as a stack's counters of a session have: one that
+/// falls has passed its end, unless that would be half of its range.
+fn advance(before: u64, now: u64) -> u64 {
+    match (u32::try_from(before), u32::try_from(now)) {
+        (Ok(before), Ok(now)) if now < before => {
+            let advance = now.wrapping_sub(before);
+            if advance < 1 << 31 {
+                u64::from(advance)
+            } else {
+                0
+            }
+        }
+        _ => now.saturating_sub(before),
+    }
 }
 
 /// Servers of a sample that are shown.
@@ -411,6 +425,16 @@ mod tests {
             json!([[1024.0], [0.0], [2.0]])
         );
         assert_eq!(state["servers"][1]["sessions"][0]["rx_bytes_per_s"], 1024.0);
+    }
+
+    #[test]
+    fn counters_of_32_bits_pass_their_end() {
+        let end = u64::from(u32::MAX);
+        assert_eq!(advance(end - 9, 90), 100);
+        assert_eq!(advance(5000, 10), 0, "a restart");
+        assert_eq!(advance(5, 1000), 995);
+        assert_eq!(advance(end + 7, end + 9), 2);
+        assert_eq!(advance(end + 7, 3), 0);
     }
 
     #[test]
