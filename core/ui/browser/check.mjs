@@ -288,8 +288,8 @@ async function pictures(browser, folder) {
     await close();
   };
   await new Promise((done) => setTimeout(done, filled));
-  await take("ui-light.png", { viewport: { width: 1280, height: 980 }, colorScheme: "light" }, () => {});
-  await take("ui-dark.png", { viewport: { width: 1280, height: 980 }, colorScheme: "dark" }, (page) => page.evaluate(() => document.getElementById("stack").scrollIntoView({ behavior: "instant" })));
+  await take("ui-light.png", { viewport: { width: 1280, height: 900 }, colorScheme: "light" }, () => {});
+  await take("ui-dark.png", { viewport: { width: 1280, height: 900 }, colorScheme: "dark" }, (page) => page.evaluate(() => document.getElementById("stack").scrollIntoView({ behavior: "instant" })));
   await take("ui-tree.png", { viewport: { width: 1280, height: 900 }, colorScheme: "light" }, async (page) => {
     await page.locator(".search-card button").first().click();
     await page.selectOption("#shape", "circular");

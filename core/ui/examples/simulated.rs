@@ -4,7 +4,8 @@
 //! [--empty] [--hostile]`
 //!
 //! Why here: a browser's test needs all that the page can show, and a day of it in minutes
-//! (`--period-ms 7`). `--hostile` adds servers with names that are markup. Prints `ready URL`, and ends with its standard input.
+//! (`--period-ms 7`). `--hostile` adds servers with names that are markup.
+//! Prints `ready URL`, and ends with its standard input.
 
 use serde_json::{Value, json};
 use sidecore_status::{Kind, Server};
@@ -76,7 +77,7 @@ impl Machine {
         servers
     }
 
-    /// Servers of another user who means ill.
+    /// Servers of a hostile user.
     fn hostile(&self) -> [Server; 4] {
         let markup = "<img src=x onerror=alert(1)><script>alert(2)</script>\u{202e}\u{1b}[2J";
         let tree = format!("('{markup}',b,({});", "(".repeat(100_000));
@@ -114,7 +115,8 @@ impl Machine {
         let is_remote = image.contains("://");
         let text = json!({
             "kind": "image", "pid": 1200 + number, "uid": 0, "name": image,
-            "started_unix_s": 1_795_800_000 - number * 4000, "image": image, "way": way, "where": at,
+            "started_unix_s": 1_795_800_000 - number * 4000,
+            "image": image, "way": way, "where": at,
             "size_bytes": (number + 2) << 32, "read_bytes": read,
             "cache_hits": read / 65_536 * (6 + number % 3), "cache_misses": read / 65_536 * 3,
             "fetched_bytes": if is_remote { read / 3 } else { 0 },
@@ -153,13 +155,15 @@ impl Machine {
             .map(|number| {
                 let place = usize::try_from(number).unwrap_or(0);
                 let noise = draw(self.second * 13 + number) % 9_000_000;
+                let remote = format!("10.77.0.{}:{}", 20 + number, 40_100 + number);
                 let speed = (noise * (9 - number)) as f64;
                 self.received[place] += (speed * self.period_s) as u64;
                 json!({
-                    "local": "10.77.0.2:443", "remote": format!("10.77.0.{}:{}", 20 + number, 40_100 + number),
+                    "local": "10.77.0.2:443", "remote": remote,
                     "state": if number == 8 { "time-wait" } else { "established" },
                     "rx_bytes": self.received[place], "tx_bytes": self.received[place] / 7,
-                    "rtt_us": 180 + number * 45 + noise % 20, "window_bytes": 65_536 << (number % 4),
+                    "rtt_us": 180 + number * 45 + noise % 20,
+                    "window_bytes": 65_536 << (number % 4),
                     "retransmits": if number == 3 { self.second / 9 } else { number / 4 },
                 })
             })

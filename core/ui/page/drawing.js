@@ -6,12 +6,13 @@
 import { colour } from "./charts.js";
 
 const FONT = '12px system-ui, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif';
-const ROW_LABEL = 10; // pixels a row needs to have its name beside it
+const ROW_LABEL = 10; // pixels a row needs to have its name next to it
 const ROW_MAX = 64; // pixels of a row, at the closest
 const TURN = Math.PI * 2 * 0.985; // a gap shows where the circle begins
 const TINY = 1; // pixels across, below which a clade is one line
 const INNER = 0.03; // radius of the root, of the whole
 const PAD = 18;
+const NO_LABELS = 8; // pixels around a circle without names
 const FOOT = 40; // pixels for the scale of branch lengths
 
 /** Lower bounds of the classes of support, in percent. */
@@ -23,7 +24,7 @@ export function fit(shape, width, height, scene) {
   let labels = scene.labels ? Math.min(scene.labelWidth, width * (isCircular ? 0.2 : 0.32)) : 0;
   // No room for names that could not be read at this size.
   const around = (Math.min(width, height) / 2 - labels) * TURN;
-  if (isCircular && scene.labels && around < scene.places.rows * ROW_LABEL) labels = 8;
+  if (isCircular && scene.labels && around < scene.places.rows * ROW_LABEL) labels = NO_LABELS;
   const foot = !scene.labels ? 3 : !isCircular && scene.useLengths && scene.tree.hasLengths ? FOOT : PAD;
   return { shape, width, height, labels, foot, zoomX: 1, zoomY: 1, panX: 0, panY: 0, rows: Math.max(1, scene.places.rows) };
 }
@@ -37,6 +38,7 @@ export function geometry(view) {
     const turn = TURN / view.rows;
     return {
       radius, centreX, centreY, turn,
+      isAtRim: view.labels > NO_LABELS, // where names are
       row: turn * radius,
       depth: radius * (1 - INNER),
       angle: (y) => (y + 0.5) * turn - Math.PI / 2,
@@ -63,7 +65,7 @@ export function point(view, places, node) {
 /** Pixels between a node and its neighbours. */
 export function spacing(view, places, node) {
   const g = geometry(view);
-  return view.shape === "circular" ? g.turn * g.reach(places.x[node]) : g.row;
+  return view.shape === "circular" && !g.isAtRim ? g.turn * g.reach(places.x[node]) : g.row;
 }
 
 /** The view with another zoom, which keeps what is at (`atX`, `atY`) where it is. */
@@ -178,7 +180,7 @@ function addRectangular({ tree, places, collapsed, classes: classOf }, g, size, 
 // No arrays are made in this loop: they would take longer than the drawing.
 function addCircular({ tree, places, collapsed, classes: classOf }, g, size, paths, wedges, names) {
   const { x, y, first, last, top, bottom, far, order } = places;
-  const { centreX, centreY, turn } = g;
+  const { centreX, centreY, turn, isAtRim } = g;
   const plain = paths[SUPPORT.length];
   for (let place = 0; place < order.length; ) {
     const node = order[place];
@@ -217,8 +219,8 @@ function addCircular({ tree, places, collapsed, classes: classOf }, g, size, pat
       wedges.closePath();
     }
     if (tree.children[node] === 0 || collapsed[node] === 1) {
-      // Tips near the middle are closer to one another.
-      if (turn * own >= ROW_LABEL) names.push(node);
+      // Without a place at the rim: tips near the middle are closer to one another.
+      if ((isAtRim ? g.row : turn * own) >= ROW_LABEL) names.push(node);
     } else if (last[node] > first[node]) {
       const [begun, ended] = [g.angle(first[node]), g.angle(last[node])];
       plain.moveTo(centreX + Math.cos(begun) * own, centreY + Math.sin(begun) * own);
@@ -240,7 +242,7 @@ function behind(order, place, end) {
   return low;
 }
 
-/** A name beside a tip or a collapsed clade. */
+/** The name of a tip or of a collapsed clade. */
 function nameOf({ tree, collapsed }, node) {
   if (tree.children[node] > 0 && collapsed[node] === 1) {
     const name = tree.label[node];
@@ -259,7 +261,7 @@ function write(context, scene, view, g, names) {
     context.fillStyle = colour(isMatch ? "accent" : collapsed[node] === 1 ? "muted" : "text");
     context.font = isMatch ? `600 ${FONT}` : FONT;
     const name = nameOf(scene, node);
-    const reach = collapsed[node] === 1 ? places.far[node] : places.x[node];
+    const reach = g.isAtRim ? 1 : collapsed[node] === 1 ? places.far[node] : places.x[node];
     if (view.shape !== "circular") {
       context.fillText(name, g.px(reach) + 7, g.py(places.y[node]));
       continue;
@@ -269,11 +271,23 @@ function write(context, scene, view, g, names) {
     context.save();
     context.translate(g.centreX, g.centreY);
     context.rotate(isLeft ? angle + Math.PI : angle);
+    const [tip, rim] = [g.reach(collapsed[node] === 1 ? places.far[node] : places.x[node]) + 6, g.reach(reach) + 3];
+    if (rim - tip > 6) leader(context, isLeft ? -tip : tip, isLeft ? -rim : rim);
     context.textAlign = isLeft ? "right" : "left";
     context.fillText(name, (g.reach(reach) + 7) * (isLeft ? -1 : 1), 0);
     context.restore();
   }
   context.font = FONT;
+}
+
+/** A faint line from a tip to its name at the rim. */
+function leader(context, from, to) {
+  context.strokeStyle = colour("line");
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(from, 0);
+  context.lineTo(to, 0);
+  context.stroke();
 }
 
 /** True for a node that is in no collapsed clade. */

@@ -11,7 +11,7 @@ pub(crate) const POINTS_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     kept: Vec<(f64, f64)>,
-    /// One point in so many is kept.
+    /// Points for each one that is kept.
     stride: u64,
     /// Points that came since the last one that was kept.
     skipped: u64,

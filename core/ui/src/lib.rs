@@ -208,14 +208,13 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Jo
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Takes a sample in each period. Where the source is slower, the next one begins at once.
+/// Takes a sample in each period. A late one puts off the next: a rate over a moment is noise.
 fn take_samples(mut source: Source, period: Duration, record: &Mutex<Record>, stop: &Stop) {
     let begun = Instant::now();
-    let mut due = begun;
     loop {
+        let due = Instant::now() + period;
         let servers = source();
         record.lock().take(begun.elapsed(), servers);
-        due = (due + period).max(Instant::now());
         let mut is_stopped = stop.is_stopped.lock();
         while !*is_stopped && Instant::now() < due {
             stop.sampler.wait_until(&mut is_stopped, due);

@@ -2,8 +2,8 @@
 //!
 //! Why here: each process writes its own description, and root sees those of all users. So nothing
 //! of it is believed: texts, lists and trees are cut to their limits, and what is missing or of
-//! another type is 0 or empty. Must stay true: pure; what goes on from here is bounded by the limits
-//! at the end of this file. Source: the statuses of `sidecore-status`.
+//! another type is 0 or empty. Must stay true: pure; what goes on from here is bounded by the
+//! limits at the end of this file. Source: the statuses of `sidecore-status`.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -326,7 +326,7 @@ fn stack_rates(before: &Stack, now: &mut Stack, elapsed_s: f64) -> Vec<f32> {
     vec![received, sent, rate(before.drops, now.drops, elapsed_s)]
 }
 
-/// The advance of a counter that may have 32 bits, as a stack's counters of a session have: one that
+/// The advance of a counter that may have 32 bits, as those of a stack's sessions have. One that
 /// falls has passed its end, unless that would be half of its range.
 fn advance(before: u64, now: u64) -> u64 {
     match (u32::try_from(before), u32::try_from(now)) {

@@ -1,8 +1,8 @@
 //! The secret in the page's address.
 //!
 //! Why here: any user of the machine can connect to a port of the loopback. Only the address that
-//! was printed to its owner opens the page. Must stay true: 128 bits of the system's randomness, new
-//! in each run; compared in a time that depends on the length alone; never logged.
+//! was printed to its owner opens the page. Must stay true: 128 bits of the system's randomness,
+//! new in each run; compared in a time that depends on the length alone; never logged.
 
 use subtle::ConstantTimeEq;
 
