@@ -1,13 +1,16 @@
 //! The page's server, asked byte by byte: what it answers, and what it refuses.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+use sidecore_status::{Kind, Publisher, Servers};
 use sidecore_ui::{Address, Options, Page};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A page, the host and port that it is at, and its token.
 struct Served {
@@ -161,6 +164,48 @@ fn the_state_and_trees_are_sent_once() {
         let found = served.get(&served.own(&format!("/api/tree/{id}")), "");
         assert_eq!(status(&found), 404, "{id}");
     }
+}
+
+#[test]
+fn a_server_that_publishes_itself_appears_and_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = Servers::at(folder.path().join("servers"));
+    let read = Arc::new(AtomicU64::new(4096));
+    let counter = Arc::clone(&read);
+    let publisher = Publisher::start_in(&servers, Kind::Image, "/srv/a.img", move || {
+        let bytes = counter.fetch_add(1_000_000, Ordering::Relaxed);
+        serde_json::json!({"image": "/srv/a.img", "way": "serve", "read_bytes": bytes})
+    });
+    assert!(publisher.is_published());
+    let served = Served::start(Options {
+        source: Box::new(move || servers.list(Duration::from_secs(1))),
+        period: Duration::from_millis(20),
+        ..Options::default()
+    });
+    let state = || {
+        let found = served.get(&served.own("/api/state?since=0"), "");
+        serde_json::from_str::<serde_json::Value>(body(&found)).unwrap()
+    };
+    let until = |holds: &dyn Fn(&serde_json::Value) -> bool| {
+        let begun = Instant::now();
+        loop {
+            let state = state();
+            if holds(&state["servers"][0]) {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{state}");
+        }
+    };
+    // Its second answer makes a rate.
+    until(&|server| {
+        let track = server["tracks"][0].as_array().into_iter().flatten();
+        track
+            .filter_map(serde_json::Value::as_f64)
+            .any(|rate| rate > 0.0)
+    });
+    until(&|server| server["image"] == "/srv/a.img" && server["is_ended"] == false);
+    drop(publisher);
+    until(&|server| server["is_ended"] == true || server.is_null());
 }
 
 #[test]
