@@ -123,7 +123,7 @@ impl Machine {
             "retries": if number == 1 { self.second / 40 + 3 } else { 0 },
             "damaged_frames": if number == 2 { 1 } else { 0 },
             "memory_bytes": (90 + number * 7) << 20,
-            "overlay_dirty_bytes": if number % 5 == 0 { read / 50 } else { 0 },
+            "overlay_dirty_bytes": if number.is_multiple_of(5) { read / 50 } else { 0 },
         });
         server(text)
     }
