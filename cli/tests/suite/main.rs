@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bench;
+mod benchmarks;
 mod cell;
 mod commands;
 #[path = "../common/mod.rs"]
@@ -12,7 +13,9 @@ mod common;
 mod daemon;
 mod doctor;
 mod document;
+mod english;
 mod far;
+mod glossary;
 mod guest;
 mod house;
 mod kernels;
@@ -45,6 +48,7 @@ mod server;
 #[path = "../common/serving.rs"]
 mod serving;
 mod sessions;
+mod shown;
 mod siw;
 mod spe;
 mod store_keys;
