@@ -27,6 +27,7 @@ mod tlb;
 mod top;
 mod tour;
 mod trace;
+mod ui;
 mod usage;
 
 use clap::{Parser, Subcommand};
@@ -90,6 +91,8 @@ enum Command {
     Papers(papers::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
+    /// One page in the browser: live images, engines, stacks and searches, and trees.
+    Ui(ui::Args),
 }
 
 /// Outcome of a command that ran.
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => args.run(),
         Command::Papers(args) => args.run(),
         Command::Tour(args) => args.run(),
+        Command::Ui(args) => args.run(),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -23,6 +23,12 @@ use crate::signals::{SIGXFSZ, raise_on};
 use anyhow::Result;
 use clap::Subcommand;
 
+/// The trees of a file in Newick or NEXUS, as Newick, one a line: for the page of `sidecore ui`.
+pub(crate) fn trees_as_text(path: &std::path::Path) -> Result<String> {
+    let trees = common::reader().trees(path)?.newicks;
+    Ok(trees.iter().map(|tree| format!("{tree}\n")).collect())
+}
+
 /// Arguments of `phylo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {

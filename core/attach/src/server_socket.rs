@@ -10,6 +10,7 @@
 use crate::ListenError;
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use sidecore_sys::folder::{Folder, FolderError};
 use sidecore_sys::identity::Identities;
 use sidecore_sys::{SysError, local_socket};
@@ -56,6 +57,19 @@ impl ServerSocket {
     /// # Errors
     /// [`ListenError`].
     pub fn take(path: &Path, only_owner: bool) -> Result<Self, ListenError> {
+        Self::take_as(path, only_owner, SocketType::SEQPACKET)
+    }
+
+    /// As [`ServerSocket::take`], of a socket that carries a stream of bytes, as HTTP needs. Other
+    /// users cannot connect.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn take_stream(path: &Path) -> Result<Self, ListenError> {
+        Self::take_as(path, true, SocketType::STREAM)
+    }
+
+    fn take_as(path: &Path, only_owner: bool, kind: SocketType) -> Result<Self, ListenError> {
         let own_uid = local_socket::effective_uid();
         if !Identities::of_this_process().is_user(own_uid) {
             return Err(ListenError::Unmapped { own_uid });
@@ -74,7 +88,7 @@ impl ServerSocket {
         let lock = take_lock(&folder, path)?;
         // A server that keeps its lock elsewhere (another mount of the folder) still answers.
         let reached = folder.reach(name);
-        if local_socket::connect(&reached).is_ok() {
+        if local_socket::answers(&reached) {
             return Err(ListenError::InUse { pid: None });
         }
         match folder.remove_file(name) {
@@ -84,7 +98,7 @@ impl ServerSocket {
             _ => {}
         }
         let mode = if only_owner { 0o600 } else { 0o666 };
-        let listener = local_socket::listen(&reached, mode, BACKLOG)?;
+        let listener = local_socket::listen_as(kind, &reached, mode, BACKLOG)?;
         Ok(Self {
             path: path.to_owned(),
             folder,
@@ -316,7 +330,22 @@ mod tests {
             Err(ListenError::InUse { pid: said }) => assert_eq!(said, Some(pid)),
             other => panic!("{other:?}"),
         }
+        // One of the other type is in the way, too.
+        assert!(matches!(
+            ServerSocket::take_stream(&path),
+            Err(ListenError::InUse { .. })
+        ));
         drop(first);
+        assert!(!path.exists());
+        let stream = ServerSocket::take_stream(&path).unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        fs::remove_file(base.path().join("a.sock.lock")).unwrap();
+        let refused = ServerSocket::take(&path, true);
+        assert!(
+            matches!(refused, Err(ListenError::InUse { pid: None })),
+            "{refused:?}"
+        );
+        drop(stream);
         assert!(!path.exists());
         fs::write(&path, "").unwrap();
         let refused = ServerSocket::take(&path, true);

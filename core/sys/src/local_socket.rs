@@ -63,7 +63,22 @@ pub struct Peer {
 /// # Errors
 /// [`SysError::Call`] with the kernel's reason.
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> Result<OwnedFd, SysError> {
-    let socket = open(SocketFlags::NONBLOCK)?;
+    listen_as(SocketType::SEQPACKET, path, mode, backlog)
+}
+
+/// As [`listen`], for connections of another type than messages: `SocketType::STREAM`.
+///
+/// # Errors
+/// [`SysError::Call`] with the kernel's reason.
+pub fn listen_as(
+    kind: SocketType,
+    path: &Path,
+    mode: u32,
+    backlog: i32,
+) -> Result<OwnedFd, SysError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket =
+        net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(refused("socket"))?;
     let address = SocketAddrUnix::new(path).map_err(refused("a socket's path"))?;
     net::bind(&socket, &address).map_err(refused("bind"))?;
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(refused("chmod of a socket"))?;
@@ -93,6 +108,17 @@ pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
     let address = SocketAddrUnix::new(path).map_err(refused("a socket's path"))?;
     net::connect(&socket, &address).map_err(refused("connect"))?;
     Ok(socket)
+}
+
+/// True if a process listens at `path`, for connections of whatever type. Does not wait.
+#[must_use]
+pub fn answers(path: &Path) -> bool {
+    let Ok(socket) = open(SocketFlags::NONBLOCK) else {
+        return false;
+    };
+    let connected = SocketAddrUnix::new(path).and_then(|address| net::connect(&socket, &address));
+    // Looked at only where a socket is bound and its process lives.
+    matches!(connected, Ok(()) | Err(Errno::PROTOTYPE))
 }
 
 /// The credentials of the other side of a connection.

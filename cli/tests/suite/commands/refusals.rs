@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 95] = [
+const REFUSALS: [(&str, &str, &str); 101] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -170,6 +170,12 @@ const REFUSALS: [(&str, &str, &str); 95] = [
         "made.img --nbd unix:x.sock --trace-events raw.bin",
         "is no recording",
     ),
+    ("ui", "--listen 0.0.0.0:80", "not on the loopback"),
+    ("ui", "--listen nonsense", "unix:PATH"),
+    ("ui", "--listen unix:raw.bin", "raw.bin"),
+    ("ui", "--tree bad.nwk", "bad.nwk"),
+    ("ui", "--tree nowhere.nwk", "nowhere.nwk"),
+    ("ui", "--json", "--json"),
     ("doctor", "--loud", "--loud"),
     ("papers", "--only everything --state kept", "everything"),
     ("blok", "pack", "blok"),

@@ -4,12 +4,12 @@
 
 use crate::commands::{contract, inputs, json, namespace};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here.
-pub(crate) const RUN: [&str; 17] = [
+pub(crate) const RUN: [&str; 18] = [
     "block list",
     "block status",
     "block mount",
@@ -27,6 +27,7 @@ pub(crate) const RUN: [&str; 17] = [
     "net source",
     "rdma serve",
     "rdma ping",
+    "ui",
 ];
 
 /// A command in the foreground that has printed its first line; killed on drop.
@@ -188,4 +189,35 @@ fn rdma_serves_and_pings() {
     assert!(ok(&ping).contains("5 rounds, 20000 bytes each way"));
     // The second client was the last.
     assert_eq!(serve.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_page_is_served_until_a_signal() {
+    let (ui, line) = Service::first_line("ui --tree made.nwk --listen 127.0.0.1:0");
+    let (host, token) = line
+        .strip_prefix("ready http://")
+        .and_then(|url| url.split_once("/?token="))
+        .unwrap();
+    let ask = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        std::io::read_to_string(stream).unwrap()
+    };
+    assert!(ask(&format!("/{token}/")).starts_with("HTTP/1.1 200"));
+    assert!(ask("/").starts_with("HTTP/1.1 403"));
+    let tree = ask(&format!("/{token}/api/tree/file"));
+    let given = std::fs::read_to_string(inputs::folder().join("made.nwk")).unwrap();
+    let tips = |text: &str| text.matches(',').count();
+    assert!(tree.trim_end().ends_with(';'), "{tree}");
+    assert_eq!(tips(tree.rsplit("\r\n").next().unwrap()), tips(&given));
+    ui.end();
+    let (ui, line) = Service::first_line("ui --listen unix:ui.sock");
+    assert!(
+        line.starts_with("ready unix:ui.sock http://localhost/?token="),
+        "{line}"
+    );
+    assert!(inputs::folder().join("ui.sock").exists());
+    ui.end();
+    assert!(!inputs::folder().join("ui.sock").exists());
 }

@@ -1,0 +1,70 @@
+//! `sidecore ui`: one page in the browser with all live servers, and trees.
+//!
+//! Why here: it only connects the command line, the reader of trees and `sidecore_ui`.
+//! Must stay true: `ready` and the address are on standard output only once the page can be opened;
+//! a signal ends the command with status 0, with the socket removed.
+
+use crate::{Outcome, output, phylo, signals};
+use anyhow::{Context, Result};
+use sidecore_ui::{Address, Options, Page};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `ui`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Prints `ready URL` once the page can be opened, and serves it until SIGINT or SIGTERM. The page \
+shows the images, engines, stacks and searches that run: this user's, for root those of all \
+users. It changes nothing.
+
+The URL is a key: without it the page cannot be opened; each run draws another. Paste it into \
+the browser's address bar; other users can read a command line. From another machine: \
+`ssh -L 8080:127.0.0.1:PORT HOST`, then the URL with port 8080.
+
+Exit status: 0 stopped by a signal, 2 could not run.")]
+pub(crate) struct Args {
+    /// Where the page is served: 127.0.0.1:PORT or another address of the loopback, or unix:PATH, a
+    /// socket for this user and root alone; port 0 is a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: Address,
+    /// Tree to show, in Newick or NEXUS; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    tree: Option<PathBuf>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let tree = self.tree.as_deref().map(read).transpose()?;
+        let signals = signals::begin_server()?;
+        let options = Options {
+            address: self.listen,
+            tree,
+            ..Options::default()
+        };
+        let page = Page::start(options).context("no page")?;
+        let stopper = page.stopper();
+        signals.stop_with(move || stopper.stop());
+        match page.address() {
+            Address::Socket(path) => {
+                output::ready(&format!("unix:{} {}", path.display(), page.url()))?;
+            }
+            _ => output::ready(page.url())?,
+        }
+        page.wait();
+        signals.end();
+        Ok(Outcome::Done)
+    }
+}
+
+/// A file's trees: its name, and their text.
+fn read(path: &Path) -> Result<(String, String)> {
+    if path == Path::new("-") {
+        let text = phylo::trees_as_text(Path::new("/dev/stdin"))?;
+        return Ok(("standard input".to_owned(), text));
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok((
+        name.to_string_lossy().into_owned(),
+        phylo::trees_as_text(path)?,
+    ))
+}
