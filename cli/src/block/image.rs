@@ -4,14 +4,15 @@
 //! before its first byte is used. Must stay true: what is shown or kept of a URL holds no secret;
 //! every command that reads an image opens it here.
 
-use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::format::sidecar::lacks_index;
+use sidecore_block::format::tree::Tree;
 use sidecore_block::format::{FormatError, Index};
 use sidecore_block::image::Image;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
 use sidecore_remote::{Location, Options, RemoteImage};
+use sidecore_terminal::quantity;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Upper bound of the cache; the least recently used goes first
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "4GiB")]
     cache_size: u64,
     /// Take the image only if this is its root hash, as `pack --tree` printed it; every frame is
     /// checked against it before it is used
@@ -183,6 +184,13 @@ impl AccessArgs {
             index,
             remote,
         })
+    }
+
+    /// Public keys by which a signature of an opened image was found valid, as digits.
+    pub(crate) fn keys_valid(&self, index: &Index) -> Result<Vec<String>> {
+        let trust = self.trust()?;
+        let keys = |tree: &Tree| trust.valid_keys(&tree.root, &tree.signatures);
+        Ok(index.tree().map_or_else(Vec::new, keys))
     }
 
     fn trust(&self) -> Result<Trust> {

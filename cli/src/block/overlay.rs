@@ -4,10 +4,10 @@
 
 use super::common::{OpenArgs, open_device};
 use super::image::make_absolute;
-use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::overlay::{Overlay, open_to_write};
 use sidecore_block::source::BlockSource;
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct OverlayArgs {
     overlay: Option<PathBuf>,
     /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
     /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "overlay")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
     grain: Option<u64>,
 }
 

@@ -6,6 +6,7 @@
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
+use crate::values::one_of;
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
@@ -32,6 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = rounds())]
     rounds: Option<u16>,
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',', help = only())]
+    #[arg(value_parser = one_of::<Group>(Group::names()), hide_possible_values = true)]
     only: Vec<Group>,
 }
 
@@ -63,7 +65,7 @@ impl Args {
         let report = bench::run(&config, cancel, &mut |line| output::note!("{line}"))?;
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::text(markdown::people(report).trim_end());
+        let people = |report: &Report| output::show(&markdown::people(report));
         self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }

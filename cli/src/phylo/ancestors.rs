@@ -2,6 +2,7 @@
 
 use super::common;
 use super::limits;
+use crate::values::{Offered, models};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
@@ -25,6 +26,7 @@ pub(crate) struct Args {
     tree: PathBuf,
     /// Model, or file of partitions (RAxML's lines or NEXUS sets)
     #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "all")]

@@ -7,6 +7,7 @@ mod report;
 use super::common::{self, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
+use crate::values::{Offered, policies};
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
@@ -45,6 +46,7 @@ pub(crate) struct Args {
     engines: Option<u16>,
     /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
+    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
     policy: String,
     /// Ranks that do one search together, each with a share of its sites; as many as would else
     /// have no search unless given. Only under mpirun, srun or the like
@@ -174,7 +176,7 @@ impl Args {
         if self.json {
             output::json(&report)?;
         } else {
-            report.print()?;
+            output::show(&report.text())?;
         }
         Ok(Outcome::Done)
     }

@@ -2,6 +2,7 @@
 
 use super::common::reader;
 use super::limits;
+use crate::values::{Offered, models};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::io::data::{check_lengths, model_name};
@@ -31,6 +32,7 @@ pub(crate) struct Args {
     sites: u32,
     /// Model, such as `GTR{1/2/1/1/2/1}+G4m{0.5}`
     #[arg(long, value_name = "MODEL")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]

@@ -1,6 +1,7 @@
 //! `sidecore phylo support`.
 
 use super::common::{self, Source, Support};
+use crate::values::{Offered, models};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
@@ -38,6 +39,7 @@ pub(crate) struct Args {
     msa: Option<PathBuf>,
     /// Model, or file of partitions, for sh-alrt and ufboot
     #[arg(long, value_name = "MODEL|FILE", requires = "msa")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: Option<String>,
     /// Replicates of sh-alrt and ufboot
     #[arg(

@@ -27,11 +27,10 @@ pub mod markdown;
 pub mod quiet;
 pub mod report;
 pub mod stats;
-mod table;
 
 pub use machine::Machine;
 pub use report::{Better, Figures, Peer, Row, Sample};
-pub use table::Table;
+pub use sidecore_terminal::Table;
 
 /// The README's example: it compiles and runs.
 #[cfg(doctest)]

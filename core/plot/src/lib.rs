@@ -12,11 +12,13 @@
 
 mod chart;
 mod dots;
+mod file;
 mod themed;
 mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
+pub use file::{FileForm, FileFormError};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 

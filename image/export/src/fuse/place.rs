@@ -56,7 +56,7 @@ impl Drop for Place {
 /// # Errors
 /// Those of the system calls; `NOENT` and `ACCESS` of `/dev/fuse` among them.
 pub(super) fn nowhere(kind: &Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let context = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set =
         |key: &str, value: &str| rustix::mount::fsconfig_set_string(context.as_fd(), key, value);
@@ -143,8 +143,16 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
 
 /// Advice for a failed mount on `dir`, begun by a semicolon; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
+    hint_with(error, dir, Path::new(DEVICE).exists())
+}
+
+/// The same where the FUSE device is there, or is not.
+fn hint_with(error: &io::Error, dir: &Path, has_device: bool) -> &'static str {
     let said = error.to_string();
-    if error.kind() == io::ErrorKind::NotFound && dir.exists() {
+    if error.kind() == io::ErrorKind::NotFound && !has_device {
+        "; /dev/fuse is missing: run `modprobe fuse` as root, or start the container with \
+         --device /dev/fuse"
+    } else if error.kind() == io::ErrorKind::NotFound && dir.exists() {
         "; install the package fuse3, whose fusermount3 mounts for users"
     } else if said.contains("/dev/fuse") && said.contains("ermission denied") {
         "; users may mount once `chmod 666 /dev/fuse` was done as root, as udev does"
@@ -200,6 +208,8 @@ pub(crate) fn detach(dir: &Path) -> bool {
 
 /// The set-user-id program that mounts FUSE for users, of the package fuse3.
 const HELPER: &str = "fusermount3";
+/// The kernel's FUSE device.
+const DEVICE: &str = "/dev/fuse";
 
 #[cfg(test)]
 mod tests {
@@ -209,8 +219,10 @@ mod tests {
     fn advice_fits_the_error() {
         let here = Path::new("/");
         let missing = io::Error::from(io::ErrorKind::NotFound);
-        assert!(hint(&missing, here).contains("install the package fuse3"));
-        assert_eq!(hint(&missing, Path::new("/no/such folder")), "");
+        assert!(hint_with(&missing, here, true).contains("install the package fuse3"));
+        let no_device = hint_with(&missing, here, false);
+        assert!(no_device.contains("modprobe fuse") && !no_device.contains("package"));
+        assert_eq!(hint_with(&missing, Path::new("/no/such folder"), true), "");
         let closed = "fusermount3: failed to open /dev/fuse: Permission denied";
         assert!(hint(&io::Error::other(closed), here).contains("chmod 666 /dev/fuse"));
         let other = "fusermount3: mountpoint is not empty";
