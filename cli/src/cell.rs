@@ -4,7 +4,7 @@
 //! Must stay true: results alone go to standard output; exit status 1 means that a stated property
 //! does not hold, and only the papers' own machine has any.
 
-use crate::values::{Offered, policies};
+use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_cell_sim::Machine;
@@ -14,6 +14,7 @@ use sidecore_cell_sim::tables::{Table1Row, Table2Row};
 use sidecore_sys::input::read_text;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// The tables and figures.

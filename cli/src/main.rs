@@ -27,7 +27,7 @@ mod tour;
 mod usage;
 mod values;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Mounts compressed disk images, runs a TCP stack and infers trees on cores set aside for it; your
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         return spe::drive(driver, arguments.collect());
     }
     output::start_logging();
-    let matches = values::finished(Cli::command()).try_get_matches();
+    let matches = values::command().try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage::end(&error),

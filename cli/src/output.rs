@@ -102,6 +102,11 @@ pub(crate) fn text(text: &str) -> Result<()> {
     data(&fold(text, columns(io::stdout())))
 }
 
+/// Writes a help text, as [`text`] does; a closed stream is no error.
+pub(crate) fn help(help: &str) {
+    text(help).ok();
+}
+
 /// Writes a result that must stay byte-exact, such as a tree, and a newline; escaped only on a
 /// terminal.
 pub(crate) fn result(bytes: &str) -> Result<()> {
@@ -137,7 +142,7 @@ pub(crate) fn error_show(text: &Text) {
 }
 
 /// Writes our own text to standard error, of one line or several.
-fn error_text(text: &str) {
+pub(crate) fn error_text(text: &str) {
     error_data(&format!("{}\n", fold(text, columns(io::stderr()))));
 }
 

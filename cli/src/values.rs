@@ -1,43 +1,12 @@
-//! Values of options for which a list is known: help and completions offer them.
+//! The parser of the whole program, and the values that its options offer.
 
-use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::ErrorKind;
-use clap::{Arg, Command, ValueHint};
-use std::any::TypeId;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use crate::Cli;
+use clap::{Command, CommandFactory};
+use sidecore_terminal::values::finished;
 
-/// One of `names`, each of which parses.
-pub(crate) fn one_of<T>(
-    names: impl IntoIterator<Item = &'static str>,
-) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names).try_map(|text| text.parse::<T>())
-}
-
-/// Any text, with some that completions offer.
-#[derive(Clone)]
-pub(crate) struct Offered(pub(crate) fn() -> Vec<&'static str>);
-
-impl TypedValueParser for Offered {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        _: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        let text = value.to_str().map(str::to_owned);
-        text.ok_or_else(|| clap::Error::new(ErrorKind::InvalidUtf8).with_cmd(command))
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
-    }
+/// The parser, with what holds for the options of every command.
+pub(crate) fn command() -> Command {
+    finished(Cli::command(), &STREAMED)
 }
 
 /// Models by name, and `auto`.
@@ -53,38 +22,6 @@ pub(crate) fn models() -> Vec<&'static str> {
 /// Names of policies, with numbers for their `N`.
 pub(crate) fn policies() -> Vec<&'static str> {
     vec!["edtlp", "llp(2)", "hybrid(2)", "mgps", "equi"]
-}
-
-/// The command with what holds for all of its options: `-` is refused where a file cannot be
-/// standard input or output, and shells complete folders for `DIR` and programs for `PROGRAM`.
-pub(crate) fn finished(command: Command) -> Command {
-    let checked = command.mut_args(|argument| {
-        let argument = match streamed(&argument) {
-            Some(false) => argument.value_parser(no_stream()),
-            _ => argument,
-        };
-        let name = argument.get_value_names().and_then(|names| names.first());
-        match name.map(|name| name.as_str()) {
-            Some("DIR") => argument.value_hint(ValueHint::DirPath),
-            Some("PROGRAM") => argument.value_hint(ValueHint::CommandName),
-            _ => argument,
-        }
-    });
-    checked.mut_subcommands(finished)
-}
-
-/// True where `-` stands for standard input or output, false where it cannot; `None` for what is
-/// no path.
-fn streamed(argument: &Arg) -> Option<bool> {
-    let is_path = argument.get_value_parser().type_id() == TypeId::of::<PathBuf>();
-    is_path.then(|| STREAMED.contains(&argument.get_id().as_str()))
-}
-
-fn no_stream() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
-        false => Ok(path),
-        true => Err(NO_STREAM),
-    })
 }
 
 /// Options and arguments that are read or written once, from the start to the end.
@@ -116,14 +53,14 @@ const STREAMED: [&str; 26] = [
     "tsv",
     "verify_key",
 ];
-const NO_STREAM: &str = "it is used by its name or read in places, which standard input and output \
-                         do not allow; name a file (./- for one with this name)";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Cli;
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
+    use clap::{Arg, Command};
+    use sidecore_terminal::values::is_streamed;
 
     fn each(command: &Command, see: &mut dyn FnMut(&Command, &Arg)) {
         for argument in command.get_arguments() {
@@ -136,7 +73,7 @@ mod tests {
     #[test]
     fn options_with_the_same_unit_have_the_same_parser() {
         let mut sizes = 0;
-        each(&finished(Cli::command()), &mut |command, argument| {
+        each(&command(), &mut |command, argument| {
             let names = argument.get_value_names().unwrap_or_default();
             let is_size = names.iter().any(|name| name.as_str() == "SIZE");
             if is_size {
@@ -165,7 +102,7 @@ mod tests {
             "tlb --svg a.svg --tsv b --json",
         ] {
             let words = std::iter::once("sidecore").chain(words.split(' '));
-            let matches = finished(Cli::command()).try_get_matches_from(words.clone());
+            let matches = command().try_get_matches_from(words.clone());
             let is_refused = words.clone().any(|word| word == "-");
             match matches {
                 Ok(_) => assert!(!is_refused),
@@ -179,8 +116,8 @@ mod tests {
     #[test]
     fn each_streamed_option_exists() {
         let mut seen = std::collections::BTreeSet::new();
-        each(&Cli::command(), &mut |_, argument| {
-            if streamed(argument) == Some(true) {
+        each(&command(), &mut |_, argument| {
+            if is_streamed(argument, &STREAMED) == Some(true) {
                 seen.insert(argument.get_id().to_string());
             }
         });

@@ -6,7 +6,6 @@
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::values::one_of;
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
@@ -14,6 +13,7 @@ use sidecore_bench::block::report::Report;
 use sidecore_bench::block::{
     self as bench, BenchError, Config, Group, ROUNDS_MAX, markdown, picture,
 };
+use sidecore_terminal::values::one_of;
 use std::path::PathBuf;
 
 /// Arguments of `block bench`.

@@ -77,7 +77,8 @@ impl Args {
 
 impl Args {
     fn identity(&self, image: &Path) -> Result<Identity> {
-        let open = |bytes| self.access.open_whole(image, bytes);
+        let access = self.access.access()?;
+        let open = |bytes| access.open_whole(image, bytes);
         let opened = self.memory.open(open)?;
         let identity = Identity::of(&opened.index, &opened.image);
         identity.context("cannot read the image")

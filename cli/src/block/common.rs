@@ -6,6 +6,7 @@ use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
+use sidecore_remote::access::AccessError;
 use sidecore_remote::{TraceWriter, frames_of_metadata, read_trace};
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::quantity;
@@ -78,7 +79,10 @@ impl MemoryArgs {
 
     /// Opens an image by `open`, which gets the memory bound of a remote image, and checks that the
     /// image's index fits.
-    pub(crate) fn open(self, open: impl FnOnce(u64) -> Result<Opened>) -> Result<Opened> {
+    pub(crate) fn open(
+        self,
+        open: impl FnOnce(u64) -> Result<Opened, AccessError>,
+    ) -> Result<Opened> {
         let opened = open(self.memory / 2)?;
         let index_bytes = opened.index.memory_bytes() as u64;
         let memory_bytes = self.memory;
@@ -169,7 +173,10 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
         image,
         index,
         remote,
-    } = args.access.open(&args.image, args.raw, memory / 2)?;
+    } = args
+        .access
+        .access()?
+        .open(&args.image, args.raw, memory / 2)?;
     let memory_bytes = match remote {
         Some(_) => memory - memory / 2,
         None => memory,

@@ -27,14 +27,15 @@ impl Args {
         if tools::is_overlay_file(&self.image)? {
             return show_overlay(&tools::describe(&self.image)?, self.json);
         }
-        let open = |bytes| self.access.open_to_look(&self.image, bytes);
+        let access = self.access.access()?;
+        let open = |bytes| access.open_to_look(&self.image, bytes);
         let index = self.memory.open(open)?.index;
         let info = ImageInfo::of(&index);
         if self.json {
             output::json(&info)?;
             return Ok(Outcome::Done);
         }
-        let checked = self.access.keys_valid(&index)?;
+        let checked = access.keys_valid(&index);
         output::show(&info.text(&index, &checked))?;
         Ok(Outcome::Done)
     }

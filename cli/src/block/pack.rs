@@ -1,6 +1,5 @@
 //! `sidecore block pack`.
 
-use crate::values::one_of;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::codec::Tune;
@@ -14,6 +13,7 @@ use sidecore_block::trust::signer;
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::quantity;
+use sidecore_terminal::values::one_of;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -6,12 +6,12 @@
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::values::one_of;
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_bench::net::report::Report;
 use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, markdown, picture};
+use sidecore_terminal::values::one_of;
 
 /// Arguments of `net bench`.
 #[derive(clap::Args)]

@@ -6,10 +6,10 @@
 
 use crate::figures::{self, Files};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::values::one_of;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_bench::offload::{self as bench, Config, Group, picture, tables};
+use sidecore_terminal::values::one_of;
 
 /// Arguments of `offload bench`.
 #[derive(clap::Args)]

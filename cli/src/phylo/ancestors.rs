@@ -2,12 +2,13 @@
 
 use super::common;
 use super::limits;
-use crate::values::{Offered, models};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation;
 use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo ancestors`.

@@ -2,7 +2,7 @@
 
 use super::common;
 use super::limits;
-use crate::values::{Offered, models};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, evaluate};
@@ -10,6 +10,7 @@ use sidecore_phylo::io::data::{Data, linkage};
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::Text;
+use sidecore_terminal::values::Offered;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;

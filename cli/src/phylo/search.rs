@@ -7,7 +7,7 @@ mod report;
 use super::common::{self, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
-use crate::values::{Offered, policies};
+use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
@@ -26,6 +26,7 @@ use sidecore_phylo::io::setup::RunSetup;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -2,13 +2,14 @@
 
 use super::common::reader;
 use super::limits;
-use crate::values::{Offered, models};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::io::data::{check_lengths, model_name};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
 use sidecore_sys::width::ToUsize;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo simulate`.

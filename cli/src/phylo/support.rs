@@ -1,13 +1,14 @@
 //! `sidecore phylo support`.
 
 use super::common::{self, Source, Support};
-use crate::values::{Offered, models};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
+use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo support`.

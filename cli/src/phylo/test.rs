@@ -2,11 +2,12 @@
 
 use super::common;
 use super::limits;
-use crate::values::{Offered, models};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
 use sidecore_terminal::progress::{self, Shape};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo test`.

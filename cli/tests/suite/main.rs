@@ -13,10 +13,12 @@ mod daemon;
 mod doctor;
 mod document;
 mod far;
+mod fits;
 mod guest;
 mod house;
 mod kernels;
 mod limits;
+mod manners;
 mod manual;
 mod mount;
 #[path = "../../../net/engine/tests/common/namespace.rs"]

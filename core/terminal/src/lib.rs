@@ -7,6 +7,8 @@
 //! is escaped before it is measured. Nothing here writes to a terminal except `progress` and
 //! `screen`. Source: own.
 
+#[cfg(feature = "command-line")]
+pub mod manual;
 #[cfg(feature = "progress")]
 pub mod progress;
 pub mod quantity;
@@ -14,6 +16,8 @@ pub mod quantity;
 pub mod screen;
 mod table;
 mod text;
+#[cfg(feature = "command-line")]
+pub mod values;
 
 pub use table::{Column, Table};
 pub use text::{Text, cut, fold};

@@ -1,11 +1,12 @@
 //! Options that a run's results depend on.
 
 use super::super::common::{self, Support};
-use crate::values::{Offered, models};
+use crate::values::models;
 use anyhow::Result;
 use sidecore_phylo::analysis::plan::Bootstraps;
 use sidecore_phylo::io::setup::{Choices, RunSetup};
 use sidecore_phylo::likelihood::Lengths;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Options that a run's results depend on.

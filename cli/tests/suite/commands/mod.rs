@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod contract;
-mod inputs;
+pub(crate) mod inputs;
 use crate::namespace;
 mod refusals;
 mod services;
