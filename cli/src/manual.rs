@@ -40,12 +40,7 @@ impl Completions {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut text = Vec::new();
-        clap_complete::generate(
-            self.shell,
-            &mut finished(Cli::command()),
-            "sidecore",
-            &mut text,
-        );
+        clap_complete::generate(self.shell, &mut values::command(), "sidecore", &mut text);
         // Its lines must stay whole.
         output::result(String::from_utf8(text)?.trim_end())?;
         Ok(Outcome::Done)

@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     /// bytes, half of the machine's memory at most; three quarters of it for computing
     #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
     memory: Option<u64>,
-    /// Time (`90`, `5min`, `2h`) after which it ends: a search as by a signal, with its state saved,
+    /// Time (`90`, `5min`) after which it ends: a search as by a signal, with its state saved,
     /// others without a result
     #[arg(long, value_name = "SECONDS", global = true, value_parser = quantity::duration)]
     time: Option<Duration>,

@@ -70,9 +70,8 @@ fn permission(path: &str, uid: u32) -> String {
     match group {
         // Root without rights is in a namespace: its groups change nothing.
         Some(group) if uid != 0 => {
-            format!(
-                "join the group {group}: usermod -aG {group} USER, then log in again; or run as root"
-            )
+            let join = format!("usermod -aG {group} USER, then log in again");
+            format!("join the group {group} ({join}), or run as root")
         }
         _ => {
             let name = path.strip_prefix("/dev/").unwrap_or(path);

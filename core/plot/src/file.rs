@@ -121,7 +121,8 @@ fn convert(svg: &str, format: &str) -> Result<Vec<u8>, FileFormError> {
     };
     let output = std::thread::scope(|scope| {
         // Both pipes have bounds: the picture goes in while the other comes out.
-        let writer = scope.spawn(move || input.write_all(svg.as_bytes()));
+        let write = move || input.write_all(svg.as_bytes());
+        let writer = std::thread::Builder::new().spawn_scoped(scope, write)?;
         let output = child.wait_with_output();
         writer.join().ok();
         output

@@ -1,5 +1,6 @@
 //! Tables: aligned columns that fit a terminal, and Markdown for documents.
 
+use crate::cut;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, presets};
 use sidecore_bare::text::printable;
 
@@ -153,9 +154,13 @@ impl Table {
                 }
             }
         }
-        let mut text = table.trim_fmt();
-        text.push('\n');
-        text
+        let lines = table.lines();
+        let lines = lines.map(|line| {
+            let line = line.trim_end();
+            // Columns of numbers alone may be wider than the terminal.
+            columns.map_or_else(|| line.to_owned(), |columns| cut(line, columns)) + "\n"
+        });
+        lines.collect()
     }
 
     /// Heads of the columns that have no room.

@@ -62,7 +62,8 @@ impl Status {
                 _ => ("threads", "have"),
             };
             lines.push(format!(
-                "engine {}: {} {threads} of kernels that {verb} not returned; their clients are gone",
+                "engine {}: {} {threads} of kernels that {verb} not returned; their clients have \
+                 ended",
                 engine.engine, engine.left_behind
             ));
         }

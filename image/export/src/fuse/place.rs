@@ -56,7 +56,7 @@ impl Drop for Place {
 /// # Errors
 /// Those of the system calls; `NOENT` and `ACCESS` of `/dev/fuse` among them.
 pub(super) fn nowhere(kind: &Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let context = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set =
         |key: &str, value: &str| rustix::mount::fsconfig_set_string(context.as_fd(), key, value);
@@ -143,16 +143,21 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
 
 /// Advice for a failed mount on `dir`, begun by a semicolon; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
-    hint_with(error, dir, Path::new(DEVICE).exists())
+    let has_device = Path::new("/dev/fuse").exists();
+    advice(error, dir.exists(), has_device)
 }
 
-/// The same where the FUSE device is there, or is not.
-fn hint_with(error: &io::Error, dir: &Path, has_device: bool) -> &'static str {
+fn advice(error: &io::Error, has_folder: bool, has_device: bool) -> &'static str {
     let said = error.to_string();
-    if error.kind() == io::ErrorKind::NotFound && !has_device {
-        "; /dev/fuse is missing: run `modprobe fuse` as root, or start the container with \
-         --device /dev/fuse"
-    } else if error.kind() == io::ErrorKind::NotFound && dir.exists() {
+    let is_missing = error.kind() == io::ErrorKind::NotFound && has_folder;
+    let without_driver = [Errno::NODEV, Errno::NXIO].map(Errno::raw_os_error);
+    let is_driverless = error
+        .raw_os_error()
+        .is_some_and(|code| without_driver.contains(&code));
+    if is_missing && !has_device || is_driverless || said.contains("fuse device not found") {
+        "; there is no /dev/fuse: run `modprobe fuse` as root, or start the container with \
+         --device /dev/fuse; `block serve` needs none"
+    } else if is_missing {
         "; install the package fuse3, whose fusermount3 mounts for users"
     } else if said.contains("/dev/fuse") && said.contains("ermission denied") {
         "; users may mount once `chmod 666 /dev/fuse` was done as root, as udev does"
@@ -208,8 +213,6 @@ pub(crate) fn detach(dir: &Path) -> bool {
 
 /// The set-user-id program that mounts FUSE for users, of the package fuse3.
 const HELPER: &str = "fusermount3";
-/// The kernel's FUSE device.
-const DEVICE: &str = "/dev/fuse";
 
 #[cfg(test)]
 mod tests {
@@ -217,15 +220,20 @@ mod tests {
 
     #[test]
     fn advice_fits_the_error() {
-        let here = Path::new("/");
         let missing = io::Error::from(io::ErrorKind::NotFound);
-        assert!(hint_with(&missing, here, true).contains("install the package fuse3"));
-        let no_device = hint_with(&missing, here, false);
-        assert!(no_device.contains("modprobe fuse") && !no_device.contains("package"));
-        assert_eq!(hint_with(&missing, Path::new("/no/such folder"), true), "");
+        assert!(advice(&missing, true, true).contains("install the package fuse3"));
+        assert_eq!(advice(&missing, false, true), "");
+        let no_driver = io::Error::from(Errno::NODEV);
+        let by_helper = "fusermount3: fuse device not found, try 'modprobe fuse' first";
+        let by_helper = io::Error::other(by_helper);
+        for (error, has_device) in [(&missing, false), (&no_driver, true), (&by_helper, false)] {
+            let advice = advice(error, true, has_device);
+            assert!(advice.contains("modprobe fuse"), "{error}: {advice}");
+            assert!(!advice.contains("fuse3"), "{error}: {advice}");
+        }
         let closed = "fusermount3: failed to open /dev/fuse: Permission denied";
-        assert!(hint(&io::Error::other(closed), here).contains("chmod 666 /dev/fuse"));
+        assert!(advice(&io::Error::other(closed), true, true).contains("chmod 666 /dev/fuse"));
         let other = "fusermount3: mountpoint is not empty";
-        assert_eq!(hint(&io::Error::other(other), here), "");
+        assert_eq!(advice(&io::Error::other(other), true, true), "");
     }
 }
