@@ -4,6 +4,7 @@
 //! Why here: a sentence of the form "X lacks Y" outlives Y's arrival, because nothing fails when Y
 //! comes. docs/limits/README.md lists the kinds of checks.
 
+use super::english::{blocks, has_word, without_code};
 use super::repository::files;
 use std::path::Path;
 use std::process::Command;
@@ -12,13 +13,54 @@ use std::process::Command;
 const ALIGNMENT: &str = ">a\nATGAAATTTGGG\n>b\nATGAAATTCGGG\n>c\nATGAAGTTTGGA\n>d\nATGAAGTTTGGA\n";
 const TREE: &str = "((a:0.1,b:0.1):0.1,c:0.1,d:0.1);\n";
 
-/// Words by which a page denies something.
-const DENIALS: [&str; 5] = [
-    "not supported:",
-    "not there yet",
-    "not there:",
-    "what it does not do",
-    "what it cannot do",
+/// Kinds of checks.
+const KINDS: [&str; 7] = [
+    "refused",
+    "no option",
+    "absent",
+    "present",
+    "known",
+    "test",
+    "script",
+];
+
+/// Words by which a page denies something. "X lacks Y" and "X of Y alone" outlive the arrival of
+/// what they deny.
+const DENIALS: [&str; 26] = [
+    "alone",
+    "are missing",
+    "cannot do",
+    "do not support",
+    "does not do",
+    "does not support",
+    "does not work",
+    "is missing",
+    "lack",
+    "lacks",
+    "no authentication",
+    "no encryption",
+    "no login",
+    "no password",
+    "no support for",
+    "not available",
+    "not covered",
+    "not implemented",
+    "not offered",
+    "not planned",
+    "not supported",
+    "not there",
+    "not yet",
+    "there are no",
+    "there is no",
+    "unsupported",
+];
+
+/// Records, and standards line by line: pages that may deny.
+const RECORDS: [&str; 4] = [
+    "docs/limits/",
+    "docs/results/",
+    "CHANGELOG.md",
+    "docs/rfc-requirements.md",
 ];
 
 /// Files of the repository at `path` or below it, with their texts.
@@ -198,29 +240,115 @@ fn limits_that_no_longer_hold_are_seen() {
     }
 }
 
-#[test]
-fn no_other_page_has_limits_of_its_own() {
+/// The check behind a block of a page, if it has one.
+fn check_of(block: &str) -> Option<&str> {
+    let (_, rest) = block.split_once("<!-- ")?;
+    let (check, _) = rest.split_once(" -->")?;
+    let (kind, _) = check.split_once(": ")?;
+    KINDS.contains(&kind).then_some(check)
+}
+
+/// Denials of one page that nothing checks.
+fn unchecked_denials(name: &str, text: &str, folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
-        let is_exempt = [
-            "docs/limits/",
-            "docs/results/",
-            "CHANGELOG.md",
-            "docs/rfc-requirements.md",
-        ];
-        if is_exempt.iter().any(|part| name.starts_with(part)) {
+    let heads = text.lines().enumerate();
+    let heads = heads.filter(|(_, line)| line.starts_with('#'));
+    let heads = heads.map(|(at, line)| (at + 1, line.to_owned()));
+    for (line, block) in blocks(text).into_iter().chain(heads) {
+        let plain = without_code(&block).to_lowercase();
+        let Some(words) = DENIALS.iter().find(|words| has_word(&plain, words)) else {
             continue;
+        };
+        let result = match check_of(&block) {
+            Some(check) => holds(check, folder),
+            None => Err("no check".to_owned()),
+        };
+        if let Err(reason) = result {
+            found.push(format!("{name}:{line}: `{words}`: {reason}"));
         }
-        let text = text.to_lowercase();
-        for (number, line) in text.lines().enumerate() {
-            if line.trim() == "## limits" || DENIALS.iter().any(|words| line.contains(words)) {
-                found.push(format!("{name}:{}: {line}", number + 1));
+    }
+    found
+}
+
+/// Pages whose denials need a check.
+fn pages() -> impl Iterator<Item = (&'static String, &'static String)> {
+    files().iter().filter(|(name, _)| {
+        let is_record = RECORDS.iter().any(|part| name.starts_with(part));
+        name.ends_with(".md") && !is_record && !name.starts_with("target/")
+    })
+}
+
+/// A denial stands in docs/limits with its check, or has its check where it stands.
+#[test]
+fn no_other_page_has_limits_without_a_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = pages().flat_map(|(name, text)| unchecked_denials(name, text, folder.path()));
+    let found: Vec<String> = found.collect();
+    assert!(
+        found.is_empty(),
+        "these belong to docs/limits, or need a check:\n{}",
+        found.join("\n")
+    );
+}
+
+/// Sentences that once stood in pages and were false.
+#[test]
+fn denials_are_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    for sentence in [
+        "Codons of the standard genetic code alone.",
+        "| `--nbd` | There is no encryption and no password. |",
+        "What it does not do: F-RTO, AccECN.",
+        "## What it does not do",
+        "Heterotachy is\nnot supported.",
+        "IPv6 lacks extension headers.",
+        "Tags are missing. <!-- absent: fn main in cli/src -->",
+    ] {
+        let found = unchecked_denials("page", sentence, folder.path());
+        assert_eq!(found.len(), 1, "{sentence}");
+    }
+    let checked = "Tags are missing. <!-- absent: no_such_word_at_all in core/bare/src -->";
+    assert!(unchecked_denials("page", checked, folder.path()).is_empty());
+}
+
+/// Names with `*` in a README that no file of its folder has: `page:line: name`.
+fn dead_globs(name: &str, text: &str, folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (line, block) in blocks(text) {
+        let parts: Vec<&str> = block.split('`').collect();
+        for pair in parts[1..].chunks(2) {
+            let span = pair[0];
+            let Some(prefix) = span.strip_suffix('*') else {
+                continue;
+            };
+            let is_name = |it: char| it.is_ascii_lowercase() || it == '_';
+            // Functions and options are named so, too.
+            let after = pair.get(1).copied().unwrap_or("");
+            let is_file = after.starts_with(" example") || after.starts_with(" test");
+            if prefix.is_empty() || !prefix.chars().all(is_name) || !is_file {
+                continue;
+            }
+            let has_file = files().keys().any(|file| {
+                let file_name = file.rsplit('/').next().unwrap_or(file);
+                file.starts_with(folder) && file_name.starts_with(prefix)
+            });
+            if !has_file {
+                found.push(format!("{name}:{line}: {span}"));
             }
         }
     }
-    assert!(
-        found.is_empty(),
-        "these belong to docs/limits:\n{}",
-        found.join("\n")
-    );
+    found
+}
+
+/// A README of a crate names the examples and tests that it has.
+#[test]
+fn examples_that_a_readme_names_are_there() {
+    let mut found = Vec::new();
+    for (name, text) in pages().filter(|(name, _)| name.ends_with("/README.md")) {
+        let folder = name.strip_suffix("README.md").unwrap_or(name);
+        found.extend(dead_globs(name, text, folder));
+    }
+    assert!(found.is_empty(), "no such file:\n{}", found.join("\n"));
+    let stale = "The `fuzz_*` examples run mutated images.";
+    assert_eq!(dead_globs("page", stale, "image/block/").len(), 1);
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 mod bench;
+mod benchmarks;
 mod cell;
 mod commands;
 #[path = "../common/mod.rs"]
@@ -12,8 +13,10 @@ mod common;
 mod daemon;
 mod doctor;
 mod document;
+mod english;
 mod far;
 mod fits;
+mod glossary;
 mod guest;
 mod house;
 mod kernels;
@@ -46,6 +49,7 @@ mod server;
 #[path = "../common/serving.rs"]
 mod serving;
 mod sessions;
+mod shown;
 mod siw;
 mod spe;
 mod store_keys;

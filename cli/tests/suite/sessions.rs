@@ -1,5 +1,5 @@
-//! The sessions of README.md and docs/users, run as they stand: every command succeeds, and prints
-//! the page's output, except for numbers.
+//! The sessions of README.md, docs/start and docs/users, run as they stand: every command succeeds,
+//! and prints the page's output, except for numbers.
 //!
 //! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> `
 //! continues it, the rest is its output, with a line `...` for any lines. Output of ```` ```console
@@ -11,11 +11,12 @@
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
+use sidecore_plot::{TerminalLine, terminal};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -24,7 +25,16 @@ const PAGES: [&str; 8] = [
     "docs/users/sockets.md",
     "docs/users/trees.md",
     "docs/users/cell.md",
+    "docs/start/images.md",
+    "docs/start/trees.md",
+    "docs/start/sockets.md",
+    "docs/start/engines.md",
+    "docs/troubleshooting.md",
 ];
+
+/// The page whose session the README's picture shows, and the picture.
+const RECORDED: &str = "docs/start/images.md";
+const RECORDING: &str = "docs/demo.svg";
 
 #[test]
 fn the_readme() {
@@ -67,13 +77,67 @@ fn cell_programs() {
 }
 
 #[test]
+fn images_in_five_minutes() {
+    check(PAGES[8]);
+}
+
+#[test]
+fn trees_in_five_minutes() {
+    check(PAGES[9]);
+}
+
+#[test]
+fn sockets_in_five_minutes() {
+    check(PAGES[10]);
+}
+
+#[test]
+fn engines_in_five_minutes() {
+    check(PAGES[11]);
+}
+
+#[test]
+fn troubleshooting() {
+    check(PAGES[12]);
+}
+
+#[test]
 fn every_page_is_run() {
-    let folder = std::fs::read_dir(root().join("docs/users")).unwrap();
-    for entry in folder {
-        let name = entry.unwrap().file_name();
-        let page = format!("docs/users/{}", name.to_str().unwrap());
-        assert!(PAGES.contains(&page.as_str()), "{page} has no test");
+    for folder in ["docs/users", "docs/start"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let page = format!("{folder}/{}", name.to_str().unwrap());
+            assert!(PAGES.contains(&page.as_str()), "{page} has no test");
+        }
     }
+}
+
+/// The README's picture is the session of a page that is run, so it cannot show what is not so.
+#[test]
+fn the_readmes_picture_is_a_session() {
+    let page = std::fs::read_to_string(root().join(RECORDED)).unwrap();
+    let mut lines = Vec::new();
+    for step in steps(&page) {
+        let mut parts = step.command.lines().map(str::to_owned);
+        lines.extend(parts.next().map(TerminalLine::Command));
+        lines.extend(parts.map(TerminalLine::Output));
+        lines.extend(step.printed.into_iter().map(TerminalLine::Output));
+    }
+    let label =
+        "A terminal: a directory is packed into an image, mounted, compared, checked, served";
+    let wanted = terminal(&lines, 80, label);
+    let path = root().join(RECORDING);
+    if std::env::var_os("SIDECORE_WRITE_SESSIONS").is_some() {
+        std::fs::write(&path, wanted).unwrap();
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        committed == wanted,
+        "{RECORDING} is not the session of {RECORDED}: \
+         SIDECORE_WRITE_SESSIONS=yes cargo test -p sidecore-cli --test suite the_readmes_picture"
+    );
+    assert!(wanted.len() < 60_000, "{} bytes", wanted.len());
 }
 
 /// One command of a page.

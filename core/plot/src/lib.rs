@@ -3,6 +3,7 @@
 //! - this file: the canvas, text, colours.
 //! - [`chart()`]: lines over a number.
 //! - [`dots()`]: values of one thing a line, on a logarithmic axis.
+//! - [`terminal()`]: a terminal session, line by line.
 //! - [`themed()`]: the same picture inside a page that may be dark.
 //! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
@@ -10,15 +11,18 @@
 //! SVG text comes out; the drawing library escapes everything that is written.
 //! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
+mod adaptive;
 mod chart;
 mod dots;
 mod file;
+mod terminal;
 mod themed;
 mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
 pub use file::{FileForm, FileFormError};
+pub use terminal::{TerminalLine, terminal};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 
@@ -33,7 +37,7 @@ pub struct PlotError(String);
 /// Drawing area of an SVG picture.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Draws a picture of `size` pixels on white.
+/// Draws a picture of `size` pixels on white; dark where its reader prefers dark pages.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -48,7 +52,7 @@ pub fn picture<E: From<PlotError>>(
         inside(&root)?;
         root.present().map_err(failed)?;
     }
-    Ok(svg)
+    Ok(adaptive::adaptive(&svg))
 }
 
 /// Writes a line; `at` is its left end, middle or right end, as `side` says, halfway up.

@@ -5,6 +5,7 @@
 //! `--line-1` to `--line-5`; text is not touched, only attributes.
 //! Source: SVG 2, presentation attributes take any CSS value, `var()` too.
 
+use crate::adaptive::without_style;
 use crate::chart::RULE;
 use crate::{COLOURS, GREY};
 use plotters::prelude::*;
@@ -13,7 +14,8 @@ use plotters::prelude::*;
 /// readers that cannot see it.
 #[must_use]
 pub fn themed(svg: &str, label: &str) -> String {
-    let mut out = svg.to_owned();
+    // The page's own style decides.
+    let mut out = without_style(svg);
     let mut put = |colour: RGBColor, name: &str| {
         let hex = format!("\"#{:02X}{:02X}{:02X}\"", colour.0, colour.1, colour.2);
         out = out.replace(&hex, &format!("\"var(--{name})\""));
