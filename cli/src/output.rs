@@ -82,6 +82,11 @@ pub(crate) fn line(line: &str) -> Result<()> {
     text(&parts.join("\t"))
 }
 
+/// Writes lines to standard output, each as [`line`] does.
+pub(crate) fn lines(lines: &[impl AsRef<str>]) -> Result<()> {
+    lines.iter().try_for_each(|text| line(text.as_ref()))
+}
+
 /// Writes lines and tables to standard output: what fits a terminal, and elsewhere all of it.
 pub(crate) fn show(text: &Text) -> Result<()> {
     data(text.render(columns(io::stdout())).trim_end_matches('\n'))
