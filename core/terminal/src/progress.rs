@@ -38,10 +38,10 @@ fn template(shape: Shape, columns: usize) -> String {
     let is_wide = columns >= WIDE_COLUMNS;
     match shape {
         Shape::Bytes if is_wide => {
-            "{msg:12} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}".into()
+            "{msg:12!} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}".into()
         }
         Shape::Bytes => "{percent:>3}% {eta:>4} {wide_msg}".into(),
-        Shape::Count if is_wide => "{msg} [{wide_bar}] {pos}/{len}".into(),
+        Shape::Count if is_wide => "[{bar:24}] {pos}/{len} {wide_msg}".into(),
         Shape::Count => "{pos}/{len} {wide_msg}".into(),
         Shape::Found(what) => format!("{what} {{pos}}, {{wide_msg}}"),
         Shape::Message if is_wide => "[{bar:24}] {wide_msg}".into(),

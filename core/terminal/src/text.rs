@@ -174,7 +174,7 @@ mod tests {
         // A path must stay whole.
         let path = "/a/path/that/is/longer/than/the/line";
         assert_eq!(fold(path, Some(20)), path);
-        assert_eq!(fold("    a b c d e f", Some(10)), "    a b c\n      d e f");
+        assert_eq!(fold("    a b c d e f", Some(12)), "    a b c d\n      e f");
     }
 
     #[test]
