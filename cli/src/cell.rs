@@ -4,13 +4,17 @@
 //! Must stay true: results alone go to standard output; exit status 1 means that a stated property
 //! does not hold, and only the papers' own machine has any.
 
+use crate::values::policies;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sidecore_cell_sim::Machine;
 use sidecore_cell_sim::report::{Figure, FigureReport, Report, RunRow, UioRow};
 use sidecore_cell_sim::shown::Shown;
 use sidecore_cell_sim::tables::{Table1Row, Table2Row};
+use sidecore_sys::input::read_text;
 use sidecore_sys::width::ToU64;
+use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// The tables and figures.
@@ -73,6 +77,7 @@ pub(crate) struct RunArgs {
     /// Policies: linux, edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     #[arg(default_values_t = ["edtlp", "mgps", "equi"].map(String::from))]
+    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
     policy: Vec<String>,
     /// Numbers of tasks
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -116,21 +121,26 @@ impl Options {
     /// The machine, and true if it is the papers'. Fails before seconds are spent if the picture
     /// cannot be written.
     fn start(&self) -> Result<(Machine, bool)> {
-        self.svg.as_deref().map_or(Ok(()), output::check_file)?;
+        self.svg.as_deref().map_or(Ok(()), output::check_picture)?;
         Ok(match &self.machine {
-            Some(path) => (Machine::read(path)?, false),
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = read_text(path, MACHINE_BYTES_MAX);
+                let text = text.with_context(|| format!("cannot read {name}"))?;
+                (Machine::parse(&name, &text)?, false)
+            }
             None => (Machine::cell()?, true),
         })
     }
 
     fn finish(&self, report: &impl Shown, holds: bool) -> Result<Outcome> {
         if let Some(path) = &self.svg {
-            output::file(path, &report.picture()?)?;
+            output::picture(path, &report.picture()?)?;
         }
         if self.json {
             output::json(report)?;
         } else {
-            output::lines(&report.lines())?;
+            output::show(&report.text())?;
         }
         Ok(match holds {
             true => Outcome::Done,
@@ -142,7 +152,7 @@ impl Options {
 impl FigureArgs {
     fn run(&self, figure: Figure) -> Result<Outcome> {
         let (machine, is_cell) = self.options.start()?;
-        let bar = output::progress(0).with_message("points");
+        let bar = bar(Shape::Count, 0).with_message("points");
         let begin = |points| bar.set_length(points);
         let (bootstraps, seed) = (&self.bootstraps, self.options.seed);
         let report = FigureReport::new(figure, machine, is_cell, bootstraps, seed, begin, &|| {
@@ -159,7 +169,8 @@ impl RunArgs {
             sidecore_sched::by_name(name)?;
         }
         let (machine, _) = self.options.start()?;
-        let bar = output::progress((self.tasks.len() * self.policy.len()).to_u64());
+        let runs = self.tasks.len() * self.policy.len();
+        let bar = bar(Shape::Count, runs.to_u64()).with_message("runs");
         let tick = || bar.inc(1);
         let (policies, tasks) = (&self.policy, &self.tasks);
         let report = Report::<RunRow>::runs(&machine, policies, tasks, self.options.seed, tick)?;
@@ -167,3 +178,6 @@ impl RunArgs {
         self.options.finish(&report, true)
     }
 }
+
+/// A description is written by hand.
+const MACHINE_BYTES_MAX: u64 = 1 << 20;

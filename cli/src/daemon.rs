@@ -15,6 +15,7 @@ use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
 use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
+use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,10 +60,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     user_connections: Option<u32>,
     /// The most shared memory of one such user, including segments it keeps after detaching
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = quantity::size)]
     user_bytes: u64,
     /// The most shared memory of all clients; a quarter is kept for root and this user
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = quantity::size)]
     bytes: u64,
     /// The most requests of one such user that engines serve at once [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

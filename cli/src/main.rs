@@ -21,7 +21,6 @@ mod phylo;
 mod rdma;
 mod server;
 mod signals;
-mod size;
 mod spe;
 mod tlb;
 mod top;
@@ -29,8 +28,9 @@ mod tour;
 mod trace;
 mod ui;
 mod usage;
+mod values;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Mounts compressed disk images, runs a TCP stack and infers trees on cores set aside for it; your
@@ -116,7 +116,8 @@ fn main() -> ExitCode {
         return spe::drive(driver, arguments.collect());
     }
     output::start_logging();
-    let cli = match Cli::try_parse() {
+    let matches = values::command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage::end(&error),
     };

@@ -1,10 +1,13 @@
 //! `sidecore man` and `sidecore completions`: from the one source of flags and help.
 //!
-//! Why here: packages install these; what they say cannot differ from `--help`.
+//! Why here: packages install these; what they say cannot differ from `--help`. Examples, files and
+//! variables stand in `manual/pages.txt`, and a test parses each example.
 
+use crate::values;
 use crate::{Cli, Outcome, output};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
+use sidecore_terminal::manual;
 use std::path::PathBuf;
 
 /// Arguments of `man`.
@@ -26,7 +29,8 @@ impl Pages {
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.directory.display();
         std::fs::create_dir_all(&self.directory).with_context(|| format!("cannot make {shown}"))?;
-        clap_mangen::generate_to(Cli::command(), &self.directory)
+        PAGES
+            .write(Cli::command(), &self.directory)
             .with_context(|| format!("cannot write the pages in {shown}"))?;
         Ok(Outcome::Done)
     }
@@ -36,8 +40,65 @@ impl Completions {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "sidecore", &mut text);
-        output::text(String::from_utf8(text)?.trim_end())?;
+        clap_complete::generate(self.shell, &mut values::command(), "sidecore", &mut text);
+        // Its lines must stay whole.
+        output::result(String::from_utf8(text)?.trim_end())?;
         Ok(Outcome::Done)
+    }
+}
+
+const PAGES: manual::Pages = manual::Pages {
+    text: include_str!("manual/pages.txt"),
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use clap::Parser;
+
+    fn each(command: &Command, words: &str, see: &mut dyn FnMut(&Command, &str)) {
+        see(command, words);
+        for inner in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+            each(inner, format!("{words} {}", inner.get_name()).trim(), see);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_it_would_take() {
+        let mut root = Cli::command().disable_help_subcommand(true);
+        root.build();
+        let mut known = Vec::new();
+        each(&root, "", &mut |_, words| {
+            let examples: Vec<_> = PAGES.examples(words).collect();
+            assert!(!examples.is_empty(), "`{words}` has no example");
+            for (_, line) in examples {
+                // One argument in quotes is all that the lines have.
+                let (plain, quoted) = line.split_once(" '").unwrap_or((line, ""));
+                let mut arguments: Vec<_> = plain.split(' ').collect();
+                arguments.extend((!quoted.is_empty()).then(|| quoted.trim_end_matches('\'')));
+                assert!(
+                    line.starts_with(format!("sidecore {words}").trim()),
+                    "{line}"
+                );
+                if let Err(error) = Cli::try_parse_from(arguments) {
+                    panic!("{line}: {error}");
+                }
+            }
+            known.push(words.to_owned());
+        });
+        known.push("sidecore".to_owned());
+        for [of, ..] in PAGES.lines("EXAMPLE") {
+            assert!(known.iter().any(|it| it == of), "no command `{of}`");
+        }
+        for kind in ["FILE", "ENV"] {
+            for [groups, ..] in PAGES.lines(kind) {
+                for group in groups.split(',') {
+                    let is_known = group == "*" || known.iter().any(|it| it == group);
+                    assert!(is_known, "no command `{group}`");
+                }
+            }
+        }
     }
 }

@@ -1,15 +1,16 @@
-//! Output of every command: one JSON object, plain lines, logs, progress bars.
+//! Output of every command: one JSON object, plain lines, tables, logs.
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
 //! Must stay true: no foreign text (names in files, a server's words) reaches a terminal with its
-//! control characters: all but [`result`] and [`screen`] escape them (`sidecore_sys::text`).
+//! control characters: all but [`result`] escape them (`sidecore_sys::text`).
 //! Standard error that cannot be written to is not a failure.
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use sidecore_plot::FileForm;
 use sidecore_sys::folder::{check_named, write_named};
-use sidecore_sys::text::{is_unsafe, printable, printable_lines};
+use sidecore_sys::text::{is_unsafe, printable};
+use sidecore_terminal::{Text, columns, fold};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -74,16 +75,21 @@ fn harmless(json: String) -> String {
     safe
 }
 
-/// Writes one line to standard output.
-pub(crate) fn line(text: &str) -> Result<()> {
-    // Tables may be made with tabs.
-    let parts: Vec<_> = text.split('\t').map(printable).collect();
-    data(&parts.join("\t"))
+/// Writes one line to standard output; a terminal gets it folded at words.
+pub(crate) fn line(line: &str) -> Result<()> {
+    // Only a tab is kept: tables may be made with them.
+    let parts: Vec<_> = line.split('\t').map(printable).collect();
+    text(&parts.join("\t"))
 }
 
-/// Writes lines to standard output.
-pub(crate) fn lines(lines: &[String]) -> Result<()> {
-    lines.iter().try_for_each(|text| line(text))
+/// Writes lines to standard output, each as [`line`] does.
+pub(crate) fn lines(lines: &[impl AsRef<str>]) -> Result<()> {
+    lines.iter().try_for_each(|text| line(text.as_ref()))
+}
+
+/// Writes lines and tables to standard output: what fits a terminal, and elsewhere all of it.
+pub(crate) fn show(text: &Text) -> Result<()> {
+    data(text.render(columns(io::stdout())).trim_end_matches('\n'))
 }
 
 /// Prints that a server is ready, and its address. A closed pipe is no error: the server serves all
@@ -98,21 +104,22 @@ pub(crate) fn ready(place: &str) -> Result<()> {
 /// Writes our own text to standard output, of one line or several, and a newline. Foreign names in
 /// it have passed `printable`.
 pub(crate) fn text(text: &str) -> Result<()> {
-    data(&printable_lines(text))
+    data(&fold(text, columns(io::stdout())))
+}
+
+/// Writes a help text, as [`text`] does; a closed stream is no error.
+pub(crate) fn help(help: &str) {
+    text(help).ok();
 }
 
 /// Writes a result that must stay byte-exact, such as a tree, and a newline; escaped only on a
 /// terminal.
 pub(crate) fn result(bytes: &str) -> Result<()> {
-    match std::io::stdout().is_terminal() {
-        true => text(bytes),
+    match io::stdout().is_terminal() {
+        // Not folded: what is copied from the terminal is the result, too.
+        true => data(&fold(bytes, None)),
         false => data(bytes),
     }
-}
-
-/// Writes for a terminal, its control sequences included.
-pub(crate) fn screen(sequence: &str) -> Result<()> {
-    data(sequence)
 }
 
 fn data(text: &str) -> Result<()> {
@@ -134,9 +141,17 @@ pub(crate) fn error_line(text: &str) {
     error_text(&printable(text));
 }
 
+/// Writes lines and tables to standard error, as [`show`] does to standard output.
+pub(crate) fn error_show(text: &Text) {
+    error_data(&text.render(columns(io::stderr())));
+}
+
 /// Writes our own text to standard error, of one line or several.
 pub(crate) fn error_text(text: &str) {
-    let text = format!("{}\n", printable_lines(text));
+    error_data(&format!("{}\n", fold(text, columns(io::stderr()))));
+}
+
+fn error_data(text: &str) {
     // A closed standard error does not change the work.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
@@ -158,6 +173,21 @@ pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Writes a picture in the form that the file's ending asks for.
+pub(crate) fn picture(path: &Path, svg: &str) -> Result<()> {
+    let shown = || path.display().to_string();
+    let made = FileForm::of(path).and_then(|form| form.encode(svg));
+    bytes(path, &made.with_context(shown)?)
+}
+
+/// Makes sure that [`picture()`] can write there, before the work that makes the picture.
+pub(crate) fn check_picture(path: &Path) -> Result<()> {
+    let shown = || path.display().to_string();
+    let form = FileForm::of(path).and_then(FileForm::check);
+    form.with_context(shown)?;
+    check_file(path)
+}
+
 /// Makes sure that [`file()`] can write there, before the work that makes its contents. The old
 /// file stays.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
@@ -169,27 +199,6 @@ pub(crate) fn check_file(path: &Path) -> Result<()> {
 
 /// As open(2) gives it, less the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-
-/// A progress bar on standard error; hidden where that is no terminal.
-pub(crate) fn progress(total: u64) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    ProgressBar::with_draw_target(Some(total), target)
-}
-
-/// A progress bar over `total` bytes.
-pub(crate) fn byte_progress(total: u64) -> ProgressBar {
-    let bar = progress(total);
-    if let Ok(style) = ProgressStyle::with_template(
-        "{msg:12} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    ) {
-        bar.set_style(style);
-    }
-    bar
-}
 
 /// An error and its causes in one line, printable; a cause that its effect's text already contains
 /// is not repeated.

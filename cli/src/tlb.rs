@@ -80,7 +80,7 @@ impl Args {
                 path.display()
             );
         }
-        let people = |report: &Report| output::lines(&terminal::lines(report));
+        let people = |report: &Report| output::show(&terminal::text(report));
         self.outputs.print(&report, markdown::render, people)?;
         Ok(match report.levels.is_empty() {
             false => Outcome::Done,

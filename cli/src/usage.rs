@@ -8,6 +8,7 @@ use crate::Cli;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use sidecore_sys::text::printable;
+use sidecore_terminal::columns;
 use std::process::ExitCode;
 
 /// Prints the parser's message; returns the exit status.
@@ -15,12 +16,11 @@ pub(crate) fn end(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
-            // The stream may be closed.
-            error.print().ok();
+            print(error, columns(std::io::stdout()), crate::output::help);
             ExitCode::SUCCESS
         }
         DisplayHelpOnMissingArgumentOrSubcommand => {
-            error.print().ok();
+            print(error, columns(std::io::stderr()), crate::output::error_text);
             ExitCode::from(2)
         }
         _ => {
@@ -29,6 +29,19 @@ pub(crate) fn end(error: &clap::Error) -> ExitCode {
             crate::output::note!("sidecore: {text}; see `{command} --help`");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints a help text. The parser folds what it explains, but not its line of usage, which `folded`
+/// prints folded where a terminal has too few columns for it.
+fn print(error: &clap::Error, columns: Option<usize>, folded: fn(&str)) {
+    let text = error.render().to_string();
+    let is_longer = |columns| text.lines().any(|line| line.chars().count() > columns);
+    if columns.is_some_and(is_longer) {
+        folded(text.trim_end());
+    } else {
+        // The stream may be closed.
+        error.print().ok();
     }
 }
 

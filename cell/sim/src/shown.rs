@@ -1,15 +1,16 @@
-//! Reports as lines of text and as pictures.
+//! Reports as text and as pictures.
 
 use crate::report::{FigureReport, Report, RunRow, UioRow};
 use crate::tables::{Table1Row, Table2Row};
 use crate::{picture, text};
 use serde::Serialize;
 use sidecore_plot::PlotError;
+use sidecore_terminal::Text;
 
 /// A report that can be shown.
 pub trait Shown: Serialize {
-    /// As lines of text.
-    fn lines(&self) -> Vec<String>;
+    /// As text for people.
+    fn text(&self) -> Text;
 
     /// As SVG.
     ///
@@ -19,7 +20,7 @@ pub trait Shown: Serialize {
 }
 
 impl Shown for Report<Table1Row> {
-    fn lines(&self) -> Vec<String> {
+    fn text(&self) -> Text {
         text::table1(self)
     }
 
@@ -29,7 +30,7 @@ impl Shown for Report<Table1Row> {
 }
 
 impl Shown for Report<Table2Row> {
-    fn lines(&self) -> Vec<String> {
+    fn text(&self) -> Text {
         text::table2(self)
     }
 
@@ -39,7 +40,7 @@ impl Shown for Report<Table2Row> {
 }
 
 impl Shown for Report<UioRow> {
-    fn lines(&self) -> Vec<String> {
+    fn text(&self) -> Text {
         text::uio(self)
     }
 
@@ -49,7 +50,7 @@ impl Shown for Report<UioRow> {
 }
 
 impl Shown for FigureReport {
-    fn lines(&self) -> Vec<String> {
+    fn text(&self) -> Text {
         text::figure(self.figure, &self.report)
     }
 
@@ -59,7 +60,7 @@ impl Shown for FigureReport {
 }
 
 impl Shown for Report<RunRow> {
-    fn lines(&self) -> Vec<String> {
+    fn text(&self) -> Text {
         text::runs(self)
     }
 

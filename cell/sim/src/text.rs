@@ -1,4 +1,4 @@
-//! The tables and figures as lines, for people at a terminal.
+//! The tables and figures as text, for people at a terminal.
 //!
 //! Must stay true: every value of the model is marked as input, fitted or predicted.
 
@@ -8,162 +8,205 @@ use crate::report::{Figure, Report, RunRow};
 use crate::tables::{Table1Row, Table2Row};
 use crate::uio::{Kind, Row};
 use serde::Serialize;
+use sidecore_terminal::{Column, Table, Text};
 
-pub(crate) fn table1(report: &Report<Table1Row>) -> Vec<String> {
-    let mut text = Text::new(
+pub(crate) fn table1(report: &Report<Table1Row>) -> Text {
+    let mut text = begin(
         report,
         "one task a worker; seconds; * the model was fitted on this row",
     );
-    text.line("            EDTLP                       Linux");
-    text.line("workers     paper    model    error     paper    model    error   ratio, model");
+    let mut table = Table::new([
+        Column::right("workers"),
+        Column::right("EDTLP, paper").rank(3),
+        Column::right("model"),
+        Column::right("error").rank(1),
+        Column::right("Linux, paper").rank(4),
+        Column::right("model"),
+        Column::right("error").rank(2),
+        Column::right("ratio, model").rank(5),
+    ]);
     for row in &report.rows {
-        text.line(&format!(
-            "{:7}  {}   {}   {:8.3}",
-            row.workers,
+        let [edtlp, linux] = [
             pair(row.paper_edtlp_s, row.model_edtlp_s, row.edtlp_fitted),
             pair(row.paper_linux_s, row.model_linux_s, row.linux_fitted),
-            row.model_linux_s / row.model_edtlp_s,
-        ));
+        ];
+        let ratio = format!("{:.3}", row.model_linux_s / row.model_edtlp_s);
+        let mut cells = vec![row.workers.to_string()];
+        cells.extend(edtlp.into_iter().chain(linux).chain([ratio]));
+        table.row(cells);
     }
-    text.properties(&report.properties);
-    text.0
+    text.table(table);
+    properties(&mut text, &report.properties);
+    text
 }
 
-pub(crate) fn table2(report: &Report<Table2Row>) -> Vec<String> {
+pub(crate) fn table2(report: &Report<Table2Row>) -> Text {
     let input = "one task, loops split over 1 to N engines; seconds; + the paper's value is an \
                  input of the model, relative to one engine";
-    let mut text = Text::new(report, input);
-    text.line("engines     paper    model    error");
+    let mut text = begin(report, input);
+    let mut table = Table::new([
+        Column::right("engines"),
+        Column::right("paper").rank(2),
+        Column::right("model"),
+        Column::right("error").rank(1),
+    ]);
     for row in &report.rows {
         // Behind the error, which is the number that the mark warns of.
-        let mark = if row.input { "+" } else { "" };
-        let pair = pair(row.paper_s, row.model_s, false);
-        text.line(&format!("{:7}  {pair}{mark}", row.engines));
+        let mark = if row.input { "+" } else { " " };
+        let [paper, model, error] = pair(row.paper_s, row.model_s, false);
+        let error = format!("{error}{mark}");
+        table.row([row.engines.to_string(), paper, model, error]);
     }
-    text.properties(&report.properties);
-    text.0
+    text.table(table);
+    properties(&mut text, &report.properties);
+    text
 }
 
-pub(crate) fn figure(figure: Figure, report: &Report<Point>) -> Vec<String> {
+pub(crate) fn figure(figure: Figure, report: &Report<Point>) -> Text {
     let what = "seconds until all tasks are done; all predicted; hybrid: the best static number of \
                 engines a loop";
-    let mut text = Text::new(report, what);
-    text.points(figure, &report.rows);
-    text.properties(&report.properties);
+    let mut text = begin(report, what);
+    text.table(points(figure, &report.rows));
+    properties(&mut text, &report.properties);
     // Each with its own statements: they hold of one machine.
     for variant in &report.variants {
         text.line("");
         text.line(&variant.machine);
-        text.points(figure, &variant.rows);
-        text.properties(&variant.properties);
+        text.table(points(figure, &variant.rows));
+        properties(&mut text, &variant.properties);
     }
-    text.0
+    text
 }
 
-pub(crate) fn uio(report: &Report<Row>) -> Vec<String> {
-    let mut text = Text::new(
+pub(crate) fn uio(report: &Report<Row>) -> Text {
+    let mut text = begin(
         report,
         "the block device of the papers; + put in, * fitted, no mark: predicted",
     );
-    text.line(&format!("{:60} {:>9} {:>10}  unit", "", "paper", "model"));
+    let mut table = Table::new([
+        Column::left(""),
+        Column::right("paper").rank(1),
+        Column::right("model"),
+        Column::left("unit"),
+    ]);
     for row in &report.rows {
-        let paper = row
-            .paper
-            // A dash, not a blank: the row is there and the documents have no figure of it.
-            .map_or_else(|| "-".into(), |paper| format!("{paper:.1}"));
+        // A dash, not a blank: the row is there and the documents have no figure of it.
+        let paper = row.paper.map(|paper| format!("{paper:.1}"));
         let mark = match row.kind {
             Kind::Input => "+",
             Kind::Fitted => "*",
             Kind::Predicted => " ",
         };
-        text.line(&format!(
-            "{:60} {paper:>9} {:>9.1}{mark}  {}",
-            row.name, row.model, row.unit
-        ));
+        table.row([
+            row.name.to_string(),
+            paper.unwrap_or_else(|| "-".into()),
+            format!("{:.1}{mark}", row.model),
+            row.unit.to_string(),
+        ]);
     }
-    text.properties(&report.properties);
-    text.0
+    text.table(table);
+    properties(&mut text, &report.properties);
+    text
 }
 
-pub(crate) fn runs(report: &Report<RunRow>) -> Vec<String> {
-    let mut text = Text::new(report, "seconds until all tasks are done; all predicted");
-    text.line("tasks  policy         seconds  engines busy  hosts busy  live  lower bound");
+pub(crate) fn runs(report: &Report<RunRow>) -> Text {
+    let mut text = begin(report, "seconds until all tasks are done; all predicted");
+    let mut table = Table::new([
+        Column::right("tasks"),
+        Column::left("policy"),
+        Column::right("seconds"),
+        Column::right("engines busy").rank(1),
+        Column::right("hosts busy").rank(3),
+        Column::right("live").rank(4),
+        Column::right("lower bound").rank(2),
+    ]);
     for row in &report.rows {
-        text.line(&format!(
-            "{:5}  {:10} {:11.2} {:11.0} % {:9.0} % {:5} {:12.2}",
-            row.tasks,
-            row.policy,
-            row.seconds,
-            100.0 * row.engines_busy,
-            100.0 * row.hosts_busy,
-            row.live_max,
-            row.lower_bound_s
-        ));
+        table.row([
+            row.tasks.to_string(),
+            row.policy.clone(),
+            format!("{:.2}", row.seconds),
+            format!("{:.0} %", 100.0 * row.engines_busy),
+            format!("{:.0} %", 100.0 * row.hosts_busy),
+            row.live_max.to_string(),
+            format!("{:.2}", row.lower_bound_s),
+        ]);
     }
-    text.0
+    text.table(table);
+    text
 }
 
-/// Lines of a report.
-struct Text(Vec<String>);
+/// A report's first line: the machine, what the rows are, the seed.
+fn begin<R: Serialize>(report: &Report<R>, what: &str) -> Text {
+    let (machine, seed) = (&report.machine, report.seed);
+    let mut text = Text::new();
+    text.line(format!("{machine}; {what}; seed {seed}"));
+    text
+}
 
-impl Text {
-    /// The first line: the machine, what the rows are, the seed.
-    fn new<R: Serialize>(report: &Report<R>, what: &str) -> Self {
-        let (machine, seed) = (&report.machine, report.seed);
-        Self(vec![format!("{machine}; {what}; seed {seed}")])
+fn points(figure: Figure, points: &[Point]) -> Table {
+    let mut columns = vec![
+        Column::right("tasks"),
+        Column::right("edtlp"),
+        Column::right("hybrid"),
+        Column::right("engines").rank(3),
+    ];
+    match figure {
+        Figure::Seven => columns.push(Column::right("mixed")),
+        Figure::Eight | Figure::Nine => columns.extend([
+            Column::right("mgps"),
+            Column::right("equi"),
+            Column::right("equi/mgps").rank(1),
+            Column::right("live").rank(4),
+        ]),
     }
-
-    fn line(&mut self, line: &str) {
-        self.0.push(line.to_owned());
-    }
-
-    fn points(&mut self, figure: Figure, points: &[Point]) {
-        let extra = match figure {
-            Figure::Seven => "    mixed",
-            Figure::Eight | Figure::Nine => "     mgps     equi  equi/mgps  live",
-        };
-        self.line(&format!(
-            "tasks    edtlp   hybrid  engines{extra}  lower bound"
-        ));
-        for p in points {
-            let extra = match figure {
-                Figure::Seven => p
-                    .mixed_s
-                    .map_or_else(|| format!("{:>9}", "-"), |s| format!("{s:9.1}")),
-                Figure::Eight | Figure::Nine => format!(
-                    "{:9.1}{:9.1}{:11.3}{:6}",
-                    p.mgps_s,
-                    p.equi_s,
-                    p.equi_s / p.mgps_s,
-                    p.equi_live
-                ),
-            };
-            self.line(&format!(
-                "{:5}{:9.1}{:9.1}{:9}{extra}{:13.1}",
-                p.bootstraps, p.edtlp_s, p.hybrid_s, p.hybrid_engines, p.lower_bound_s
-            ));
+    columns.push(Column::right("lower bound").rank(2));
+    let mut table = Table::new(columns);
+    for p in points {
+        let mut cells = vec![
+            p.bootstraps.to_string(),
+            format!("{:.1}", p.edtlp_s),
+            format!("{:.1}", p.hybrid_s),
+            p.hybrid_engines.to_string(),
+        ];
+        match figure {
+            Figure::Seven => {
+                cells.push(p.mixed_s.map_or_else(|| "-".into(), |s| format!("{s:.1}")))
+            }
+            Figure::Eight | Figure::Nine => cells.extend([
+                format!("{:.1}", p.mgps_s),
+                format!("{:.1}", p.equi_s),
+                format!("{:.3}", p.equi_s / p.mgps_s),
+                p.equi_live.to_string(),
+            ]),
         }
+        cells.push(format!("{:.1}", p.lower_bound_s));
+        table.row(cells);
     }
+    table
+}
 
-    /// The statements, with their verdicts.
-    fn properties(&mut self, properties: &[Property]) {
-        for property in properties {
-            let holds = if property.holds { "holds" } else { "FAILS" };
-            self.line(&format!(
-                "{holds}  {}: {:.3}, wanted at most {:.3}",
-                property.text, property.value, property.limit
-            ));
-        }
+/// The statements, with their verdicts.
+fn properties(text: &mut Text, properties: &[Property]) {
+    for property in properties {
+        let holds = if property.holds { "holds" } else { "FAILS" };
+        let line = format!(
+            "{holds}  {}: {:.3}, wanted at most {:.3}",
+            property.text, property.value, property.limit
+        );
+        text.hanging(line, "holds  ".len());
     }
 }
 
-fn pair(paper: Option<f64>, model: f64, fitted: bool) -> String {
+/// The paper's figure, the model's, and the error of the latter.
+fn pair(paper: Option<f64>, model: f64, fitted: bool) -> [String; 3] {
     let mark = if fitted { "*" } else { " " };
+    let model_cell = format!("{model:.2}{mark}");
     match paper {
-        Some(paper) => format!(
-            "{paper:8.2} {model:8.2}{mark} {:+6.1} %",
-            100.0 * (model / paper - 1.0)
-        ),
-        None => format!("{:>8} {model:8.2}{mark} {:>8}", "-", "-"),
+        Some(paper) => [
+            format!("{paper:.2}"),
+            model_cell,
+            format!("{:+.1} %", 100.0 * (model / paper - 1.0)),
+        ],
+        None => ["-".into(), model_cell, "-".into()],
     }
 }

@@ -13,6 +13,7 @@ use sidecore_bench::block::report::Report;
 use sidecore_bench::block::{
     self as bench, BenchError, Config, Group, ROUNDS_MAX, markdown, picture,
 };
+use sidecore_terminal::values::one_of;
 use std::path::PathBuf;
 
 /// Arguments of `block bench`.
@@ -39,6 +40,7 @@ pub(crate) struct Args {
     rounds: Option<u16>,
     /// Run only these: lzo, stages, paper, nbd, fuse, mount
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    #[arg(value_parser = one_of::<Group>(Group::names()), hide_possible_values = true)]
     only: Vec<Group>,
     /// Directory for the inputs (about 6 GB, with --quick 0.6 GB), which are removed at the end
     #[arg(long, value_name = "DIR")]
@@ -68,7 +70,7 @@ impl Args {
         };
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::text(markdown::people(report).trim_end());
+        let people = |report: &Report| output::show(&markdown::people(report));
         self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }

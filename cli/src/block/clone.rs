@@ -1,11 +1,11 @@
 //! `sidecore block clone`: of an overlay, or a first one of an image.
 
-use crate::size;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::grain;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone};
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `block clone`.
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     layer: bool,
     /// Grain of a first overlay of an image: a power of two from 4KiB to 64KiB [default: 4KiB, and
     /// more for devices of more than 1 TiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     grain: Option<u64>,
     #[command(flatten)]
     memory: super::common::MemoryArgs,
@@ -77,7 +77,8 @@ impl Args {
 
 impl Args {
     fn identity(&self, image: &Path) -> Result<Identity> {
-        let open = |bytes| self.access.open_whole(image, bytes);
+        let access = self.access.access()?;
+        let open = |bytes| access.open_whole(image, bytes);
         let opened = self.memory.open(open)?;
         let identity = Identity::of(&opened.index, &opened.image);
         identity.context("cannot read the image")

@@ -11,6 +11,7 @@ use sidecore_block::pack::{Committed, FRAME_BYTES, Guard, Limits, Options, Thin,
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -93,7 +94,7 @@ impl Args {
             },
         };
         let index = device.index();
-        let bar = output::byte_progress(index.raw_bytes());
+        let bar = bar(Shape::Bytes, index.raw_bytes());
         bar.set_message("committing");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let image = device.image();

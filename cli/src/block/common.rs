@@ -1,13 +1,15 @@
 //! Arguments and helpers shared by the commands that read and write whole images.
 
 use super::image::{AccessArgs, Opened, make_absolute};
-use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
+use sidecore_remote::access::AccessError;
 use sidecore_remote::{TraceWriter, frames_of_metadata, read_trace};
+use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,22 +52,16 @@ pub(crate) struct WholeArgs {
 pub(crate) struct MemoryArgs {
     /// Upper bound of the memory held: the image's index, frames on their way, engines, the
     /// process's heap
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "160MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "160MiB")]
     memory: u64,
 }
 
 /// Bound of the time of a command.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct TimeArgs {
-    /// Give up after this many seconds, and leave nothing behind [default: never]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    /// Give up after this time (`90`, `5min`), and leave nothing behind [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::duration)]
     time: Option<Duration>,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("`{text}` is no time; write it as seconds: 10 or 0.5"))
 }
 
 impl TimeArgs {
@@ -83,7 +79,10 @@ impl MemoryArgs {
 
     /// Opens an image by `open`, which gets the memory bound of a remote image, and checks that the
     /// image's index fits.
-    pub(crate) fn open(self, open: impl FnOnce(u64) -> Result<Opened>) -> Result<Opened> {
+    pub(crate) fn open(
+        self,
+        open: impl FnOnce(u64) -> Result<Opened, AccessError>,
+    ) -> Result<Opened> {
         let opened = open(self.memory / 2)?;
         let index_bytes = opened.index.memory_bytes() as u64;
         let memory_bytes = self.memory;
@@ -132,7 +131,7 @@ pub(crate) struct OpenArgs {
     pub(crate) engines: Engines,
     /// Upper bound of the memory held for it: index, cache of decompressed frames, engines, the
     /// process's heap, and pages of the image that are mapped in
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "128MiB")]
     pub(crate) memory: u64,
     /// Take the file's bytes as they are, whatever they look like
     #[arg(long)]
@@ -174,7 +173,10 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
         image,
         index,
         remote,
-    } = args.access.open(&args.image, args.raw, memory / 2)?;
+    } = args
+        .access
+        .access()?
+        .open(&args.image, args.raw, memory / 2)?;
     let memory_bytes = match remote {
         Some(_) => memory - memory / 2,
         None => memory,
@@ -227,7 +229,7 @@ pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
 
 /// A progress bar over an image's contents.
 pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar {
-    let bar = output::byte_progress(image.index.raw_bytes());
+    let bar = bar(Shape::Bytes, image.index.raw_bytes());
     bar.set_message(doing);
     bar
 }

@@ -5,6 +5,7 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::{open_to_read, tools};
 use sidecore_block::pack::{Side, Stretch, compare};
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl Args {
             }
         };
         let (one, two) = (side(0)?, side(1)?);
-        let bar = output::byte_progress(one.size_bytes());
+        let bar = bar(Shape::Bytes, one.size_bytes());
         bar.set_message("comparing");
         let ranges = compare(&one, &two, base.is_some(), &mut |at| bar.set_position(at))?;
         bar.finish_and_clear();

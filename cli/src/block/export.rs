@@ -7,6 +7,7 @@ use sidecore_block::overlay::open_to_read;
 use sidecore_block::pack::{Exported, FlatFormat, Limits, Work, export};
 use sidecore_block::source::BlockSource;
 use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +71,7 @@ impl Args {
             true => FlatFormat::Qcow2,
             false => FlatFormat::Raw,
         };
-        let bar = output::byte_progress(source.size_bytes());
+        let bar = bar(Shape::Bytes, source.size_bytes());
         bar.set_message("exporting");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let limits = Limits {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Indexed, Work, index_file};
 use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -45,7 +46,7 @@ impl Args {
         );
         let image = image::open_bytes(&self.file)?;
         let size_bytes = image.size_bytes().context("cannot read the file")?;
-        let bar = output::byte_progress(size_bytes);
+        let bar = bar(Shape::Bytes, size_bytes);
         bar.set_message("indexing");
         let engines = self.engines.count();
         // A URL may hold a secret.

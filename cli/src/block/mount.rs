@@ -9,13 +9,14 @@ use super::common::OpenArgs;
 use super::overlay::OverlayArgs;
 use crate::live::{Live, MetricsArgs};
 use crate::trace::TraceArgs;
-use crate::{Outcome, output, size};
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
 use sidecore_status::Status;
+use sidecore_terminal::quantity;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -203,7 +204,7 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 }
 
 fn parse_read_ahead(text: &str) -> Result<u32, String> {
-    match size::parse(text)? {
+    match quantity::size(text)? {
         bytes @ 4096..=READ_AHEAD_BYTES_MAX if bytes % 4096 == 0 => Ok(bytes as u32),
         _ => Err("must be a multiple of 4KiB, from 4KiB to 64MiB".into()),
     }

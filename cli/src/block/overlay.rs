@@ -4,13 +4,13 @@
 
 use super::common::{OpenArgs, open_device};
 use super::image::make_absolute;
-use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::meter::Meter;
 use sidecore_block::overlay::{Overlay, open_to_write};
 use sidecore_block::source::BlockSource;
 use sidecore_export::live;
 use sidecore_status::Status;
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct OverlayArgs {
     overlay: Option<PathBuf>,
     /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
     /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "overlay")]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
     grain: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! `sidecore block pack`.
 
-use crate::{Outcome, output, size};
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
@@ -11,6 +11,9 @@ use sidecore_block::pack::{Chosen, Guard, Options, Report, Source, Thin, Wanted,
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::quantity;
+use sidecore_terminal::values::one_of;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -36,11 +39,12 @@ pub(crate) struct Args {
     output: PathBuf,
     /// Image format: zstd, lz4, cloop (zlib), cloop-lzo or raw
     #[arg(long, default_value = "zstd", value_name = "FORMAT")]
+    #[arg(value_parser = one_of::<Format>(Format::ALL.map(Format::name)))]
     format: Format,
     /// Bytes that are compressed together, a power of two from 4KiB to 1MiB: small frames answer
     /// small reads sooner, large ones pack tighter [default: 64KiB; 128KiB for directories,
     /// unless the format is cloop]
-    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    #[arg(long, value_parser = quantity::size, value_name = "SIZE")]
     frame: Option<u64>,
     /// Let frames end where the contents say (zstd and lz4): versions of a source then have most
     /// frames in common, which a reader with `--cache` fetches once. --frame is about their average
@@ -75,6 +79,7 @@ pub(crate) struct Args {
     thin: When,
     /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
     #[arg(long, value_name = "FS", default_value = "erofs")]
+    #[arg(value_parser = one_of::<Kind>(Kind::ALL.map(Kind::name)))]
     inner: Kind,
     /// Pack the contents of SRC where it is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
     /// qemu-img); refuse SRC in another form that is not a disk by itself (VMDK, VHDX, bzip2, zip
@@ -104,6 +109,7 @@ pub(crate) struct Args {
     passphrase_file: Option<PathBuf>,
     /// aes-256-gcm or chacha20-poly1305 [default: the faster one here]
     #[arg(long, value_name = "CIPHER", requires = "encrypt")]
+    #[arg(value_parser = one_of::<Cipher>(Cipher::ALL.map(Cipher::name)))]
     cipher: Option<Cipher>,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
@@ -187,7 +193,7 @@ impl Args {
             "{} holds no bytes: there is nothing to pack; name another source",
             self.source.display()
         );
-        let bar = output::byte_progress(source.size_bytes.unwrap_or(0));
+        let bar = bar(Shape::Bytes, source.size_bytes.unwrap_or(0));
         bar.set_message("packing");
         let known = source.size_bytes.is_some();
         let inner = source.inner;

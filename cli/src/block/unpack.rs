@@ -48,7 +48,8 @@ impl Args {
         );
         let began = Instant::now();
         let memory = self.whole.memory();
-        let opened = memory.open(|bytes| self.access.open_whole(&self.image, bytes))?;
+        let access = self.access.access()?;
+        let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "unpacking");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let engines = self.engines.count();

@@ -34,7 +34,8 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         let memory = self.whole.memory();
-        let opened = memory.open(|bytes| self.access.open_whole(&self.image, bytes))?;
+        let access = self.access.access()?;
+        let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "verifying");
         let engines = self.engines.count();
         let (image, index) = (&opened.image, &opened.index);

@@ -23,10 +23,8 @@ pub(crate) struct Files {
 impl Files {
     /// Creates the files, empty; call it before anything is measured.
     pub(crate) fn begin(&self) -> Result<()> {
-        for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            output::check_file(path)?;
-        }
-        Ok(())
+        self.tsv.as_deref().map_or(Ok(()), output::check_file)?;
+        self.svg.as_deref().map_or(Ok(()), output::check_picture)
     }
 
     /// Writes the files' contents.
@@ -39,7 +37,7 @@ impl Files {
             output::file(path, &tsv())?;
         }
         if let Some(path) = &self.svg {
-            output::file(path, &svg()?)?;
+            output::picture(path, &svg()?)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_bench::net::report::Report;
 use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, markdown, picture};
+use sidecore_terminal::values::one_of;
 
 /// Arguments of `net bench`.
 #[derive(clap::Args)]
@@ -32,6 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = rounds())]
     rounds: Option<u16>,
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',', help = only())]
+    #[arg(value_parser = one_of::<Group>(Group::names()), hide_possible_values = true)]
     only: Vec<Group>,
 }
 
@@ -63,7 +65,7 @@ impl Args {
         let report = bench::run(&config, cancel, &mut |line| output::note!("{line}"))?;
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::text(markdown::people(report).trim_end());
+        let people = |report: &Report| output::show(&markdown::people(report));
         self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }

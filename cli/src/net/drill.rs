@@ -3,6 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use serde::Serialize;
+use sidecore_sys::input::read_text;
 use std::path::PathBuf;
 
 /// Arguments of `net drill`.
@@ -37,8 +38,8 @@ impl Args {
         let mut scripts = Vec::new();
         for path in &self.files {
             let script = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {script}"))?;
+            let text = read_text(path, SCRIPT_BYTES_MAX);
+            let text = text.with_context(|| format!("cannot read {script}"))?;
             let row = match sidecore_net_drill::run(&script, &text) {
                 Ok(events) => Row {
                     script,
@@ -76,3 +77,6 @@ impl Args {
         })
     }
 }
+
+/// Scripts are written by hand.
+const SCRIPT_BYTES_MAX: u64 = 16 << 20;

@@ -4,6 +4,7 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_net::sock::client::status_of_all;
 use sidecore_net::sock::control::find_socket;
+use sidecore_terminal::Text;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -34,7 +35,11 @@ impl Args {
             output::text(sidecore_net::metrics::text(&status).trim_end())?;
             return Ok(Outcome::Done);
         }
-        output::lines(&sidecore_net::summary::lines(&status))?;
+        let mut text = Text::new();
+        for (name, said) in sidecore_net::summary::facts(&status) {
+            text.fact(name, said);
+        }
+        output::show(&text)?;
         Ok(Outcome::Done)
     }
 }

@@ -3,10 +3,10 @@
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output, signals};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use sidecore_net::live::status;
 use sidecore_net::setup::Setup;
-use std::io::Read;
+use sidecore_sys::input::read_text;
 use std::path::{Path, PathBuf};
 
 /// The configuration is TOML: a NIC, addresses, routes; docs/net.md explains all of it.
@@ -44,16 +44,7 @@ impl Args {
 /// Reads the configuration of a stack.
 pub(super) fn read_setup(path: &Path) -> Result<Setup> {
     let named = || format!("cannot read {}", path.display());
-    let mut text = String::new();
-    let file = std::fs::File::open(path).with_context(named)?;
-    // One byte more, to detect a file that is too long.
-    let read = file.take(SETUP_BYTES_MAX + 1).read_to_string(&mut text);
-    if read.with_context(named)? as u64 > SETUP_BYTES_MAX {
-        bail!(
-            "{} has more than {SETUP_BYTES_MAX} bytes, as no configuration has; give another file",
-            path.display()
-        );
-    }
+    let text = read_text(path, SETUP_BYTES_MAX).with_context(named)?;
     Setup::parse(&text).with_context(|| path.display().to_string())
 }
 

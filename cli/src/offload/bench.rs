@@ -9,6 +9,7 @@ use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_bench::offload::{self as bench, Config, Group, picture, tables};
+use sidecore_terminal::values::one_of;
 
 /// Arguments of `offload bench`.
 #[derive(clap::Args)]
@@ -29,6 +30,7 @@ pub(crate) struct Args {
     /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, async,
     /// strangers, streaming, zlib, kernels
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    #[arg(value_parser = one_of::<Group>(Group::names()), hide_possible_values = true)]
     only: Vec<Group>,
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -60,7 +62,7 @@ impl Args {
         if self.json {
             output::json(&report)?;
         } else {
-            output::text(tables::render(&report).trim_end())?;
+            output::show(&tables::text(&report))?;
         }
         Ok(figures::outcome(&report.figures.failures))
     }

@@ -11,6 +11,8 @@ use sidecore_daemon::client::{self, Args as CallArgs, Buffer, Client, ClientOpti
 use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{KernelHash, Registry};
 use sidecore_measure::stats::median;
+use sidecore_sys::input;
+use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -32,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Bytes of output that the kernel may write; they are discarded
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = quantity::size)]
     output: u64,
     /// The hash that the daemon's kernel must have, from `offload kernels`; a kernel with another
     /// hash is not called
@@ -62,7 +64,7 @@ impl Args {
         let bytes = match &self.input {
             None => None,
             Some(path) => {
-                let read = std::fs::read(path);
+                let read = input::read(path, INPUT_BYTES_MAX);
                 Some(read.with_context(|| format!("cannot read {}", path.display()))?)
             }
         };
@@ -155,3 +157,5 @@ impl Args {
 
 /// Call times that are kept for the median.
 const TIMES_KEPT_MAX: usize = 1 << 20;
+/// What a call may take.
+const INPUT_BYTES_MAX: u64 = 1 << 30;

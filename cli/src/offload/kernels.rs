@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde_json::json;
 use sidecore_daemon::client;
 use sidecore_daemon::find_socket;
+use sidecore_terminal::{Column, Table};
 use std::path::PathBuf;
 
 /// Arguments of `offload kernels`.
@@ -48,15 +49,16 @@ impl Args {
             output::json_line(&json!({ "kernels": kernels }))?;
             return Ok(Outcome::Done);
         }
-        let longest = kernels
-            .iter()
-            .map(|kernel| kernel.name.chars().count())
-            .max();
-        let width = longest.unwrap_or(0);
-        for kernel in &kernels {
-            let (name, version, hash) = (&kernel.name, kernel.version, &kernel.hash);
-            output::line(&format!("{name:width$}  {version:>3}  {hash}"))?;
+        let columns = [
+            Column::left("name"),
+            Column::right("version"),
+            Column::left("hash"),
+        ];
+        let mut table = Table::headless(columns);
+        for kernel in kernels {
+            table.row([kernel.name, kernel.version.to_string(), kernel.hash]);
         }
+        output::show(&table.into())?;
         Ok(Outcome::Done)
     }
 }

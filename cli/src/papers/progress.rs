@@ -4,10 +4,11 @@
 //! each part is a line or two.
 
 use crate::output;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use sidecore_papers::Part;
 use sidecore_papers::run::Progress;
 use sidecore_sys::text::printable;
+use sidecore_terminal::progress::{Shape, bar};
 use std::time::Instant;
 
 /// The moving line; none before the first part and behind the last.
@@ -26,11 +27,7 @@ pub(super) struct Bar {
 
 impl Progress for Bar {
     fn start(&mut self, parts: usize, expected_s: u32) {
-        let bar = output::progress(u64::from(expected_s.max(1)));
-        if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {wide_msg}") {
-            bar.set_style(style);
-        }
-        self.bar = Some(bar);
+        self.bar = Some(bar(Shape::Message, u64::from(expected_s.max(1))));
         self.parts = parts;
         self.later_s = expected_s;
     }

@@ -2,11 +2,13 @@
 
 use super::common;
 use super::limits;
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation;
 use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo ancestors`.
@@ -25,6 +27,7 @@ pub(crate) struct Args {
     tree: PathBuf,
     /// Model, or file of partitions (RAxML's lines or NEXUS sets)
     #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "all")]

@@ -92,21 +92,7 @@ impl Command {
             })?;
             return Ok(Outcome::Done);
         }
-        output::line(
-            "kernel                          model  taxa  patterns  M site-nodes/s  GFLOP/s",
-        )?;
-        for row in &rows {
-            output::line(&format!(
-                "{:30}  {:>5}  {:>4}  {:>8}  {:>14.1}  {:>7.1}",
-                row.kernel,
-                row.model,
-                row.taxa,
-                row.patterns,
-                row.site_nodes_per_s / 1e6,
-                row.gflops
-            ))?;
-        }
-        output::line("best of many runs, one core, double precision")?;
+        output::show(&sidecore_bench::phylo::text(&rows))?;
         Ok(Outcome::Done)
     }
 }

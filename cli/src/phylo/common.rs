@@ -3,7 +3,6 @@
 use super::limits;
 use crate::output;
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Progress};
 use sidecore_phylo::evaluation;
@@ -16,6 +15,7 @@ use sidecore_phylo::selection::select_for;
 use sidecore_phylo::support;
 use sidecore_sched::Equi;
 use sidecore_sys::width::ToU64;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::Path;
 
 /// The reader of all input files, within the limits; oddities go to standard error.
@@ -33,7 +33,7 @@ pub(super) fn data(msa: &Path, model: &str) -> Result<Data> {
 
 /// The model of the best score, under a progress bar.
 pub(super) fn choose_model(alignment: &Alignment) -> Result<PartOptions> {
-    let bar = bar("choosing a model: {pos} fitted, {msg}");
+    let bar = bar(Shape::Found("choosing a model: fitted"), 0);
     let (part, best) = select_for(alignment, &pool(None)?, |fit| {
         bar.inc(1);
         bar.set_message(fit.name.clone());
@@ -41,15 +41,6 @@ pub(super) fn choose_model(alignment: &Alignment) -> Result<PartOptions> {
     bar.finish_and_clear();
     output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
     Ok(part)
-}
-
-/// A bar without an end.
-pub(super) fn bar(template: &str) -> ProgressBar {
-    let bar = output::progress(0);
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// Sharing of branch lengths among partitions.
@@ -133,8 +124,8 @@ pub(super) fn alignment_support(
     runner: impl Runner,
 ) -> Result<Newick> {
     let bar = match options.kind {
-        AlignmentKind::ShAlrt => output::progress(0).with_message("branches"),
-        AlignmentKind::Ufboot => bar("ultrafast bootstraps: {pos} perturbations"),
+        AlignmentKind::ShAlrt => bar(Shape::Count, 0).with_message("branches"),
+        AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
     };
     let found = options.on(newick, names, parts, runner, |progress| match progress {
         Progress::Branches(done, all) => {

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Tree, in Newick or NEXUS
     #[arg(value_name = "TREE")]
     tree: PathBuf,
-    /// Picture to write, as SVG
+    /// Picture to write: .svg, .html, or by rsvg-convert .png and .pdf
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Shape
@@ -68,6 +68,7 @@ enum Theme {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        output::check_picture(&self.output)?;
         let shown = self.tree.display();
         let trees = reader().trees(&self.tree)?.newicks;
         let tree = match self.number.checked_sub(1).and_then(|at| trees.get(at)) {
@@ -114,7 +115,7 @@ impl Args {
             title: format!("Phylogenetic tree of {tips} taxa"),
         };
         let svg = tree_picture(&nodes(rooted.as_ref().unwrap_or(tree)), &options);
-        output::file(&self.output, &svg)?;
+        output::picture(&self.output, &svg)?;
         if self.json {
             output::json(&Json {
                 taxa: tips,

@@ -2,12 +2,15 @@
 
 use super::common;
 use super::limits;
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, evaluate};
 use sidecore_phylo::io::data::{Data, linkage};
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
 use sidecore_phylo::tree::Tree;
+use sidecore_terminal::Text;
+use sidecore_terminal::values::Offered;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -31,6 +34,7 @@ pub(crate) struct Args {
     /// Model, or file of partitions (RAxML's lines or NEXUS sets), or auto for the one of the best
     /// BIC
     #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
@@ -104,7 +108,7 @@ impl Args {
         let report = Json::new(&data, evaluated, pool.engines(), began);
         match self.json {
             true => output::json(&report)?,
-            false => report.print()?,
+            false => output::show(&report.text())?,
         }
         Ok(Outcome::Done)
     }
@@ -181,28 +185,29 @@ impl Json {
         }
     }
 
-    fn print(&self) -> Result<()> {
+    fn text(&self) -> Text {
+        let mut text = Text::new();
         if self.trees.len() > 1 {
             for (at, tree) in self.trees.iter().enumerate() {
-                output::line(&format!(
-                    "tree {:<10} {:.6}, length {:.6}",
-                    at + 1,
-                    tree.lnl,
-                    tree.tree_length
-                ))?;
+                let (lnl, length) = (tree.lnl, tree.tree_length);
+                text.fact(
+                    format!("tree {}", at + 1),
+                    format!("{lnl:.6}, length {length:.6}"),
+                );
             }
-            output::line(&format!("best            tree {}", self.best_tree))?;
+            text.fact("best", format!("tree {}", self.best_tree));
         }
-        output::line(&format!("log-likelihood  {:.6}", self.lnl))?;
+        text.fact("log-likelihood", format!("{:.6}", self.lnl));
         for model in &self.models {
-            output::line(&format!("model           {model}"))?;
+            text.fact("model", model);
         }
-        output::line(&format!(
-            "alignment       {} taxa, {} sites, {} patterns",
-            self.taxa, self.sites, self.patterns
-        ))?;
-        output::line(&format!("tree length     {:.6}", self.tree_length))?;
-        Ok(())
+        let (taxa, sites, patterns) = (self.taxa, self.sites, self.patterns);
+        text.fact(
+            "alignment",
+            format!("{taxa} taxa, {sites} sites, {patterns} patterns"),
+        );
+        text.fact("tree length", format!("{:.6}", self.tree_length));
+        text
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use sidecore_phylo::io::input::Memory;
+use sidecore_terminal::quantity;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,19 +15,14 @@ pub(crate) struct Limits {
     /// bytes, half of the machine's memory at most; three quarters of it for computing
     #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
     memory: Option<u64>,
-    /// Seconds after which it ends: a search as by a signal, with its state saved, others without a
-    /// result
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        global = true,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    time: Option<u32>,
+    /// Time (`90`, `5min`) after which it ends: a search as by a signal, with its state saved,
+    /// others without a result
+    #[arg(long, value_name = "SECONDS", global = true, value_parser = quantity::duration)]
+    time: Option<Duration>,
 }
 
 fn memory_size(text: &str) -> Result<u64, String> {
-    let bytes = crate::size::parse(text)?;
+    let bytes = quantity::size(text)?;
     match bytes >= MEMORY_LEAST {
         true => Ok(bytes),
         false => Err("at least 1MiB".to_owned()),
@@ -42,19 +38,20 @@ impl Limits {
     /// Applies the limits. Call it once, before the command.
     pub(super) fn begin(&self) -> Result<()> {
         MEMORY.get_or_init(|| Memory::new(self.memory));
-        let Some(seconds) = self.time else {
+        let Some(time) = self.time else {
             return Ok(());
         };
         // Relaxed: the thread that stores is the one that loads.
         TIMED.store(true, Ordering::Relaxed);
         let watch = move || {
-            std::thread::sleep(Duration::from_secs(seconds.into()));
+            std::thread::sleep(time);
             let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(stop) = stop {
                 // Relaxed: a flag alone. A step that takes longer than this is not waited for.
                 stop.store(true, Ordering::Relaxed);
                 std::thread::sleep(GRACE);
             }
+            let seconds = time.as_secs_f64();
             crate::output::note!("sidecore: not done after {seconds} s (--time): ended");
             std::process::exit(2);
         };

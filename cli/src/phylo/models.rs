@@ -10,8 +10,9 @@ use sidecore_offload::Pool;
 use sidecore_phylo::msa::{Alignment, Alphabet, Patterns, partitions};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
-use sidecore_phylo::selection::{self, Criterion, Fit, Selection, select};
+use sidecore_phylo::selection::{self, Criterion, Fit, select};
 use sidecore_phylo::tree::Tree;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 
 /// Arguments of `phylo models`.
@@ -148,29 +149,8 @@ impl Args {
             })
             .map(|()| Outcome::Done);
         }
-        output::line(&format!("best model  {} (by {criterion})", best.name))?;
-        output::line(&format!(
-            "fitted      {} models; {} more cannot win",
-            selection.fits.len(),
-            selection.excluded
-        ))?;
-        output::line("")?;
-        self.table(&selection)?;
+        output::show(&selection.text(criterion, self.top))?;
         Ok(Outcome::Done)
-    }
-
-    fn table(&self, selection: &Selection) -> Result<()> {
-        output::line(
-            "model             log-likelihood  parameters           BIC          AICc           \
-             AIC",
-        )?;
-        for fit in selection.fits.iter().take(self.top) {
-            output::line(&format!(
-                "{:<16}  {:>14.3}  {:>10}  {:>12.3}  {:>12.3}  {:>12.3}",
-                fit.name, fit.lnl, fit.parameters, fit.bic, fit.aicc, fit.aic
-            ))?;
-        }
-        Ok(())
     }
 
     /// The tree to fit on.
@@ -195,7 +175,7 @@ struct Bar(ProgressBar);
 
 impl Bar {
     fn new() -> Self {
-        Self(common::bar("{pos} models fitted, {msg}"))
+        Self(bar(Shape::Found("models fitted:"), 0))
     }
 
     fn fit(&self, fit: &Fit) {

@@ -70,7 +70,7 @@ impl Args {
         if self.json {
             output::json(&Json { trees })?;
         } else if self.output.is_none() {
-            lines.into_iter().try_for_each(output::line)?;
+            output::lines(&lines)?;
         }
         Ok(Outcome::Done)
     }

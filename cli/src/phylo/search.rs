@@ -8,6 +8,7 @@ use super::common::{self, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::trace::TraceArgs;
+use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
@@ -28,6 +29,7 @@ use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_status::Publisher;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -50,6 +52,7 @@ pub(crate) struct Args {
     engines: Option<u16>,
     /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
+    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
     policy: String,
     /// Ranks that do one search together, each with a share of its sites; as many as would else
     /// have no search unless given. Only under mpirun, srun or the like
@@ -191,7 +194,7 @@ impl Args {
         if self.json {
             output::json(&report)?;
         } else {
-            report.print()?;
+            output::show(&report.text())?;
         }
         Ok(Outcome::Done)
     }

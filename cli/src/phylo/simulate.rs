@@ -2,12 +2,14 @@
 
 use super::common::reader;
 use super::limits;
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::io::data::{check_lengths, model_name};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::simulate::{numbered_names, simulate, simulation_bytes, tree_of_seed};
 use sidecore_sys::width::ToUsize;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo simulate`.
@@ -31,6 +33,7 @@ pub(crate) struct Args {
     sites: u32,
     /// Model, such as `GTR{1/2/1/1/2/1}+G4m{0.5}`
     #[arg(long, value_name = "MODEL")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]

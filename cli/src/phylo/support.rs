@@ -1,12 +1,14 @@
 //! `sidecore phylo support`.
 
 use super::common::{self, Source, Support};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
+use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo support`.
@@ -38,6 +40,7 @@ pub(crate) struct Args {
     msa: Option<PathBuf>,
     /// Model, or file of partitions, for sh-alrt and ufboot
     #[arg(long, value_name = "MODEL|FILE", requires = "msa")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: Option<String>,
     /// Replicates of sh-alrt and ufboot
     #[arg(

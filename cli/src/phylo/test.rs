@@ -2,9 +2,12 @@
 
 use super::common;
 use super::limits;
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
+use sidecore_terminal::progress::{self, Shape};
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Arguments of `phylo test`.
@@ -24,6 +27,7 @@ pub(crate) struct Args {
     trees: PathBuf,
     /// Model, or file of partitions (RAxML's lines or NEXUS sets)
     #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Replicates; the AU test makes as many of each of ten sizes
     #[arg(
@@ -57,7 +61,7 @@ impl Args {
         }
         let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
         limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
-        let bar = output::progress(2 * trees.len() as u64).with_message("likelihoods");
+        let bar = progress::bar(Shape::Count, 2 * trees.len() as u64).with_message("likelihoods");
         let sites = fitted_sites(data.partitions.parts, trees, &pool, || bar.inc(1));
         bar.finish_and_clear();
         let table = SiteTable::new(&sites?)?;
@@ -65,8 +69,7 @@ impl Args {
             replicates: self.replicates as usize,
             seed: self.seed,
         };
-        let bar = output::progress(0);
-        bar.set_message("replicates");
+        let bar = progress::bar(Shape::Count, 0).with_message("replicates");
         let verdicts = compare(&table, &options, &pool, |done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
@@ -82,7 +85,7 @@ impl Args {
             })?;
             return Ok(Outcome::Done);
         }
-        print(&verdicts)?;
+        output::show(&topology::text(&verdicts))?;
         Ok(Outcome::Done)
     }
 }
@@ -93,31 +96,6 @@ struct Json {
     sites: usize,
     replicates: u32,
     seed: u64,
-}
-
-fn print(verdicts: &[Verdict]) -> Result<()> {
-    output::line(
-        "tree  log-likelihood      delta  bp-RELL    p-KH    p-SH   p-WKH   p-WSH   c-ELW    p-AU",
-    )?;
-    for (at, verdict) in verdicts.iter().enumerate() {
-        let Verdict {
-            lnl,
-            delta,
-            bp_rell,
-            p_kh,
-            p_sh,
-            p_wkh,
-            p_wsh,
-            c_elw,
-            p_au,
-        } = verdict;
-        output::line(&format!(
-            "{:>4}  {lnl:>14.4}  {delta:>9.4}  {bp_rell:>7.4}  {p_kh:>6.4}  {p_sh:>6.4}  \
-             {p_wkh:>6.4}  {p_wsh:>6.4}  {c_elw:>6.4}  {p_au:>6.4}",
-            at + 1
-        ))?;
-    }
-    Ok(())
 }
 
 /// Of a site's log-likelihood, kept three times.

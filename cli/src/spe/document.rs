@@ -5,6 +5,7 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use serde::Serialize;
 use sidecore_spe_tools::{DocumentRow, document_rows};
+use sidecore_terminal::Text;
 use std::path::PathBuf;
 
 /// Arguments of `spe document`.
@@ -42,13 +43,15 @@ impl Document {
             output::json(&Report { rows })?;
             return Ok(Outcome::Done);
         }
+        let mut text = Text::new();
         for row in rows {
             let said = match (row.here, row.note) {
                 (Some(value), _) => format!("{value:.1} {}", row.unit),
                 (None, note) => note.unwrap_or_default(),
             };
-            output::line(&format!("{:<40} {said}", row.name))?;
+            text.fact(row.name, said);
         }
+        output::show(&text)?;
         Ok(Outcome::Done)
     }
 }

@@ -60,9 +60,9 @@ impl Run {
         // The terminal's lines are given back before anything else is printed.
         drop(live);
         let (status, trace) = waited.context("cannot wait for the program")?;
-        output::error_text(table(&trace).trim_end());
+        output::error_show(&table(&trace));
         if let Some(path) = &self.timeline {
-            output::file(path, &timeline(&trace)?)?;
+            output::picture(path, &timeline(&trace)?)?;
         }
         drop(folder);
         let code = status.code();

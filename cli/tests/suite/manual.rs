@@ -1,4 +1,4 @@
-//! `man` and `completions`, from the outside.
+//! `man`, from the outside.
 
 use std::process::Command;
 
@@ -8,22 +8,55 @@ fn sidecore(arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn every_command_has_a_page_and_every_shell_its_completions() {
+fn every_page_has_all_sections_and_the_version() {
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man1");
     assert!(sidecore(&["man", pages.to_str().unwrap()]).status.success());
-    for page in ["sidecore.1", "sidecore-block-mount.1", "sidecore-tlb.1"] {
-        let text = std::fs::read_to_string(pages.join(page)).unwrap();
-        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+    let mut found = Vec::new();
+    for page in pages.read_dir().unwrap() {
+        let page = page.unwrap().path();
+        let name = page.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&page).unwrap();
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "EXAMPLES",
+            "FILES",
+            "ENVIRONMENT",
+            "\"EXIT STATUS\"",
+            "\"SEE ALSO\"",
+            "VERSION",
+        ] {
+            let head = format!(".SH {section}\n");
+            assert!(text.contains(&head), "{name} has no {section}");
+            let (_, body) = text.split_once(&head).unwrap();
+            assert!(!body.starts_with(".SH"), "{name}: {section} is empty");
+        }
+        assert!(text.contains(env!("CARGO_PKG_VERSION")), "{name}");
+        // Lines that a formatter would take for a request of its own.
+        let (_, extra) = text.split_once(".SH EXAMPLES").unwrap();
+        for line in extra.lines().filter(|line| line.starts_with('.')) {
+            let is_known = [".SH ", ".TP", ".PP", ".ie ", ".el "];
+            assert!(
+                is_known.iter().any(|it| line.starts_with(it)),
+                "{name}: {line}"
+            );
+        }
+        found.push(name);
     }
-    for shell in ["bash", "zsh", "fish"] {
-        let output = sidecore(&["completions", shell]);
-        assert!(output.status.success(), "{shell}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            text.contains("umount") && text.contains("doctor"),
-            "{shell}"
-        );
+    assert!(found.len() > 50, "{found:?}");
+    for page in ["sidecore.1", "sidecore-block-mount.1", "sidecore-tlb.1"] {
+        assert!(found.iter().any(|it| it == page), "{page}");
+    }
+    let all = || found.iter().map(|name| pages.join(name));
+    match Command::new("mandoc")
+        .args(["-T", "lint", "-W", "error"])
+        .args(all())
+        .output()
+    {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => println!("mandoc is not installed: {error}"),
     }
     assert_eq!(sidecore(&["man", "/proc/nowhere"]).status.code(), Some(2));
 }

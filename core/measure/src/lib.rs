@@ -15,7 +15,6 @@ pub mod child;
 pub mod job;
 mod machine;
 pub mod stats;
-mod table;
 
 pub use machine::Machine;
-pub use table::Table;
+pub use sidecore_terminal::Table;

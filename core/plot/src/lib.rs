@@ -14,12 +14,14 @@
 mod adaptive;
 mod chart;
 mod dots;
+mod file;
 mod terminal;
 mod themed;
 mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
+pub use file::{FileForm, FileFormError};
 pub use terminal::{TerminalLine, terminal};
 pub use themed::themed;
 pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};

@@ -54,6 +54,7 @@ pub mod fuse_device;
 pub mod fuse_ring;
 pub mod futex;
 pub mod identity;
+pub mod input;
 pub mod interface;
 pub mod interface_features;
 mod linkless;

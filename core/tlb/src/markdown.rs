@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> String {
     head.push(format!("placement: core {}", report.core));
     head.push(format!("it took {:.0} s", report.seconds));
     let mut out: String = head.iter().map(|line| format!("- {line}\n")).collect();
-    out.push_str(&format!("\n{}\n", levels(report).text()));
+    out.push_str(&format!("\n{}\n", levels(report).markdown()));
     for level in &report.unclear {
         out.push_str(&format!("- {}\n", unclear(level)));
     }
@@ -31,7 +31,7 @@ pub fn render(report: &Report) -> String {
         out.push_str(&format!("- {line}\n"));
     }
     if !report.rows.is_empty() {
-        out.push_str(&format!("\n{}", rows(report).text()));
+        out.push_str(&format!("\n{}", rows(report).markdown()));
     }
     for missing in &report.missing {
         let (pages, reason) = (missing.pages, &missing.reason);
@@ -89,7 +89,7 @@ fn levels(report: &Report) -> Table {
             format!("{:.2}", level.confidence),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn rows(report: &Report) -> Table {
@@ -103,7 +103,7 @@ fn rows(report: &Report) -> Table {
             row.note.into(),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 /// A figure or a dash; counts and large values without decimals.

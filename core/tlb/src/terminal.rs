@@ -1,74 +1,90 @@
-//! A run as lines for a terminal.
+//! A run as text for people at a terminal.
 
 use crate::markdown::{self, number};
 use crate::report::{Level, Report, bytes};
+use sidecore_terminal::{Column, Table, Text};
 
-/// The report as lines for a terminal.
+/// The report as text for people.
 #[must_use]
-pub fn lines(report: &Report) -> Vec<String> {
-    let mut lines = report.machine.lines();
+pub fn text(report: &Report) -> Text {
+    let mut text = Text::new();
+    text.lines(report.machine.lines());
     if report.quick {
-        lines.push("quick run: few points, a smoke run".to_owned());
+        text.line("quick run: few points, a smoke run");
     }
-    lines.extend([String::new(), "levels of translation".to_owned()]);
-    lines.push(
-        "  path        pages                 entries    reach  cycles   miss  sure".to_owned(),
-    );
-    for level in &report.levels {
-        lines.push(format!(
-            "  {:<11} {:<20} {:>8} {:>8} {:>7.1} {:>+6.1} {:>4.0} %",
-            level.path,
-            level.pages,
-            level.entries,
-            bytes(level.reach_bytes),
-            level.base_cycles,
-            level.penalty_cycles,
-            level.confidence * 100.0
-        ));
-    }
+    title(&mut text, "levels of translation");
     if report.levels.is_empty() {
-        lines.push("  no knee found".to_owned());
+        text.line("  no knee found");
+    } else {
+        text.table(levels(report));
     }
     if let Some(how) = checked(report) {
-        lines.push(format!("  loads from small pages: {how}"));
+        text.line(format!("  loads from small pages: {how}"));
     }
     for level in &report.unclear {
-        lines.push(format!("  {}", markdown::unclear(level)));
+        text.line(format!("  {}", markdown::unclear(level)));
     }
     for (said, measured) in report.beside_cpuid() {
-        lines.push(format!("  {}", markdown::beside(said, measured)));
+        text.line(format!("  {}", markdown::beside(said, measured)));
     }
-    lines.extend([String::new(), "what it means".to_owned()]);
+    title(&mut text, "what it means");
     for line in &report.meaning {
-        lines.push(format!("  {line}"));
+        text.line(format!("  {line}"));
     }
     if !report.rows.is_empty() {
-        lines.extend([
-            String::new(),
-            "beside the document (paper / here)".to_owned(),
+        title(&mut text, "beside the document");
+        let mut table = Table::new([
+            Column::left(""),
+            Column::right("paper"),
+            Column::right("here"),
+            Column::left("unit").rank(1),
         ]);
-    }
-    for row in &report.rows {
-        lines.push(format!(
-            "  {:<46} {:>7} / {:>7} {}",
-            row.name,
-            number(Some(row.paper)),
-            number(row.here),
-            row.unit
-        ));
+        for row in &report.rows {
+            let figures = [number(Some(row.paper)), number(row.here)];
+            let [paper, here] = figures;
+            table.row([row.name.into(), paper, here, row.unit.to_string()]);
+        }
+        text.table(table);
     }
     if !report.missing.is_empty() {
-        lines.extend([String::new(), "not measured".to_owned()]);
+        title(&mut text, "not measured");
     }
     for missing in &report.missing {
-        lines.push(format!("  {}: {}", missing.pages, missing.reason));
-        lines.push(format!("    to have them: {}", missing.command));
+        text.line(format!("  {}: {}", missing.pages, missing.reason));
+        text.line(format!("    to have them: {}", missing.command));
     }
-    lines.extend([
-        String::new(),
-        format!("{:.1} s, core {}", report.seconds, report.core),
+    text.line("");
+    text.line(format!("{:.1} s, core {}", report.seconds, report.core));
+    text
+}
+
+fn title(text: &mut Text, title: &str) {
+    text.line("");
+    text.line(title);
+}
+
+fn levels(report: &Report) -> Table {
+    let mut table = Table::new([
+        Column::left("path"),
+        Column::left("pages"),
+        Column::right("entries"),
+        Column::right("reach").rank(1),
+        Column::right("cycles").rank(3),
+        Column::right("miss"),
+        Column::right("sure").rank(2),
     ]);
-    lines
+    for level in &report.levels {
+        table.row([
+            level.path.to_owned(),
+            level.pages.to_string(),
+            level.entries.to_string(),
+            bytes(level.reach_bytes),
+            format!("{:.1}", level.base_cycles),
+            format!("{:+.1}", level.penalty_cycles),
+            format!("{:.0} %", level.confidence * 100.0),
+        ]);
+    }
+    table
 }
 
 /// Method by which the levels for loads were corroborated, if it is the same for all.

@@ -42,6 +42,9 @@ pub enum Cipher {
 }
 
 impl Cipher {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Aes256Gcm, Self::ChaCha20Poly1305];
+
     /// The faster cipher on this machine.
     #[must_use]
     pub fn fastest() -> Self {
@@ -68,7 +71,7 @@ impl Cipher {
 
     /// The cipher with a number in a file.
     pub fn of_number(number: u8) -> Option<Self> {
-        [Self::Aes256Gcm, Self::ChaCha20Poly1305]
+        Self::ALL
             .into_iter()
             .find(|cipher| cipher.number() == number)
     }
@@ -101,7 +104,7 @@ impl std::str::FromStr for Cipher {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Aes256Gcm, Self::ChaCha20Poly1305]
+        Self::ALL
             .into_iter()
             .find(|cipher| cipher.name() == text)
             .ok_or_else(|| format!("no cipher `{text}`; take aes-256-gcm or chacha20-poly1305"))

@@ -370,13 +370,16 @@ fn decode(text: &str, prefix: &str) -> Option<Zeroizing<[u8; 32]>> {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
-    let text = std::fs::read_to_string(path);
+    let text = sidecore_sys::input::read_text(path, FILE_BYTES_MAX);
     text.map(Zeroizing::new)
         .map_err(|source| SecretError::Read {
             path: path.to_owned(),
             source,
         })
 }
+
+/// Of a file of keys or with a passphrase.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 fn read_passphrase(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     let text = read(path)?;

@@ -102,28 +102,36 @@ impl Trust {
         if self.keys.is_empty() {
             return Ok(());
         }
-        let message = signed_message(root);
-        // The signed message has a context of its own: a signature of anything else is of no use
-        // here.
-        let is_valid = |signature: &Signature| {
-            let key = self
-                .keys
-                .iter()
-                .find(|key| *key.as_bytes() == signature.key);
-            // Strict verification refuses keys of small order, for which anything can seem to be
-            // signed.
-            key.is_some_and(|key| {
-                let signature = ed25519_dalek::Signature::from_bytes(&signature.signature);
-                key.verify_strict(&message, &signature).is_ok()
-            })
-        };
-        match signatures.iter().any(is_valid) {
+        match signatures.iter().any(|it| self.is_valid(root, it)) {
             true => Ok(()),
             false if signatures.is_empty() => Err("nobody has signed it".to_owned()),
             false => {
                 Err("none of its signatures is a valid one by a key that was given".to_owned())
             }
         }
+    }
+
+    /// Keys that were given and by which these signatures of a root are valid, as hexadecimal
+    /// digits.
+    #[must_use]
+    pub fn valid_keys(&self, root: &Hash, signatures: &[Signature]) -> Vec<String> {
+        let valid = signatures.iter().filter(|it| self.is_valid(root, it));
+        valid.map(|it| digits_of(&it.key)).collect()
+    }
+
+    /// True for a signature of this root by one of the keys.
+    fn is_valid(&self, root: &Hash, signature: &Signature) -> bool {
+        // The signed message has a context of its own: a signature of anything else is of no use
+        // here.
+        let message = signed_message(root);
+        let mut keys = self.keys.iter();
+        let key = keys.find(|key| *key.as_bytes() == signature.key);
+        // Strict verification refuses keys of small order, for which anything can seem to be
+        // signed.
+        key.is_some_and(|key| {
+            let signature = ed25519_dalek::Signature::from_bytes(&signature.signature);
+            key.verify_strict(&message, &signature).is_ok()
+        })
     }
 }
 
@@ -170,8 +178,11 @@ fn hash_of(digits: &str) -> Option<Hash> {
     Some(hash)
 }
 
+/// A key in PEM has some hundred bytes.
+const KEY_BYTES_MAX: u64 = 1 << 20;
+
 fn read_key(path: &Path) -> Result<String, TrustError> {
-    std::fs::read_to_string(path).map_err(|source| TrustError::Read {
+    sidecore_sys::input::read_text(path, KEY_BYTES_MAX).map_err(|source| TrustError::Read {
         path: path.to_owned(),
         source,
     })

@@ -3,6 +3,7 @@
 //! Top-down, the way a read travels:
 //!
 //! - [`Location`]: the URLs that commands take in place of a file's name.
+//! - [`access`]: images by name, a file or a URL, with the keys and the trust that each must have.
 //! - [`RemoteImage`]: an opened image; a [`RemoteSource`] for `sidecore-block`.
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
@@ -15,6 +16,7 @@
 //! Must stay true: returned bytes are the image's, as far as its own checks, the server's sizes and
 //! validators tell; otherwise an error is returned. No request is retried for ever.
 
+pub mod access;
 mod disk;
 #[doc(hidden)]
 pub mod fault;

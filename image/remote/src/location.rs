@@ -38,12 +38,16 @@ pub struct LocationError {
 }
 
 impl Location {
-    /// Parses a URL; `None` if `text` begins with no known scheme, and so names a file.
+    /// Parses a URL; `None` if `text` begins with no scheme, and so names a file.
     ///
     /// # Errors
-    /// [`LocationError`]: the scheme is known, and the rest is not valid for it.
+    /// [`LocationError`]: the scheme is not known, or the rest is not valid for it.
     pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
-        let (scheme, rest) = text.split_once("://")?;
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
+            Some(_) => return None,
+            None => return Self::lacks_slash(text),
+        };
         // Messages and logs show the URL: without what may be a password or a signature.
         let refuse = |reason, form| {
             let url = format!("{scheme}://{}", without_user(without_query(rest)));
@@ -96,9 +100,34 @@ impl Location {
                     reference: reference.to_owned(),
                 }))
             }
-            _ => None,
+            "file" => refuse("a file is named by its path alone", FORMS),
+            _ => refuse("this scheme is not known", FORMS),
         }
     }
+
+    /// Refuses a known scheme with one slash: `s3:/bucket/key`.
+    fn lacks_slash(text: &str) -> Option<Result<Self, LocationError>> {
+        let (scheme, rest) = text.split_once(":/")?;
+        let form = match scheme.to_ascii_lowercase().as_str() {
+            "http" | "https" => HTTP_FORM,
+            "s3" => S3_FORM,
+            "oci" => OCI_FORM,
+            _ => return None,
+        };
+        Some(Err(LocationError {
+            url: format!("{scheme}:/{}", without_user(without_query(rest))),
+            reason: "two slashes follow the scheme",
+            form,
+        }))
+    }
+}
+
+/// True for what can be a scheme (RFC 3986, section 3.1); a single letter is none.
+fn is_scheme(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.len() > 1
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(is_inner)
 }
 
 impl Location {
@@ -163,6 +192,8 @@ fn without_user(rest: &str) -> &str {
 const HTTP_FORM: &str = "https://HOST/PATH";
 const S3_FORM: &str = "s3://BUCKET/KEY";
 const OCI_FORM: &str = "oci://REGISTRY/REPOSITORY:TAG";
+const FORMS: &str = "a file's path, http://HOST/PATH, https://HOST/PATH, s3://BUCKET/KEY or \
+                     oci://REGISTRY/REPOSITORY:TAG";
 
 #[cfg(test)]
 mod tests {
@@ -175,8 +206,11 @@ mod tests {
             "/a/b",
             "./http://x",
             "-",
-            "ftp://host/x",
             "c:/x",
+            "c://x",
+            "a:b/c",
+            "1a://x",
+            "a b://x",
         ] {
             assert_eq!(Location::parse(name), None, "{name}");
         }
@@ -202,6 +236,13 @@ mod tests {
         assert_eq!(parse("oci://reg/a").expect("a tag").sidecar(), None);
         let digest = format!("oci://reg/a@sha256:{}", "0".repeat(64));
         assert_eq!(parse(&digest).expect("a digest").to_string(), digest);
+        let unknown = parse("gs://bucket/x.img")
+            .expect_err("no such scheme")
+            .to_string();
+        assert!(unknown.contains("gs://bucket/x.img: this scheme is not known; take"));
+        for known in ["http://", "https://", "s3://", "oci://", "path"] {
+            assert!(unknown.contains(known), "{unknown}");
+        }
         for text in [
             "http://",
             "https://user:pass@host/x?secret",
@@ -214,6 +255,11 @@ mod tests {
             "oci://reg/a b:c",
             "oci://secret:secret@localhost:5000/a",
             "oci://reg?secret/a",
+            "gs://bucket/x.img",
+            "FILE:///etc/x",
+            "ftp://secret:secret@host/x",
+            "s3:/bucket/x",
+            "https:/secret@host/x?secret",
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(!error.contains("secret"), "{error}");

@@ -111,7 +111,7 @@ impl State {
 /// The file cannot be read, or is not a trace.
 pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
     let bad = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let mut lines = BufReader::new(File::open(path)?).lines();
+    let mut lines = BufReader::new(sidecore_sys::input::open(path)?).lines();
     let head = lines.next().transpose()?;
     if head.as_deref() != Some(HEAD) {
         return Err(bad(format!(

@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 
-/// The status (the JSON of [`crate::sock::client::status_of_all`]) as lines.
+/// The status (the JSON of [`crate::sock::client::status_of_all`]) as names and what is
+/// said of them.
 #[must_use]
-pub fn lines(status: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
+pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let text = |value: &Value| {
         let parts = value.as_array().into_iter().flatten();
@@ -16,86 +17,110 @@ pub fn lines(status: &Value) -> Vec<String> {
         parts.join(" ")
     };
     let (stack, engine) = (&status["stack"], &status["engine"]);
-    lines.push(format!("addresses      {}", text(&status["addresses"])));
-    lines.push(format!(
-        "sessions       {} live, {} opened, {} resets received; {} of {} searches found in the \
+    facts.push(("addresses", format!("{}", text(&status["addresses"]))));
+    facts.push((
+        "sessions",
+        format!(
+            "{} live, {} opened, {} resets received; {} of {} searches found in the \
          local store",
-        number(&status["sessions"]),
-        number(&stack["opened"]),
-        number(&stack["resets_received"]),
-        number(&stack["search_hits"]),
-        number(&stack["searches"]),
+            number(&status["sessions"]),
+            number(&stack["opened"]),
+            number(&stack["resets_received"]),
+            number(&stack["search_hits"]),
+            number(&stack["searches"]),
+        ),
     ));
-    lines.push(format!(
-        "losses         {} segments sent again, {} repairs ({} needless), {} timeouts, \
+    facts.push((
+        "losses",
+        format!(
+            "{} segments sent again, {} repairs ({} needless), {} timeouts, \
          {} probes",
-        number(&stack["retransmitted"]),
-        number(&stack["recoveries"]),
-        number(&stack["undone"]),
-        number(&stack["timeouts"]),
-        number(&stack["tail_probes"]),
+            number(&stack["retransmitted"]),
+            number(&stack["recoveries"]),
+            number(&stack["undone"]),
+            number(&stack["timeouts"]),
+            number(&stack["tail_probes"]),
+        ),
     ));
-    lines.push(format!(
-        "marks (ECN)    {} sessions ({} accurate), {} marks received, {} windows lowered by a \
+    facts.push((
+        "marks (ECN)",
+        format!(
+            "{} sessions ({} accurate), {} marks received, {} windows lowered by a \
          peer's echo",
-        number(&stack["ecn_sessions"]),
-        number(&stack["accurate_ecn_sessions"]),
-        number(&stack["ecn_ce_received"]),
-        number(&stack["ecn_reductions"]),
+            number(&stack["ecn_sessions"]),
+            number(&stack["accurate_ecn_sessions"]),
+            number(&stack["ecn_ce_received"]),
+            number(&stack["ecn_reductions"]),
+        ),
     ));
-    lines.push(format!(
-        "frames         {} received, {} segments sent, {} malformed, {} wrong checksums",
-        number(&stack["frames_received"]),
-        number(&stack["segments_sent"]),
-        number(&stack["malformed"]),
-        number(&stack["bad_checksums"]),
+    facts.push((
+        "frames",
+        format!(
+            "{} received, {} segments sent, {} malformed, {} wrong checksums",
+            number(&stack["frames_received"]),
+            number(&stack["segments_sent"]),
+            number(&stack["malformed"]),
+            number(&stack["bad_checksums"]),
+        ),
     ));
-    lines.push(format!(
-        "fragments      {} received, {} packets put together, {} not ({} late); \
+    facts.push((
+        "fragments",
+        format!(
+            "{} received, {} packets put together, {} not ({} late); \
          {} packets sent in {}",
-        number(&stack["fragments_received"]),
-        number(&stack["packets_reassembled"]),
-        number(&stack["reassemblies_late"])
-            + number(&stack["reassemblies_refused"])
-            + number(&stack["reassemblies_evicted"]),
-        number(&stack["reassemblies_late"]),
-        number(&stack["packets_fragmented"]),
-        number(&stack["fragments_sent"]),
+            number(&stack["fragments_received"]),
+            number(&stack["packets_reassembled"]),
+            number(&stack["reassemblies_late"])
+                + number(&stack["reassemblies_refused"])
+                + number(&stack["reassemblies_evicted"]),
+            number(&stack["reassemblies_late"]),
+            number(&stack["packets_fragmented"]),
+            number(&stack["fragments_sent"]),
+        ),
     ));
     let rounds = number(&engine["rounds"]).max(1);
-    lines.push(format!(
-        "rounds         {rounds} with work, {} idle, {} sleeps; cycles a round: receive {}, \
+    facts.push((
+        "rounds",
+        format!(
+            "{rounds} with work, {} idle, {} sleeps; cycles a round: receive {}, \
          applications {}, transmit {}",
-        number(&engine["idle_rounds"]),
-        number(&engine["sleeps"]),
-        number(&engine["receive_cycles"]) / rounds,
-        number(&engine["applications_cycles"]) / rounds,
-        number(&engine["transmit_cycles"]) / rounds,
+            number(&engine["idle_rounds"]),
+            number(&engine["sleeps"]),
+            number(&engine["receive_cycles"]) / rounds,
+            number(&engine["applications_cycles"]) / rounds,
+            number(&engine["transmit_cycles"]) / rounds,
+        ),
     ));
     let engines = status["engines"].as_array().into_iter().flatten();
     for status in engines.filter(|_| number(&status["engine_count"]) > 1) {
         let (stack, engine) = (&status["stack"], &status["engine"]);
-        lines.push(format!(
-            "engine         {}: {} sessions, {} opened, {} frames received, {} rounds; {} \
+        facts.push((
+            "engine",
+            format!(
+                "{}: {} sessions, {} opened, {} frames received, {} rounds; {} \
              frames handed over, {} taken, {} lost",
-            status["engine_index"],
-            number(&status["sessions"]),
-            number(&stack["opened"]),
-            number(&stack["frames_received"]),
-            number(&engine["rounds"]),
-            number(&engine["handed_over"]),
-            number(&engine["handed_taken"]),
-            number(&engine["handed_lost"]),
+                status["engine_index"],
+                number(&status["sessions"]),
+                number(&stack["opened"]),
+                number(&stack["frames_received"]),
+                number(&engine["rounds"]),
+                number(&engine["handed_over"]),
+                number(&engine["handed_taken"]),
+                number(&engine["handed_lost"]),
+            ),
         ));
     }
     for application in status["applications"].as_array().into_iter().flatten() {
-        lines.push(format!(
-            "application    pid {}, {} sockets, {} bytes sent, {} received",
-            application["pid"],
-            number(&application["sockets"]),
-            number(&application["sent_bytes"]),
-            number(&application["received_bytes"]),
+        facts.push((
+            "application",
+            format!(
+                "pid {}, {} sockets, {} bytes sent, {} received",
+                application["pid"],
+                number(&application["sockets"]),
+                number(&application["sent_bytes"]),
+                number(&application["received_bytes"]),
+            ),
         ));
     }
-    lines
+    facts
 }

@@ -6,6 +6,7 @@
 //! Must stay true: whatever happens, dropping it gives all lines back to the terminal.
 
 use rustix::fd::AsFd;
+use sidecore_terminal::{Column, Table, cut};
 use spe2::trace::{Cause, Part, State, Trace};
 use std::io::Write;
 
@@ -76,11 +77,11 @@ impl<T: AsFd + Write> Live<T> {
         if self.taken == 0 {
             return;
         }
-        let lines = lines(trace, &mut self.before, self.taken.into());
+        let room = (self.taken.into(), self.columns.into());
+        let lines = lines(trace, &mut self.before, room);
         let first = self.rows - self.taken + 1;
         let mut text = "\x1b7".to_owned();
         for (row, line) in (first..=self.rows).zip(&lines) {
-            let line: String = line.chars().take(self.columns.into()).collect();
             text += &format!("\x1b[{row};1H\x1b[2K{line}");
         }
         text += "\x1b[J\x1b8";
@@ -106,8 +107,13 @@ impl<T: AsFd + Write> Drop for Live<T> {
     }
 }
 
-/// The view's lines: a head with sums, then contexts, those that still run first.
-pub(super) fn lines(trace: &Trace, before: &mut Before, most: usize) -> Vec<String> {
+/// The view's lines, for so many lines and columns: a head with sums, then contexts, those that
+/// still run first.
+pub(super) fn lines(
+    trace: &Trace,
+    before: &mut Before,
+    (most, columns): (usize, usize),
+) -> Vec<String> {
     let sum = |of: fn(&Part) -> u64| trace.contexts.values().map(of).sum::<u64>();
     let now = Before {
         time_us: trace.end_us,
@@ -129,27 +135,18 @@ pub(super) fn lines(trace: &Trace, before: &mut Before, most: usize) -> Vec<Stri
         }] += 1;
     }
     let [run, ready, wait, stopped] = counts;
-    let mut lines = vec![
-        format!(
-            "\x1b[7m contexts: {run} run, {ready} ready, {wait} wait, {stopped} stopped; \
-             DMA {:.0} MiB/s, {:.0} commands/s, {} MiB in all \x1b[0m",
-            rate(now.bytes, before.bytes) / f64::from(1 << 20),
-            rate(now.commands, before.commands),
-            now.bytes >> 20,
-        ),
-        format!(
-            "{:>7} {:<22} {:>6} {:>6}  {:<26} {:>9} {:>9}",
-            "CONTEXT",
-            "STATE",
-            "RAN%",
-            "READY%",
-            "STORE KiB program heap stack",
-            "GOT MiB",
-            "PUT MiB"
-        ),
-    ];
+    let head = format!(
+        " contexts: {run} run, {ready} ready, {wait} wait, {stopped} stopped; DMA {:.0} MiB/s, \
+         {:.0} commands/s, {} MiB in all ",
+        rate(now.bytes, before.bytes) / f64::from(1 << 20),
+        rate(now.commands, before.commands),
+        now.bytes >> 20,
+    );
+    // The sequences take no column.
+    let mut lines = vec![format!("\x1b[7m{}\x1b[0m", cut(&head, columns))];
     *before = now;
-    let places = most.saturating_sub(lines.len());
+    // Without the two heads.
+    let places = most.saturating_sub(2);
     let mut order: Vec<_> = trace.contexts.iter().collect();
     order.sort_by_key(|(id, part)| (part.state() == State::Stopped, **id));
     let shown = if order.len() > places {
@@ -157,20 +154,32 @@ pub(super) fn lines(trace: &Trace, before: &mut Before, most: usize) -> Vec<Stri
     } else {
         places
     };
+    let mut table = Table::new([
+        Column::right("CONTEXT"),
+        Column::left("STATE"),
+        Column::right("RAN%"),
+        Column::right("READY%").rank(1),
+        Column::left("STORE KiB program heap stack").rank(4),
+        Column::right("GOT MiB").rank(2),
+        Column::right("PUT MiB").rank(3),
+    ]);
     for (id, part) in order.iter().take(shown) {
         let begun = part.states.first().map_or(0, |(time, _)| *time);
         let lived = trace.end_us.saturating_sub(begun).max(1) as f64;
         let [program, heap, stack] = part.store_bytes.map(|bytes| bytes.div_ceil(1024));
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        lines.push(format!(
-            "{id:>7} {:<22} {:>6.1} {:>6.1}  {program:>10} {heap:>7} {stack:>7}   {:>9.1} {:>9.1}",
+        let share = |us: u64| format!("{:.1}", us as f64 * 100.0 / lived);
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        table.row([
+            id.to_string(),
             said(part.state()),
-            part.ran_us as f64 * 100.0 / lived,
-            part.ready_us as f64 * 100.0 / lived,
+            share(part.ran_us),
+            share(part.ready_us),
+            format!("{program:>10} {heap:>7} {stack:>7}"),
             mib(part.got_bytes),
             mib(part.put_bytes),
-        ));
+        ]);
     }
+    lines.extend(table.text(Some(columns)).lines().map(str::to_owned));
     if order.len() > shown {
         lines.push(format!("        and {} more", order.len() - shown));
     }

@@ -79,19 +79,19 @@ fn the_view_says_what_each_context_does() {
     trace.feed("0\t0\tready\n0\t0\trun\t1\n0\t1\tready\n5\t1\trun\t0\n10\t1\twait\t2\t28\n");
     trace.feed("1000000\t0\tat\t8\t3145728\t1048576\t2048\t1024\t300\n");
     let mut before = Before::default();
-    let shown = lines(&trace, &mut before, 12);
+    let shown = lines(&trace, &mut before, (12, 200));
     assert!(shown[0].contains("1 run, 0 ready, 1 wait, 0 stopped; DMA 4 MiB/s, 8 commands/s"));
     assert!(shown[2].contains("runs on engine 1"), "{shown:?}");
     assert!(shown[3].contains("waits: outbound full"), "{shown:?}");
     assert_eq!(shown.len(), 4);
     // No event came since.
-    assert!(lines(&trace, &mut before, 12)[0].contains("DMA 0 MiB/s, 0 commands/s, 4 MiB"));
+    assert!(lines(&trace, &mut before, (12, 200))[0].contains("DMA 0 MiB/s, 0 commands/s, 4 MiB"));
     for context in 2..40 {
         trace.feed(&format!(
             "1000000\t{context}\trun\t0\n1000000\t{context}\tstop\n"
         ));
     }
-    let shown = lines(&trace, &mut before, 6);
+    let shown = lines(&trace, &mut before, (6, 200));
     assert_eq!(shown.len(), 6);
     assert!(shown[5].contains("and 37 more"), "{shown:?}");
 }
@@ -99,13 +99,13 @@ fn the_view_says_what_each_context_does() {
 #[test]
 fn the_table_has_a_line_a_context_and_says_where_the_trace_ends() {
     let mut trace = Trace::default();
-    assert!(table(&trace).contains("no context ran"));
+    assert!(table(&trace).render(None).contains("no context ran"));
     trace.feed(
         "0\t7\trun\t0\n2000\t7\twait\t1\t29\n3500\t7\trun\t0\n\
          4000\t7\tat\t3\t4096\t2048\t900\t0\t200\n\
          4000\t7\tstop\n4100\t7\tfull\n",
     );
-    let text = table(&trace);
+    let text = table(&trace).render(None);
     let lines: Vec<&str> = text.lines().collect();
     let fields: Vec<&str> = lines[1].split_whitespace().collect();
     assert_eq!(

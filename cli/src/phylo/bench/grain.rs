@@ -9,6 +9,7 @@ use sidecore_cell_sim::Machine as CellMachine;
 use sidecore_cell_sim::figures::{Point, point};
 use sidecore_measure::Machine;
 use sidecore_sys::cpu;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -56,7 +57,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         if let Some(path) = &self.svg {
             // Before minutes are spent.
-            output::check_file(path)?;
+            output::check_picture(path)?;
         }
         let stop = raise_on(&[SIGINT, SIGTERM])?;
         let cpus = cpu::allowed()?;
@@ -71,7 +72,7 @@ impl Args {
         options.sites = self.sites.map_or(options.sites, |sites| sites as usize);
         let machine = Machine::of_this_program();
         let runs = 1 + 4 * options.rounds * options.bootstraps.len();
-        let bar = output::progress(runs as u64).with_message("runs, at most");
+        let bar = bar(Shape::Count, runs as u64).with_message("runs, at most");
         let measured = grain(&options, &stop, &|| bar.inc(1))?;
         bar.finish_and_clear();
         // Relaxed: a flag alone.
@@ -81,15 +82,12 @@ impl Args {
         let model: Vec<Point> = model.map(|&count| point(&cell, count, SEED)).collect();
         if let Some(path) = &self.svg {
             let svg = picture::draw(&machine, &options, &measured.rows, &model)?;
-            output::file(path, &svg)?;
+            output::picture(path, &svg)?;
         }
         let report = Report::new(machine, &options, measured, model, self.quick, !stopped);
         match self.json {
             true => output::json(&report)?,
-            false => report
-                .lines()
-                .iter()
-                .try_for_each(|line| output::line(line))?,
+            false => output::show(&report.text())?,
         }
         Ok(match report.holds() {
             true => Outcome::Done,

@@ -42,20 +42,7 @@ impl Args {
             output::json(&summary)?;
             return Ok(Outcome::Done);
         }
-        output::line(&format!(
-            "{} {:.3} with {} of {} subsets (each partition by itself: {:.3})",
-            summary.criterion,
-            summary.score,
-            summary.subsets.len(),
-            parts.len(),
-            summary.score_before
-        ))?;
-        for subset in &summary.subsets {
-            output::line(&format!(
-                "{:<16}  {:>8} sites  {:>14.3}  {}",
-                subset.model, subset.sites, subset.lnl, subset.name
-            ))?;
-        }
+        output::show(&summary.text(parts.len()))?;
         Ok(Outcome::Done)
     }
 }

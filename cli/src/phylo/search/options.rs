@@ -1,10 +1,12 @@
 //! Options that a run's results depend on.
 
 use super::super::common::{self, Support};
+use crate::values::models;
 use anyhow::Result;
 use sidecore_phylo::analysis::plan::Bootstraps;
 use sidecore_phylo::io::setup::{Choices, RunSetup};
 use sidecore_phylo::likelihood::Lengths;
+use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
 /// Options that a run's results depend on.
@@ -16,6 +18,7 @@ pub(super) struct Options {
     /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
     /// sets), or auto for the one of the best BIC
     #[arg(long, value_name = "MODEL|FILE")]
+    #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
     /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}

@@ -1,9 +1,9 @@
 //! Progress of a run on standard error, with an estimate of the time left.
 
-use crate::output;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use sidecore_phylo::analysis::estimate::{left_s, spent_s};
 use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_terminal::progress::{Shape, bar};
 use std::time::Instant;
 
 pub(super) struct Progress {
@@ -16,10 +16,7 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(ledger: &Ledger) -> Self {
         let [done, needed] = ledger.progress();
-        let bar = output::progress(needed.into());
-        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:32}] {pos}/{len}") {
-            bar.set_style(style);
-        }
+        let bar = bar(Shape::Count, needed.into());
         bar.set_position(done.into());
         Self {
             bar,

@@ -1,9 +1,8 @@
 //! The report of a finished run.
 
-use crate::output;
-use anyhow::Result;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
 use sidecore_phylo::msa::Findings;
+use sidecore_terminal::Text;
 use std::path::PathBuf;
 
 #[derive(serde::Serialize)]
@@ -61,9 +60,10 @@ impl Json {
         }
     }
 
-    pub(super) fn print(&self) -> Result<()> {
+    pub(super) fn text(&self) -> Text {
+        let mut text = Text::new();
         if let Some(lnl) = self.best_lnl {
-            output::line(&format!("best log-likelihood  {lnl:.6}"))?;
+            text.fact("best log-likelihood", format!("{lnl:.6}"));
         }
         let searches = self.tasks.len() - self.bootstraps;
         let converged = match self.converged {
@@ -71,14 +71,17 @@ impl Json {
             Some(false) => " (not converged)",
             None => "",
         };
-        output::line(&format!(
-            "done                 {searches} searches, {} bootstraps{converged}, {:.2} s on {} \
-             engines",
-            self.bootstraps, self.wall_s, self.engines
-        ))?;
+        let (bootstraps, wall_s, engines) = (self.bootstraps, self.wall_s, self.engines);
+        text.fact(
+            "done",
+            format!(
+                "{searches} searches, {bootstraps} bootstraps{converged}, {wall_s:.2} s on \
+                 {engines} engines"
+            ),
+        );
         for path in &self.files {
-            output::line(&format!("written              {}", path.display()))?;
+            text.fact("written", path.display().to_string());
         }
-        Ok(())
+        text
     }
 }

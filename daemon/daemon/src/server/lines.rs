@@ -1,70 +1,96 @@
-//! A daemon's status as lines for a terminal.
+//! A daemon's status for people: engines, users, clients.
 //!
 //! Must stay true: names that other processes chose never reach the terminal as control characters.
 
 use super::status::{ClientStatus, EngineState, Status};
 use sidecore_sys::text::printable;
+use sidecore_terminal::{Column, Table, Text};
 
 impl Status {
-    /// The same for people at a terminal: engines, users, clients, a line each.
+    /// The whole status: lines and a table each of engines, users and clients.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        lines(self)
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.lines(self.head());
+        for table in self.tables() {
+            text.line("");
+            text.table(table);
+        }
+        text.line("");
+        text.lines(self.remarks());
+        text
+    }
+
+    /// Two lines: the daemon, and how many engines and clients it has.
+    #[must_use]
+    pub fn head(&self) -> Vec<String> {
+        let is_busy = |it: &&super::status::EngineStatus| it.state == EngineState::Busy;
+        vec![
+            format!(
+                "sidecore daemon {} at {}, up {}, grace {} ms",
+                self.pid,
+                printable(&self.socket),
+                duration(self.uptime_ms),
+                self.grace_us as f64 / 1000.0
+            ),
+            format!(
+                "engines: {}, busy: {}; clients: {} ({} ever, {} refused)",
+                self.engines.len(),
+                self.engines.iter().filter(is_busy).count(),
+                self.clients.len(),
+                self.attached_total,
+                self.refused_total,
+            ),
+        ]
+    }
+
+    /// Engines, and users and clients where there are any.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let tables = [engines(self), users(self), clients(self)];
+        tables.into_iter().filter(|it| !it.is_empty()).collect()
+    }
+
+    /// What has no place in a table: threads that were left behind, memory that is not locked, the
+    /// kernels.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for engine in self.engines.iter().filter(|it| it.left_behind > 0) {
+            let (threads, verb) = match engine.left_behind {
+                1 => ("thread", "has"),
+                _ => ("threads", "have"),
+            };
+            lines.push(format!(
+                "engine {}: {} {threads} of kernels that {verb} not returned; their clients have \
+                 ended",
+                engine.engine, engine.left_behind
+            ));
+        }
+        for client in self.clients.iter().filter(|it| !it.locked) {
+            lines.push(format!("client {}: memory not locked", client.client));
+        }
+        if self.clients.is_empty() {
+            lines.push("no client is attached".into());
+        }
+        lines.push(format!("kernels: {}", printable(&self.kernels.join(" "))));
+        lines
     }
 }
 
-fn lines(status: &Status) -> Vec<String> {
-    let busy = status
-        .engines
-        .iter()
-        .filter(|engine| engine.state == EngineState::Busy)
-        .count();
-    let mut lines = vec![
-        format!(
-            "sidecore daemon {} at {}, up {}, grace {} ms",
-            status.pid,
-            printable(&status.socket),
-            duration(status.uptime_ms),
-            status.grace_us as f64 / 1000.0
-        ),
-        format!(
-            "engines: {}, busy: {busy}; clients: {} ({} ever, {} refused); kernels: {}",
-            status.engines.len(),
-            status.clients.len(),
-            status.attached_total,
-            status.refused_total,
-            printable(&status.kernels.join(" "))
-        ),
-        String::new(),
-        format!(
-            "{:>6} {:>4} {:<8} {:>6} {:>6} {:>12} {:>8} {:>7} {:>11} {:>8}",
-            "ENGINE",
-            "CORE",
-            "STATE",
-            "CLIENT",
-            "BUSY%",
-            "CALLS",
-            "FAILED",
-            "STALLS",
-            "STALLED ms",
-            "SLEEPS"
-        ),
-    ];
-    engines(status, &mut lines);
-    lines.push(String::new());
-    if !status.users.is_empty() {
-        users(status, &mut lines);
-        lines.push(String::new());
-    }
-    if status.clients.is_empty() {
-        lines.push("no client is attached".into());
-    } else {
-        clients(status, &mut lines);
-    }
-    lines
-}
-
-fn engines(status: &Status, lines: &mut Vec<String>) {
+fn engines(status: &Status) -> Table {
+    let mut table = Table::new([
+        Column::right("ENGINE"),
+        Column::right("CORE").rank(1),
+        Column::left("STATE"),
+        Column::right("CLIENT").rank(2),
+        Column::right("BUSY%"),
+        Column::right("CALLS").rank(1),
+        Column::right("FAILED").rank(3),
+        Column::right("STALLS").rank(4),
+        Column::right("STALLED ms").rank(5),
+        Column::right("SLEEPS").rank(6),
+    ]);
     for engine in &status.engines {
         let state = match engine.state {
             EngineState::Busy => "busy",
@@ -72,87 +98,75 @@ fn engines(status: &Status, lines: &mut Vec<String>) {
             EngineState::Asleep => "asleep",
             EngineState::Orphaned => "orphaned",
         };
-        let client = engine
-            .client
-            .map_or_else(|| "-".into(), |client| client.to_string());
-        lines.push(format!(
-            "{:>6} {:>4} {state:<8} {client:>6} {:>6.1} {:>12} {:>8} {:>7} {:>11.1} {:>8}",
-            engine.engine,
-            engine.cpu,
-            engine.busy_percent,
-            engine.calls,
-            engine.failures,
-            engine.stalls,
-            engine.stall_us as f64 / 1000.0,
-            engine.sleeps
-        ));
+        let client = engine.client.map(|client| client.to_string());
+        table.row([
+            engine.engine.to_string(),
+            engine.cpu.to_string(),
+            state.to_owned(),
+            client.unwrap_or_else(|| "-".into()),
+            format!("{:.1}", engine.busy_percent),
+            engine.calls.to_string(),
+            engine.failures.to_string(),
+            engine.stalls.to_string(),
+            format!("{:.1}", engine.stall_us as f64 / 1000.0),
+            engine.sleeps.to_string(),
+        ]);
     }
-    for engine in status.engines.iter().filter(|it| it.left_behind > 0) {
-        let (threads, verb) = match engine.left_behind {
-            1 => ("thread", "has"),
-            _ => ("threads", "have"),
-        };
-        lines.push(format!(
-            "engine {}: {} {threads} of kernels that {verb} not returned; their clients are gone",
-            engine.engine, engine.left_behind
-        ));
-    }
+    table
 }
 
-fn users(status: &Status, lines: &mut Vec<String>) {
-    lines.push(format!(
-        "{:>6} {:>8} {:>11} {:>11}",
-        "USER", "SEGMENTS", "MEMORY MiB", "AT MOST"
-    ));
-    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+fn users(status: &Status) -> Table {
+    let mut table = Table::new([
+        Column::right("USER"),
+        Column::right("SEGMENTS").rank(2),
+        Column::right("MEMORY MiB"),
+        Column::right("AT MOST").rank(1),
+    ]);
     for user in &status.users {
-        lines.push(format!(
-            "{:>6} {:>8} {:>11} {:>11}",
-            user.uid,
-            user.segments,
+        table.row([
+            user.uid.to_string(),
+            user.segments.to_string(),
             mib(user.bytes),
             user.bytes_max.map_or_else(|| "-".into(), mib),
-        ));
+        ]);
     }
+    table
 }
 
-fn clients(status: &Status, lines: &mut Vec<String>) {
-    lines.push(format!(
-        "{:>6} {:>8} {:>6} {:<16} {:>6} {:>12} {:>7} {:>10} {:>9} {:<16}",
-        "CLIENT",
-        "PID",
-        "USER",
-        "PROGRAM",
-        "SHARE%",
-        "CALLS",
-        "RUNNING",
-        "BUSY ms",
-        "ARENA MiB",
-        "WIDTHS"
-    ));
+fn clients(status: &Status) -> Table {
+    let mut table = Table::new([
+        Column::right("CLIENT").rank(3),
+        Column::right("PID"),
+        Column::right("USER").rank(4),
+        Column::left("PROGRAM"),
+        Column::right("SHARE%"),
+        Column::right("CALLS").rank(1),
+        Column::right("RUNNING").rank(2),
+        Column::right("BUSY ms").rank(5),
+        Column::right("ARENA MiB").rank(6),
+        Column::left("WIDTHS").rank(7),
+    ]);
     for client in &status.clients {
-        lines.push(format!(
-            "{:>6} {:>8} {:>6} {:<16} {:>6.1} {:>12} {:>7} {:>10.1} {:>9.1} {:<16}{}",
-            client.client,
-            // Of another PID namespace.
-            Some(client.pid)
-                .filter(|&pid| pid > 0)
-                .map_or_else(|| "-".into(), |pid| pid.to_string()),
-            client.uid,
-            printable(&client.command),
-            client.share_percent,
-            client.calls,
-            client.in_flight,
-            client.busy_us as f64 / 1000.0,
-            client.arena_bytes as f64 / f64::from(1 << 20),
+        // 0: of another PID namespace.
+        let pid = Some(client.pid).filter(|&pid| pid > 0);
+        table.row([
+            client.client.to_string(),
+            pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
+            client.uid.to_string(),
+            client.command.clone(),
+            format!("{:.1}", client.share_percent),
+            client.calls.to_string(),
+            client.in_flight.to_string(),
+            format!("{:.1}", client.busy_us as f64 / 1000.0),
+            mib(client.arena_bytes),
             widths(client),
-            if client.locked {
-                ""
-            } else {
-                " memory not locked"
-            }
-        ));
+        ]);
     }
+    table
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
 /// A client's widths: each with its part of the samples that found it running.

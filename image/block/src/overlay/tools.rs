@@ -16,8 +16,10 @@ use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use rustix::fs::OFlags;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::ToU64;
 use sidecore_sys::folder::{Folder, open_named};
+use sidecore_terminal::Text;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -424,6 +426,54 @@ pub struct Description {
     pub stored_bytes: Option<u64>,
     /// Bytes of changes that a crash has left in the log; `None` if it is in use or encrypted.
     pub log_bytes: Option<u64>,
+}
+
+impl Description {
+    /// The same as an object of JSON.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "format": "overlay",
+            "raw_bytes": self.size_bytes,
+            "stored_bytes": self.stored_bytes,
+            "grain_bytes": self.grain_bytes,
+            "log_bytes": self.log_bytes,
+            "id": self.id,
+            "frozen": self.frozen,
+            "encrypted": self.encrypted,
+            "in_use": self.in_use,
+            "parent": self.parent.as_ref().map(|path| path.display().to_string()),
+            "base": self.base_name,
+            "base_identity": self.base,
+        })
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let state = match (self.in_use, self.frozen) {
+            (true, _) => "a process has it open",
+            (_, true) => "frozen: a clone stands on it",
+            _ => "takes writes",
+        };
+        let mut text = Text::new();
+        let grain = bytes(self.grain_bytes.into());
+        text.fact("format", format!("overlay in grains of {grain}"));
+        let size = self.size_bytes;
+        text.fact("contents", format!("{} ({size} bytes)", bytes(size)));
+        if let Some(stored) = self.stored_bytes {
+            text.fact("stored", format!("{} with its map", bytes(stored)));
+        }
+        text.fact("state", state);
+        if self.encrypted {
+            text.fact("encrypted", "with the key of its image");
+        }
+        if let Some(parent) = &self.parent {
+            text.fact("stands on", parent.display().to_string());
+        }
+        text.fact("image", &self.base_name);
+        text
+    }
 }
 
 /// Describes the overlay at `path`. Reads all of its map unless it is in use or encrypted.

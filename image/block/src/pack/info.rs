@@ -1,8 +1,11 @@
 //! Description of an image, for people and programs.
 
 use crate::format::Index;
+use crate::format::lock::Slot;
 use crate::trust::digits_of;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::ToU64;
+use sidecore_terminal::Text;
 
 /// Facts about an image, by its tables.
 #[derive(Debug, serde::Serialize)]
@@ -65,5 +68,56 @@ impl ImageInfo {
             }),
             index_memory_bytes: index.memory_bytes().to_u64(),
         }
+    }
+
+    /// The same for people; `checked` are the public keys, as hexadecimal digits, by which the
+    /// image was checked.
+    #[must_use]
+    pub fn text(&self, index: &Index, checked: &[String]) -> Text {
+        let mut text = Text::new();
+        let sized = |count| format!("{} ({count} bytes)", bytes(count));
+        text.fact("format", format!("{} ({})", self.format, self.variant));
+        text.fact("codec", &self.codec);
+        text.fact("contents", sized(self.raw_bytes));
+        text.fact("image", sized(self.stored_bytes));
+        text.fact("ratio", format!("{:.2}:1", self.ratio));
+        let most = if index.is_even() { "" } else { "up to " };
+        let (frames, frame) = (self.frames, bytes(self.frame_bytes.into()));
+        let zeros = self.zero_frames;
+        text.fact(
+            "frames",
+            format!("{frames} of {most}{frame}, {zeros} all zeros"),
+        );
+        if self.thin {
+            let holes = frames - index.stored_frames();
+            text.fact("holes", format!("{holes} frames, which are not stored"));
+        }
+        text.fact("checksums", self.checksums);
+        if let (Some(cipher), Some(lock)) = (self.cipher, index.lock()) {
+            let kinds = lock.slots().iter().map(|slot| match slot {
+                Slot::X25519 { .. } => "a recipient",
+                Slot::Passphrase { .. } => "a passphrase",
+                Slot::Unknown(_) => "another kind",
+            });
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            text.fact("encrypted", format!("{cipher}, for {kinds}"));
+        }
+        if let Some(root) = &self.root_hash {
+            let word = if index.is_trusted() {
+                "trusted"
+            } else {
+                "claimed"
+            };
+            text.fact("root hash", format!("{root} ({word})"));
+        }
+        for key in &self.signed_by {
+            let word = match checked.contains(key) {
+                true => "checked: it is valid",
+                false => "not checked: --verify-key checks it",
+            };
+            text.fact("signature", format!("by {key}, {word}"));
+        }
+        text.fact("index memory", bytes(self.index_memory_bytes));
+        text
     }
 }

@@ -52,6 +52,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Erofs, Self::Squashfs, Self::Ext4];
+
     /// The name for `--inner` and for `mount -t`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -67,10 +70,8 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        ([Self::Erofs, Self::Squashfs, Self::Ext4]
-            .into_iter()
-            .find(|kind| kind.name() == text))
-        .ok_or_else(|| format!("no inner file system `{text}`; take erofs, squashfs or ext4"))
+        (Self::ALL.into_iter().find(|kind| kind.name() == text))
+            .ok_or_else(|| format!("no inner file system `{text}`; take erofs, squashfs or ext4"))
     }
 }
 

@@ -7,6 +7,7 @@ use super::report::Report;
 use crate::frame::text;
 use crate::measure::markdown;
 use crate::measure::stats::percent;
+use sidecore_terminal::Text;
 
 /// The whole report.
 #[must_use]
@@ -14,9 +15,9 @@ pub fn render(report: &Report) -> String {
     let mut out = report.head.markdown("small inputs and few rounds");
     let figures = &report.figures;
     out.push_str("\n### Beside the peers\n\n");
-    out.push_str(&markdown::peers(&figures.peers).text());
+    out.push_str(&markdown::peers(&figures.peers).markdown());
     out.push_str("\n### Beside the papers\n\n");
-    out.push_str(&markdown::rows(&figures.rows).text());
+    out.push_str(&markdown::rows(&figures.rows).markdown());
     if !report.scaling.is_empty() {
         out.push_str("\n### 1 to N engines\n\n| what | engines | MB/s | spread |\n");
         out.push_str("|---|---:|---:|---:|\n");
@@ -35,19 +36,20 @@ pub fn render(report: &Report) -> String {
 
 /// The whole report for the terminal.
 #[must_use]
-pub fn people(report: &Report) -> String {
+pub fn people(report: &Report) -> Text {
     let mut out = text::head(&report.head, "small inputs and few rounds");
-    out.push_str(&text::figures(&report.figures));
+    text::figures(&mut out, &report.figures);
     if !report.scaling.is_empty() {
-        out.push_str("\n1 to N engines\n");
+        out.line("");
+        out.line("1 to N engines");
     }
     for point in &report.scaling {
         let (name, engines, mb_s) = (&point.name, point.engines, point.mb_s);
         let plural = if engines == 1 { "" } else { "s" };
-        out.push_str(&format!(
-            "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s\n"
+        out.line(format!(
+            "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s"
         ));
     }
-    out.push_str(&text::failures(&report.figures));
+    text::failures(&mut out, &report.figures);
     out
 }

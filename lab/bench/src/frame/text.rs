@@ -5,72 +5,81 @@
 use super::Head;
 use crate::measure::stats::{number, percent};
 use crate::measure::{Figures, Peer, Row, markdown};
+use sidecore_terminal::{Column, Table, Text};
 
 /// The head; `less` lists the reductions of a quick run.
 #[must_use]
-pub(crate) fn head(head: &Head, less: &str) -> String {
-    let mut out = String::new();
-    for line in head.machine.lines() {
-        out.push_str(&format!("{line}\n"));
-    }
-    out.push_str(&format!("{}\n", head.noise.line().replace('*', "")));
+pub(crate) fn head(head: &Head, less: &str) -> Text {
+    let mut text = Text::new();
+    text.lines(head.machine.lines());
+    text.line(head.noise.line().replace('*', ""));
     if head.quick {
-        out.push_str(&format!("quick run: {less}, a smoke run and no result\n"));
+        text.line(format!("quick run: {less}, a smoke run and no result"));
     }
-    out
+    text
 }
 
-/// Tables of our figures with the peers' and the papers'.
-#[must_use]
-pub(crate) fn figures(figures: &Figures) -> String {
-    let mut out = String::new();
+/// Adds tables of our figures with the peers' and the papers'.
+pub(crate) fn figures(text: &mut Text, figures: &Figures) {
     if !figures.peers.is_empty() {
-        out.push_str("\nbeside the peers (here : peer = ratio, spread of the ratio)\n");
+        text.line("");
+        text.line("beside the peers (here : peer = ratio, spread of the ratio)");
     }
-    out.extend(figures.peers.iter().map(peer));
+    figures.peers.iter().for_each(|it| peer(text, it));
     if !figures.rows.is_empty() {
-        out.push_str("\nbeside the papers (papers / here)\n");
+        text.line("");
+        text.line("beside the papers");
+        text.table(rows(&figures.rows));
     }
-    out.extend(figures.rows.iter().map(row));
-    out
 }
 
-/// Failures, a line each.
-#[must_use]
-pub(crate) fn failures(figures: &Figures) -> String {
-    let line = |failure: &String| format!("FAILED: {failure}\n");
-    figures.failures.iter().map(line).collect()
+/// Adds failures, a line each.
+pub(crate) fn failures(text: &mut Text, figures: &Figures) {
+    let line = |failure: &String| format!("FAILED: {failure}");
+    text.lines(figures.failures.iter().map(line));
 }
 
-fn peer(peer: &Peer) -> String {
+fn peer(text: &mut Text, peer: &Peer) {
     let (metric, name) = (&peer.metric, &peer.name);
     let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
-        return format!("  {metric}, {name}: {}\n", peer.note);
+        text.line(format!("  {metric}, {name}: {}", peer.note));
+        return;
     };
     let (here, there) = (number(here), number(there));
     let spread = percent(peer.spread.unwrap_or(0.0));
     let wanted = markdown::wanted(peer.better, peer.target);
     let standing = markdown::standing(peer).replace('*', "");
-    let note = match peer.note.is_empty() {
-        true => String::new(),
-        false => format!("\n    ({})", peer.note),
-    };
-    format!(
-        "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} \
-         {standing}{note}\n",
+    text.line(format!("  {metric}"));
+    text.line(format!(
+        "    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {standing}",
         peer.unit
-    )
+    ));
+    if !peer.note.is_empty() {
+        text.line(format!("    ({})", peer.note));
+    }
 }
 
-fn row(row: &Row) -> String {
+fn rows(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::left(""),
+        Column::right("papers"),
+        Column::right("here"),
+        Column::left("unit").rank(2),
+        Column::left("wanted").rank(1),
+    ]);
     let show = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
-    let met = row.met.map_or_else(String::new, |met| {
-        let wanted = markdown::wanted(row.better, row.target);
-        format!("  {wanted} {}", if met { "met" } else { "missed" })
-    });
-    let (paper, here) = (show(row.paper), show(row.here));
-    format!(
-        "  {:<58} {paper:>8} / {here:>8} {}{met}\n",
-        row.name, row.unit
-    )
+    for row in rows {
+        let met = row.met.map(|met| {
+            let wanted = markdown::wanted(row.better, row.target);
+            format!("{wanted} {}", if met { "met" } else { "missed" })
+        });
+        table.row([
+            row.name.to_string(),
+            show(row.paper),
+            show(row.here),
+            row.unit.to_string(),
+            met.unwrap_or_default(),
+        ]);
+    }
+    table
 }

@@ -64,14 +64,14 @@ pub fn peers(peers: &[Peer]) -> Table {
     let heads = [
         "what", "peer", "here", "peer's", "ratio", "spread", "wanted", "",
     ];
-    Table::new(&heads, peers.iter().map(peer_cells).collect())
+    Table::of(&heads, peers.iter().map(peer_cells).collect())
 }
 
 /// Our figures next to the papers'.
 #[must_use]
 pub fn rows(rows: &[Row]) -> Table {
     let heads = ["what", "papers", "here", "unit", "spread", "wanted", "note"];
-    Table::new(&heads, rows.iter().map(row_cells).collect())
+    Table::of(&heads, rows.iter().map(row_cells).collect())
 }
 
 fn peer_cells(peer: &Peer) -> Vec<String> {

@@ -5,9 +5,9 @@
 
 use super::report::Report;
 use crate::frame::text;
-use crate::measure::Table;
 use crate::measure::markdown;
 use crate::measure::stats::{number, percent};
+use sidecore_terminal::{Column, Table, Text};
 
 /// The whole report.
 #[must_use]
@@ -15,12 +15,12 @@ pub fn render(report: &Report) -> String {
     let mut out = report.head.markdown("few and short rounds");
     let figures = &report.figures;
     out.push_str("\n### Beside the peers\n\n");
-    out.push_str(&markdown::peers(&figures.peers).text());
+    out.push_str(&markdown::peers(&figures.peers).markdown());
     out.push_str("\n### Beside the paper\n\n");
-    out.push_str(&markdown::rows(&figures.rows).text());
+    out.push_str(&markdown::rows(&figures.rows).markdown());
     if !report.curves.is_empty() {
         out.push_str("\n### Curves\n\n");
-        out.push_str(&curves(report).text());
+        out.push_str(&curves(report).markdown());
     }
     out.push_str(&markdown::failures(&figures.failures));
     out
@@ -40,22 +40,24 @@ fn curves(report: &Report) -> Table {
             ]
         })
     });
-    Table::new(&heads, points.collect())
+    Table::of(&heads, points.collect())
 }
 
 /// The whole report for people at a terminal.
 #[must_use]
-pub fn people(report: &Report) -> String {
+pub fn people(report: &Report) -> Text {
     let mut out = text::head(&report.head, "few and short rounds");
-    out.push_str(&text::figures(&report.figures));
+    text::figures(&mut out, &report.figures);
     for curve in &report.curves {
         let (name, unit, over) = (&curve.name, curve.unit, curve.over);
-        out.push_str(&format!("\n{name}, {unit} over {over}\n"));
+        out.line("");
+        out.line(format!("{name}, {unit} over {over}"));
+        let mut table = Table::headless([Column::right("at"), Column::right("here")]);
         for point in &curve.points {
-            let (at, here) = (number(point.at), number(point.here));
-            out.push_str(&format!("  {at:>8}  {here:>8}\n"));
+            table.row([number(point.at), number(point.here)]);
         }
+        out.table(table);
     }
-    out.push_str(&text::failures(&report.figures));
+    text::failures(&mut out, &report.figures);
     out
 }

@@ -1,17 +1,46 @@
-//! A run as aligned Markdown tables: for a terminal, and for `docs/results` as they are.
+//! A run as tables: for a terminal, and as Markdown for `docs/results`.
 //!
 //! Why here: figures are pasted, not retyped. Must stay true: losses and misses are printed like
 //! wins. Pure. Source: own.
 
 use super::report::Report;
-use crate::measure::Table;
 use crate::measure::markdown;
 use crate::measure::stats::{number, percent};
+use crate::frame::text;
+use sidecore_terminal::{Table, Text};
 
-/// The whole report.
+/// The whole report as Markdown.
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut out = report.head.markdown("few rounds, short ones");
+    for (title, table) in groups(report) {
+        out.push_str(&format!("\n### {title}\n\n{}", table.markdown()));
+    }
+    for line in &report.missing {
+        out.push_str(&format!("\nNot measured: {line}\n"));
+    }
+    out.push_str(&markdown::failures(&report.figures.failures));
+    out
+}
+
+/// The whole report for people at a terminal.
+#[must_use]
+pub fn text(report: &Report) -> Text {
+    let mut out = text::head(&report.head, "few rounds, short ones");
+    for (title, table) in groups(report) {
+        out.line("");
+        out.line(title);
+        out.table(table);
+    }
+    for line in &report.missing {
+        out.line(format!("not measured: {line}"));
+    }
+    text::failures(&mut out, &report.figures);
+    out
+}
+
+/// Title and table of each group that was measured.
+fn groups(report: &Report) -> Vec<(&'static str, Table)> {
     let groups = [
         ("Round trips", trips(report)),
         (
@@ -44,16 +73,10 @@ pub fn render(report: &Report) -> String {
         ("Programs that use zlib", peers(report, "zlib")),
         ("What is wanted", targets(report)),
     ];
-    for (title, table) in groups {
-        if !table.is_empty() {
-            out.push_str(&format!("\n### {title}\n\n{}", table.text()));
-        }
-    }
-    for line in &report.missing {
-        out.push_str(&format!("\nNot measured: {line}\n"));
-    }
-    out.push_str(&markdown::failures(&report.figures.failures));
-    out
+    groups
+        .into_iter()
+        .filter(|(_, it)| !it.is_empty())
+        .collect()
 }
 
 /// The comparisons of one group.
@@ -82,7 +105,7 @@ fn trips(report: &Report) -> Table {
             percent(trip.ratio_spread),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn edtlp(report: &Report) -> Table {
@@ -117,7 +140,7 @@ fn edtlp(report: &Report) -> Table {
             ),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn figures(figures: &[super::report::Figure]) -> Table {
@@ -131,7 +154,7 @@ fn figures(figures: &[super::report::Figure]) -> Table {
             figure.note.clone(),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn sharing(report: &Report) -> Table {
@@ -157,7 +180,7 @@ fn sharing(report: &Report) -> Table {
             row.note.clone(),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn loops(report: &Report) -> Table {
@@ -183,7 +206,7 @@ fn loops(report: &Report) -> Table {
             row.best.into(),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn callers(report: &Report) -> Table {
@@ -212,7 +235,7 @@ fn callers(report: &Report) -> Table {
             format!("{:.2} ({})", row.p99_ratio, percent(row.p99_ratio_spread)),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn strangers(report: &Report) -> Table {
@@ -234,7 +257,7 @@ fn strangers(report: &Report) -> Table {
             number(row.held_bytes as f64 / 1_048_576.0),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn unpinned(report: &Report) -> Table {
@@ -257,7 +280,7 @@ fn unpinned(report: &Report) -> Table {
             percent(row.on_host),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn jobs(report: &Report) -> Table {
@@ -281,7 +304,7 @@ fn jobs(report: &Report) -> Table {
             format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }
 
 fn targets(report: &Report) -> Table {
@@ -294,5 +317,5 @@ fn targets(report: &Report) -> Table {
             if target.met { "met" } else { "**missed**" }.into(),
         ]
     });
-    Table::new(&heads, rows.collect())
+    Table::of(&heads, rows.collect())
 }

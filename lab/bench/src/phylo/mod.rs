@@ -23,6 +23,7 @@ use sidecore_phylo::simulate::{numbered_names, simulate};
 use sidecore_phylo::tree::{HalfId, Tree, random_tree};
 use sidecore_sched::PolicyError;
 use sidecore_sys::clock::thread_cpu_ns;
+use sidecore_terminal::{Column, Table, Text};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,32 @@ pub struct KernelRow {
     pub site_nodes_per_s: f64,
     /// Floating-point operations a second by the same count, in billions.
     pub gflops: f64,
+}
+
+/// Rows as a table for people.
+#[must_use]
+pub fn text(rows: &[KernelRow]) -> Text {
+    let mut table = Table::new([
+        Column::left("kernel"),
+        Column::left("model"),
+        Column::right("taxa").rank(2),
+        Column::right("patterns").rank(1),
+        Column::right("M site-nodes/s"),
+        Column::right("GFLOP/s"),
+    ]);
+    for row in rows {
+        table.row([
+            row.kernel.clone(),
+            row.model.to_owned(),
+            row.taxa.to_string(),
+            row.patterns.to_string(),
+            format!("{:.1}", row.site_nodes_per_s / 1e6),
+            format!("{:.1}", row.gflops),
+        ]);
+    }
+    let mut text = Text::from(table);
+    text.line("best of many runs, one core, double precision");
+    text
 }
 
 /// Measures all kernels with one set of instructions. Blocks for some ten seconds, or one or two.

@@ -16,7 +16,7 @@
 use crate::packed::{PackedError, unpack};
 use rustix::process::{Resource, getrlimit};
 use sidecore_bare::width::ToU64;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -163,7 +163,7 @@ impl Input {
             path: owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
+        let file = sidecore_sys::input::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         let kind = about.file_type();
         // A device could be endless, or block.

@@ -20,6 +20,7 @@
 mod candidates;
 mod fits;
 pub mod partitions;
+mod shown;
 
 pub use candidates::matrices;
 

@@ -30,12 +30,14 @@
 mod likelihoods;
 mod normal;
 mod rell;
+mod shown;
 mod unbiased;
 
 use crate::runner::Runner;
 pub use likelihoods::fitted_sites;
 use rell::Replicates;
 pub use rell::SiteTable;
+pub use shown::text;
 use sidecore_bare::width::ToU64;
 use sidecore_offload::OffloadError;
 

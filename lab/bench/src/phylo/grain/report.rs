@@ -5,6 +5,7 @@ use crate::measure::Machine;
 use crate::measure::quiet::Noise;
 use sidecore_cell_sim::figures::Point;
 use sidecore_cell_sim::property::Property;
+use sidecore_terminal::{Column, Table, Text};
 
 /// Report of a run.
 #[derive(Debug, serde::Serialize)]
@@ -58,54 +59,67 @@ impl Report {
 
     /// The report as text.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = self.machine.lines();
-        lines.push(self.noise.line().replace('*', ""));
-        lines.push(format!(
-            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of interleaved rounds",
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.lines(self.machine.lines());
+        text.line(self.noise.line().replace('*', ""));
+        text.line(format!(
+            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of interleaved rounds; \
+             mgps and equi over the better of edtlp and hybrid, with the spread",
             self.engines, self.hybrid, self.taxa, self.sites
         ));
-        lines.push(
+        text.line(
             "replayed: the tasks' own processor times under the same policies in virtual time; \
-             what other programs take away is not in it"
-                .to_owned(),
+             what other programs take away is not in it; cell: the Cell's model",
         );
-        lines.extend(HEAD.map(str::to_owned));
-        for (row, model) in self.rows.iter().zip(&self.model) {
-            let [mgps, _] = row.mgps_over_better;
-            let [equi, spread] = row.equi_over_better;
-            let [edtlp, hybrid, ..] = row.replayed_s;
-            let replayed = row.replayed_s.map(|one| one / edtlp.min(hybrid));
-            lines.push(format!(
-                "{:>10} {:>6} {:7.3} {:7.3} {:7.3} {:7.3}  {mgps:5.3}  {equi:5.3} ({:3.0} %)  \
-                 {:5.3}  {:5.3}  {:6.1} {:6.1} {:6.1} {:6.1}",
-                row.bootstraps,
-                row.rounds,
-                row.edtlp_s,
-                row.hybrid_s,
-                row.mgps_s,
-                row.equi_s,
-                100.0 * spread,
-                replayed[2],
-                replayed[3],
-                model.edtlp_s,
-                model.hybrid_s,
-                model.mgps_s,
-                model.equi_s
-            ));
-        }
+        text.table(self.table());
         for claim in &self.claims {
             let held = if claim.holds {
                 "holds"
             } else {
                 "DOES NOT HOLD"
             };
-            lines.push(format!(
+            text.line(format!(
                 "{held}: {}: {:.3} (at most {:.3})",
                 claim.text, claim.value, claim.limit
             ));
         }
-        lines
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            Column::right("bootstraps"),
+            Column::right("rounds").rank(9),
+            Column::right("edtlp"),
+            Column::right("hybrid"),
+            Column::right("mgps"),
+            Column::right("equi"),
+            Column::right("mgps/better").rank(1),
+            Column::right("equi/better").rank(1),
+            Column::right("replayed mgps").rank(2),
+            Column::right("equi").rank(2),
+            Column::right("cell edtlp").rank(3),
+            Column::right("hybrid").rank(3),
+            Column::right("mgps").rank(3),
+            Column::right("equi").rank(3),
+        ]);
+        for (row, model) in self.rows.iter().zip(&self.model) {
+            let [mgps, _] = row.mgps_over_better;
+            let [equi, spread] = row.equi_over_better;
+            let [edtlp, hybrid, ..] = row.replayed_s;
+            let replayed = row.replayed_s.map(|one| one / edtlp.min(hybrid));
+            let measured = [row.edtlp_s, row.hybrid_s, row.mgps_s, row.equi_s];
+            let model = [model.edtlp_s, model.hybrid_s, model.mgps_s, model.equi_s];
+            let mut cells = vec![row.bootstraps.to_string(), row.rounds.to_string()];
+            cells.extend(measured.map(|seconds| format!("{seconds:.3}")));
+            cells.push(format!("{mgps:.3}"));
+            cells.push(format!("{equi:.3} ({:.0} %)", 100.0 * spread));
+            cells.extend([replayed[2], replayed[3]].map(|ratio| format!("{ratio:.3}")));
+            cells.extend(model.map(|seconds| format!("{seconds:.1}")));
+            table.row(cells);
+        }
+        table
     }
 }
 
@@ -135,15 +149,3 @@ fn claims(rows: &[GrainRow], engines: usize) -> Vec<Property> {
     }
     claims
 }
-
-/// Heads of the table's columns.
-const HEAD: [&str; 2] = [
-    concat!(
-        "                                              over the better (spread)",
-        "  replayed        Cell's model"
-    ),
-    concat!(
-        "bootstraps rounds   edtlp  hybrid    mgps    equi   mgps   equi ",
-        "          mgps   equi   edtlp hybrid   mgps   equi"
-    ),
-];

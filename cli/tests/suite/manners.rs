@@ -1,0 +1,214 @@
+//! Manners of the command line that hold for every command: `-`, names of pictures, URLs, sizes,
+//! completions.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// `sidecore` with these words and this standard input, in a folder.
+fn sidecore(folder: &Path, words: &str, input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+    command.args(words.split(' ')).current_dir(folder);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that refuses its words reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// The one line on standard error of a command that could not run.
+fn refusal(folder: &Path, words: &str) -> String {
+    let output = sidecore(folder, words, "");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+    assert_eq!(said.lines().count(), 1, "{words}: {said}");
+    said
+}
+
+const TREE: &str = "((a:0.1,b:0.1):0.1,c:0.1,d:0.2);\n";
+const ALIGNMENT: &str = ">a\nACGTACGT\n>b\nACGTACGA\n>c\nACGAACGA\n>d\nACTAACGA\n";
+
+#[test]
+fn a_dash_is_standard_input_or_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("t.nwk"), TREE).unwrap();
+    std::fs::write(at.join("a.fa"), ALIGNMENT).unwrap();
+    for (words, input, begin) in [
+        ("phylo draw - -o -", TREE, "<svg"),
+        (
+            "phylo simulate --tree - --sites 9 --model JC --seed 1 -o -",
+            TREE,
+            "4 9",
+        ),
+        ("phylo root - --midpoint -o -", TREE, "("),
+        ("phylo consensus - -o -", TREE, "("),
+        (
+            "phylo evaluate --msa - --tree t.nwk --model JC",
+            ALIGNMENT,
+            "log-likelihood",
+        ),
+        (
+            "phylo evaluate --msa a.fa --tree - --model JC --tree-out -",
+            TREE,
+            "(",
+        ),
+        ("cell table1 --svg -", "", "<svg"),
+        ("block pack - -o packed.img", "some bytes", "packed.img"),
+        ("block unpack packed.img -o -", "", "some bytes"),
+    ] {
+        let output = sidecore(at, words, input);
+        let (text, said) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{words}: {said}");
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.trim_start().starts_with(begin), "{words}: {text}");
+    }
+    assert!(!at.join("-").exists(), "a file named `-` was written");
+    let twice = refusal(at, "phylo evaluate --msa - --tree - --model JC");
+    assert!(twice.contains("another option reads"), "{twice}");
+    for words in [
+        "block info -",
+        "block mount - m",
+        "block serve - --nbd unix:s",
+        "man -",
+    ] {
+        let said = refusal(at, words);
+        assert!(said.contains("name a file"), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_picture_is_what_its_name_says_or_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("t.nwk"), TREE).unwrap();
+    for (name, begin) in [
+        ("t.svg", &b"<svg"[..]),
+        ("t.html", b"<!DOCTYPE html>"),
+        ("t.png", b"\x89PNG"),
+        ("t.pdf", b"%PDF"),
+    ] {
+        for words in ["phylo draw t.nwk -o", "cell table1 --svg"] {
+            let output = sidecore(at, &format!("{words} {name}"), "");
+            let said = String::from_utf8_lossy(&output.stderr);
+            if output.status.code() == Some(2) && said.contains("rsvg-convert") {
+                println!("{name} needs librsvg2-bin (scripts/setup)");
+                assert!(!at.join(name).exists());
+                continue;
+            }
+            assert!(output.status.success(), "{words} {name}: {said}");
+            assert!(
+                std::fs::read(at.join(name)).unwrap().starts_with(begin),
+                "{name}"
+            );
+            std::fs::remove_file(at.join(name)).unwrap();
+        }
+    }
+    let refused = refusal(at, "phylo draw t.nwk -o t.jpg");
+    assert!(refused.contains(".svg, .html, .png or .pdf"), "{refused}");
+    assert!(!at.join("t.jpg").exists());
+}
+
+#[test]
+fn unknown_schemes_are_named_with_the_known_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in [
+        "gs://bucket/x.img",
+        "az://c/x.img",
+        "file:///etc/hostname",
+        "ssh://host/x.img",
+        "nbd://host/x",
+        "s3:/bucket/x",
+        "https:/host/x",
+    ] {
+        for command in ["info", "verify", "unpack -o x"] {
+            let said = refusal(folder.path(), &format!("block {command} {url}"));
+            assert!(said.contains(url.split('/').next().unwrap()), "{said}");
+            let is_known = url.starts_with("s3:") || url.starts_with("https:");
+            assert!(
+                is_known && said.contains("two slashes") || said.contains("s3://"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn one_text_refuses_sizes_and_one_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("raw"), [7; 70_000]).unwrap();
+    for size in ["64KiB", "65536", "64k", "0.0625MiB"] {
+        let words = format!("block pack raw -o x.img --frame {size} --memory 1.5GiB --time 5min");
+        let output = sidecore(at, &words, "");
+        assert!(
+            output.status.success(),
+            "{size}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    // A size that is understood, and refused for what it is.
+    assert!(refusal(at, "block pack raw -o x.img --frame 100KB").contains("power of two"));
+    for words in [
+        "block pack raw -o x.img --frame",
+        "block info x.img --memory",
+        "block serve x.img --nbd unix:s --cache-size",
+        "daemon --bytes",
+        "phylo compare a b --memory",
+    ] {
+        let said = refusal(at, &format!("{words} 12XB"));
+        let wanted = "`12XB` is no size; write it as 65536, 64KiB, 1.5GiB or 100MB";
+        assert!(said.contains(wanted), "{words}: {said}");
+    }
+    for words in ["block verify x.img --time", "phylo compare a b --time"] {
+        let said = refusal(at, &format!("{words} soon"));
+        assert!(
+            said.contains("`soon` is no time; write it as"),
+            "{words}: {said}"
+        );
+    }
+}
+
+#[test]
+fn completions_parse_and_offer_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |shell: &str| {
+        let output = sidecore(folder.path(), &format!("completions {shell}"), "");
+        assert!(output.status.success(), "{shell}");
+        let path = folder.path().join(shell);
+        std::fs::write(&path, &output.stdout).unwrap();
+        path
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let path = script(shell);
+        match Command::new(shell).arg("-n").arg(&path).output() {
+            Ok(output) => assert!(output.status.success(), "{shell}: {output:?}"),
+            Err(error) => println!("{shell} is not installed: {error}"),
+        }
+    }
+    let bash = script("bash");
+    for (line, offered) in [
+        ("block pack --format", "cloop-lzo"),
+        ("block pack --inner", "squashfs"),
+        ("block pack --cipher", "aes-256-gcm"),
+        ("block pack --tune", "speed"),
+        ("block mount --fs", "ext4"),
+        ("phylo search --policy", "mgps"),
+        ("phylo search --names", "raxml-ng"),
+        ("phylo search --model", "GTR"),
+        ("cell run --policy", "equi"),
+    ] {
+        let ask = format!(
+            "source {}; COMP_WORDS=(sidecore {line} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
+             COMPREPLY=(); _sidecore sidecore '' \"${{COMP_WORDS[$COMP_CWORD-1]}}\"; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            bash.display()
+        );
+        let output = Command::new("bash").args(["-c", &ask]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().any(|word| word == offered), "{line}: {text}");
+    }
+}

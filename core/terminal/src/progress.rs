@@ -1,0 +1,84 @@
+//! Progress bars on standard error: no line of them is longer than the terminal, and where that is
+//! no terminal there are none.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// What a bar shows of its position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Bytes of a known number, with rate and time left.
+    Bytes,
+    /// Things of a known number.
+    Count,
+    /// Things of an unknown number, before the message.
+    Found(&'static str),
+    /// A bar before a message of any length.
+    Message,
+}
+
+/// A bar of `total`.
+#[must_use]
+pub fn bar(shape: Shape, total: u64) -> ProgressBar {
+    let stderr = std::io::stderr();
+    let target = match stderr.is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    let columns = crate::columns(&stderr).unwrap_or(usize::MAX);
+    if let Ok(style) = ProgressStyle::with_template(&template(shape, columns)) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Wide fields take the room that the others leave; narrow terminals get fewer fields.
+fn template(shape: Shape, columns: usize) -> String {
+    let is_wide = columns >= WIDE_COLUMNS;
+    match shape {
+        Shape::Bytes if is_wide => {
+            "{msg:12!} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}".into()
+        }
+        Shape::Bytes => "{percent:>3}% {eta:>4} {wide_msg}".into(),
+        Shape::Count if is_wide => "[{bar:24}] {pos}/{len} {wide_msg}".into(),
+        Shape::Count => "{pos}/{len} {wide_msg}".into(),
+        Shape::Found(what) => format!("{what} {{pos}}, {{wide_msg}}"),
+        Shape::Message if is_wide => "[{bar:24}] {wide_msg}".into(),
+        Shape::Message => "{percent:>3}% {wide_msg}".into(),
+    }
+}
+
+/// Columns from which on there is room for a bar and all its fields.
+const WIDE_COLUMNS: usize = 72;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indicatif::InMemoryTerm;
+
+    #[test]
+    fn no_bar_is_wider_than_its_terminal() {
+        let shapes = [
+            Shape::Bytes,
+            Shape::Count,
+            Shape::Found("choosing a model: fitted"),
+            Shape::Message,
+        ];
+        for columns in [40_u16, 60, 72, 80, 132] {
+            for shape in shapes {
+                let term = InMemoryTerm::new(8, columns);
+                let target = ProgressDrawTarget::term_like(Box::new(term.clone()));
+                let bar = ProgressBar::with_draw_target(Some(999 << 30), target);
+                let template = template(shape, columns.into());
+                bar.set_style(ProgressStyle::with_template(&template).unwrap());
+                bar.set_message("best -12345678.90, about 1000 h 59 min left");
+                bar.set_position(998 << 30);
+                bar.tick();
+                let shown = term.contents();
+                assert_eq!(shown.lines().count(), 1, "{shape:?} {columns}: {shown}");
+                bar.abandon();
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Images by name, a local file or a URL, and the trust that each must have.
+//!
+//! Why here: the one place that decides between the two, and where an image is refused before its
+//! first byte is used. Must stay true: what is shown or kept of a URL holds no secret; every
+//! command that reads an image opens it here.
+
+use crate::{Location, LocationError, Options, RemoteImage};
+use sidecore_block::format::sidecar::lacks_index;
+use sidecore_block::format::{FormatError, Index};
+use sidecore_block::image::Image;
+use sidecore_block::secret::Secrets;
+use sidecore_block::trust::Trust;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Cache, keys and trust with which images are opened.
+#[derive(Default)]
+pub struct Access {
+    /// Directory that caches frames of a remote image, and its largest size in bytes.
+    pub cache: Option<(PathBuf, u64)>,
+    /// Roots and keys of which an image must have one.
+    pub trust: Trust,
+    /// Index of a zstd file that has none.
+    pub sidx: Option<PathBuf>,
+    /// What opens an encrypted image.
+    pub secrets: Secrets,
+}
+
+/// An image, its tables read.
+pub struct Opened {
+    /// The bytes.
+    pub image: Image,
+    /// The tables.
+    pub index: Index,
+    /// The same image, where it is remote.
+    pub remote: Option<Arc<RemoteImage>>,
+}
+
+/// Reasons why an image cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The URL names no image.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// The remote image.
+    #[error(transparent)]
+    Remote(#[from] crate::RemoteError),
+    /// The file.
+    #[error("cannot open {name}: {source}")]
+    File {
+        /// The file's name.
+        name: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The image's tables.
+    #[error("cannot open {name}: {source}")]
+    Format {
+        /// The image's name.
+        name: String,
+        /// The cause.
+        source: FormatError,
+    },
+    /// An image that was to be trusted, and whose bytes were to be taken as they are.
+    #[error(
+        "--raw takes an image's bytes as they are, which no hash tree covers; leave it out, or \
+         --root-hash and --verify-key"
+    )]
+    RawTrusted,
+    /// An index for an image that has one.
+    #[error("{name} has an index of its own; leave out --sidx {}", sidx.display())]
+    TwoIndexes {
+        /// The image's name.
+        name: String,
+        /// The other index.
+        sidx: PathBuf,
+    },
+}
+
+impl Access {
+    /// Opens an image whose frames will all be read in order; a remote one may hold `memory_bytes`
+    /// of compressed frames. Blocks on the file or the network.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened, AccessError> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
+        self.unlock(path, opened)
+    }
+
+    /// Opens an image to describe it; an encrypted image also without its key. Blocks.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn open_to_look(&self, path: &Path, memory_bytes: u64) -> Result<Opened, AccessError> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
+        match self.secrets.is_empty() {
+            true => Ok(opened),
+            false => self.unlock(path, opened),
+        }
+    }
+
+    /// Opens an image; a remote one may hold `memory_bytes` of compressed frames. With `raw`, the
+    /// bytes are taken as they are. Blocks.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened, AccessError> {
+        // Frames in the cache are not fetched.
+        let is_cached = self.cache.as_ref().is_some_and(|(it, _)| it.exists());
+        let beyond_bytes = match is_cached {
+            true => 0,
+            false => BEYOND_BYTES.min(memory_bytes / 16),
+        };
+        let opened = self.open_locked(path, raw, memory_bytes, beyond_bytes)?;
+        self.unlock(path, opened)
+    }
+
+    /// Public keys by which a signature of an opened image is valid, as hexadecimal digits.
+    #[must_use]
+    pub fn keys_valid(&self, index: &Index) -> Vec<String> {
+        index.tree().map_or_else(Vec::new, |tree| {
+            self.trust.valid_keys(&tree.root, &tree.signatures)
+        })
+    }
+
+    /// Opens an image without its key.
+    fn open_locked(
+        &self,
+        path: &Path,
+        raw: bool,
+        memory_bytes: u64,
+        beyond_bytes: u64,
+    ) -> Result<Opened, AccessError> {
+        if raw && !self.trust.is_empty() {
+            return Err(AccessError::RawTrusted);
+        }
+        let format = |source| AccessError::Format {
+            name: name(path),
+            source,
+        };
+        let mut remote = None;
+        let (image, index) = match location(path) {
+            Some(location) => {
+                let location = location?;
+                let options = Options {
+                    memory_bytes,
+                    beyond_bytes,
+                    cache: self.cache.clone(),
+                    ..Options::default()
+                };
+                let opened = RemoteImage::open(&location, options)?;
+                remote = Some(Arc::clone(&opened));
+                let image = Image::Remote(opened);
+                let index = match image.index(raw) {
+                    Err(error) if lacks_index(&error) && self.sidx.is_none() => {
+                        sidecar_index(&location, &image, memory_bytes).unwrap_or(Err(error))
+                    }
+                    other => other,
+                };
+                (image, index)
+            }
+            None => {
+                let file = open_file(path)?;
+                let index = match (raw, &self.sidx) {
+                    (true, _) => Index::open_raw(&file),
+                    (false, Some(_)) => Index::open(&file),
+                    (false, None) => Index::open_sidecar(&file, path),
+                };
+                (Image::from(file), index)
+            }
+        };
+        let index = match (index, &self.sidx) {
+            (Err(error), Some(sidx)) if lacks_index(&error) => {
+                let file = open_file(sidx)?;
+                Index::read_sidecar(&image, &file, image.file().is_some())
+            }
+            (Ok(_), Some(sidx)) => {
+                return Err(AccessError::TwoIndexes {
+                    name: name(path),
+                    sidx: sidx.clone(),
+                });
+            }
+            (index, _) => index,
+        };
+        let mut index = index.map_err(format)?;
+        self.trust.apply(&mut index, &image).map_err(format)?;
+        Ok(Opened {
+            image,
+            index,
+            remote,
+        })
+    }
+
+    fn unlock(&self, path: &Path, mut opened: Opened) -> Result<Opened, AccessError> {
+        let unlocked = self.secrets.apply(&mut opened.index);
+        unlocked.map_err(|source| AccessError::Format {
+            name: name(path),
+            source,
+        })?;
+        Ok(opened)
+    }
+}
+
+/// Reads the sidecar index (`.sidx`) of a remote zstd file; `None` where there is none. It must
+/// come from the same server: an index is trusted as much as its file, since a writer of one can
+/// write the other.
+fn sidecar_index(
+    location: &Location,
+    image: &Image,
+    memory_bytes: u64,
+) -> Option<Result<Index, FormatError>> {
+    let sidecar = location.sidecar()?;
+    let options = Options {
+        memory_bytes,
+        may_leave: false,
+        ..Options::default()
+    };
+    match RemoteImage::open(&sidecar, options) {
+        Ok(found) => Some(Index::read_sidecar(image, &*found, false)),
+        Err(error) => {
+            tracing::info!("no index beside it: {error}");
+            None
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<File, AccessError> {
+    File::open(path).map_err(|source| AccessError::File {
+        name: name(path),
+        source,
+    })
+}
+
+/// The raw bytes of a file or of a URL. Blocks.
+///
+/// # Errors
+/// [`AccessError`].
+pub fn open_bytes(path: &Path) -> Result<Image, AccessError> {
+    match location(path) {
+        Some(location) => {
+            let opened = RemoteImage::open(&location?, Options::default())?;
+            Ok(Image::Remote(opened))
+        }
+        None => Ok(open_file(path)?.into()),
+    }
+}
+
+/// True where `path` is a URL.
+#[must_use]
+pub fn is_remote(path: &Path) -> bool {
+    location(path).is_some()
+}
+
+/// Name of an image for people and records.
+#[must_use]
+pub fn name(path: &Path) -> String {
+    match location(path) {
+        Some(Ok(location)) => location.to_string(),
+        // An invalid URL is refused with a message of its own, which leaves out the query.
+        Some(Err(_)) => "the image".into(),
+        None => path.display().to_string(),
+    }
+}
+
+fn location(path: &Path) -> Option<Result<Location, LocationError>> {
+    Location::parse(path.to_str()?)
+}
+
+/// The head and the metadata of a tree of some twenty thousand files, as `pack` lays them out and
+/// compresses them. A MiB would do for sixty thousand, but would be more than a third of the bytes
+/// that a short start fetches of a small tree.
+const BEYOND_BYTES: u64 = 192 << 10;
+/// Memory for compressed frames of an image that is read in order: the bandwidth-delay product of 1
+/// Gb/s and 200 ms.
+const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

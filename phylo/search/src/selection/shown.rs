@@ -1,0 +1,74 @@
+//! Chosen models as text for people.
+
+use super::Selection;
+use super::partitions::SchemeSummary;
+use sidecore_terminal::{Column, Table, Text};
+
+impl Selection {
+    /// The winner, and a table of the best `top` models.
+    #[must_use]
+    pub fn text(&self, criterion: &str, top: usize) -> Text {
+        let mut text = Text::new();
+        text.fact(
+            "best model",
+            format!("{} (by {criterion})", self.best().name),
+        );
+        let (fitted, excluded) = (self.fits.len(), self.excluded);
+        text.fact(
+            "fitted",
+            format!("{fitted} models; {excluded} more cannot win"),
+        );
+        text.line("");
+        let mut table = Table::new([
+            Column::left("model"),
+            Column::right("log-likelihood"),
+            Column::right("parameters").rank(1),
+            Column::right("BIC"),
+            Column::right("AICc").rank(2),
+            Column::right("AIC").rank(3),
+        ]);
+        for fit in self.fits.iter().take(top) {
+            table.row([
+                fit.name.clone(),
+                format!("{:.3}", fit.lnl),
+                fit.parameters.to_string(),
+                format!("{:.3}", fit.bic),
+                format!("{:.3}", fit.aicc),
+                format!("{:.3}", fit.aic),
+            ]);
+        }
+        text.table(table);
+        text
+    }
+}
+
+impl SchemeSummary {
+    /// The score, and a row for each subset; `parts` is the number of partitions.
+    #[must_use]
+    pub fn text(&self, parts: usize) -> Text {
+        let mut text = Text::new();
+        text.line(format!(
+            "{} {:.3} with {} of {parts} subsets (each partition by itself: {:.3})",
+            self.criterion,
+            self.score,
+            self.subsets.len(),
+            self.score_before
+        ));
+        let mut table = Table::new([
+            Column::left("model"),
+            Column::right("sites"),
+            Column::right("log-likelihood").rank(1),
+            Column::left("partitions"),
+        ]);
+        for subset in &self.subsets {
+            table.row([
+                subset.model.clone(),
+                subset.sites.to_string(),
+                format!("{:.3}", subset.lnl),
+                subset.name.clone(),
+            ]);
+        }
+        text.table(table);
+        text
+    }
+}
