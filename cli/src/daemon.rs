@@ -77,6 +77,7 @@ pub(crate) struct Args {
     spin_us: bool,
     #[command(flatten)]
     trace: TraceArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
 }
 

@@ -45,6 +45,7 @@ pub(crate) struct Args {
     clients: usize,
     #[command(flatten)]
     trace: TraceArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
 }
 

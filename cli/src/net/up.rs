@@ -19,6 +19,7 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
     #[command(flatten)]
     trace: TraceArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
 }
 

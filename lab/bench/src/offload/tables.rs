@@ -4,9 +4,9 @@
 //! wins. Pure. Source: own.
 
 use super::report::Report;
+use crate::frame::text;
 use crate::measure::markdown;
 use crate::measure::stats::{number, percent};
-use crate::frame::text;
 use sidecore_terminal::{Table, Text};
 
 /// The whole report as Markdown.
