@@ -36,6 +36,7 @@ mod phylo_models;
 mod phylo_search;
 mod phylo_workflow;
 mod rdma;
+mod release;
 mod repository;
 mod serve;
 mod serve_tls;
