@@ -29,14 +29,16 @@ def checksums():
     return {(name, version): digest for name, version, digest in re.findall(entry, text)}
 
 
-def linked(nodes, root):
-    """Crates that are reached from the program over its ordinary dependencies, with what each needs."""
+def linked(packages, nodes, root):
+    """Crates that are reached from the program over its ordinary dependencies, with what each needs; macros run in the compiler."""
+    macros = {key for key, one in packages.items() if any("proc-macro" in target["kind"] for target in one["targets"])}
     found, todo = {}, [root]
     while todo:
         one = todo.pop()
         if one in found:
             continue
         normal = [dep["pkg"] for dep in nodes[one]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
+        normal = [need for need in normal if need not in macros]
         found[one] = sorted(normal)
         todo += normal
     return found
@@ -61,7 +63,7 @@ def main(path):
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
     root = next(key for key, package in packages.items() if package["name"] == PROGRAM)
-    crates = linked(nodes, root)
+    crates = linked(packages, nodes, root)
     parts = {key: component(packages[key], digests) for key in crates}
     program = {**parts.pop(root), "type": "application", "name": "sidecore"}
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))

@@ -464,8 +464,8 @@ fn image_and_bill_of_materials_are_complete_and_reproducible() {
     let parts = bill["components"].as_array().unwrap();
     let has = |name: &str| parts.iter().any(|part| part["name"] == name);
     assert!(has("sidecore-block") && has("rustls") && has("zstd-sys"));
-    // Of tests, of peers, of builds alone.
-    assert!(!has("proptest") && !has("rayon") && !has("cc"));
+    // Of tests, of peers, of builds, of the compiler.
+    assert!(!has("proptest") && !has("rayon") && !has("cc") && !has("serde_derive"));
 }
 
 #[test]
