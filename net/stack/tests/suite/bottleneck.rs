@@ -2,8 +2,8 @@
 //! only what probing for its end costs.
 //!
 //! Random loss (`losses.rs`) never shows whether a sender respects a queue: there, a needless undo
-//! or a burst costs nothing. `lab/apps/tests/suite/bottleneck_kernel.rs` compares with the kernel on a
-//! live link.
+//! or a burst costs nothing.
+//! `lab/apps/tests/suite/bottleneck_kernel.rs` compares with the kernel on a live link.
 
 use crate::common;
 
