@@ -48,7 +48,7 @@ pub(crate) fn install(built: &Path, name: &str, folder: &Path) {
         env!("CARGO_PKG_VERSION_MINOR")
     );
     let interface = match version.split_once('.') {
-        Some(("0", _)) | None => &version,
+        Some(("0", _)) | None => version.as_str(),
         Some((major, _)) => major,
     };
     for link in [format!("{name}.so"), format!("{name}.so.{interface}")] {
