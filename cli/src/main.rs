@@ -38,7 +38,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(
     name = "sidecore",
-    version,
+    version = env!("SIDECORE_VERSION"),
     arg_required_else_help = true,
     after_help = "\
 Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour`, which \

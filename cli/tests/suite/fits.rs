@@ -237,7 +237,7 @@ fn progress_fits() {
     let mut random = sidecore_random::Random::new(7);
     let mut bytes = vec![0; 24 << 20];
     bytes.chunks_mut(8).for_each(|chunk| {
-        chunk.copy_from_slice(&random.next_u64().to_le_bytes()[..chunk.len()]);
+        chunk.copy_from_slice(&random.bits().to_le_bytes()[..chunk.len()]);
     });
     std::fs::write(folder.path().join("raw"), bytes).unwrap();
     for line in [

@@ -43,6 +43,7 @@ mod phylo_models;
 mod phylo_search;
 mod phylo_workflow;
 mod rdma;
+mod release;
 mod repository;
 mod serve;
 mod serve_tls;

@@ -37,7 +37,7 @@ fn prose(text: &str) -> String {
 }
 
 /// Targets of the links of a page, without their titles.
-fn links(text: &str) -> Vec<String> {
+pub(super) fn links(text: &str) -> Vec<String> {
     let text = prose(text);
     let targets = text.split("](").skip(1);
     let ends = targets.filter_map(|rest| rest.split_once(')'));

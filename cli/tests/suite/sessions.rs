@@ -242,7 +242,12 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
     let program = Path::new(env!("CARGO_BIN_EXE_sidecore")).parent().unwrap();
     let paths = std::env::var("PATH").unwrap_or_default();
     let tests = std::env::current_exe().unwrap();
-    let libraries = tests.parent().unwrap();
+    let built = tests.with_file_name("libsidecore.so");
+    let libraries = scratch.path().join(".lib");
+    std::fs::create_dir(&libraries).unwrap();
+    for name in ["libsidecore.so", "libsidecore.so.0.2"] {
+        std::os::unix::fs::symlink(&built, libraries.join(name)).unwrap();
+    }
     let output = Command::new("timeout")
         .args([
             "--kill-after=5",
@@ -260,8 +265,8 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
         .env("SIDECORE", root())
         .env("SIDECORE_SPE_CACHE", scratch.path().join(".spe"))
         // The folder of libsidecore.so, as if it were installed.
-        .env("LIBRARY_PATH", libraries)
-        .env("LD_LIBRARY_PATH", libraries)
+        .env("LIBRARY_PATH", &libraries)
+        .env("LD_LIBRARY_PATH", &libraries)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -11,9 +11,9 @@ use std::process::Command;
 fn a_program_in_c_puts_gets_sends_and_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let own = std::env::current_exe().unwrap();
-    // Installed under the name that its header and its soname have.
-    let built = own.parent().unwrap().join("libsidecore_rdma_c.so");
-    std::os::unix::fs::symlink(built, folder.path().join("libsidecore_rdma.so")).unwrap();
+    // Installed under the names that its header and its soname have.
+    let built = own.with_file_name("libsidecore_rdma_c.so");
+    c::install(&built, "libsidecore_rdma", folder.path());
     let libraries = folder.path().display();
     for (language, standard) in c::LANGUAGES.into_iter().zip(["c99", "c++11"]) {
         let options = [

@@ -4,6 +4,7 @@
 //! this file's path. Must stay true: a message of a strict compiler is a failed test.
 #![allow(dead_code)] // Each test uses what it needs.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,13 +25,37 @@ pub(crate) fn compile_and_link(
     folder: &Path,
 ) -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let libraries = program.parent().unwrap().display();
+    install(
+        &program.with_file_name("libsidecore.so"),
+        "libsidecore",
+        folder,
+    );
+    let libraries = folder.display();
     let link = [
         format!("-L{libraries}"),
         "-lsidecore".to_owned(),
         format!("-Wl,-rpath,{libraries}"),
     ];
     compile_with(root, source, language, folder, &link)
+}
+
+/// Puts links to a built library into a folder, by the names under which a package installs it: for
+/// the linker, and with the interface's version for programs that were linked.
+pub(crate) fn install(built: &Path, name: &str, folder: &Path) {
+    let version = format!(
+        "{}.{}",
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR")
+    );
+    let interface = match version.split_once('.') {
+        Some(("0", _)) | None => version.as_str(),
+        Some((major, _)) => major,
+    };
+    for link in [format!("{name}.so"), format!("{name}.so.{interface}")] {
+        let made = std::os::unix::fs::symlink(built, folder.join(&link));
+        let is_there = |error: &std::io::Error| error.kind() == ErrorKind::AlreadyExists;
+        assert!(made.as_ref().err().is_none_or(is_there), "{link}: {made:?}");
+    }
 }
 
 /// The same with more options of the compiler: of the language, and of the linker.

@@ -1,0 +1,5 @@
+# Without flakes: `nix-build packaging/nix`.
+{
+  pkgs ? import <nixpkgs> { },
+}:
+pkgs.callPackage ./package.nix { }
