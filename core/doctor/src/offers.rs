@@ -252,7 +252,7 @@ fn transparent(name: &'static str, path: &str, used_for: &'static str) -> Offer 
 /// Documentation/admin-guide/mm/hugetlbpage.rst.
 fn reserved(name: &'static str, kib: usize, remedy: &'static str) -> Offer {
     let directory = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB");
-    let count = |file: &str| line(&format!("{directory}/{file}"))?.parse::<u64>().ok();
+    let count = |file: &str| line(format!("{directory}/{file}"))?.parse::<u64>().ok();
     let (free, all) = (count("free_hugepages"), count("nr_hugepages"));
     let found = match (free, all) {
         (Some(free), Some(all)) => format!("{free} free of {all}"),

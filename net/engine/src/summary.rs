@@ -17,7 +17,7 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
         parts.join(" ")
     };
     let (stack, engine) = (&status["stack"], &status["engine"]);
-    facts.push(("addresses", format!("{}", text(&status["addresses"]))));
+    facts.push(("addresses", text(&status["addresses"]).to_string()));
     facts.push((
         "sessions",
         format!(
