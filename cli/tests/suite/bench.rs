@@ -104,7 +104,7 @@ fn what_cannot_run_is_refused_before_minutes_are_spent() {
     let scratch = tempfile::tempdir().unwrap();
     let cases = [
         (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
-        (["--only", "everything"], "no group"),
+        (["--only", "everything"], "possible values"),
         (["--rounds", "0"], "0"),
         (["--quick", "/nonexistent/image"], "cannot open"),
     ];

@@ -106,9 +106,13 @@ impl Terminal {
 
     fn look(&mut self) {
         let screen = self.parser.screen();
-        let rows = screen.size().0;
-        if self.wrapped.is_none() && (0..rows).any(|row| screen.row_wrapped(row)) {
-            self.wrapped = Some(screen.contents());
+        let (rows, columns) = screen.size();
+        // A word that is longer than the line (a path, a hash) stays whole, to be copied.
+        let is_long = |word: &str| word.chars().count() > usize::from(columns);
+        let is_wrapped = (0..rows).any(|row| screen.row_wrapped(row));
+        if self.wrapped.is_none() && is_wrapped {
+            let shown = screen.contents();
+            self.wrapped = Some(shown).filter(|it| !it.split_whitespace().any(is_long));
         }
     }
 

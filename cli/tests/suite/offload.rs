@@ -140,7 +140,7 @@ fn what_cannot_run_is_refused_at_once() {
     let scratch = tempfile::tempdir().unwrap();
     let cases = [
         (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
-        (["--only", "everything"], "no group"),
+        (["--only", "everything"], "possible values"),
     ];
     refused(
         scratch.path(),

@@ -27,7 +27,7 @@ pub(super) fn ask(built: Built) -> Vec<Offer> {
     ]);
     offers.extend(images());
     offers.extend(networks());
-    offers.extend([compiler(), mpi(built)]);
+    offers.extend([compiler(), x32_headers(), mpi(built)]);
     offers
 }
 
@@ -391,6 +391,23 @@ fn compiler() -> Offer {
     }
 }
 
+/// The headers of the x32 ABI, for which SPU programs are compiled.
+fn x32_headers() -> Offer {
+    let used_for = "spe: SPU programs are compiled as x32 code";
+    let package = Package {
+        debian: "gcc-multilib libc6-dev-x32",
+        ..Package::named("a C library for x32")
+    };
+    let mut places = X32_HEADERS.iter();
+    match places.find(|place| Path::new(place).is_file()) {
+        Some(place) => Offer::of("x32 headers", *place, used_for, None),
+        None => {
+            let cause = Cause::no_package(&package);
+            Offer::of("x32 headers", "not installed", used_for, Some(cause))
+        }
+    }
+}
+
 fn mpi(built: Built) -> Offer {
     let used_for = "phylo search across machines";
     let package = Package {
@@ -432,6 +449,11 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
+/// In Debian's and in other distributions' folders.
+const X32_HEADERS: [&str; 2] = [
+    "/usr/include/x86_64-linux-gnu/gnu/stubs-x32.h",
+    "/usr/include/gnu/stubs-x32.h",
+];
 const LOCK_ENOUGH_BYTES: u64 = 64 << 20;
 /// linux/capability.h.
 const CAP_NET_ADMIN: u32 = 12;

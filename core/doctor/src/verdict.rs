@@ -116,7 +116,11 @@ fn cell(has: &dyn Fn(&str) -> bool) -> Product {
         (true, false) => Some("spe needs a C compiler; the model in virtual time works"),
         (true, true) => None,
     };
-    product("cell", nothing, &[])
+    let lacks = match has("x32 headers") {
+        true => None,
+        false => Some("SPU programs cannot be compiled: no x32 headers"),
+    };
+    product("cell", nothing, lacks.as_slice())
 }
 
 #[cfg(test)]
@@ -161,6 +165,7 @@ mod tests {
             "locked memory",
             "x86-64",
             "C compiler",
+            "x32 headers",
         ]);
         assert!(
             all.iter()

@@ -143,15 +143,20 @@ fn hang(line: &str, columns: Option<usize>, indent: usize) -> String {
     let Some(columns) = columns else {
         return line;
     };
-    // A narrow terminal keeps half of its width for text.
-    let indent = " ".repeat(indent.min(columns / 2));
+    // A narrow terminal keeps half of its width for text, and room for its longest word.
+    let longest = line.split(' ').map(display_width).max().unwrap_or(0);
+    let most = columns.saturating_sub(longest).min(columns / 2);
+    let text = line.trim_start_matches(' ');
+    let (first, rest) = (line.len() - text.len(), indent);
+    let [first, rest] = [first, rest].map(|indent| " ".repeat(indent.min(most)));
     let options = Options::new(columns)
-        .subsequent_indent(&indent)
+        .initial_indent(&first)
+        .subsequent_indent(&rest)
         .break_words(false)
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
-    textwrap::fill(&line, options)
+    textwrap::fill(text, options)
 }
 
 #[cfg(test)]
@@ -174,6 +179,9 @@ mod tests {
         // A path must stay whole.
         let path = "/a/path/that/is/longer/than/the/line";
         assert_eq!(fold(path, Some(20)), path);
+        let deep = "          to have it: echo madvise > /sys/kernel/mm/enabled";
+        let folded = fold(deep, Some(30));
+        assert!(folded.lines().all(|line| line.len() <= 30), "{folded}");
         assert_eq!(fold("    a b c d e f", Some(12)), "    a b c d\n      e f");
     }
 
@@ -190,6 +198,6 @@ mod tests {
 
     #[test]
     fn what_a_terminal_obeys_is_escaped_before_it_is_measured() {
-        assert_eq!(fold("\x1b[2J a", Some(8)), "\\x1b[2J\n  a");
+        assert_eq!(fold("\x1b[2J abc", Some(10)), "\\x1b[2J\n  abc");
     }
 }
