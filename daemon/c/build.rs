@@ -1,4 +1,4 @@
-//! Names the shared object and its interface, so that programs which were linked with it find it again.
+//! Names the shared object and its interface, so that programs that were linked with it find it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

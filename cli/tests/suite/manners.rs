@@ -95,7 +95,7 @@ fn a_picture_is_what_its_name_says_or_is_refused() {
             let output = sidecore(at, &format!("{words} {name}"), "");
             let said = String::from_utf8_lossy(&output.stderr);
             if output.status.code() == Some(2) && said.contains("rsvg-convert") {
-                println!("{name} needs librsvg2-bin (scripts/setup)");
+                eprintln!("{name} needs librsvg2-bin (scripts/setup)");
                 assert!(!at.join(name).exists());
                 continue;
             }
@@ -186,7 +186,7 @@ fn completions_parse_and_offer_values() {
         let path = script(shell);
         match Command::new(shell).arg("-n").arg(&path).output() {
             Ok(output) => assert!(output.status.success(), "{shell}: {output:?}"),
-            Err(error) => println!("{shell} is not installed: {error}"),
+            Err(error) => eprintln!("{shell} is not installed: {error}"),
         }
     }
     let bash = script("bash");

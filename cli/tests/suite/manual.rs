@@ -56,7 +56,7 @@ fn every_page_has_all_sections_and_the_version() {
         .output()
     {
         Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => println!("mandoc is not installed: {error}"),
+        Err(error) => eprintln!("mandoc is not installed: {error}"),
     }
     assert_eq!(sidecore(&["man", "/proc/nowhere"]).status.code(), Some(2));
 }

@@ -4,9 +4,9 @@
 //! buffers and their memory, [`jobs`] the open jobs.
 //!
 //! Must stay true: what the header says; each of its layouts is one here, of the same size (the
-//! test `layouts_are_the_same_on_both_sides` compiles both). Nothing unwinds into the program. A pointer that is NULL where one
-//! is needed makes a call fail, not crash; all else about pointers is the caller's promise, as in
-//! C.
+//! test `layouts_are_the_same_on_both_sides` compiles both). Nothing unwinds into the program. A
+//! pointer that is NULL where one is needed makes a call fail, not crash; all else about pointers
+//! is the caller's promise, as in C.
 
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(

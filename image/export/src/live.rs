@@ -67,8 +67,8 @@ pub struct Figures {
 }
 
 /// The status of an export of this process at these places, whose paths become absolute: a
-/// directory, a device, or addresses (`unix:PATH`, `tcp:HOST:PORT`). `figures` returns a JSON object of counters (see
-/// `sidecore_block::meter`).
+/// directory, a device, or addresses (`unix:PATH`, `tcp:HOST:PORT`). `figures` returns a JSON
+/// object of counters (see `sidecore_block::meter`).
 pub fn status(
     image: &str,
     way: &'static str,
