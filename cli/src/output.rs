@@ -82,7 +82,7 @@ pub(crate) fn line(line: &str) -> Result<()> {
     text(&parts.join("\t"))
 }
 
-/// Writes lines to standard output, each as [`line`] does.
+/// Writes lines to standard output, each as [`line()`] does.
 pub(crate) fn lines(lines: &[impl AsRef<str>]) -> Result<()> {
     lines.iter().try_for_each(|text| line(text.as_ref()))
 }

@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_wrong_or_unknown_is_one_line() {
-        let missing = said(&["sidecore", "block", "serve", "image"]);
+        let missing = said(&["sidecore", "block", "pack", "folder"]);
         assert!(
-            missing.ends_with("not provided: --nbd <ADDRESS>"),
+            missing.ends_with("not provided: --output <IMAGE>"),
             "{missing}"
         );
         let wrong = said(&[

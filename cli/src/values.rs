@@ -81,9 +81,9 @@ mod tests {
                 let name = argument.get_id();
                 let mut words = vec!["x".to_owned()];
                 words.push(format!("--{}=1e", argument.get_long().expect("long")));
-                let alone = Command::new("x").arg(argument.clone().required(false));
-                let alone = alone.try_get_matches_from(words).expect_err("no size");
-                let said = alone.to_string();
+                // With the command's other options: one may require another.
+                let parsed = command.clone().try_get_matches_from(words);
+                let said = parsed.expect_err("no size").to_string();
                 assert!(
                     said.contains("write it as"),
                     "{} {name}: {said}",

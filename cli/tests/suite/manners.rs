@@ -67,7 +67,10 @@ fn a_dash_is_standard_input_or_output() {
         assert!(text.trim_start().starts_with(begin), "{words}: {text}");
     }
     assert!(!at.join("-").exists(), "a file named `-` was written");
-    let twice = refusal(at, "phylo evaluate --msa - --tree - --model JC");
+    let words = "phylo evaluate --msa - --tree - --model JC";
+    let twice = sidecore(at, words, ALIGNMENT);
+    assert_eq!(twice.status.code(), Some(2));
+    let twice = String::from_utf8_lossy(&twice.stderr);
     assert!(twice.contains("another option reads"), "{twice}");
     for words in [
         "block info -",

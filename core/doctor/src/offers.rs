@@ -428,7 +428,7 @@ fn mpi(built: Built) -> Offer {
                 None => String::new(),
             };
             let found = format!("this program was built without it{there}");
-            let remedy = "build it with it: cargo install --locked --path cli --features mpi";
+            let remedy = "build the program with the feature mpi (docs/install.md)";
             let cause = Cause::new("built without it", remedy.to_owned());
             Offer::of("MPI", found, used_for, Some(cause))
         }

@@ -7,6 +7,7 @@
 //! is escaped before it is measured. Nothing here writes to a terminal except `progress` and
 //! `screen`. Source: own.
 
+mod fold;
 #[cfg(feature = "command-line")]
 pub mod manual;
 #[cfg(feature = "progress")]
@@ -19,8 +20,9 @@ mod text;
 #[cfg(feature = "command-line")]
 pub mod values;
 
+pub use fold::{cut, fold};
 pub use table::{Column, Table};
-pub use text::{Text, cut, fold};
+pub use text::Text;
 
 use rustix::fd::AsFd;
 

@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::recorder::FIBER;
 use crate::registry::{Moment, Registry, ThreadRecords};
 use crate::summary::VISIT;
-use crate::timeline::{Event, How, Title, Tracks, What};
+use crate::timeline::{Event, How, LANES, Title, Tracks, What};
 use serde_json::json;
 use sidecore_bare::width::ToUsize;
 use std::io::{self, Write};
@@ -280,8 +280,6 @@ impl<W: Write> Page<'_, W> {
     }
 }
 
-/// Lanes' numbers among the threads: above the greatest that the system gives.
-pub(crate) const LANES: u64 = 10_000_000;
 /// Lanes come first.
 const LANES_FIRST: i64 = 1_000_000;
 /// A recording too short to measure a cycle by.

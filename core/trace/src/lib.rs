@@ -47,10 +47,10 @@ mod timeline;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use name::{LABELS_MAX, LANES_MAX, Lane, Name, label};
+pub use name::{LABELS_MAX, LANES_MAX, Lane, Name};
 pub use recorder::{
-    Begun, Span, begin, counter, flow_from, flow_to, instant, is_on, name_thread, resume, span,
-    span_between, span_since, suspend,
+    Begun, Span, begin, counter, flow_from, flow_to, instant, is_on, label, name_thread, resume,
+    span, span_between, span_since, suspend,
 };
 pub use recording::{Recording, Report, TraceError, Written, write_now};
 pub use registry::{RECORDS, THREADS_MAX};

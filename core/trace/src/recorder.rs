@@ -7,7 +7,7 @@
 //! use. A span ends on the thread that began it. Nothing here fails: a thread without a ring
 //! records nothing.
 
-use crate::name::{Lane, Name};
+use crate::name::{LABELS_MAX, LANES_MAX, Lane, Name};
 use crate::registry::registry;
 use crate::ring::Ring;
 use sidecore_sys::{clock, cpu};
@@ -283,4 +283,51 @@ impl Drop for Leaves {
             registry().dismiss(ring);
         }
     }
+}
+
+/// The number of a text, for arguments whose name begins with `$`: the same for the same text. 0
+/// while nothing is recorded, and for more than [`LABELS_MAX`] texts. Takes a lock: not for the
+/// data path.
+#[must_use]
+pub fn label(text: &str) -> u64 {
+    if !is_on() {
+        return 0;
+    }
+    u64::from(number_of(&mut registry().labels, text))
+}
+
+impl Lane {
+    /// A track with the name that `name` gives. While nothing is recorded, and with more than
+    /// [`LANES_MAX`] lanes, it is none, and `name` may not be called.
+    #[must_use]
+    pub fn new(name: impl FnOnce() -> String) -> Self {
+        if !is_on() {
+            return Self(0);
+        }
+        let name = name();
+        let lanes = &mut registry().lanes;
+        if lanes.len() == LANES_MAX {
+            return Self(0);
+        }
+        lanes.push(name);
+        Self(u32::try_from(lanes.len()).unwrap_or(0))
+    }
+
+    /// A number for the flow to this lane that `count` counts.
+    #[inline]
+    #[must_use]
+    pub fn flow(self, count: u32) -> u64 {
+        u64::from(self.0) << 32 | u64::from(count)
+    }
+}
+
+fn number_of(table: &mut Vec<String>, text: &str) -> u32 {
+    let place = table.iter().position(|known| known == text);
+    let place = place.or_else(|| {
+        (table.len() < LABELS_MAX).then(|| {
+            table.push(text.to_owned());
+            table.len() - 1
+        })
+    });
+    place.map_or(0, |place| u32::try_from(place + 1).unwrap_or(0))
 }

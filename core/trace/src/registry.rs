@@ -8,6 +8,7 @@
 use crate::name::Name;
 use crate::ring::{Ring, Words};
 use sidecore_sys::clock;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// All there is of a recording, but for the rings' contents.
@@ -22,6 +23,32 @@ pub(crate) struct Registry {
     ended: u64,
     /// The beginning of the recording.
     pub(crate) begun: Moment,
+}
+
+impl Name {
+    /// Its number, which it gets at the first call.
+    #[inline]
+    pub(crate) fn number(&'static self) -> u32 {
+        // Relaxed: the number alone says all; the table is read under its lock.
+        match self.number.load(Ordering::Relaxed) {
+            0 => self.register(),
+            number => number,
+        }
+    }
+
+    #[cold]
+    fn register(&'static self) -> u32 {
+        let mut registry = registry();
+        // Another thread may have been quicker.
+        let number = self.number.load(Ordering::Relaxed);
+        if number != 0 {
+            return number;
+        }
+        registry.names.push(self);
+        let number = u32::try_from(registry.names.len()).unwrap_or(u32::MAX);
+        self.number.store(number, Ordering::Relaxed);
+        number
+    }
 }
 
 /// One ring, and the thread that has it or had it last.

@@ -351,7 +351,7 @@ impl<'e> Reading<'e> {
         // Engines have the greatest numbers, and come first.
         let (threads, lanes): (Vec<_>, Vec<_>) = (self.tracks.iter())
             .filter(|(_, track)| track.spans > 0)
-            .partition(|(number, _)| **number < crate::json::LANES);
+            .partition(|(number, _)| **number < crate::timeline::LANES);
         let tracks = lanes
             .into_iter()
             .chain(threads)

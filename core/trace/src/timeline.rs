@@ -14,6 +14,9 @@ use crate::ring::Words;
 use sidecore_bare::width::ToU64;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Lanes' numbers among the threads: above the greatest that the system gives.
+pub(crate) const LANES: u64 = 10_000_000;
+
 /// Something on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {

@@ -171,7 +171,7 @@ pub struct SessionSummary {
 
 impl Stack {
     /// Up to `most` sessions, in no order. Changes nothing; of very many, the first
-    /// [`LISTED_MAX`] numbers are looked through.
+    /// 16,384 numbers are looked through.
     #[must_use]
     pub fn list_sessions(&self, most: usize) -> Vec<SessionSummary> {
         let store = &self.host.sessions.store;

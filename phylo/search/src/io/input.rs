@@ -297,7 +297,10 @@ mod tests {
         let said = |path: &Path| read(path).unwrap_err().to_string();
         assert!(said(Path::new("/dev/zero")).contains("is a device"));
         let sparse = folder.path().join("sparse");
-        File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+        std::fs::File::create(&sparse)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
         assert!(
             said(&sparse).contains("more than 1 MiB"),
             "{}",
@@ -316,7 +319,10 @@ mod tests {
         assert!(said("/").contains("no regular file"));
         let file = folder.path().join("rates");
         let name = file.to_str().unwrap();
-        File::create(&file).unwrap().set_len(1 << 40).unwrap();
+        std::fs::File::create(&file)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
         assert!(said(name).contains("more than 1 MiB"));
         std::fs::write(&file, [0xFF; 10]).unwrap();
         assert!(said(name).contains("no text"));
