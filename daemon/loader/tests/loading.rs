@@ -259,6 +259,12 @@ fn the_pages_kernel_in_rust_serves() {
          [workspace]\n"
     );
     fs::write(project.path().join("Cargo.toml"), manifest).unwrap();
+    // The versions of this workspace, which are on this machine.
+    fs::copy(
+        root().join("../../Cargo.lock"),
+        project.path().join("Cargo.lock"),
+    )
+    .unwrap();
     fs::create_dir(project.path().join("src")).unwrap();
     fs::write(project.path().join("src/lib.rs"), code).unwrap();
     let output = Command::new(env!("CARGO"))
