@@ -209,7 +209,7 @@ mod tests {
             .iter()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(text[3], "  and 9 more", "{text:?}");
+        assert_eq!(text[3], "  and 8 more", "{text:?}");
         assert_eq!(text[7], "q ends");
     }
 }
