@@ -65,7 +65,7 @@ impl Default for Split {
 impl Split {
     /// Iterations of the first engine when `units` are split over `width` engines.
     #[must_use]
-    pub(crate) fn first_units(&self, units: u32, width: u32) -> u32 {
+    pub fn first_units(&self, units: u32, width: u32) -> u32 {
         let width = width.clamp(1, units.max(1));
         if width == 1 {
             return units;

@@ -19,7 +19,7 @@ use serde::Serialize;
 /// Indexing of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Indexing {
+pub enum Indexing {
     /// Any entry serves any page.
     Full,
     /// The low bits of the page's number choose the set.
@@ -42,7 +42,7 @@ pub(crate) enum Indexing {
 /// the more entries do others put between two visits of a page. `None` where the knees are too few,
 /// or show neither.
 #[must_use]
-pub(crate) fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
+pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     // Narrow strides cannot tell many sets from none.
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
     if knees.len() < KNEES_MIN || widest.0 < STRIDE_MIN {

@@ -16,7 +16,8 @@
 //!     addresses = ["10.77.0.2/24"]
 //! "#;
 //! let setup = Setup::parse(text)?;
-//! assert_eq!((setup.nic.name.as_str(), setup.stack.addresses.len()), ("sidecore0", 1));
+//! let config = setup.stack_config()?;
+//! assert_eq!(config.addresses.len(), 1);
 //! let flaw = Setup::parse("[nic]\nkind = 7").expect_err("a kind is a word");
 //! assert!(flaw.to_string().starts_with("line 2:"), "{flaw}");
 //! # Ok::<(), sidecore_net::setup::SetupError>(())

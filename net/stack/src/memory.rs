@@ -63,7 +63,7 @@ pub struct MemoryError {
 
 /// Memory of the process's allocator.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heap;
+pub struct Heap;
 
 impl MemorySource for Heap {
     fn provide(&mut self, bytes: usize, _purpose: Use) -> Result<Memory, MemoryError> {

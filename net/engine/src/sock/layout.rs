@@ -234,7 +234,7 @@ impl Entry {
 
     /// Its address.
     #[must_use]
-    pub(crate) fn socket_address(&self) -> SocketAddr {
+    pub fn socket_address(&self) -> SocketAddr {
         let address = Ipv6Addr::from(self.address);
         let address = address
             .to_ipv4_mapped()

@@ -95,7 +95,7 @@ impl Ancestors {
     /// # Panics
     /// When there is no such node or pattern.
     #[must_use]
-    pub(crate) fn probabilities(&self, node: usize, pattern: usize) -> &[f64] {
+    pub fn probabilities(&self, node: usize, pattern: usize) -> &[f64] {
         assert!(
             pattern < self.patterns,
             "pattern {pattern} of {}",

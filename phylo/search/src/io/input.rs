@@ -101,7 +101,7 @@ impl Memory {
     /// Bytes of memory that reading a file of this size may take: in proportion to it unless an
     /// amount was given, so that a small file cannot take a large machine's memory.
     #[must_use]
-    pub(crate) fn of_input(self, bytes: u64) -> u64 {
+    pub fn of_input(self, bytes: u64) -> u64 {
         let fair = bytes
             .saturating_mul(INPUT_FACTOR)
             .saturating_add(INPUT_LEAST);
