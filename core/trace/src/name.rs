@@ -1,7 +1,8 @@
 //! Names: of spans and their arguments, of lanes, and texts that are arguments.
 //!
 //! Why here: a record has no room for a text. A name is a static with a number, which it gets at
-//! its first use; texts that are known only at run time get theirs by [`crate::label`] and [`Lane::new`].
+//! its first use; texts that are known only at run time get theirs by [`crate::label`] and
+//! [`Lane::new`].
 //! Must stay true: numbers begin at 1 and never change; a table that is full gives 0, which is
 //! written as `?`.
 
@@ -18,7 +19,8 @@ use std::sync::atomic::AtomicU32;
 pub struct Name {
     pub(crate) category: &'static str,
     pub(crate) text: &'static str,
-    /// Names of the arguments; none where it is empty. One that begins with `$` is a [`crate::label`].
+    /// Names of the arguments; none where it is empty. One that begins with `$` is a
+    /// [`crate::label`].
     pub(crate) arguments: [&'static str; 2],
     /// Name of the value that a span ends with; none where it is empty.
     pub(crate) result: &'static str,
