@@ -80,7 +80,7 @@ enum Command {
     /// List the devices and facilities of this machine, with the command that provides each one it
     /// lacks.
     Doctor(doctor::Args),
-    /// What ran when: sum up what --trace-events of other commands wrote.
+    /// Recordings of --trace-events: sum up which thread ran what, and when.
     #[command(subcommand)]
     Trace(trace::Command),
     /// Write the manual's pages, one for each command.

@@ -67,12 +67,6 @@ impl Args {
             machine.cores,
             machine.kernel
         );
-        // Refused before anything is printed.
-        if let Some(folder) = &self.dir {
-            let refused = || format!("cannot take {} (--dir)", folder.display());
-            folder.read_dir().with_context(refused)?;
-        }
-        output::line(&format!("The tour: {}", subject.unwrap_or("all subjects")))?;
         let options = self.options(program, subject)?;
         // Hidden where standard error is no terminal.
         let mut screen = Screen {

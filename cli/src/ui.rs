@@ -22,7 +22,7 @@ the browser's address bar; other users can read a command line. From another mac
 
 Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
-    /// Where the page is served: 127.0.0.1:PORT or another address of the loopback, or unix:PATH, a
+    /// Address of the page: 127.0.0.1:PORT or another address of the loopback, or unix:PATH, a
     /// socket for this user and root alone; port 0 is a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: Address,

@@ -49,7 +49,8 @@ impl Args {
         } else if exports.is_empty() {
             output::note!("nothing is mounted, attached or served");
         } else {
-            output::lines(&live::table(&exports, columns()))?;
+            let columns = sidecore_terminal::columns(std::io::stdout());
+            output::lines(&live::table(&exports, columns.unwrap_or(usize::MAX)))?;
         }
         Ok(Outcome::Done)
     }
@@ -84,13 +85,6 @@ impl StatusArgs {
             false => Outcome::Problem,
         })
     }
-}
-
-/// Width of the table: the terminal's, or wide enough for all names.
-fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    let columns = size.map(|size| usize::from(size.ws_col));
-    columns.ok().filter(|it| *it > 0).unwrap_or(usize::MAX)
 }
 
 /// Time for all silent servers together.

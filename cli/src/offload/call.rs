@@ -157,5 +157,5 @@ impl Args {
 
 /// Call times that are kept for the median.
 const TIMES_KEPT_MAX: usize = 1 << 20;
-/// What a call may take.
+/// Bounds of a call.
 const INPUT_BYTES_MAX: u64 = 1 << 30;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Where the documents say that the source is.
+/// Address of the source in the documents.
 const REPOSITORY: &str = "https://github.com/sidecore/sidecore";
 
 /// The workspace's version.

@@ -14,7 +14,7 @@ use std::path::Path;
 pub(super) struct Cause {
     /// The cause in one word or two.
     pub(super) name: &'static str,
-    /// What would help.
+    /// Command or change that helps.
     pub(super) remedy: Option<String>,
 }
 

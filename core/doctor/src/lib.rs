@@ -35,7 +35,7 @@ pub struct Offer {
     pub used_for: &'static str,
     /// Why it cannot be used, in a word that scripts may compare; none where it can be.
     pub cause: Option<&'static str>,
-    /// What would provide it, if it is missing and there is a way.
+    /// Command or change that provides it, if it is missing and there is one.
     pub remedy: Option<String>,
 }
 

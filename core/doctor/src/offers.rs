@@ -157,7 +157,7 @@ fn networks() -> [Offer; 4] {
 }
 
 impl Offer {
-    /// What was found of a facility, which can be used unless there is a cause against it.
+    /// Findings about a facility, which can be used unless there is a cause against it.
     fn of(
         name: &'static str,
         found: impl Into<String>,

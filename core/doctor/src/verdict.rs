@@ -1,9 +1,9 @@
-//! What the offers mean for each product.
+//! Verdicts: the meaning of the offers for each product.
 
 use super::Offer;
 use serde::Serialize;
 
-/// How much of a product works here.
+/// State of a product on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -32,9 +32,9 @@ impl State {
 pub struct Product {
     /// Its name: `images`, `sockets`, `trees`, `engines`, `cell`.
     pub name: &'static str,
-    /// How much of it works.
+    /// Its state.
     pub state: State,
-    /// What does not, and for want of which offer; empty where it is ready.
+    /// Parts that do not work, and the missing offer; empty where it is ready.
     pub why: String,
 }
 

@@ -1,10 +1,9 @@
-//! The parts of a measurement that products report themselves: the machine, medians, tables, and
-//! programs that run to their end.
+//! The parts of a measurement that products report themselves: the machine, medians, and programs
+//! that run to their end.
 //!
 //! Why here: the services never import one another, and a report has one form in each of them.
 //!
 //! - [`stats`]: the median.
-//! - [`Table`]: figures for people and for `docs/results`.
 //! - [`Machine`]: the machine of a run, its load and the commit.
 //! - [`job`]: other programs that run to their end, with [`child`]'s errors.
 //!
@@ -17,4 +16,3 @@ mod machine;
 pub mod stats;
 
 pub use machine::Machine;
-pub use sidecore_terminal::Table;

@@ -18,6 +18,7 @@ mod file;
 mod terminal;
 mod themed;
 mod tree;
+mod xml;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};

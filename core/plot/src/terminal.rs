@@ -5,6 +5,7 @@
 //! sheets, sees all lines at once; the text can be selected and searched.
 //! Source: SVG 2; CSS Animations Level 1; Media Queries Level 5.
 
+use crate::xml::escaped;
 use std::fmt::Write;
 
 /// One line of a session.
@@ -110,11 +111,6 @@ fn cut(text: &str, columns: usize) -> String {
     }
     let kept = text.chars().take(columns.saturating_sub(1));
     kept.chain(std::iter::once('…')).collect()
-}
-
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

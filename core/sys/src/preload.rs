@@ -135,9 +135,9 @@ pub fn list(library: PathBuf) -> OsString {
 pub const PRELOAD: &str = "LD_PRELOAD";
 /// Next to the program, and in cargo's folder for dependencies.
 const CARGOS: [&str; 2] = [".", "deps"];
-/// Where packages and archives have libraries, from the program's folder.
+/// Folders of libraries in packages and archives, from the program's folder.
 const INSTALLED: [&str; 5] = [".", "lib", "../lib/sidecore", "../lib", PACKAGED];
-/// Where Debian's package has them, wherever the program is.
+/// Their folder in Debian's package, wherever the program is.
 const PACKAGED: &str = "/usr/lib/sidecore";
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use std::io;
 use std::path::Path;
 
-/// What pages say beyond the help. A line of the text is `EXAMPLE command | what it does | command
+/// Text of pages beyond the help. A line of the text is `EXAMPLE command | what it does | command
 /// line`, or `FILE` or `ENV` and `commands | name | what it is`.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {

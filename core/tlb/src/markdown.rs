@@ -6,7 +6,7 @@
 
 use crate::cpuid::CpuidLevel;
 use crate::report::{Level, Report, bytes};
-use sidecore_measure::Table;
+use sidecore_terminal::Table;
 
 /// The whole report.
 #[must_use]

@@ -100,6 +100,10 @@ pub fn run(script: &Script, options: &Options, show: &mut dyn Show) -> Result<Re
         report: Report::default(),
         show,
     };
+    // After all that can refuse the tour: a refusal prints nothing.
+    let subject = options.subject.as_deref().unwrap_or("all subjects");
+    let heading = format!("The tour: {subject}");
+    tour.show.line(&heading).map_err(TourError::Show)?;
     let mut needs = Needs::new(script, &check, no_sample);
     let result = tour.steps(script, &mut needs);
     tour.unmount();

@@ -1,4 +1,4 @@
-//! What a span costs, off and on: `cargo run --release -p sidecore-trace --example cost`.
+//! Cost of a span, off and on: `cargo run --release -p sidecore-trace --example cost`.
 
 #![allow(clippy::print_stdout)] // An example prints.
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use sidecore_bare::width::ToUsize;
 use std::io::{self, Write};
 
-/// What the numbers in records mean.
+/// Meanings of the numbers in records.
 #[derive(Debug, Default)]
 pub(crate) struct Meaning {
     pub(crate) names: Vec<&'static Name>,

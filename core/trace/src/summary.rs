@@ -32,7 +32,7 @@ pub enum SummaryError {
         event: u64,
         /// The number of its track.
         track: u64,
-        /// What is wrong.
+        /// The flaw.
         reason: &'static str,
     },
 }
@@ -81,7 +81,7 @@ pub struct TrackSummary {
 pub struct NameSummary {
     /// Its name.
     pub name: String,
-    /// How many ended.
+    /// Number that ended.
     pub count: u64,
     /// Their time in all.
     pub total_ms: f64,
@@ -115,7 +115,7 @@ pub struct LongSpan {
 pub struct WaitSummary {
     /// Its name.
     pub name: String,
-    /// How many arrived.
+    /// Number that arrived.
     pub count: u64,
     /// The median time from one end to the other.
     pub median_ms: f64,

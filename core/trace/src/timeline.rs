@@ -24,7 +24,7 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// What an event is. Names are numbers of the registry's table.
+/// Kind of an event. Names are numbers of the registry's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// A span begins.

@@ -65,7 +65,7 @@ pub type Source = Box<dyn FnMut() -> Vec<Server> + Send>;
 
 /// The contents of a page.
 pub struct Options {
-    /// Where it is served.
+    /// Its address.
     pub address: Address,
     /// Asked once in each `period`.
     pub source: Source,
@@ -166,7 +166,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Where it is served, with the port that was chosen.
+    /// Its address, with the port that was chosen.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address

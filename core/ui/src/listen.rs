@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the page is served.
+/// Address of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A port of the loopback; port 0 lets the system choose one.
@@ -118,7 +118,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was chosen.
+    /// Its address, with the port that was chosen.
     pub(crate) fn address(&self) -> std::io::Result<Address> {
         match self {
             Self::Loopback(listener) => Ok(Address::Loopback(listener.local_addr()?)),

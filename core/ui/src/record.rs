@@ -13,7 +13,7 @@ use sidecore_status::Server;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// What was seen, and what is still seen.
+/// Servers that were seen, with their last samples.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Number of the newest sample; 0 before the first.
@@ -27,7 +27,7 @@ pub(crate) struct Record {
     left_out: usize,
 }
 
-/// What tells a server from all others: of one process several may have been started in the same
+/// Identity of a server: of one process several may have been started in the same
 /// second, with one name; those are numbered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Identity {

@@ -24,7 +24,7 @@ pub struct Access {
     pub trust: Trust,
     /// Index of a zstd file that has none.
     pub sidx: Option<PathBuf>,
-    /// What opens an encrypted image.
+    /// Keys that open an encrypted image.
     pub secrets: Secrets,
 }
 

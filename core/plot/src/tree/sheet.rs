@@ -6,6 +6,7 @@
 
 use super::form::Spot;
 use super::{TreeOptions, TreeTheme};
+use crate::xml::escaped;
 use std::fmt::Write;
 
 /// Classes of drawn elements.
@@ -232,24 +233,6 @@ fn colours(palette: &Palette, follow: bool) -> String {
         css.push_str("}\n");
     }
     css
-}
-
-/// Text for an element or an attribute; characters that XML forbids are left out.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML would change them, and other controls are not allowed in it at all.
-            '\t' | '\n' | '\r' => out.push(' '),
-            _ if letter < ' ' || letter == '\u{FFFE}' || letter == '\u{FFFF}' => {}
-            _ => out.push(letter),
-        }
-    }
-    out
 }
 
 const LIGHT: Palette = Palette {

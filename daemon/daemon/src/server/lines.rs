@@ -51,7 +51,7 @@ impl Status {
         tables.into_iter().filter(|it| !it.is_empty()).collect()
     }
 
-    /// What has no place in a table: threads that were left behind, memory that is not locked, the
+    /// Facts outside the tables: threads that were left behind, memory that is not locked, the
     /// kernels.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {

@@ -51,4 +51,5 @@ pub mod report;
 pub mod stats;
 
 pub use report::{Better, Figures, Peer, Row, Sample};
-pub use sidecore_measure::{Machine, Table};
+pub use sidecore_measure::Machine;
+pub use sidecore_terminal::Table;
