@@ -69,28 +69,36 @@ architecture() {
   esac
 }
 
-# Removes the files that the list of an earlier version has, and folders that are empty then.
+# Removes the files that the list of an earlier version has, and its folders (which end in a slash).
 remove() { # PREFIX LIST
-  while IFS= read -r path; do
+  # Backwards: a folder comes after what is in it.
+  sort -r "$2" | while IFS= read -r path; do
     # A list that was changed must not lead out of the prefix.
     case $path in
-      '' | /* | ../* | */../* | */..) continue ;;
+      '' | /* | ../* | */../* | */..) ;;
+      # Folders that others use, too, stay: rmdir refuses them.
+      */) rmdir "$1/$path" 2>/dev/null || : ;;
+      *) rm -f "$1/$path" ;;
     esac
-    rm -f "$1/$path"
-    folder=$(dirname "$path")
-    # Folders that others use, too, stay: rmdir refuses them.
-    while [ "$folder" != . ] && rmdir "$1/$folder" 2>/dev/null; do
-      folder=$(dirname "$folder")
-    done
-  done <"$2"
+  done
+}
+
+# Makes a folder, and notes each that was not there: only those go again.
+make_folder() { # PREFIX FOLDER
+  [ ! -d "$1/$2" ] || return 0
+  case $2 in
+    */*) make_folder "$1" "${2%/*}" || return 1 ;;
+  esac
+  mkdir "$1/$2" && echo "$2/" >>"$work/folders"
 }
 
 uninstall() { # PREFIX
   list=$1/share/sidecore/installed
   [ -f "$list" ] || fail "nothing is installed below $1: $list is missing"
   cp "$list" "$work/old"
-  # The list is itself the last file that goes.
-  echo share/sidecore/installed >>"$work/old"
+  remove "$1" "$work/old"
+  # The list is the last file that goes; then its folder is empty.
+  rm -f "$list"
   remove "$1" "$work/old"
   say "removed from $1"
 }
@@ -118,20 +126,24 @@ install() { # PREFIX FROM VERSION
   "$work/$name/bin/sidecore" --version >/dev/null || fail "the program of $archive does not run here"
   (cd "$work/$name" && find . -type f -o -type l) | sed 's,^\./,,' | sort >"$work/new"
 
+  list=$1/share/sidecore/installed
+  : >"$work/folders"
+  [ ! -f "$list" ] || sed -n '/\/$/p' "$list" >"$work/folders"
+  mkdir -p "$1" || fail "cannot make $1; choose another folder with --prefix DIR"
+  make_folder "$1" share/sidecore || fail "cannot write below $1; choose another folder with --prefix DIR"
   while IFS= read -r path; do
-    mkdir -p "$1/$(dirname "$path")" || fail "cannot write below $1; choose another folder with --prefix DIR"
+    make_folder "$1" "$(dirname "$path")" || fail "cannot write below $1; choose another folder with --prefix DIR"
     # In place by a rename: the program may be running.
     cp -P "$work/$name/$path" "$1/$path.new-$$" || fail "cannot write $1/$path"
     mv -f "$1/$path.new-$$" "$1/$path" || fail "cannot write $1/$path"
   done <"$work/new"
-  list=$1/share/sidecore/installed
-  mkdir -p "$1/share/sidecore"
+  sort -u "$work/folders" "$work/new" >"$work/list"
   if [ -f "$list" ]; then
     # What only the version before had.
-    sort "$list" | comm -13 "$work/new" - >"$work/gone" 2>/dev/null || : >"$work/gone"
+    sort "$list" | comm -13 "$work/list" - >"$work/gone" 2>/dev/null || : >"$work/gone"
     remove "$1" "$work/gone"
   fi
-  cp "$work/new" "$list"
+  cp "$work/list" "$list"
   say "$("$1/bin/sidecore" --version) is installed: $1/bin/sidecore"
   case :$PATH: in
     *:"$1/bin":*) ;;

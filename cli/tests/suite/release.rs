@@ -341,6 +341,8 @@ fn the_installer_checks_replaces_and_removes() {
         let folder = tempfile::tempdir().unwrap();
         let (from, prefix) = (folder.path().join("from"), folder.path().join("a prefix"));
         std::fs::create_dir(&from).unwrap();
+        // Empty folders of a system are not the installer's to remove.
+        std::fs::create_dir_all(prefix.join("share/man")).unwrap();
         let words = [
             "--from",
             from.to_str().unwrap(),
@@ -382,12 +384,14 @@ fn the_installer_checks_replaces_and_removes() {
         // What others put below the prefix stays.
         std::fs::write(prefix.join("bin/other"), "").unwrap();
         succeeded(&install(&shell, &["--uninstall", words[2], words[3]]));
-        let left: Vec<_> = prefix
-            .read_dir()
-            .unwrap()
-            .map(|it| it.unwrap().file_name())
-            .collect();
-        assert_eq!(left, ["bin"]);
+        let names = |folder: &Path| {
+            let entries = folder.read_dir().unwrap();
+            let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&prefix), ["bin", "share"]);
+        assert_eq!(names(&prefix.join("share")), ["man"]);
         assert!(prefix.join("bin/other").exists() && !program.exists());
         assert!(
             !install(&shell, &["--uninstall", words[2], words[3]])
