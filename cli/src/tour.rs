@@ -70,7 +70,7 @@ impl Args {
         let options = self.options(program, subject)?;
         // Hidden where standard error is no terminal.
         let mut screen = Screen {
-            bar: ProgressBar::new_spinner(),
+            bar: sidecore_terminal::progress::spinner(),
         };
         let result = sidecore_tour::run(&script, &options, &mut screen);
         screen.bar.finish_and_clear();

@@ -14,7 +14,7 @@ use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where writes go.
+/// The destination of writes.
 #[derive(clap::Args, Clone)]
 pub(crate) struct OverlayArgs {
     /// Take writes, which go to this overlay; made where it is not there

@@ -134,7 +134,7 @@ enum Tuning {
 /// `--thin`.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum When {
-    /// Where holes would take much room otherwise
+    /// If holes would take much room otherwise
     Auto,
     /// In any case
     Always,

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Where crates are.
+/// Folders of crates.
 const FOLDERS: [&str; 8] = [
     "core", "image", "daemon", "net", "phylo", "cell", "lab", ".",
 ];

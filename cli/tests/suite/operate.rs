@@ -8,15 +8,13 @@ use crate::serving::until_it_says;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;
 use sidecore_daemon::client::{Args, Client, ClientOptions};
+use sidecore_status::metrics::strict;
 use sidecore_status::{Kind, Server, Servers};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
-
-#[path = "../../../core/status/src/metrics/strict.rs"]
-mod strict;
 
 /// A folder with an image of 1 MiB and a folder of servers of its own.
 struct Place {
@@ -115,7 +113,7 @@ fn scrape(path: &Path) -> Vec<strict::Sample> {
         head.contains("application/openmetrics-text; version=1.0.0"),
         "{head}"
     );
-    strict::parse(body)
+    strict::parse(body).unwrap()
 }
 
 fn value(samples: &[strict::Sample], name: &str) -> f64 {

@@ -250,7 +250,7 @@ mod tests {
         assert!(at.ip().is_loopback() && at.port() != 0);
         let silent: Vec<_> = (0..30).map(|_| TcpStream::connect(at).unwrap()).collect();
         for _ in 0..3 {
-            let samples = parse(&get(TcpStream::connect(at).unwrap()));
+            let samples = parse(&get(TcpStream::connect(at).unwrap())).unwrap();
             assert!(samples.iter().any(|(name, _, value)| {
                 name == "sidecore_image_read_bytes_total" && *value == 7.0
             }));
@@ -270,7 +270,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let endpoint = Endpoint::start(&address, &status()).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        parse(&get(UnixStream::connect(&path).unwrap()));
+        parse(&get(UnixStream::connect(&path).unwrap())).unwrap();
         let second = Endpoint::start(&address, &status());
         assert!(
             matches!(second, Err(EndpointError::Occupied(_))),

@@ -92,7 +92,7 @@ mod tests {
         );
         let (_, body) = good.split_once("\r\n\r\n").unwrap();
         assert!(good.contains(&format!("Content-Length: {}\r\n", body.len())));
-        let samples = crate::metrics::strict::parse(body);
+        let samples = crate::metrics::strict::parse(body).unwrap();
         assert_eq!(samples[0].0, "sidecore_server_start_time_seconds");
         assert!(ask(b"GET /met").is_none());
         assert!(ask(b"GET /x HTTP/1.1\r\n\r\n").unwrap().contains(" 404 "));

@@ -136,7 +136,6 @@ impl Collector for All {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod strict;
+pub mod strict;
 #[cfg(test)]
 mod tests;

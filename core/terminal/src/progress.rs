@@ -17,16 +17,25 @@ pub enum Shape {
     Message,
 }
 
+/// A sign of life without an end: each tick shows the next letter.
+#[must_use]
+pub fn spinner() -> ProgressBar {
+    ProgressBar::with_draw_target(None, target())
+}
+
+/// Standard error, or nothing where that is no terminal.
+fn target() -> ProgressDrawTarget {
+    match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    }
+}
+
 /// A bar of `total`.
 #[must_use]
 pub fn bar(shape: Shape, total: u64) -> ProgressBar {
-    let stderr = std::io::stderr();
-    let target = match stderr.is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let bar = ProgressBar::with_draw_target(Some(total), target);
-    let columns = crate::columns(&stderr).unwrap_or(usize::MAX);
+    let bar = ProgressBar::with_draw_target(Some(total), target());
+    let columns = crate::columns(std::io::stderr()).unwrap_or(usize::MAX);
     if let Ok(style) = ProgressStyle::with_template(&template(shape, columns)) {
         bar.set_style(style);
     }

@@ -3,12 +3,15 @@
 use crate::fold::cut;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, presets};
 use sidecore_bare::text::printable;
+use textwrap::core::display_width;
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     head: String,
     is_right: bool,
+    /// Its cells lose their beginnings where there is no room, not their ends.
+    is_tail: bool,
     /// 0: always there. Of the others the highest goes first where there is no room.
     rank: u8,
 }
@@ -20,7 +23,17 @@ impl Column {
         Self {
             head: head.into(),
             is_right: false,
+            is_tail: false,
             rank: 0,
+        }
+    }
+
+    /// A column of paths and addresses, whose ends say most: without room a cell keeps its end.
+    #[must_use]
+    pub fn tail(head: impl Into<String>) -> Self {
+        Self {
+            is_tail: true,
+            ..Self::left(head)
         }
     }
 
@@ -130,8 +143,13 @@ impl Table {
                 table.set_content_arrangement(ContentArrangement::Disabled);
             }
         }
+        let rooms = columns.map(|columns| self.rooms(&shown, columns));
+        let cell = |row: &[String], at: usize| match rooms.as_ref().and_then(|it| it[at]) {
+            Some(room) => end_of(&row[at], room),
+            None => row[at].clone(),
+        };
         let cells = |row: &[String]| {
-            let mut row = Row::from(shown.iter().map(|&at| row[at].clone()));
+            let mut row = Row::from(shown.iter().map(|&at| cell(row, at)));
             row.max_height(1);
             row
         };
@@ -179,7 +197,12 @@ impl Table {
         let Some(columns) = columns else {
             return shown;
         };
-        let widths = self.widths();
+        let mut widths = self.widths();
+        for (width, column) in widths.iter_mut().zip(&self.columns) {
+            if column.is_tail {
+                *width = (*width).min(TAIL_COLUMNS_MIN);
+            }
+        }
         loop {
             let gaps = usize::from(GAP) * shown.len().saturating_sub(1);
             let width = shown.iter().map(|&at| widths[at]).sum::<usize>() + gaps;
@@ -194,16 +217,35 @@ impl Table {
         }
     }
 
+    /// Width of each column that keeps the ends of its cells: they share the rest of the line, the
+    /// narrow ones first.
+    fn rooms(&self, shown: &[usize], columns: usize) -> Vec<Option<usize>> {
+        let widths = self.widths();
+        let (mut tails, others): (Vec<usize>, Vec<usize>) =
+            shown.iter().partition(|&&at| self.columns[at].is_tail);
+        let gaps = usize::from(GAP) * shown.len().saturating_sub(1);
+        let taken = others.iter().map(|&at| widths[at]).sum::<usize>() + gaps;
+        let mut left = columns.saturating_sub(taken);
+        tails.sort_by_key(|&at| widths[at]);
+        let mut rooms = vec![None; self.columns.len()];
+        for (place, &at) in tails.iter().enumerate() {
+            let room = widths[at].min(left / (tails.len() - place));
+            left -= room;
+            rooms[at] = Some(room);
+        }
+        rooms
+    }
+
     /// Width of each column.
     fn widths(&self) -> Vec<usize> {
         let heads = self.columns.iter().map(|column| match self.is_headless {
             true => 0,
-            false => textwrap::core::display_width(&column.head),
+            false => display_width(&column.head),
         });
         let mut widths: Vec<usize> = heads.collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(textwrap::core::display_width(cell));
+                *width = (*width).max(display_width(cell));
             }
         }
         widths
@@ -236,8 +278,26 @@ impl Table {
     }
 }
 
+/// The end of a text, of at most `columns`, with an ellipsis before it where it was cut.
+fn end_of(text: &str, columns: usize) -> String {
+    let mut end = String::new();
+    if display_width(text) <= columns {
+        return text.to_owned();
+    }
+    for letter in text.chars().rev() {
+        end.insert(0, letter);
+        if display_width(&end) >= columns {
+            end.remove(0);
+            break;
+        }
+    }
+    format!("…{end}")
+}
+
 /// Columns between two cells.
 const GAP: u16 = 2;
+/// Columns that are left to a path before other columns are left out for it.
+const TAIL_COLUMNS_MIN: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -271,6 +331,34 @@ mod tests {
     }
 
     #[test]
+    fn paths_share_the_room_and_keep_their_ends() {
+        let columns = [
+            Column::left("way"),
+            Column::right("hits").rank(1),
+            Column::tail("image"),
+            Column::tail("where"),
+        ];
+        let mut table = Table::new(columns);
+        table.row(["mount", "75 %", "/srv/images/2026/disk.img", "/mnt/disk"]);
+        table.row(["serve", "3 %", "/a", "unix:/run/a"]);
+        let wide = table.text(Some(80));
+        assert_eq!(wide, table.text(None));
+        let narrow = table.text(Some(40));
+        assert_eq!(
+            narrow,
+            "way    hits  image           where\n\
+             mount  75 %  …2026/disk.img  /mnt/disk\n\
+             serve   3 %  /a              unix:/run/a\n"
+        );
+        assert_eq!(table.left_out(Some(30)), ["hits"]);
+        for columns in 4..60 {
+            for line in table.text(Some(columns)).lines() {
+                assert!(display_width(line) <= columns, "{columns}: {line}");
+            }
+        }
+    }
+
+    #[test]
     fn markdown_is_aligned_and_numbers_stand_to_the_right() {
         let rows = vec![
             vec!["a".into(), "1".into()],
@@ -294,10 +382,7 @@ mod tests {
         for columns in 4..40 {
             let text = sample().text(Some(columns));
             for line in text.lines() {
-                assert!(
-                    textwrap::core::display_width(line) <= columns,
-                    "{columns}: {line}"
-                );
+                assert!(display_width(line) <= columns, "{columns}: {line}");
             }
         }
     }

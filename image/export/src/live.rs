@@ -386,12 +386,9 @@ fn age(seconds: u64) -> String {
 const HEAD_COLUMNS: usize = 8 + 1 + 7 + 1 + 6 + 1 + 9 + 1 + 5 + 1 + 7 + 2 + 1;
 
 #[cfg(test)]
-#[path = "../../../core/status/src/metrics/strict.rs"]
-mod strict;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_status::metrics::strict;
 
     fn export(fields: Value) -> Export {
         let Value::Object(fields) = fields else {
@@ -451,7 +448,7 @@ mod tests {
             all
         };
         let status = status("/a\n\"b", "serve", &["tcp:127.0.0.1:1".into()], figures);
-        let samples = super::strict::parse(&status.metrics());
+        let samples = strict::parse(&status.metrics()).expect("OpenMetrics");
         assert_eq!(samples.len(), 1 + COUNTERS.len() + GAUGES.len());
         let read = samples
             .iter()

@@ -77,12 +77,9 @@ fn metrics(fields: &Value) -> Vec<Metric> {
 }
 
 #[cfg(test)]
-#[path = "../../../../core/status/src/metrics/strict.rs"]
-mod strict;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_status::metrics::strict;
 
     #[test]
     fn engines_are_labels_and_units_are_seconds() {
@@ -94,7 +91,7 @@ mod tests {
             })
         };
         let status = sidecore_status::Status::new(Kind::Daemon, "d", fields).with_metrics(metrics);
-        let samples = super::strict::parse(&status.metrics());
+        let samples = strict::parse(&status.metrics()).expect("OpenMetrics");
         let busy = "sidecore_daemon_engine_busy_seconds_total";
         let (_, labels, value) = samples.iter().find(|(name, ..)| name == busy).expect("it");
         assert_eq!(*value, 1.5);

@@ -1,6 +1,7 @@
 //! The metrics against the status, and against a strict reader.
 
 use super::*;
+use sidecore_status::metrics::strict;
 use std::collections::HashSet;
 
 fn status() -> Value {
@@ -78,7 +79,8 @@ fn a_strict_reader_takes_it() {
 #[test]
 fn an_endpoint_offers_the_same_samples() {
     let status = status();
-    let samples = strict::parse(&sidecore_status::metrics::text(metrics(&status)));
+    let text_of_status = sidecore_status::metrics::text(metrics(&status));
+    let samples = strict::parse(&text_of_status).expect("OpenMetrics");
     let families = read(&text(&status)).expect("good text");
     assert_eq!(
         samples.len(),
@@ -93,9 +95,6 @@ fn an_endpoint_offers_the_same_samples() {
     ];
     assert_eq!(sent.expect("a sample").1, labels);
 }
-
-#[path = "../../../../core/status/src/metrics/strict.rs"]
-mod strict;
 
 #[test]
 fn several_engines_are_told_apart() {
