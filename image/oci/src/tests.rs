@@ -8,7 +8,7 @@ use sidecore_random::Random;
 use std::io::Write;
 
 /// A tar with what layers have: nested directories, links, whiteouts, long names, attributes.
-fn layer() -> Vec<u8> {
+fn layer(big_bytes: usize) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut add = |path: &str, kind, bytes: &[u8], link: &str| {
         let mut header = tar::Header::new_gnu();
@@ -29,7 +29,7 @@ fn layer() -> Vec<u8> {
     add("etc/.wh.gone", file, b"", "");
     add("opt/", directory, b"", "");
     add("opt/.wh..wh..opq", file, b"", "");
-    add("opt/big", file, &big(), "");
+    add("opt/big", file, &big(big_bytes), "");
     add("opt/same", tar::EntryType::Link, b"", "opt/big");
     add("opt/link", tar::EntryType::Symlink, b"", "../etc/hosts");
     add(&format!("opt/{}", "long".repeat(50)), file, b"long", "");
@@ -38,10 +38,10 @@ fn layer() -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// Five MiB that compress by half.
-fn big() -> Vec<u8> {
+/// Bytes that compress by half.
+fn big(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(7);
-    (0..5 << 20)
+    (0..bytes)
         .map(|at| {
             if at % 2 == 0 {
                 random.bits() as u8
@@ -130,7 +130,7 @@ fn device(index: &Index, blob: &[u8]) -> Device {
 
 #[test]
 fn every_form_of_a_layer_is_the_same_file_system() {
-    let tar = layer();
+    let tar = layer(BIG_BYTES);
     let mut first = None;
     for (form, blob) in forms(&tar) {
         let index = build(&mut &blob[..], None).unwrap().index;
@@ -181,8 +181,8 @@ fn check_tree(device: Device) {
         bytes
     };
     assert_eq!(contents("etc/hosts"), b"second\n");
-    assert!(contents("opt/big") == big());
-    assert!(contents("opt/same") == big());
+    assert!(contents("opt/big") == big(BIG_BYTES));
+    assert!(contents("opt/same") == big(BIG_BYTES));
     assert_eq!(contents(&format!("opt/{}", "long".repeat(50))), b"long");
     assert_eq!(erofs.link(&at("opt/link")).unwrap(), b"../etc/hosts");
     let gone = at("etc/gone");
@@ -226,13 +226,13 @@ fn names_that_lead_elsewhere_are_refused() {
 /// Any byte of a blob or an index changed, and any end cut off: an error or the same contents.
 #[test]
 fn damage_is_an_error_and_never_wrong_contents() {
-    let tar = layer();
+    let tar = layer(1_500_000);
     let mut random = Random::new(11);
     for (form, blob) in forms(&tar) {
         let index = build(&mut &blob[..], None).unwrap().index;
         let layer = index.layer();
         let bytes = index.to_bytes();
-        for _ in 0..200 {
+        for _ in 0..60 {
             let mut bad = bytes.clone();
             let at = random.below(bad.len() as u64) as usize;
             bad[at] ^= 1 << random.below(8);
@@ -275,9 +275,11 @@ fn damage_is_an_error_and_never_wrong_contents() {
 /// Metadata have their room whatever the layer is.
 #[test]
 fn contents_have_a_place_that_does_not_depend_on_metadata() {
-    let index = build(&mut &layer()[..], None).unwrap().index;
+    let index = build(&mut &layer(BIG_BYTES)[..], None).unwrap().index;
     let tree = index.tree().unwrap();
     assert_eq!(tree.extents[0].device_at, CONTENTS_AT);
     assert!(tree.metadata.len() < 1 << 20);
     assert!(!tree.has_implied_directories);
 }
+
+const BIG_BYTES: usize = 5 << 20;
