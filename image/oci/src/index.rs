@@ -5,8 +5,8 @@
 //! layer's blob. Made by one pass over the blob; see `build`.
 //!
 //! Must stay true: an index from elsewhere is only bytes: every number in it is checked before use,
-//! and nothing of it takes more memory than [`INDEX_BYTES_MAX`] and [`HEADERS_BYTES_MAX`] allow. The
-//! metadata that a kernel parses are made here, from the headers, and never taken from an index.
+//! and nothing of it takes more memory than [`INDEX_BYTES_MAX`] and `HEADERS_BYTES_MAX` allow.
+//! The metadata that a kernel parses are made here, from the headers, never taken from an index.
 //! Equal layers give equal indexes.
 
 use crate::gzip::{Start, inflate_from};

@@ -5,7 +5,7 @@
 //!
 //! - [`snapshotter`]: containerd's remote snapshotter: its service, its records, its mounts.
 //! - [`Image`]: the layers of an image in a registry; indexes that are found, made and pushed.
-//! - [`layer`]: a layer's folder; a layer as a device ([`layer::LayerDevice`]).
+//! - [`layer`]: a layer as a device ([`layer::LayerDevice`]); `store`: its folder.
 //! - [`build`]: one pass over a layer: its index and its contents.
 //! - [`index`]: the index of a layer.
 //! - `tree`: the file system of a layer.
@@ -20,6 +20,7 @@ mod image;
 pub mod index;
 pub mod layer;
 pub mod snapshotter;
+mod store;
 mod tar;
 #[cfg(test)]
 mod tests;

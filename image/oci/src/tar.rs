@@ -1,11 +1,11 @@
 //! A tar stream, pushed through in pieces: entries and their contents come out.
 //!
-//! Why here: a layer streams in once, and its entries, its contents and its headers alone are needed
-//! at the same time; and the headers alone, as an index keeps them, are read by the same code.
+//! Why here: a layer streams in once, and its entries, its contents and its headers alone are
+//! needed at the same time. The headers alone, as an index keeps them, are read by the same code.
 //! Must stay true: memory is bounded by [`EXTENSION_BYTES_MAX`] whatever comes in; no name in an
 //! entry is trusted yet (see `tree`). Pure.
-//! Source: POSIX.1-2017 `pax`, "ustar Interchange Format" and "pax Extended Header"; GNU tar manual,
-//! "Basic Tar Format".
+//! Source: POSIX.1-2017 `pax`, "ustar Interchange Format" and "pax Extended Header"; GNU tar
+//! manual, "Basic Tar Format".
 
 use sidecore_bare::width::{ToU64, ToUsize};
 

@@ -35,8 +35,8 @@ mod trace;
 
 pub use fetch::Counts;
 pub use location::{Location, LocationError};
-pub use origin::oci::{Artifact, ImageManifest, Repository};
 pub use metadata::frames_of_metadata;
+pub use origin::oci::{Artifact, ImageManifest, Repository};
 pub use retry::Retry;
 pub use trace::{TraceWriter, read_trace};
 

@@ -5,7 +5,7 @@
 //! Called from: one thread at a time.
 
 use super::messages::{Info, Timestamp};
-use crate::layer::{read_bounded, write_whole};
+use crate::store::{read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
