@@ -182,7 +182,7 @@ impl Unzstd {
     }
 }
 
-/// What one pass gathers.
+/// Results of one pass, as they grow.
 struct Pass<'a> {
     walker: Walker,
     tree: Collector,
@@ -192,7 +192,7 @@ struct Pass<'a> {
     tar_bytes: u64,
     blob_bytes: u64,
     to: Option<&'a File>,
-    /// Where the next contents go.
+    /// Byte of the device for the next contents.
     device_at: u64,
 }
 
@@ -310,7 +310,7 @@ const READ_BYTES: usize = 128 << 10;
 /// Pieces of a plain tar after which a span may begin.
 const TAR_PIECE_BYTES: usize = 64 << 10;
 const LEVEL: i32 = 3;
-/// What `zstd -d` accepts without being asked for more: a window of 128 MiB.
+/// The largest window that `zstd -d` accepts by itself: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 
 /// A reader of `length` bytes by positions, for a blob that is read by ranges.

@@ -27,7 +27,7 @@ pub(crate) enum Start {
     },
 }
 
-/// What an inflater found.
+/// A finding of an inflater.
 pub(crate) enum Found<'a> {
     /// The next bytes of the contents.
     Contents(&'a [u8]),

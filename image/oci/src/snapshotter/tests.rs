@@ -207,7 +207,7 @@ fn labels_are_changed_and_filtered_by() {
     assert!(list("kind==committed").is_empty());
 }
 
-/// What a crash may leave: a record half written, and a folder without a record.
+/// A crash may leave two things: a record half written, and a folder without a record.
 #[test]
 fn what_a_crash_leaves_is_removed() {
     let running = Running::start();
