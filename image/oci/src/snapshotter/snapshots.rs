@@ -119,14 +119,15 @@ impl Snapshots {
                 _ => Ok(()),
             }
         };
+        let time = now();
         let record = Record {
             id,
             name: key,
             parent,
             kind,
             labels,
-            created: now(),
-            updated: now(),
+            created: time,
+            updated: time,
             usage: (0, 0),
             layer: None,
         };
@@ -199,14 +200,15 @@ impl Snapshots {
             undo();
             return Err(reason);
         }
+        let time = now();
         let record = Record {
             id,
             name: target.to_owned(),
             parent: parent.to_owned(),
             kind: Kind::Committed,
             labels: labels.clone(),
-            created: now(),
-            updated: now(),
+            created: time,
+            updated: time,
             usage: (0, 0),
             layer: Some(layer),
         };
@@ -297,7 +299,9 @@ impl Snapshots {
         record.name = request.name;
         record.kind = Kind::Committed;
         record.labels = request.labels;
+        // The committed snapshot is a new one.
         record.updated = now();
+        record.created = record.updated;
         record.usage = usage_of(&self.files(record.id)).map_err(|error| internal(&error))?;
         let id = record.id;
         records
@@ -314,7 +318,7 @@ impl Snapshots {
         if records.all().any(|it| it.parent == key) {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
-                format!("snapshot {key} has children"),
+                format!("cannot remove snapshot {key}: it has children"),
             ));
         }
         let removed = records.remove(key).map_err(|error| internal(&error))?;
