@@ -6,7 +6,7 @@
 
 use crate::Cli;
 use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sidecore_sys::text::printable;
 use sidecore_terminal::columns;
 use std::process::ExitCode;
@@ -25,8 +25,9 @@ pub(crate) fn end(error: &clap::Error) -> ExitCode {
         }
         _ => {
             let text = one_line(&error.to_string());
+            let hint = forgotten_output(error, std::env::args().skip(1));
             let command = command(std::env::args().skip(1));
-            crate::output::note!("sidecore: {text}; see `{command} --help`");
+            crate::output::note!("sidecore: {text}{hint}; see `{command} --help`");
             ExitCode::from(2)
         }
     }
@@ -76,7 +77,13 @@ const PLAIN: [(&str, &str); 5] = [
 
 /// The command that was meant: the longest prefix of words that names one.
 fn command(words: impl Iterator<Item = String>) -> String {
-    let mut here = &Cli::command();
+    let root = Cli::command();
+    meant(&root, words).0
+}
+
+/// The command that was meant, and its name.
+fn meant(root: &clap::Command, words: impl Iterator<Item = String>) -> (String, &clap::Command) {
+    let mut here = root;
     let mut name = here.get_name().to_owned();
     for word in words {
         let Some(next) = here.find_subcommand(&word) else {
@@ -85,7 +92,26 @@ fn command(words: impl Iterator<Item = String>) -> String {
         here = next;
         name = format!("{name} {word}");
     }
-    name
+    (name, here)
+}
+
+/// The option that lacks where a second file was given as `cp` takes it, and the command's output
+/// is an option; else nothing.
+fn forgotten_output(error: &clap::Error, words: impl Iterator<Item = String>) -> String {
+    let Some(ContextValue::String(file)) = error.get(ContextKind::InvalidArg) else {
+        return String::new();
+    };
+    let words: Vec<String> = words.collect();
+    let is_output = |word: &String| word.starts_with("-o") || word.starts_with("--output");
+    let root = Cli::command();
+    let (_, command) = meant(&root, words.iter().cloned());
+    let mut options = command.get_arguments();
+    let has_output = options.any(|it| it.get_id() == "output" && it.get_short() == Some('o'));
+    let is_file = error.kind() == ErrorKind::UnknownArgument && !file.starts_with('-');
+    match is_file && has_output && !words.iter().any(is_output) {
+        true => format!("; the output is `-o {}`", printable(file)),
+        false => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +143,29 @@ mod tests {
         assert!(number.ends_with("it is no whole number"), "{number}");
         let address = said(&["sidecore", "net", "echo", "10.0.0.2"]);
         assert!(address.ends_with("with the port"), "{address}");
+    }
+
+    #[test]
+    fn a_second_file_leads_to_the_option_of_the_output() {
+        let hint = |line: &str| {
+            let words = line.split(' ').map(str::to_owned);
+            let error = Cli::try_parse_from(words.clone()).err().unwrap();
+            forgotten_output(&error, words.skip(1))
+        };
+        for (line, file) in [
+            ("sidecore block pack a b", "b"),
+            ("sidecore block unpack a.img raw", "raw"),
+            ("sidecore phylo draw a.nwk a.svg", "a.svg"),
+        ] {
+            assert_eq!(hint(line), format!("; the output is `-o {file}`"), "{line}");
+        }
+        for line in [
+            "sidecore block pack a b -o c",
+            "sidecore block pack a --b",
+            "sidecore block verify a b",
+        ] {
+            assert_eq!(hint(line), "", "{line}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::live::{self, Export};
+use sidecore_terminal::{Column, Table};
 use std::time::Duration;
 
 /// Arguments of `block list`.
@@ -49,8 +50,7 @@ impl Args {
         } else if exports.is_empty() {
             output::note!("nothing is mounted, attached or served");
         } else {
-            let columns = sidecore_terminal::columns(std::io::stdout());
-            output::lines(&live::table(&exports, columns.unwrap_or(usize::MAX)))?;
+            output::show(&table(&exports).into())?;
         }
         Ok(Outcome::Done)
     }
@@ -85,6 +85,25 @@ impl StatusArgs {
             false => Outcome::Problem,
         })
     }
+}
+
+/// A line for each export. Without room the least important columns go; images and places keep
+/// their ends.
+fn table(exports: &[Export]) -> Table {
+    let mut table = Table::new([
+        Column::left("way"),
+        Column::right("pid").rank(2),
+        Column::right("age").rank(3),
+        Column::right("read").rank(1),
+        Column::right("hits").rank(4),
+        Column::right("damaged"),
+        Column::tail("image"),
+        Column::tail("where"),
+    ]);
+    for export in exports {
+        table.row(live::cells(export));
+    }
+    table
 }
 
 /// Time for all silent servers together.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sidecore_status::metrics::{Metric, Unit};
 use sidecore_status::{Kind, Server, Status, Whose};
-use sidecore_sys::text::bytes;
+use sidecore_sys::text::{bytes, printable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -275,41 +275,31 @@ impl Export {
     }
 }
 
-/// The exports as a table, a line each, of at most `columns` characters.
+/// The row of an export in a list: way, process, age, bytes read, share of hits, damaged frames,
+/// image and place. A silent server has only its process. Texts are foreign.
 #[must_use]
-pub fn table(exports: &[Export], columns: usize) -> Vec<String> {
-    let row = |cells: [&str; 6], image: &str, path: &str, left: usize| {
-        let [way, pid, age, read, hits, damaged] = cells;
-        let head = format!("{way:<8} {pid:>7} {age:>6} {read:>9} {hits:>5} {damaged:>7}");
-        let half = left / 2;
-        let image = end_of(image, half);
-        format!("{head}  {image:<half$} {}", end_of(path, left - half))
-            .trim_end()
-            .to_owned()
-    };
-    let longest = |of: fn(&Export) -> &str| {
-        let lengths = exports.iter().map(|export| of(export).chars().count());
-        lengths.max().unwrap_or(0)
-    };
-    // The two names share the rest of the line.
-    let most = 2 * longest(|it| &it.image).max(longest(|it| &it.path)).max(5);
-    let left = columns.saturating_sub(HEAD_COLUMNS).clamp(10, most.max(10));
-    let titles = ["way", "pid", "age", "read", "hits", "damaged"];
-    let mut lines = vec![row(titles, "image", "where", left)];
-    lines.extend(exports.iter().map(|export| {
-        let figures = &export.figures;
-        let pid = export.pid.to_string();
-        if !export.is_answering {
-            return format!("{:<8} {pid:>7} not answering", "?");
-        }
-        let hits = export.hit_percent().map(|hits| format!("{hits} %"));
-        let hits = hits.unwrap_or_else(|| "-".into());
-        let (read, damaged) = (bytes(figures.bytes), figures.damaged_frames.to_string());
-        let way = end_of(&export.way, 8);
-        let cells = [&*way, &pid, &age(export.age_s), &read, &hits, &damaged];
-        row(cells, &export.image, &export.path, left)
-    }));
-    lines
+pub fn cells(export: &Export) -> [String; 8] {
+    let pid = export.pid.to_string();
+    if !export.is_answering {
+        let mut cells = <[String; 8]>::default();
+        (cells[0], cells[1]) = ("?".into(), pid);
+        cells[6] = "not answering".into();
+        return cells;
+    }
+    let hits = export.hit_percent().map(|hits| format!("{hits} %"));
+    [
+        printable(&export.way)
+            .chars()
+            .take(WAY_LETTERS_MAX)
+            .collect(),
+        pid,
+        age(export.age_s),
+        bytes(export.figures.bytes),
+        hits.unwrap_or_else(|| "-".into()),
+        export.figures.damaged_frames.to_string(),
+        export.image.clone(),
+        export.path.clone(),
+    ]
 }
 
 /// All about one export, a line each.
@@ -361,17 +351,6 @@ pub fn description(export: &Export) -> Vec<String> {
     lines
 }
 
-/// The end of a name, which says most, in at most `columns` characters.
-fn end_of(name: &str, columns: usize) -> String {
-    let name = sidecore_sys::text::printable(name);
-    let count = name.chars().count();
-    if count <= columns {
-        return name.into_owned();
-    }
-    let rest = name.chars().skip(count + 1 - columns.max(1));
-    std::iter::once('…').chain(rest).collect()
-}
-
 /// A time in its largest unit: `5 min`.
 fn age(seconds: u64) -> String {
     match seconds {
@@ -382,8 +361,8 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Columns of the table before the names.
-const HEAD_COLUMNS: usize = 8 + 1 + 7 + 1 + 6 + 1 + 9 + 1 + 5 + 1 + 7 + 2 + 1;
+/// Letters of the longest way, `rootless`.
+const WAY_LETTERS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -406,36 +385,31 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_its_columns_whatever_is_in_it() {
-        let long = "x".repeat(300);
-        let exports = [
-            export(json!({"image": "/a.img", "way": "mount", "where": "/mnt",
-                "read_bytes": 1_u64 << 40, "cache_hits": 3, "cache_misses": 1})),
-            export(
-                json!({"image": long, "way": "a\x1b[2Jlong way", "where": long,
-                "read_bytes": u64::MAX, "cache_hits": u64::MAX, "cache_misses": u64::MAX,
-                "damaged_frames": u64::MAX / 3}),
-            ),
-            export(json!({"image": 7, "read_bytes": "x", "cache_hits": -3})),
-        ];
-        for columns in [60, 80, 120] {
-            for line in table(&exports[..1], columns) {
-                assert!(line.chars().count() <= columns.max(70), "{columns}: {line}");
-            }
-        }
-        let lines = table(&exports, 80);
-        assert!(
-            lines[1].contains(" 75 %") && lines[1].ends_with("/mnt"),
-            "{}",
-            lines[1]
+    fn a_row_takes_whatever_a_server_says() {
+        let made = export(json!({"image": "/a.img", "way": "mount", "where": "/mnt",
+            "read_bytes": 1_u64 << 40, "cache_hits": 3, "cache_misses": 1}));
+        let row = cells(&made);
+        assert_eq!((&*row[0], &*row[3], &*row[4]), ("mount", "1.0 TiB", "75 %"));
+        assert_eq!((&*row[6], &*row[7]), ("/a.img", "/mnt"));
+        let odd = export(
+            json!({"image": 7, "way": "a\x1b[2Jlong way", "read_bytes": "x",
+            "cache_hits": u64::MAX, "cache_misses": u64::MAX}),
         );
-        assert!(lines.iter().all(|line| !line.contains('\x1b')));
-        assert_eq!(exports[2].figures, Figures::default());
+        let row = cells(&odd);
+        assert_eq!((&*row[0], &*row[4], &*row[6]), ("a\\x1b[2J", "100 %", ""));
         let silent = Export {
             is_answering: false,
-            ..exports[2].clone()
+            ..made
         };
-        assert!(table(&[silent], 80)[1].contains("not answering"));
+        let row = cells(&silent);
+        assert_eq!((&*row[1], &*row[6]), ("1234567", "not answering"));
+    }
+
+    #[test]
+    fn figures_that_are_no_numbers_are_nothing() {
+        let odd = export(json!({"read_bytes": "x", "cache_hits": -3, "damaged_frames": null}));
+        assert_eq!(odd.figures, Figures::default());
+        assert_eq!(cells(&odd)[4], "-");
     }
 
     #[test]
