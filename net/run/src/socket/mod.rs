@@ -303,8 +303,15 @@ impl Socket {
             is_v6_only: self.is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),
+            owner: files::owner_of(&self.kernel),
             listens,
         }
+    }
+
+    /// True if it was bound with SO_REUSEPORT.
+    pub(crate) fn shares_port(&self) -> bool {
+        let value = self.option(libc::SOL_SOCKET, libc::SO_REUSEPORT, 4);
+        value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
     }
 
     /// Pending requests to the stack.

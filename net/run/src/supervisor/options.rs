@@ -6,7 +6,7 @@
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
-use crate::socket::{Ends, Holder, Report, Socket, State};
+use crate::socket::{Ends, Holder, Opened, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
@@ -88,6 +88,11 @@ impl Table {
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
+        let attaches = caller.int(1) == libc::SOL_SOCKET && ATTACHES.contains(&caller.int(2));
+        if attaches && self.may_be_taken(caller, inode) {
+            // The hash of the ends chooses among sockets that share a port, no program.
+            return Err(Errno::NOPROTOOPT);
+        }
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
@@ -122,6 +127,15 @@ impl Table {
         // The pair has these options as well: the kernel applies them to calls on the pair.
         let is_pairs = level == libc::SOL_SOCKET && PAIRS.contains(&name);
         Ok(if is_pairs { PROCEED } else { ZERO })
+    }
+
+    /// True if a socket was taken from the kernel, or may be by bind(2).
+    fn may_be_taken(&self, caller: &Caller<'_>, inode: u64) -> bool {
+        if self.sockets.contains_key(&inode) {
+            return true;
+        }
+        let opened = caller.fetch(caller.int(0)).ok().and_then(Opened::of);
+        opened.is_some_and(|opened| opened.local.port() == 0 && !opened.is_connected)
     }
 
     /// Passes options that were set before the session existed to the stack.
@@ -274,6 +288,8 @@ const PASSED: [(i32, i32); 3] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
+/// `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF` of `include/uapi/asm-generic/socket.h`.
+const ATTACHES: [i32; 2] = [51, 52];
 /// Linux's default of TCP_KEEPIDLE.
 const KEEPALIVE_IDLE_SECONDS: u32 = 7200;
 /// Options of level SOL_SOCKET that apply to the pair, too.

@@ -205,7 +205,7 @@ impl Host {
         let sent = match about.protocol {
             ip::UDP => {
                 let port = u16::from_be_bytes([start[0], start[1]]);
-                self.datagrams.find(&about.source, port).is_some()
+                self.datagrams.is_taken(&about.source, port)
             }
             // Our echo replies.
             ip::ICMP => start[0] == 0,
@@ -379,7 +379,7 @@ impl Common {
             .map(|own| own.address)
             .find(Ip::is_link_local_v6)
             // RFC 3590 section 4: unspecified if there is no address yet.
-            .unwrap_or(super::listener::ANY_V6);
+            .unwrap_or(super::sharing::ANY_V6);
         let address = Address {
             mac: group_mac(&mld::ROUTERS),
             source,

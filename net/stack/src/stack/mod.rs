@@ -20,6 +20,7 @@ pub(crate) mod reassembly;
 pub(crate) mod renewal;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+pub(crate) mod sharing;
 pub(crate) mod sockets;
 pub(crate) mod strays;
 pub(crate) mod udp;

@@ -4,6 +4,7 @@
 //! once for each change; a socket's [`Readiness`] can be read at any time.
 
 use super::names::{ListenerId, SessionId, UdpId};
+use super::sharing::Sharing;
 use super::{Host, Stack};
 use crate::buffer::ring::copied;
 use crate::buffer::slab::NONE;
@@ -86,6 +87,20 @@ impl Stack {
     /// # Errors
     /// [`NetError::AddressNotOurs`], [`NetError::AddressInUse`].
     pub fn listen(&mut self, address: SocketAddr, backlog: usize) -> Result<ListenerId, NetError> {
+        self.listen_shared(address, backlog, Sharing::Alone)
+    }
+
+    /// As [`Stack::listen`], at an address and port that other listeners may have, too: each new
+    /// session is for one of them, chosen by a hash of its ends.
+    ///
+    /// # Errors
+    /// As [`Stack::listen`].
+    pub fn listen_shared(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+        sharing: Sharing,
+    ) -> Result<ListenerId, NetError> {
         let ip = Ip::from(address.ip());
         if !ip.is_unspecified() && !self.host.common.interface.is_ours(&ip) {
             return Err(NetError::AddressNotOurs(address));
@@ -93,7 +108,7 @@ impl Stack {
         self.host
             .sessions
             .listeners
-            .add(ip, address.port(), backlog)
+            .add(ip, address.port(), backlog, sharing)
             .ok_or(NetError::AddressInUse(address))
     }
 
@@ -125,9 +140,10 @@ impl Stack {
     pub fn close_listener(&mut self, id: ListenerId) -> Result<(), NetError> {
         let listener = self.host.sessions.listeners.get(id)?;
         listener.open = false;
-        let key = (listener.address, listener.port);
+        let (address, port) = (listener.address, listener.port);
         let waiting = std::mem::take(&mut listener.waiting);
-        self.host.sessions.listeners.by_port.remove(&key);
+        let ports = &mut self.host.sessions.listeners.ports;
+        ports.remove(address, port, id.number);
         for number in waiting {
             self.host
                 .sessions
@@ -512,8 +528,8 @@ impl Host {
             let is_taken = self
                 .sessions
                 .listeners
-                .find(&ends.local, ends.local_port)
-                .is_some()
+                .ports
+                .is_taken(&ends.local, ends.local_port)
                 || ends.local == ends.remote && ends.local_port == ends.remote_port;
             if is_taken || !self.shard.may_open(ends) {
                 continue;

@@ -42,8 +42,8 @@ impl Sessions {
         let later_number = old.hot.receive.nxt < segment.sequence;
         let has_listener = self
             .listeners
-            .find(&arrival.ends.local, arrival.ends.local_port)
-            .is_some();
+            .ports
+            .is_taken(&arrival.ends.local, arrival.ends.local_port);
         if has_listener && (later_clock || later_number) {
             old.finish(None);
             self.sweep_all(common);
@@ -62,7 +62,8 @@ impl Sessions {
         segment: &Segment<'_>,
     ) -> Arrived {
         let ends = &arrival.ends;
-        let Some(listener) = self.listeners.find(&ends.local, ends.local_port) else {
+        let (local, port) = (&ends.local, ends.local_port);
+        let Some(listener) = self.listeners.find(local, port, arrival.hash) else {
             return Arrived::Stray;
         };
         // RFC 9293 section 3.10.7.2: check RST first, then ACK, then SYN. A peer of this shard may

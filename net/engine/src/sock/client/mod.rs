@@ -24,7 +24,7 @@ pub use attach::{siblings, status, status_of, status_of_all};
 pub(crate) use driven::OwnEngine;
 pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
-pub use opening::Opening;
+pub use opening::{Opening, Sharing};
 
 use super::control::SockError;
 use super::layout::{CHUNK_BYTES, Entry, MORE, NO_CHUNK, Request, entry_bytes};

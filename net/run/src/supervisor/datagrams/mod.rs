@@ -15,7 +15,7 @@ use crate::carrier::{self, Carrier, Senders, Way};
 use crate::control::Marks;
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
-use crate::socket::files::{inode_of, set_nonblocking};
+use crate::socket::files::{inode_of, owner_of, set_nonblocking};
 use crate::socket::{Adopting, Datagram, Holder, Opened, Purpose, SetOption, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
@@ -69,6 +69,7 @@ impl Datagrams {
             is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),
+            owner: owner_of(&opened.file),
             listens: false,
         };
         let shared = options.iter().map(|it| it.name).collect();

@@ -101,6 +101,8 @@ impl Listeners {
             State::Datagram(_) => return Err(Errno::OPNOTSUPP),
             _ => return Err(Errno::INVAL),
         }
+        // Other processes that have the bound socket get the listener from this one.
+        socket.holder = Holder::of(caller, caller.int(0));
         // Sockets that share a port by SO_REUSEADDR may be bound together, but not listen together.
         let (claim, port) = (socket.claim(true), socket.local.port());
         if !table.take_port(inode, Transport::Tcp, port, claim) {
