@@ -179,6 +179,10 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     bytes: libc::socklen_t,
 ) -> c_int {
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) && kind(file) == Kind::Ring {
+        // A ring may hold more than the program allows now.
+        rings::bar(file);
+    }
     if let Some(record) = record(file) {
         // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();

@@ -253,6 +253,13 @@ impl Sockets for Stack {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
     }
 
+    fn held_bytes(&self, socket: Id) -> usize {
+        match Name::of(socket) {
+            Name::Session(id) => Stack::held_bytes(self, id).unwrap_or_default(),
+            Name::Listener(_) | Name::Udp(_) => 0,
+        }
+    }
+
     fn local(&self, socket: Id) -> Option<SocketAddr> {
         match Name::of(socket) {
             Name::Session(id) => self.addresses(id).ok().map(|(local, _)| local),

@@ -229,6 +229,11 @@ pub trait Sockets {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)>;
 
+    /// Bytes of the stack's buffers that a socket holds.
+    fn held_bytes(&self, _socket: Id) -> usize {
+        0
+    }
+
     /// The local address of a socket.
     fn local(&self, socket: Id) -> Option<SocketAddr>;
 

@@ -349,11 +349,19 @@ impl Stack {
             let allowance = session.before_write(count, how.more, how.ends_record);
             (offered, most) = (allowance.offered, allowance.held_max);
         }
+        if !session.common.pool.is_ample() {
+            most = most.min(session.pressed_send_bytes());
+        }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
         // The application is notified when there is room again.
         if taken < count {
+            let waits = session.hot.has(Flags::WANTS_ROOM);
             session.hot.set(Flags::WANTS_ROOM);
+            // Nothing in flight makes room: only memory that others return.
+            if !waits && session.hot.tx.len() == 0 {
+                session.common.starved.push_back(session.number);
+            }
         }
         if taken > 0 && (how.ends_record || session.path.tail.has(SendTail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
@@ -462,6 +470,16 @@ impl Stack {
             error: cold.error,
             stamped: cold.marks.has_stamps(),
         })
+    }
+
+    /// Bytes of buffers that a session holds.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn held_bytes(&self, id: SessionId) -> Result<usize, NetError> {
+        let number = self.host.sessions.number(id)?;
+        let hot = self.host.sessions.store.hot(number);
+        Ok(hot.rx.held_bytes() + hot.tx.held_bytes())
     }
 
     /// The two ends of a session: ours, and the peer's.

@@ -104,6 +104,11 @@ impl Sessions {
             common.counters.listen_overflows += 1;
             return;
         }
+        if common.pool.is_exhausted() {
+            // As a full accept queue: a session could neither receive nor send.
+            common.counters.no_memory += 1;
+            return;
+        }
         if !of.takes_embryo() {
             self.answer_with_cookie(common, listener, arrival, segment);
             return;
@@ -112,7 +117,9 @@ impl Sessions {
             .neighbors
             .suppose_hop(&common.interface, arrival, common.now_ns);
         let Some(number) = self.open(common, &arrival.ends, arrival.hash) else {
-            self.answer_with_cookie(common, listener, arrival, segment);
+            // The table is full. A cookie would promise a session that cannot be had; the peer
+            // tries again, as with a full accept queue.
+            common.counters.listen_overflows += 1;
             return;
         };
         self.listeners.at_mut(listener).embryos += 1;
@@ -245,7 +252,9 @@ impl Sessions {
             .neighbors
             .suppose_hop(&common.interface, arrival, common.now_ns);
         let Some(number) = self.open(common, ends, arrival.hash) else {
-            return true;
+            // The table is full: the peer, for which the session exists, gets a reset.
+            common.counters.listen_overflows += 1;
+            return false;
         };
         common.counters.cookies_accepted += 1;
         self.listeners.at_mut(listener).embryos += 1;

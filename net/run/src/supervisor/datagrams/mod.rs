@@ -2,6 +2,7 @@
 //! leave a program's socket; [`route`] moves them, [`sending`] and [`receiving`] have the calls.
 
 mod header;
+pub(super) mod interfaces;
 mod receiving;
 mod route;
 mod sending;
@@ -37,6 +38,8 @@ pub(super) struct Datagrams {
     unfinished: VecDeque<u64>,
     /// Buffer for one datagram.
     scratch: Vec<u8>,
+    /// Answers about interfaces, which programs ask for by netlink sockets.
+    interfaces: interfaces::Interfaces,
 }
 
 impl Datagrams {

@@ -368,6 +368,7 @@ impl Listeners {
             options: of.map(|of| of.options.clone()).unwrap_or_default(),
             owns_kernel: false,
             peer: Some(peer),
+            send_bytes: of.and_then(|of| of.send_bytes),
             resets_on_close: of.is_some_and(|of| of.resets_on_close),
             ..Socket::new(Transport::Tcp, kernel, local, state)
         }

@@ -19,6 +19,7 @@ use crate::socket::{Backlog, Consumed, Holder, Interest, Path, Socket, State, St
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::{Buffer, Client, ClientError};
 use sidecore_net_rings::{Broken, HELLO_BYTES, Hello};
 use std::collections::VecDeque;
@@ -106,6 +107,10 @@ impl Streams {
     pub(super) fn feed_starved(&mut self, table: &mut Table) {
         // Those that starve again are for the next round.
         for _ in 0..self.starved.len() {
+            let free = table.engine.client.as_mut().map(Client::buffers_free);
+            if free.is_some_and(|free| free < SHARES) {
+                return;
+            }
             let Some(inode) = self.starved.pop_front() else {
                 return;
             };
@@ -141,16 +146,29 @@ impl Streams {
         let engine = stream.engine;
         stream.outbound.set_backlog(Backlog::None);
         while !stream.outbound.has_ended() {
-            // One session cannot take all chunks.
-            if client.sending(engine) >= SENDING_MAX {
+            // One session cannot take all chunks, nor can many whose peers take nothing: each may
+            // have a share of those that are free.
+            let sending = client.sending(engine);
+            let most = if socket.send_bytes.is_some() {
+                1
+            } else {
+                SENDING_MAX
+            };
+            let share = client.buffers_free() / SHARES;
+            if sending >= most || sending.to_usize() >= share {
                 stream.outbound.set_backlog(Backlog::Waiting);
-                return Ok(Moved::Idle);
+                // Without a chunk on its way, no event of the session comes.
+                return Ok(match sending {
+                    0 => Moved::Starved,
+                    _ => Moved::Idle,
+                });
             }
             let Some(mut buffer) = client.buffer() else {
                 return Ok(Moved::Starved);
             };
             let room = buffer.bytes_mut();
-            let room_bytes = stream.head.room(room.len());
+            let room_bytes = socket.send_bytes.map_or(room.len(), |it| it.to_usize() / 2);
+            let room_bytes = stream.head.room(room_bytes.min(room.len()));
             let room = &mut room[..room_bytes];
             let count = match ring::fetch(&mut self.rings, stream, far, room) {
                 Ok(0) => {
@@ -329,5 +347,7 @@ pub(super) fn watch(epoll: &OwnedFd, far: &OwnedFd, inode: u64, interest: Intere
     epoll::modify(epoll, far, Mark::Far(inode).data(), interest.flags()).ok();
 }
 
-/// Chunks of 16 KiB in flight per session.
+/// One session may have one part in this many of the free chunks in flight.
+const SHARES: usize = 8;
+/// Chunks of 16 KiB in flight per session, at most.
 const SENDING_MAX: u32 = 32;
