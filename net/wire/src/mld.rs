@@ -83,8 +83,8 @@ pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {
     })
 }
 
-/// A reply to a query: the same with a record for each of `groups`, of which the host at `source` is
-/// a member; [`RECORDS_MAX`] at most.
+/// A reply to a query: the same with a record for each of `groups`, of which the host at `source`
+/// is a member; [`RECORDS_MAX`] at most.
 #[must_use]
 pub fn answer(source: &Ip, groups: &[Ip]) -> Vec<u8> {
     let groups = &groups[..groups.len().min(RECORDS_MAX)];

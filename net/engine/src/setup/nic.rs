@@ -112,8 +112,8 @@ fn boxed<N: Nic + Send + 'static>(nics: Vec<N>) -> Vec<Box<dyn Nic + Send>> {
     nics.into_iter().map(boxed).collect()
 }
 
-/// A locally administered hardware address: `02:51`, and a hash (FNV-1a) of the interface's name and
-/// the stack's addresses.
+/// A locally administered hardware address: `02:51`, and a hash (FNV-1a) of the interface's name
+/// and the stack's addresses.
 pub(super) fn derived_address(name: &str, addresses: &[String]) -> [u8; 6] {
     let texts = std::iter::once(name).chain(addresses.iter().map(String::as_str));
     let hash = texts.flat_map(|text| text.bytes().chain([0]));
