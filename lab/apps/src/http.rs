@@ -147,7 +147,12 @@ impl Server<'_> {
         }
         while session.body_bytes > 0 {
             // Other sessions need buffers too, however many peers take nothing.
-            let share = CHUNKS_MAX.min(self.client.buffers_free() / SHARES);
+            let free = self.client.buffers_free();
+            let share = if free > self.client.buffers_max() / 2 {
+                CHUNKS_MAX
+            } else {
+                free.min(1)
+            };
             let sending = usize::try_from(self.client.sending(socket)).unwrap_or(usize::MAX);
             let room = share.saturating_sub(sending) * CHUNK_BYTES;
             if room == 0 {
@@ -276,8 +281,6 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const BODY_BYTES_MAX: u64 = 1 << 40;
 /// Chunks of 16 KiB in flight for one session.
 const CHUNKS_MAX: usize = 32;
-/// A session may have one part in this many of the free chunks.
-const SHARES: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -286,6 +286,12 @@ impl Client {
         self.chunks.free()
     }
 
+    /// Number of all buffers to send from.
+    #[must_use]
+    pub fn buffers_max(&self) -> usize {
+        self.chunks.count()
+    }
+
     /// Takes back memory of [`Self::buffer`] that will not be sent.
     pub fn give_buffer_back(&mut self, buffer: Buffer) {
         self.chunks.take_back(buffer.into_chunk());
