@@ -8,6 +8,7 @@
 use super::Served;
 use super::attend::{self, attend};
 use sidecore_net::sock::client::{Client, ClientError, Socket};
+use sidecore_net::sock::layout::CHUNK_BYTES;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -145,11 +146,19 @@ impl Server<'_> {
             }
         }
         while session.body_bytes > 0 {
-            // Other sessions need buffers too.
-            if self.client.sending(socket) >= CHUNKS_MAX {
+            // Other sessions need buffers too, however many peers take nothing.
+            let free = self.client.buffers_free();
+            let share = if free > self.client.buffers_max() / 2 {
+                CHUNKS_MAX
+            } else {
+                free.min(1)
+            };
+            let sending = usize::try_from(self.client.sending(socket)).unwrap_or(usize::MAX);
+            let room = share.saturating_sub(sending) * CHUNK_BYTES;
+            if room == 0 {
                 return Ok(Sent::Some);
             }
-            let most = session.body_bytes.min(BLOCK_BYTES as u64) as usize;
+            let most = session.body_bytes.min(BLOCK_BYTES.min(room) as u64) as usize;
             let from = (session.body_sent % LINE.len() as u64) as usize;
             let sent = self.client.write(socket, &self.lines[from..from + most])?;
             session.body_bytes -= sent as u64;
@@ -271,7 +280,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The longest body that it can ask for.
 const BODY_BYTES_MAX: u64 = 1 << 40;
 /// Chunks of 16 KiB in flight for one session.
-const CHUNKS_MAX: u32 = 32;
+const CHUNKS_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {

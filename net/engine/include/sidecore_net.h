@@ -99,7 +99,7 @@ enum {
 /* ---- what follows is how it is done --------------------------------------------------------- */
 
 #define SIDECORE_NET_MAGIC_ UINT64_C(0x3154454e45444953) /* "SIDENET1" */
-#define SIDECORE_NET_VERSION_ 2u
+#define SIDECORE_NET_VERSION_ 3u
 #define SIDECORE_NET_NONE_ UINT32_C(0xffffffff)
 #define SIDECORE_NET_MOVED_ UINT32_C(0x80000000)
 #define SIDECORE_NET_MORE_ 1u /* the next entry goes on with this datagram */

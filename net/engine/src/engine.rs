@@ -530,7 +530,7 @@ impl<N: Nic> Engine<N> {
             engine_count: count,
             uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
             engine: self.status(),
-            applications: server.status().collect(),
+            applications: server.status_over(&self.stack).collect(),
             applications_cut_off: server.violations(),
             ..Report::of_stack(&self.stack)
         };

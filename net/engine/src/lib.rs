@@ -26,5 +26,5 @@ pub mod summary;
 pub use sidecore_net_stack::{
     Algorithm, Cidr, Config, Counters, Ecn, EcnMode, Ending, Event, Keepalive, ListenerId,
     NetError, Offers, Placement, Readiness, Route, SessionError, SessionId, SessionInfo,
-    SessionOption, SessionState, Stack, UdpId, Write,
+    SessionOption, SessionState, Sharing, Stack, UdpId, Write,
 };

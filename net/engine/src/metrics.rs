@@ -206,6 +206,16 @@ static FAMILIES: &[Family] = &[
         &[("", "/sessions")],
     ),
     gauge(
+        "memory_bytes_max",
+        "Budget of all sessions' buffers (`stack.memory`).",
+        &[("", "/memory_bytes_max")],
+    ),
+    gauge(
+        "memory_bytes",
+        "Part of the budget that buffers in use take.",
+        &[("", "/memory_bytes")],
+    ),
+    gauge(
         "buffer_bytes",
         "Memory taken for buffers.",
         &[("", "/buffer_bytes")],
@@ -469,6 +479,11 @@ static APPLICATION_FAMILIES: &[Family] = &[
         "application_received_bytes",
         "Payload that an application received.",
         &[("", "/received_bytes")],
+    ),
+    gauge(
+        "application_buffer_bytes",
+        "Buffers of the stack that an application's sessions hold.",
+        &[("", "/buffer_bytes")],
     ),
 ];
 

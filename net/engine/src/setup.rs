@@ -204,7 +204,7 @@ impl Setup {
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         // Before the NIC: if another engine serves there, its interface stays as it is.
         let (control, server) = self.open_door(&socket, 1)?;
-        let (mut nics, nic_name) = self.nic.open(1)?;
+        let (mut nics, nic_name) = self.nic.open(1, &self.stack.addresses)?;
         let nic = nics.remove(0);
         Ok(Up {
             engine: self.engine_on(nic, server, config)?,
@@ -230,7 +230,7 @@ impl Setup {
             .map(|path| self.open_door(&path, cpus.len()))
             .collect();
         let doors = doors?;
-        let (nics, nic_name) = self.nic.open(cpus.len())?;
+        let (nics, nic_name) = self.nic.open(cpus.len(), &self.stack.addresses)?;
         let places = siblings(cpus.len())?;
         let parts = cpus.into_iter().zip(nics).zip(places).zip(doors);
         let engines = parts.map(|(((core, nic), place), (control, server))| {

@@ -31,6 +31,15 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
         ),
     ));
     facts.push((
+        "memory",
+        format!(
+            "{} of {} bytes in buffers; {} refusals or ends for lack of it",
+            number(&status["memory_bytes"]),
+            number(&status["memory_bytes_max"]),
+            number(&stack["no_memory"]),
+        ),
+    ));
+    facts.push((
         "losses",
         format!(
             "{} segments sent again, {} repairs ({} needless), {} timeouts, \
@@ -114,11 +123,12 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
         facts.push((
             "application",
             format!(
-                "pid {}, {} sockets, {} bytes sent, {} received",
+                "pid {}, {} sockets, {} bytes sent, {} received, {} in buffers",
                 application["pid"],
                 number(&application["sockets"]),
                 number(&application["sent_bytes"]),
                 number(&application["received_bytes"]),
+                number(&application["buffer_bytes"]),
             ),
         ));
     }

@@ -26,8 +26,9 @@ pub(crate) struct Attachment {
     /// Bell that wakes the supervisor; the first waiter's.
     bell: c_int,
     idle: Mutex<Vec<Waiter>>,
-    slabs: [OnceLock<SharedMapping>; SLABS],
-    large: [OnceLock<SharedMapping>; STREAM_COUNT],
+    // In boxes: threads with small stacks attach, too.
+    slabs: Box<[OnceLock<SharedMapping>]>,
+    large: Box<[OnceLock<SharedMapping>]>,
 }
 
 /// A waiter, which the supervisor wakes by a byte on its socket.
@@ -118,13 +119,18 @@ fn make(descriptor: c_int) -> Option<Attachment> {
         segment,
         bell: -1,
         idle: Mutex::new(Vec::new()),
-        slabs: [const { OnceLock::new() }; SLABS],
-        large: [const { OnceLock::new() }; STREAM_COUNT],
+        slabs: empty(SLABS),
+        large: empty(STREAM_COUNT),
     };
     let first = made.new_waiter(descriptor)?;
     made.bell = first.socket;
     made.give_waiter_back(first);
     Some(made)
+}
+
+/// Places for mappings, never on the stack.
+fn empty(count: usize) -> Box<[OnceLock<SharedMapping>]> {
+    std::iter::repeat_with(OnceLock::new).take(count).collect()
 }
 
 impl Attachment {

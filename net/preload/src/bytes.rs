@@ -367,7 +367,8 @@ fn passed_on(control: &[u8]) -> Vec<c_int> {
 
 /// Copies a file's bytes to a stream.
 fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> isize {
-    let mut buffer = [0_u8; FILE_BYTES];
+    // On the heap: the thread's stack may have 16 KiB.
+    let mut buffer = vec![0_u8; count.min(FILE_BYTES)];
     let mut sent = 0;
     // The file's position stays where it is if the program passes an offset (sendfile(2)).
     let start = offset.as_ref().map(|offset| **offset);

@@ -4,6 +4,7 @@
 //! program's own local sockets, and kernel TCP sockets, are unchanged. A program gets SIGPIPE when
 //! TCP would have sent it.
 
+use crate::interest::{EDGE, ONE_SHOT, control};
 use crate::marked::{kernels_option, was_connected};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
@@ -37,6 +38,24 @@ pub(crate) fn note_error(file: c_int) {
     if let Some(record) = table::record(file) {
         record.add(PARDONED);
     }
+}
+
+/// The program has ended its sending on a pair: as TCP does, and a local pair does not, an
+/// edge-triggered epoll instance reports the state anew.
+#[cold]
+pub(crate) fn poll_anew(file: c_int, record: &Record) {
+    let events = record.events.load(std::sync::atomic::Ordering::Relaxed);
+    let Some(epoll) = record.epoll() else {
+        return;
+    };
+    if events & EDGE == 0 || events & ONE_SHOT != 0 {
+        return;
+    }
+    if kernels_option(file, libc::SO_DOMAIN) != Some(libc::AF_UNIX) || !was_connected(file) {
+        return;
+    }
+    let data = record.data.load(std::sync::atomic::Ordering::Relaxed);
+    control(epoll, libc::EPOLL_CTL_MOD, file, events, data);
 }
 
 /// Sends by the kernel, without a signal; `work` gets the flags.

@@ -87,14 +87,14 @@ pub unsafe extern "C" fn accept4(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     let made = real!(epoll_create(size => c_int) -> c_int);
-    new(made, Kind::Other)
+    new(made, Kind::Instance)
 }
 
 /// epoll_create1(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     let made = real!(epoll_create1(flags => c_int) -> c_int);
-    new(made, Kind::Other)
+    new(made, Kind::Instance)
 }
 
 /// connect(2).
@@ -131,9 +131,17 @@ pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
     let result = real!(shutdown(file => c_int, how => c_int) -> c_int);
     if result == 0
         && how != libc::SHUT_RD
-        && let Some(record) = record(file).filter(|record| record.kind() == Kind::Barred)
+        && let Some(record) = record(file)
     {
-        record.add(table::SHUT_WRITE);
+        match record.kind() {
+            // As on TCP, edge-triggered polls report the state anew.
+            Kind::Ring => interest::nudge(record),
+            Kind::Barred => {
+                record.add(table::SHUT_WRITE);
+                closing::poll_anew(file, record);
+            }
+            _ => {}
+        }
     }
     result
 }
@@ -171,6 +179,10 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     bytes: libc::socklen_t,
 ) -> c_int {
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) && kind(file) == Kind::Ring {
+        // A ring may hold more than the program allows now.
+        rings::bar(file);
+    }
     if let Some(record) = record(file) {
         // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();
@@ -191,6 +203,16 @@ fn leave(file: c_int) {
     }
     match kind {
         Kind::Ring => rings::leave(file, record),
+        // A duplicate keeps the kernel's instance.
+        Kind::Epoll | Kind::Instance if record.has(table::ALIASED) => {
+            let alias = record.data.load(Ordering::Relaxed);
+            rings::bar(file);
+            if let Some(alias) = c_int::try_from(alias).ok()
+                && table::instance(alias) == file
+            {
+                new(alias, Kind::Barred);
+            }
+        }
         Kind::Epoll => interest::close(file),
         _ => {}
     }
@@ -255,8 +277,17 @@ fn twin(file: c_int) -> bool {
         set_errno(libc::EBADF);
         return false;
     }
-    rings::bar(file);
+    if !may_have_alias(file) {
+        rings::bar(file);
+    }
     true
+}
+
+/// True for an epoll instance without a duplicate: one is supported (programs register by it and
+/// wait by the other).
+fn may_have_alias(file: c_int) -> bool {
+    let is_instance = matches!(kind(file), Kind::Instance | Kind::Epoll);
+    is_instance && record(file).is_some_and(|record| !record.has(table::ALIASED))
 }
 
 /// dup(2).
@@ -304,6 +335,18 @@ pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
 /// Records a duplicate of `file`.
 fn second(file: c_int, made: c_int) -> c_int {
     if kind(file) == Kind::Other && kind(made) == Kind::Other || !table::is_own_process() {
+        return made;
+    }
+    if may_have_alias(file)
+        && let (Some(first), Some(second)) = (record(file), record(made))
+    {
+        first
+            .data
+            .store(u64::from(made.cast_unsigned()), Ordering::Relaxed);
+        first.add(table::ALIASED);
+        second.begin(Kind::Alias);
+        // Before anything else looks: the record is this thread's until the call returns.
+        second.number.store(file.cast_unsigned(), Ordering::Relaxed);
         return made;
     }
     new(made, twins_kind(file))

@@ -39,12 +39,15 @@ pub(crate) fn change(
         crate::real::set_errno(libc::EBADF);
         return -1;
     }
+    let epoll = table::instance(epoll);
     if table::kind(epoll) == Kind::InheritedEpoll {
-        disinherit(epoll);
+        rings::disinherit(epoll);
     }
     let Some(record) = record(descriptor) else {
         return as_is(event);
     };
+    // An epoll instance in another one: the outer one learns only what the kernel knows.
+    rings::bar_instance(descriptor, record);
     // Settled: a registration during an upgrade would be missed by `adopt`.
     match record.settled_kind() {
         Kind::Candidate => {
@@ -70,6 +73,14 @@ pub(crate) fn change(
         Kind::Inherited => {
             rings::give_back(descriptor);
             as_is(event)
+        }
+        // It stays on its pair; `shutdown` has to know its registration.
+        Kind::Barred => {
+            let result = as_is(event);
+            if result == 0 {
+                note(epoll, operation, descriptor, event, record);
+            }
+            result
         }
         _ => as_is(event),
     }
@@ -127,7 +138,9 @@ fn change_ring(
             let result = control(epoll, operation, descriptor, MUTE, mute_data(descriptor));
             if result == 0 {
                 note(epoll, operation, descriptor, Some(event), record);
-                adopt(attachment, epoll, descriptor, record);
+                if !adopt(attachment, epoll, descriptor, record) {
+                    rings::give_back(descriptor);
+                }
             } else {
                 // Call again, to get the error.
                 let mut event = event;
@@ -160,19 +173,6 @@ fn change_ring(
     }
 }
 
-/// A forked child uses its parent's epoll instance: the parent's descriptors in it go back to
-/// pairs, so that the kernel watches them for both.
-#[cold]
-fn disinherit(epoll: c_int) {
-    // The parent's registrations are muted in the kernel's instance, which both share.
-    for descriptor in table::inherited_of(epoll) {
-        rings::give_back(descriptor);
-    }
-    if let Some(record) = record(epoll) {
-        record.set_kind(Kind::Barred);
-    }
-}
-
 /// The kernel's part of a wait for events, with a timeout in milliseconds.
 pub(crate) trait KernelWait {
     /// Waits; at most for `limit` if it is given, else as long as the program requested.
@@ -187,8 +187,9 @@ pub(crate) fn wait(
     events: &mut [libc::epoll_event],
     kernel: &impl KernelWait,
 ) -> c_int {
+    let epoll = table::instance(epoll);
     if table::kind(epoll) == Kind::InheritedEpoll {
-        disinherit(epoll);
+        rings::disinherit(epoll);
     }
     let limit = kernel.limit();
     // The clock is read for a wait with a limit only.

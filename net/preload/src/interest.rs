@@ -101,7 +101,8 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     };
     match record.kind() {
         Kind::Epoll => return true,
-        Kind::InheritedEpoll => return false,
+        // Something else watches the instance.
+        Kind::InheritedEpoll | Kind::Barred => return false,
         _ => {}
     }
     let Some(waiter) = attachment.waiter(epoll) else {
@@ -141,10 +142,16 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     true
 }
 
-/// A registered descriptor has got rings.
-pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, record: &Record) {
+/// A registered descriptor has got rings; false if the instance takes none any more.
+#[must_use]
+pub(crate) fn adopt(
+    attachment: &Attachment,
+    epoll: c_int,
+    descriptor: c_int,
+    record: &Record,
+) -> bool {
     let Some(set) = set_of(epoll) else {
-        return;
+        return false;
     };
     let number = record.number.load(Ordering::Relaxed);
     if let Some(stream) = attachment.stream(number) {
@@ -164,6 +171,27 @@ pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, re
         MUTE,
         mute_data(descriptor),
     );
+    // A thread that dissolves the instance changes its kind, and looks for interests then.
+    set_of(epoll).is_some()
+}
+
+/// Makes a set report a descriptor again: its program has changed the descriptor's state.
+pub(crate) fn nudge(record: &Record) {
+    let Some((epoll, set)) = record.epoll().and_then(|it| Some((it, set_of(it)?))) else {
+        return;
+    };
+    set.lock().queue(record.number.load(Ordering::Relaxed));
+    if set.sleepers.load(Ordering::SeqCst) > 0 {
+        // The socket is always writable: registering that anew wakes one thread.
+        let events = (libc::EPOLLIN | libc::EPOLLOUT).cast_unsigned() | EDGE;
+        let socket = set.waiter.socket;
+        control(epoll, libc::EPOLL_CTL_MOD, socket, events, OWN_DATA);
+    }
+}
+
+/// Takes one registration out of a set.
+pub(crate) fn take_one(set: &Set) -> Option<Interest> {
+    set.lock().interests.iter_mut().find_map(Option::take)
 }
 
 /// A descriptor has lost its rings: the kernel's epoll instance watches it again.

@@ -34,6 +34,7 @@ pub(crate) fn beside_kernel<T>(
     }
     for descriptor in descriptors.clone() {
         if let Some(record) = record(descriptor) {
+            rings::bar_instance(descriptor, record);
             rings::keep_pair(descriptor, record);
         }
     }
@@ -55,6 +56,11 @@ pub(crate) fn poll(
     let Some(attachment) = attachment::current() else {
         return ask_kernel(polled, limit, mask);
     };
+    for polled in polled.iter() {
+        if let Some(record) = record(polled.fd) {
+            rings::bar_instance(polled.fd, record);
+        }
+    }
     // The kernel polls the waiter's socket instead of the descriptors with rings.
     let mut asked: Vec<libc::pollfd> = polled.to_vec();
     let count = loop {

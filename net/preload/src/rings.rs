@@ -21,6 +21,7 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
     match record.kind() {
         // The usual case: a program without sessions pays for one load.
         Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
+        Kind::Instance | Kind::Alias => false,
         Kind::Ring => true,
         Kind::Candidate => {
             // A count that two threads make at once may be off by one; nothing depends on that.
@@ -97,9 +98,26 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     record.flags.store(0, Ordering::Relaxed);
     record.set_kind(Kind::Ring);
     if let Some(epoll) = epoll {
-        interest::adopt(attachment, epoll, descriptor, record);
+        // The instance may have been dissolved meanwhile.
+        if !interest::adopt(attachment, epoll, descriptor, record) {
+            give_back(descriptor);
+            return false;
+        }
     }
     true
+}
+
+/// Leaves an epoll instance to the kernel that something else watches: another epoll instance,
+/// poll(2), another process. Its descriptor is readable only by what the kernel knows.
+#[inline]
+pub(crate) fn bar_instance(descriptor: c_int, record: &Record) {
+    let is_instance = matches!(
+        record.kind(),
+        Kind::Epoll | Kind::Alias | Kind::Instance | Kind::InheritedEpoll
+    );
+    if is_instance {
+        bar(descriptor);
+    }
 }
 
 /// Reads the number of calls from the environment, for tests.
@@ -142,16 +160,71 @@ pub(crate) fn fall_back(descriptor: c_int, record: &Record) {
     }
 }
 
-/// As [`give_back`], if it has rings; it is no candidate any more.
+/// As [`give_back`], if it has rings; it is no candidate any more. All descriptors in an epoll
+/// instance go back to their pairs with it.
 pub(crate) fn bar(descriptor: c_int) {
     match table::kind(descriptor) {
         Kind::Ring | Kind::Inherited => give_back(descriptor),
-        Kind::Candidate => {
+        Kind::Epoll | Kind::Alias => dissolve(descriptor),
+        Kind::InheritedEpoll => disinherit(descriptor),
+        Kind::Candidate | Kind::Instance => {
             if let Some(record) = record(descriptor) {
                 record.set_kind(Kind::Barred);
             }
         }
         _ => {}
+    }
+}
+
+/// Leaves an epoll instance to the kernel: its descriptors lose their rings.
+#[cold]
+fn dissolve(epoll: c_int) {
+    let first = table::instance(epoll);
+    if first != epoll
+        && let Some(alias) = table::record(epoll)
+    {
+        alias.set_kind(Kind::Barred);
+    }
+    let Some(record) = table::record(first) else {
+        return;
+    };
+    let Some(set) = interest::set_of(first) else {
+        if matches!(record.kind(), Kind::Instance | Kind::Alias) {
+            record.set_kind(Kind::Barred);
+        }
+        return;
+    };
+    release_all(set);
+    record.set_kind(Kind::Barred);
+    // Those that came in between.
+    release_all(set);
+    let socket = set.waiter.socket;
+    interest::control(first, libc::EPOLL_CTL_DEL, socket, 0, interest::OWN_DATA);
+    // A thread that still sleeps there will announce that it is awake.
+    if set.sleepers.load(Ordering::SeqCst) == 0
+        && let Some(attachment) = attachment::current()
+    {
+        attachment.give_waiter_back(set.waiter);
+    }
+}
+
+fn release_all(set: &interest::Set) {
+    // Not under the lock, which `give_back` takes itself.
+    while let Some(interest) = interest::take_one(set) {
+        give_back(interest.descriptor);
+    }
+}
+
+/// A forked child uses its parent's epoll instance: the parent's descriptors in it go back to
+/// pairs, so that the kernel watches them for both.
+#[cold]
+pub(crate) fn disinherit(epoll: c_int) {
+    // The parent's registrations are muted in the kernel's instance, which both share.
+    for descriptor in table::inherited_of(epoll) {
+        give_back(descriptor);
+    }
+    if let Some(record) = table::record(epoll) {
+        record.set_kind(Kind::Barred);
     }
 }
 

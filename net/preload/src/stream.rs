@@ -166,6 +166,10 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     let (Some(attachment), Some(record)) = (attachment::current(), record(descriptor)) else {
         return Done::Kernel;
     };
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // A session's error queue is empty, which never blocks.
+        return Done::Failed(libc::EAGAIN);
+    }
     if flags & !known != 0 {
         bar(descriptor);
         return Done::Kernel;

@@ -26,6 +26,10 @@ pub(crate) enum Kind {
     Inherited,
     /// An epoll instance of an ancestor process.
     InheritedEpoll,
+    /// An epoll instance that may get descriptors with rings.
+    Instance,
+    /// A duplicate of an epoll instance, whose descriptor is the record's number.
+    Alias,
 }
 
 /// Record of one descriptor.
@@ -44,7 +48,7 @@ pub(crate) struct Record {
     /// Events as passed to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
-    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`].
+    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`].
     pub(crate) flags: AtomicU32,
     /// Number of refused requests for rings.
     pub(crate) put_off: AtomicU32,
@@ -69,6 +73,9 @@ pub(crate) const LISTENS: u32 = 8;
 pub(crate) const ENDED: u32 = 16;
 /// One write was accepted, or one error reported, after the peer's close.
 pub(crate) const PARDONED: u32 = 32;
+
+/// An epoll instance with a duplicate, which the record's data names.
+pub(crate) const ALIASED: u32 = 64;
 
 /// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -112,6 +119,8 @@ impl Record {
             (RING, false) => Kind::Inherited,
             (EPOLL, true) => Kind::Epoll,
             (EPOLL, false) => Kind::InheritedEpoll,
+            (INSTANCE, _) => Kind::Instance,
+            (ALIAS, _) => Kind::Alias,
             _ => Kind::Other,
         }
     }
@@ -216,6 +225,17 @@ pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
     file
 }
 
+/// The descriptor by which an epoll instance is known: of a duplicate, the first one.
+#[inline]
+pub(crate) fn instance(epoll: c_int) -> c_int {
+    match record(epoll) {
+        Some(record) if record.kind() == Kind::Alias => {
+            record.number.load(Ordering::Relaxed).cast_signed()
+        }
+        _ => epoll,
+    }
+}
+
 /// The kind of a descriptor.
 #[inline]
 pub(crate) fn kind(descriptor: c_int) -> Kind {
@@ -268,6 +288,8 @@ fn code(kind: Kind) -> u32 {
         Kind::Ring => RING,
         Kind::Barred => BARRED,
         Kind::Epoll => EPOLL,
+        Kind::Instance => INSTANCE,
+        Kind::Alias => ALIAS,
         Kind::Other | Kind::Inherited | Kind::InheritedEpoll => 0,
     }
 }
@@ -277,6 +299,8 @@ const UPGRADING: u32 = 2;
 const RING: u32 = 3;
 const BARRED: u32 = 4;
 const EPOLL: u32 = 5;
+const INSTANCE: u32 = 6;
+const ALIAS: u32 = 7;
 const KIND_BITS: u32 = 4;
 const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
 /// Descriptors searched after a fork.

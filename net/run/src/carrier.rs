@@ -36,6 +36,8 @@ pub(crate) struct Carrier {
     pub(crate) habits: Option<Habits>,
     /// The addresses for which the far end stands: those of the peer, also after a disconnect.
     pub(crate) represents: Option<Way>,
+    /// The first parts of a datagram with an address.
+    pub(crate) corked: Option<Corked>,
 }
 
 impl Carrier {
@@ -55,6 +57,7 @@ impl Carrier {
             watched: None,
             habits: None,
             represents: None,
+            corked: None,
         })
     }
 
@@ -252,6 +255,24 @@ pub(crate) struct Habits {
     pub(crate) marks: Marks,
     /// Bytes of each datagram if one write sends several (UDP_SEGMENT).
     pub(crate) segment_bytes: Option<u16>,
+    /// UDP_CORK: writes are parts of one datagram.
+    pub(crate) is_corked: bool,
+}
+
+impl Habits {
+    /// True if the number of datagrams is not that of the writes.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.segment_bytes.is_some() || self.is_corked
+    }
+}
+
+/// Parts of a datagram that the program sends by several calls (MSG_MORE).
+#[derive(Debug)]
+pub(crate) struct Corked {
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) marks: Marks,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// Queries the options with which a program's socket sends.
@@ -277,6 +298,7 @@ pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
         segment_bytes: segment_bytes
             .and_then(|bytes| bytes.try_into().ok())
             .filter(|bytes| *bytes > 0),
+        is_corked: number(libc::SOL_UDP, libc::UDP_CORK).is_some_and(|on| on != 0),
     }
 }
 

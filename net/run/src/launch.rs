@@ -416,7 +416,7 @@ const PASSED_ON: &[i32] = &[
 /// Notices that standard error does not take within this time are dropped.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 /// Chunks of 16 KiB for each direction, shared by all sessions.
-const CHUNKS: u32 = 1024;
+const CHUNKS: u32 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Local addresses of the sockets taken from the kernel, by bind(2)'s rules.
 //!
-//! As in Linux, overlapping addresses conflict, unless both sockets allow it (SO_REUSEPORT, or
-//! SO_REUSEADDR while neither listens). Must stay true: a released port is free at once. Pure.
+//! As in Linux, overlapping addresses conflict, unless both sockets allow it (SO_REUSEPORT with
+//! one owner, or SO_REUSEADDR while neither listens). Must stay true: a released port is free at once. Pure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +25,8 @@ pub(crate) struct Claim {
     pub(crate) reuses_address: bool,
     /// SO_REUSEPORT.
     pub(crate) reuses_port: bool,
+    /// The effective user of the process that opened the socket.
+    pub(crate) owner: u32,
     /// It listens.
     pub(crate) listens: bool,
 }
@@ -123,7 +125,7 @@ fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
         && !apart(other, one)
         && (one.ip == other.ip || takes_any(one, other.ip) || takes_any(other, one.ip));
     // SO_REUSEADDR shares a TCP port only until one of the sockets listens.
-    let shared = one.reuses_port && other.reuses_port
+    let shared = one.reuses_port && other.reuses_port && one.owner == other.owner
         || one.reuses_address
             && other.reuses_address
             && (transport == Transport::Udp || !one.listens);
@@ -153,6 +155,7 @@ mod tests {
             is_v6_only: false,
             reuses_address: false,
             reuses_port: false,
+            owner: 0,
             listens: false,
         }
     }
@@ -246,6 +249,8 @@ mod tests {
             ports.at(Transport::Tcp, "127.0.0.1:3".parse().unwrap()),
             [1, 2]
         );
+        let foreign = Claim { owner: 7, ..many };
+        assert!(!ports.take(Transport::Tcp, 3, 3, foreign));
     }
 
     #[test]

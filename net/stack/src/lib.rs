@@ -49,6 +49,7 @@ pub use stack::reassembly::{
     BYTES_MAX as REASSEMBLY_BYTES_MAX, DATAGRAMS_MAX as REASSEMBLY_DATAGRAMS_MAX,
 };
 pub use stack::shard::{Handoff, HandoffKind};
+pub use stack::sharing::Sharing;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;

@@ -83,6 +83,33 @@ pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {
     })
 }
 
+/// A reply to a query: the same with a record for each of `groups`, of which the host at `source`
+/// is a member; [`RECORDS_MAX`] at most.
+#[must_use]
+pub fn answer(source: &Ip, groups: &[Ip]) -> Vec<u8> {
+    let groups = &groups[..groups.len().min(RECORDS_MAX)];
+    let Some(first) = groups.first() else {
+        return Vec::new();
+    };
+    let mut bytes = report(source, first, Record::Current).to_vec();
+    for group in &groups[1..] {
+        bytes.extend([Record::Current as u8, 0, 0, 0]);
+        bytes.extend(group.0);
+    }
+    let message = &mut bytes[OPTION_BYTES..];
+    // Less than a packet of the least MTU.
+    message[6..8].copy_from_slice(&(groups.len() as u16).to_be_bytes());
+    message[2..4].fill(0);
+    let sum = pseudo(source, &ROUTERS, ICMPV6)
+        .plus_len(message.len())
+        .plus(Sum::of(message));
+    message[2..4].copy_from_slice(&sum.field());
+    bytes
+}
+
+/// Records of one report: it fits the least MTU of IPv6, 1,280 bytes.
+pub const RECORDS_MAX: usize = 60;
+
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Report {
@@ -116,6 +143,24 @@ mod tests {
         assert_eq!(parse_query(&bytes[..28]), None, "no group");
         (bytes[0], bytes[8]) = (131, 0xff);
         assert_eq!(parse_query(&bytes[..28]), None, "no query");
+    }
+
+    #[test]
+    fn an_answer_has_a_record_for_each_group() {
+        let source = Ip([1; 16]);
+        let groups: Vec<Ip> = (0..70).map(|last| Ip([last; 16])).collect();
+        assert!(answer(&source, &[]).is_empty());
+        let one = answer(&source, &groups[..1]);
+        assert_eq!(one, report(&source, &groups[0], Record::Current));
+        let bytes = answer(&source, &groups);
+        assert_eq!(bytes.len(), 16 + RECORDS_MAX * 20);
+        assert_eq!(bytes[14..16], [0, 60]);
+        assert_eq!(bytes[16 + 20..16 + 24], [2, 0, 0, 0]);
+        assert_eq!(bytes[16 + 24..16 + 40], [1; 16]);
+        let sum = pseudo(&source, &ROUTERS, ICMPV6)
+            .plus_len(bytes.len() - 8)
+            .plus(Sum::of(&bytes[8..]));
+        assert!(sum.is_right());
     }
 
     #[test]

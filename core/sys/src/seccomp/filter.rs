@@ -12,6 +12,8 @@ pub enum When {
     Always,
     /// If the argument (0 to 5) is not 0: a pointer that was given.
     Given(u8),
+    /// If the argument is not 0, or the second one (0 to 5) has this bit among its lower 32.
+    GivenOr(u8, u8, u32),
     /// If the lower 32 bits of the argument are one of these.
     OneOf(u8, &'static [u32]),
     /// Unless the argument is this.
@@ -60,6 +62,19 @@ pub(super) fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
                 jump(0, 0, 2),
                 load(low(*argument) + 4),
                 jump(0, 1, 0),
+                give(notify),
+                give(allow),
+            ],
+            When::GivenOr(argument, flags, bit) => vec![
+                load(low(*argument)),
+                jump(0, 0, 4),
+                load(low(*argument) + 4),
+                jump(0, 0, 2),
+                load(low(*flags)),
+                libc::sock_filter {
+                    code: short(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K),
+                    ..jump(*bit, 0, 1)
+                },
                 give(notify),
                 give(allow),
             ],

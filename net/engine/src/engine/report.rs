@@ -20,6 +20,9 @@ pub(super) struct Report {
     pub(super) addresses: Vec<String>,
     pub(super) networks: Vec<String>,
     pub(super) sessions: usize,
+    /// `stack.memory`, and the bytes of it in buffers that are in use.
+    pub(super) memory_bytes_max: usize,
+    pub(super) memory_bytes: usize,
     pub(super) buffer_bytes: usize,
     pub(super) buffers_in_use: usize,
     pub(super) packets_in_fragments: usize,
@@ -65,6 +68,7 @@ impl Report {
     /// The stack's part of a report.
     pub(super) fn of_stack(stack: &Stack) -> Self {
         let (buffer_bytes, buffers_in_use) = stack.buffers();
+        let (memory_bytes_max, memory_bytes) = stack.memory();
         let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
         let addresses = stack.own_addresses().into_iter();
         let networks = stack.reachable_networks().into_iter();
@@ -73,6 +77,8 @@ impl Report {
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             networks: networks.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             sessions: stack.sessions(),
+            memory_bytes_max,
+            memory_bytes,
             buffer_bytes,
             buffers_in_use,
             packets_in_fragments,

@@ -39,7 +39,10 @@ pub(crate) struct NicSetup {
 
 impl NicSetup {
     /// Opens the NIC with `count` queues.
-    pub(super) fn open(&self, count: usize) -> Result<Queues, SetupError> {
+    ///
+    /// A TAP without an address gets one by its name and the stack's `addresses`, so that those of
+    /// two stacks differ.
+    pub(super) fn open(&self, count: usize, addresses: &[String]) -> Result<Queues, SetupError> {
         let address = self.address.as_deref().map(hardware_address).transpose()?;
         match self.kind.as_str() {
             "tap" => {
@@ -49,7 +52,7 @@ impl NicSetup {
                 let host: Result<Vec<Cidr>, _> = host.collect();
                 let options = TapOptions {
                     name: self.name.clone(),
-                    address: address.unwrap_or(default.address),
+                    address: address.unwrap_or_else(|| derived_address(&self.name, addresses)),
                     mtu_bytes: self.mtu_bytes.unwrap_or(default.mtu_bytes),
                     offload: self.offload,
                     host: host?
@@ -107,6 +110,18 @@ pub(super) type Queues = (Vec<Box<dyn Nic + Send>>, String);
 fn boxed<N: Nic + Send + 'static>(nics: Vec<N>) -> Vec<Box<dyn Nic + Send>> {
     let boxed = |nic| -> Box<dyn Nic + Send> { Box::new(nic) };
     nics.into_iter().map(boxed).collect()
+}
+
+/// A locally administered hardware address: `02:51`, and a hash (FNV-1a) of the interface's name
+/// and the stack's addresses.
+pub(super) fn derived_address(name: &str, addresses: &[String]) -> [u8; 6] {
+    let texts = std::iter::once(name).chain(addresses.iter().map(String::as_str));
+    let hash = texts.flat_map(|text| text.bytes().chain([0]));
+    let hash = hash.fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let [one, two, three, four] = hash.to_be_bytes();
+    [0x02, 0x51, one, two, three, four]
 }
 
 /// `02:00:00:00:00:01`.

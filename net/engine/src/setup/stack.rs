@@ -20,6 +20,8 @@ pub(crate) struct StackSetup {
     pub autoconfigure: bool,
     /// Sessions at the same time.
     pub sessions_max: Option<usize>,
+    /// Bytes of all sessions' buffers together.
+    pub memory: Option<usize>,
     /// A session's send ring, in bytes.
     pub send_bytes: Option<u32>,
     /// A session's receive ring, in bytes.
@@ -66,6 +68,14 @@ impl StackSetup {
             autoconfigure: self.autoconfigure,
             seed: seed()?,
             sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
+            buffers_bytes: match self.memory {
+                None => default.buffers_bytes,
+                Some(bytes) if bytes >= MEMORY_MIN => bytes,
+                Some(bytes) => {
+                    let rule = "at least 16777216 bytes";
+                    return Err(value("stack.memory", &bytes.to_string(), rule));
+                }
+            },
             send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
             receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
             hops: self.hops.unwrap_or(default.hops),
@@ -104,6 +114,9 @@ impl StackSetup {
         })
     }
 }
+
+/// The least `stack.memory`, in bytes: some slabs.
+const MEMORY_MIN: usize = 16 << 20;
 
 /// A secret of this run, from which sequence numbers and ports are derived.
 fn seed() -> Result<u64, SysError> {

@@ -46,10 +46,31 @@ fn a_configuration_is_read() {
 }
 
 #[test]
+fn taps_of_two_stacks_have_addresses_of_their_own() {
+    let of = |name: &str, own: &str| super::nic::derived_address(name, &[own.to_owned()]);
+    let one = of("sc0", "10.77.0.2/24");
+    assert_eq!(one, of("sc0", "10.77.0.2/24"));
+    assert_ne!(one, of("sc1", "10.77.0.2/24"));
+    assert_ne!(one, of("sc0", "10.77.0.3/24"));
+    // Locally administered, and no group's.
+    assert_eq!(one[0] & 3, 2);
+}
+
+#[test]
+fn the_memory_budget_is_read() {
+    let text = GOOD.replace("[stack]", "[stack]\nmemory = 67108864");
+    let config = Setup::parse(&text).unwrap().stack.config().unwrap();
+    assert_eq!(config.buffers_bytes, 64 << 20);
+    let text = GOOD.replace("[stack]", "[stack]\nmemory = 4096");
+    let error = Setup::parse(&text).err().unwrap().to_string();
+    assert!(error.contains("16777216"), "{error}");
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     let said = |text: &str| match Setup::parse(text) {
         Err(error) => error.to_string(),
-        Ok(setup) => match setup.stack.config().map(|_| setup.nic.open(1)) {
+        Ok(setup) => match setup.stack.config().map(|_| setup.nic.open(1, &[])) {
             Err(error) | Ok(Err(error)) => error.to_string(),
             Ok(Ok(_)) => panic!("accepted: {text}"),
         },

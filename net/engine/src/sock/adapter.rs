@@ -2,8 +2,8 @@
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
-    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Stack, UdpId,
-    Write,
+    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Sharing, Stack,
+    UdpId, Write,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -78,8 +78,14 @@ impl From<NetError> for SocketError {
 }
 
 impl Sockets for Stack {
-    fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError> {
-        Ok(Name::Listener(Stack::listen(self, local, backlog)?).id())
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        owner: Option<u32>,
+    ) -> Result<Id, SocketError> {
+        let sharing = owner.map_or(Sharing::Alone, Sharing::WithOwner);
+        Ok(Name::Listener(self.listen_shared(local, backlog, sharing)?).id())
     }
 
     fn connect(&mut self, peer: SocketAddr, port: u16) -> Result<Id, SocketError> {
@@ -224,8 +230,9 @@ impl Sockets for Stack {
         Ok(())
     }
 
-    fn bind_udp(&mut self, local: SocketAddr) -> Result<Id, SocketError> {
-        Ok(Name::Udp(Stack::bind_udp(self, local)?).id())
+    fn bind_udp(&mut self, local: SocketAddr, owner: Option<u32>) -> Result<Id, SocketError> {
+        let sharing = owner.map_or(Sharing::Alone, Sharing::WithOwner);
+        Ok(Name::Udp(self.bind_udp_shared(local, sharing)?).id())
     }
 
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError> {
@@ -244,6 +251,13 @@ impl Sockets for Stack {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)> {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
+    }
+
+    fn held_bytes(&self, socket: Id) -> usize {
+        match Name::of(socket) {
+            Name::Session(id) => Stack::held_bytes(self, id).unwrap_or_default(),
+            Name::Listener(_) | Name::Udp(_) => 0,
+        }
     }
 
     fn local(&self, socket: Id) -> Option<SocketAddr> {

@@ -24,7 +24,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Version of this layout. Both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Offset of the word by which the engine announces a sleep.
 pub(crate) const ENGINE_ASLEEP: usize = 128;
@@ -54,6 +54,9 @@ pub const KEPT: u32 = 1 << 31;
 /// In `argument` of a datagram that is sent or received: the next entry of this socket continues
 /// it.
 pub(crate) const MORE: u32 = 1;
+/// In `bytes` of a request to listen, or for a UDP socket: it may share its address with others of
+/// this user that allow it, too (`SO_REUSEPORT`).
+pub(crate) const SHARES: u32 = 1;
 /// Bytes of a datagram, at most: its length has 16 bits (RFC 768).
 const DATAGRAM_BYTES_MAX: usize = (1 << 16) - 1;
 /// Chunks of a datagram, at most: all but the last are full.
@@ -85,12 +88,12 @@ pub(crate) fn entry_bytes(bytes: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Request {
-    /// `address`, `argument`: the backlog. Answered by [`Event::Opened`].
+    /// `address`, `argument`: the backlog; `bytes` may be `SHARES`. Answered by [`Event::Opened`].
     Listen = 1,
     /// `address`: the peer's; `argument`: the local port, 0 for any. Answered by [`Event::Opened`],
     /// later [`Event::Connected`] or [`Event::Closed`].
     Connect = 2,
-    /// `address`. Answered by [`Event::Opened`].
+    /// `address`; `bytes` may be `SHARES`. Answered by [`Event::Opened`].
     BindUdp = 3,
     /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be `MORE`. Answered by
     /// [`Event::Sent`], for each chunk.

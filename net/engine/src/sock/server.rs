@@ -42,6 +42,8 @@ pub struct ClientStatus {
     pub sent_bytes: u64,
     /// Payload that it received, in bytes.
     pub received_bytes: u64,
+    /// Bytes of the stack's buffers that its sessions hold ([`Server::status_over`]).
+    pub buffer_bytes: usize,
 }
 
 /// All attached processes.
@@ -169,6 +171,19 @@ impl Server {
     pub fn status(&self) -> impl Iterator<Item = ClientStatus> {
         let processes = self.processes.iter().flatten();
         processes.map(|process| process.status())
+    }
+
+    /// The same, with the memory of `stack` that each process holds, counted over its first 65,536
+    /// sockets.
+    pub fn status_over(&self, stack: &impl Sockets) -> impl Iterator<Item = ClientStatus> {
+        let processes = self.processes.iter().flatten();
+        processes.map(|process| {
+            let ids = process.sockets.ids().take(COUNTED_MAX);
+            ClientStatus {
+                buffer_bytes: ids.map(|id| stack.held_bytes(id)).sum(),
+                ..process.status()
+            }
+        })
     }
 
     /// Processes that were cut off because they violated the protocol.
@@ -354,6 +369,8 @@ impl Hasher for IdHasher {
     }
 }
 
+/// Sockets of a process whose memory a status counts.
+const COUNTED_MAX: usize = 65_536;
 /// Bounds of one round: requests of one process, changes of the stack.
 const REQUESTS_MAX: usize = 256;
 const READY_MAX: usize = 4096;

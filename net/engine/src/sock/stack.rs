@@ -142,11 +142,17 @@ pub struct Status {
 
 /// A stack with sockets. One thread.
 pub trait Sockets {
-    /// Listens for TCP sessions.
+    /// Listens for TCP sessions; with an `owner`, it may share the address with
+    /// other listeners of that owner.
     ///
     /// # Errors
     /// In use, not ours, full.
-    fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError>;
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        owner: Option<u32>,
+    ) -> Result<Id, SocketError>;
 
     /// Opens a TCP session from `port`, 0 for any; its [`Status`] shows the result.
     ///
@@ -200,11 +206,11 @@ pub trait Sockets {
     /// Not open, invalid.
     fn set(&mut self, socket: Id, option: SocketOption) -> Result<(), SocketError>;
 
-    /// Opens a UDP socket.
+    /// Opens a UDP socket; `owner` as in [`Self::listen`].
     ///
     /// # Errors
     /// In use, not ours, full.
-    fn bind_udp(&mut self, local: SocketAddr) -> Result<Id, SocketError>;
+    fn bind_udp(&mut self, local: SocketAddr, owner: Option<u32>) -> Result<Id, SocketError>;
 
     /// Sends a datagram; false where there is no room now.
     ///
@@ -222,6 +228,11 @@ pub trait Sockets {
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)>;
+
+    /// Bytes of the stack's buffers that a socket holds.
+    fn held_bytes(&self, _socket: Id) -> usize {
+        0
+    }
 
     /// The local address of a socket.
     fn local(&self, socket: Id) -> Option<SocketAddr>;

@@ -65,7 +65,12 @@ impl Loopback {
 }
 
 impl Sockets for Loopback {
-    fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError> {
+    fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        _owner: Option<u32>,
+    ) -> Result<Id, SocketError> {
         if self.listeners.values().any(|(other, ..)| *other == local) {
             return Err(SocketError::InUse);
         }
@@ -184,7 +189,7 @@ impl Sockets for Loopback {
         known.then_some(()).ok_or(SocketError::NotOpen)
     }
 
-    fn bind_udp(&mut self, local: SocketAddr) -> Result<Id, SocketError> {
+    fn bind_udp(&mut self, local: SocketAddr, _owner: Option<u32>) -> Result<Id, SocketError> {
         let id = self.id();
         self.datagrams.insert(id, (local, VecDeque::new()));
         Ok(id)

@@ -52,6 +52,12 @@ pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
 
 const TOKEN_BACKLOG: i32 = 256;
 
+/// The effective user of the process that opened a socket.
+pub(crate) fn owner_of(file: &OwnedFd) -> u32 {
+    // It cannot fail for a socket.
+    rustix::fs::fstat(file).map_or(0, |about| about.st_uid)
+}
+
 /// Sets or clears `O_NONBLOCK` on `file`.
 ///
 /// # Errors

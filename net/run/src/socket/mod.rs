@@ -49,6 +49,8 @@ pub(crate) struct Socket {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) state: State,
     pub(crate) holder: Holder,
+    /// SO_SNDBUF, in bytes, if the program has made it small ([`Self::small_send_bytes`]).
+    pub(crate) send_bytes: Option<u32>,
     /// SO_LINGER with a time of zero: close resets the connection.
     pub(crate) resets_on_close: bool,
     /// Its place in a process with rings, until it is detached.
@@ -285,6 +287,7 @@ impl Socket {
             peer: None,
             state,
             holder: Holder::UNKNOWN,
+            send_bytes: None,
             resets_on_close: false,
             ring_place: None,
             named: None,
@@ -303,8 +306,23 @@ impl Socket {
             is_v6_only: self.is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),
+            owner: files::owner_of(&self.kernel),
             listens,
         }
+    }
+
+    /// True if it was bound with SO_REUSEPORT.
+    pub(crate) fn shares_port(&self) -> bool {
+        let value = self.option(libc::SOL_SOCKET, libc::SO_REUSEPORT, 4);
+        value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
+    }
+
+    /// SO_SNDBUF as the kernel reports it (socket(7)), if it is below [`SMALL_BYTES`]: more than
+    /// that is in no program's way.
+    pub(crate) fn small_send_bytes(&self) -> Option<u32> {
+        let value = self.option(libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
+        let bytes = u32::from_ne_bytes(*value.first_chunk()?);
+        (bytes < SMALL_BYTES).then_some(bytes)
     }
 
     /// Pending requests to the stack.
@@ -415,6 +433,8 @@ impl Socket {
     }
 }
 
+/// A send buffer is small below Linux's default (`net.ipv4.tcp_wmem`).
+const SMALL_BYTES: u32 = 16 << 10;
 /// `struct timeval` of 64-bit programs.
 const TIMEVAL_BYTES: usize = 16;
 

@@ -11,6 +11,7 @@ use sidecore_net::sock::client::{Received, Socket as Session};
 use sidecore_net_rings::{HELLO_BYTES, Hello, Served, Stream as Rings};
 use sidecore_sys::SharedMap;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// State of an open session.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) carried: Option<(Received, usize)>,
     /// Unread bytes of rings that were taken back, and how many of them were written to the pair.
     pub(crate) leftover: Option<(Vec<u8>, usize)>,
+    /// The time when the stack last took bytes, while more wait.
+    pub(crate) progress_at: Instant,
 }
 
 impl Stream {
@@ -41,6 +44,7 @@ impl Stream {
             path: Path::Pair,
             carried: None,
             leftover: None,
+            progress_at: Instant::now(),
         }
     }
 

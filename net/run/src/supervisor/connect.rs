@@ -32,14 +32,16 @@ impl Parts {
         far: Option<OwnedFd>,
         state: State,
     ) -> Socket {
-        Socket {
+        let mut socket = Socket {
             is_v6: self.is_v6,
             is_v6_only: self.is_v6_only,
             far,
             peer: Some(ends.peer),
             holder: Holder::of(caller, self.at.number),
             ..Socket::new(Transport::Tcp, self.kernel, ends.local, state)
-        }
+        };
+        socket.send_bytes = socket.small_send_bytes();
+        socket
     }
 }
 
@@ -142,12 +144,13 @@ impl Supervisor {
         // Unconnected: reads fail, and polls report a hang-up, as for an unconnected TCP socket.
         let near = local_stream(at.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
-        let socket = Socket {
+        let mut socket = Socket {
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
             holder: Holder::of(caller, number),
             ..Socket::new(Transport::Tcp, opened.file, local, State::Bound)
         };
+        socket.send_bytes = socket.small_send_bytes();
         let claim = socket.claim(false);
         if !table.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);

@@ -10,7 +10,7 @@ use super::errno_of;
 use crate::socket::{Asked, Purpose, Socket};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, Opening, Socket as Session};
+use sidecore_net::sock::client::{Client, Opening, Sharing, Socket as Session};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
@@ -98,6 +98,10 @@ impl Engine {
             });
         }
         let local = socket.local;
+        let sharing = match socket.shares_port() {
+            true => Sharing::WithUser,
+            false => Sharing::Alone,
+        };
         let mut addresses = vec![local];
         // A stack's listener has one family; a dual-stack socket needs one of each.
         if local.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) && !socket.is_v6_only {
@@ -117,8 +121,8 @@ impl Engine {
                 .keys()
                 .find(|engine| client.local(**engine) == Some(address));
             let begun = match (backlog, shared) {
-                (Some(backlog), _) => client.begin_listen(address, backlog),
-                (None, None) => client.begin_bind_udp(address),
+                (Some(backlog), _) => client.begin_listen(address, backlog, sharing),
+                (None, None) => client.begin_bind_udp(address, sharing),
                 (None, Some(engine)) => {
                     asked.engines.push(*engine);
                     continue;

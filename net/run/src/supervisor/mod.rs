@@ -39,7 +39,7 @@ use crate::loopback::Rendezvous;
 use crate::scope::Scope;
 use crate::socket::State;
 use calls::Calls;
-use datagrams::Datagrams;
+use datagrams::{Datagrams, interfaces};
 use engine::Engine;
 use listeners::Listeners;
 use mark::Mark;
@@ -69,12 +69,12 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_setsockopt, When::Always),
     (libc::SYS_shutdown, When::Always),
     (libc::SYS_sendto, When::Given(4)),
-    (libc::SYS_recvfrom, When::Given(4)),
+    (libc::SYS_recvfrom, When::GivenOr(4, 3, MSG_ERRQUEUE)),
     (libc::SYS_sendmsg, When::Always),
     (libc::SYS_recvmsg, When::Always),
     (libc::SYS_sendmmsg, When::Always),
     (libc::SYS_recvmmsg, When::Always),
-    (libc::SYS_ioctl, When::OneOf(1, &[SIOCOUTQ, SIOCOUTQNSD])),
+    (libc::SYS_ioctl, When::OneOf(1, IOCTLS)),
     (libc::SYS_io_uring_setup, When::Always),
     (libc::SYS_dup, When::Always),
     (libc::SYS_dup3, When::Always),
@@ -345,7 +345,7 @@ impl Supervisor {
             libc::SYS_getsockname => names::answer(table, caller, names::Side::Local),
             libc::SYS_getpeername => names::answer(table, caller, names::Side::Peer),
             libc::SYS_getsockopt => self.get_option(caller),
-            libc::SYS_setsockopt => table.set_option(caller),
+            libc::SYS_setsockopt => self.set_option(caller),
             libc::SYS_shutdown => self.shutdown(caller),
             libc::SYS_sendto => self.datagrams.send_to(table, caller),
             libc::SYS_recvfrom => self.datagrams.receive_from(table, caller),
@@ -353,7 +353,10 @@ impl Supervisor {
             libc::SYS_recvmsg => self.datagrams.receive_message(table, caller),
             libc::SYS_sendmmsg => self.datagrams.send_messages(table, caller),
             libc::SYS_recvmmsg => self.datagrams.receive_messages(table, caller),
-            libc::SYS_ioctl => names::unsent_bytes(table, caller),
+            libc::SYS_ioctl => match caller.int(1).cast_unsigned() {
+                SIOCOUTQ | SIOCOUTQNSD => names::unsent_bytes(table, caller),
+                _ => interfaces::describe(table, caller),
+            },
             libc::SYS_io_uring_setup => {
                 self.streams.keep_to_pairs(table, caller);
                 Ok(PROCEED)
@@ -432,12 +435,24 @@ fn errno_of(error: &ClientError) -> Errno {
     }
 }
 
+/// Of recv(2): the error queue. TCP has none by default, and a pair would give bytes.
+const MSG_ERRQUEUE: u32 = libc::MSG_ERRQUEUE.cast_unsigned();
 /// Commands of fcntl(2) that duplicate a descriptor.
 const F_DUPFD: u32 = libc::F_DUPFD.cast_unsigned();
 const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC.cast_unsigned();
 /// ioctl(2) requests: unsent bytes, and bytes not yet sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;
+const IOCTLS: &[u32] = &[
+    SIOCOUTQ,
+    SIOCOUTQNSD,
+    interfaces::SIOCGIFNAME,
+    interfaces::SIOCGIFFLAGS,
+    interfaces::SIOCGIFADDR,
+    interfaces::SIOCGIFNETMASK,
+    interfaces::SIOCGIFMTU,
+    interfaces::SIOCGIFINDEX,
+];
 /// Events of a far end that are always armed. EPOLLOUT is not: it would fire each time a program
 /// reads.
 const WATCHED: EventFlags = EventFlags::IN

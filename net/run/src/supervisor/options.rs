@@ -6,7 +6,7 @@
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
-use crate::socket::{Ends, Holder, Report, Socket, State};
+use crate::socket::{Ends, Holder, Opened, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
@@ -25,6 +25,21 @@ impl Supervisor {
             return Ok(ZERO);
         }
         self.streams.serve_request(table, caller)
+    }
+}
+
+impl Supervisor {
+    /// Answers setsockopt(2).
+    pub(super) fn set_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let reply = self.table.set_option(caller)?;
+        if (caller.int(1), caller.int(2)) == (libc::SOL_UDP, libc::UDP_CORK)
+            && let Some(inode) = caller.inode(caller.int(0))
+            && caller.read_int(caller.call.arguments[3])? == 0
+        {
+            // Parts that were sent with an address; the kernel has the others.
+            self.datagrams.uncork(&mut self.table, inode)?;
+        }
+        Ok(reply)
     }
 }
 
@@ -82,12 +97,16 @@ impl Table {
         Ok(ZERO)
     }
 
-    /// Answers setsockopt(2).
-    pub(super) fn set_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+    fn set_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let descriptor = caller.int(0);
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
+        let attaches = caller.int(1) == libc::SOL_SOCKET && ATTACHES.contains(&caller.int(2));
+        if attaches && self.may_be_taken(caller, inode) {
+            // The hash of the ends chooses among sockets that share a port, no program.
+            return Err(Errno::NOPROTOOPT);
+        }
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
@@ -110,6 +129,9 @@ impl Table {
             return Ok(PROCEED);
         }
         set(socket, level, name, &value)?;
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
+            socket.send_bytes = socket.small_send_bytes();
+        }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
             let now = resets(&value);
             match (std::mem::replace(&mut socket.resets_on_close, now), now) {
@@ -124,6 +146,15 @@ impl Table {
         Ok(if is_pairs { PROCEED } else { ZERO })
     }
 
+    /// True if a socket was taken from the kernel, or may be by bind(2).
+    fn may_be_taken(&self, caller: &Caller<'_>, inode: u64) -> bool {
+        if self.sockets.contains_key(&inode) {
+            return true;
+        }
+        let opened = caller.fetch(caller.int(0)).ok().and_then(Opened::of);
+        opened.is_some_and(|opened| opened.local.port() == 0 && !opened.is_connected)
+    }
+
     /// Passes options that were set before the session existed to the stack.
     pub(super) fn tell_options(&mut self, inode: u64) {
         for (level, name) in PASSED {
@@ -133,6 +164,10 @@ impl Table {
             {
                 self.pass_option_on(inode, level, name, &value);
             }
+        }
+        let is_small = |socket: &Socket| socket.send_bytes.is_some();
+        if self.sockets.get(&inode).is_some_and(is_small) {
+            self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_SNDBUF, &[]);
         }
         self.take_linger(inode);
     }
@@ -197,6 +232,10 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
         }
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if keeps_alive(socket) => {
             SocketOption::KeepaliveIdleSeconds(number.cast_unsigned())
+        }
+        // What the pair and a chunk hold comes on top of it.
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+            SocketOption::SendBytes(socket.send_bytes?.max(SEND_BYTES_MIN))
         }
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             SocketOption::UserTimeoutMs(number.cast_unsigned())
@@ -274,10 +313,15 @@ const PASSED: [(i32, i32); 3] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
+/// `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF` of `include/uapi/asm-generic/socket.h`.
+const ATTACHES: [i32; 2] = [51, 52];
+/// The least send buffer of the stack, in bytes.
+const SEND_BYTES_MIN: u32 = 4096;
 /// Linux's default of TCP_KEEPIDLE.
 const KEEPALIVE_IDLE_SECONDS: u32 = 7200;
 /// Options of level SOL_SOCKET that apply to the pair, too.
-const PAIRS: [i32; 4] = [
+const PAIRS: [i32; 5] = [
+    libc::SO_SNDBUF,
     libc::SO_RCVTIMEO,
     libc::SO_SNDTIMEO,
     libc::SO_RCVLOWAT,

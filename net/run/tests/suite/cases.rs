@@ -170,6 +170,84 @@ fn a_session_of_the_stack_has_rings() {
     assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
 }
 
+/// Programs that bind to each address of the machine find the stack's among the interfaces.
+#[test]
+fn programs_see_the_stacks_link_and_addresses() {
+    let program = "import socket, struct\n\
+         links = dict((name, index) for index, name in socket.if_nameindex())\n\
+         print('lo' in links, 'stack0' in links)\n\
+         print(socket.if_nametoindex('stack0') == links['stack0'], \
+               socket.if_indextoname(links['stack0']))\n\
+         asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n\
+         asker.bind((0, 0))\n\
+         asker.sendto(struct.pack('IHHIIBxxx', 20, 22, 0x301, 7, 0, 0), (0, 0))\n\
+         heard = b''\n\
+         while True:\n\
+         \x20   data, _, flags, sender = asker.recvmsg(65536)\n\
+         \x20   kind, = struct.unpack_from('H', data, 4)\n\
+         \x20   assert sender == (0, 0) and flags == 0\n\
+         \x20   if kind == 3: break\n\
+         \x20   heard += data\n\
+         print(socket.inet_aton('10.91.9.2') in heard, socket.inet_aton('127.0.0.1') in heard,\n\
+         \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n";
+    assert_eq!(
+        lines_over_stack("interfaces", program),
+        ["True True", "True stack0", "True True True"]
+    );
+}
+
+/// Listeners of two runs, and of two programs of one, share a port of the stack; a small SO_SNDBUF
+/// bounds what a program can write to a peer that does not read.
+#[test]
+fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
+    let shares = "\
+         def sharing():\n\
+         \x20   made = socket.socket()\n\
+         \x20   made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n\
+         \x20   made.bind((V4, 7000)); made.listen(200); made.settimeout(0.3)\n\
+         \x20   return made\n\
+         def count(server):\n\
+         \x20   taken = 0\n\
+         \x20   while not isinstance(outcome(server.accept), str): taken += 1\n\
+         \x20   return taken\n\
+         servers = [sharing() for _ in range(3)]\n\
+         clients = [socket.create_connection((V4, 7000)) for _ in range(150)]\n\
+         counts = [count(server) for server in servers]\n\
+         say(sum(counts), min(counts) > 25, max(counts) < 100)\n";
+    assert_eq!(lines_over_stack("shares", shares), ["150 True True"]);
+    let small = "\
+         client, accepted = pair()\n\
+         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\n\
+         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+         accepted.setblocking(False)\n\
+         end, sent = time.monotonic() + 1, 0\n\
+         while time.monotonic() < end:\n\
+         \x20   done = outcome(accepted.send, b'x' * 4096)\n\
+         \x20   if isinstance(done, int): sent += done\n\
+         \x20   else: time.sleep(.01)\n\
+         say(0 < sent)\n\
+         client.settimeout(5)\n\
+         say(sum(len(client.recv(65536)) for _ in range(3)) > 0)\n";
+    assert_eq!(lines_over_stack("small", small), ["True", "True"]);
+}
+
+/// What a program prints over a stack, with the names of the cases.
+fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = format!(
+        "import sys; sys.path.insert(0, {:?}); from _case import *\n{program}",
+        folder_of_cases().display().to_string()
+    );
+    let case = Case {
+        name: name.to_owned(),
+        command: vec![python(), "-c".into(), program.into()],
+    };
+    let ran = over_stack(&case, folder.path(), "");
+    let output = ran.output.strip_suffix("exit status: 0\n");
+    let output = output.unwrap_or_else(|| panic!("{}{}", ran.output, ran.errors));
+    output.lines().map(str::to_owned).collect()
+}
+
 /// A connect after the listener was closed is refused, not accepted and reset.
 #[test]
 fn a_closed_listener_of_the_stack_refuses_at_once() {

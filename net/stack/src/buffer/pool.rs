@@ -1,4 +1,10 @@
-//! The pool of buffers, cut from slabs.
+//! The pool of buffers, cut from slabs: the memory budget of a stack.
+//!
+//! While less than an eighth of it is in use, a session's buffers are as large as configured.
+//! Beyond that they follow what its peer takes, and each ring is bounded by a share of what is free, as in
+//! switches with a shared buffer (Choudhury and Hahne, "Dynamic queue length thresholds", 1998):
+//! however many sessions stall, a part is left for those that come. Must stay true: a session may
+//! always hold [`SHARE_BYTES_MIN`]; slabs of small buffers have room that large ones cannot take.
 
 use crate::memory::{MemorySource, Use};
 use sidecore_bare::Memory;
@@ -10,6 +16,13 @@ pub(crate) const CLASS_BYTES: [usize; 6] = [256, 2 << 10, 16 << 10, 128 << 10, 1
 pub(crate) const BUFFER_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
 /// Bytes of a slab, unless one buffer needs more: one huge page.
 const SLAB_BYTES: usize = 2 << 20;
+
+/// What a session may hold, however little memory is free.
+pub(crate) const SHARE_BYTES_MIN: usize = 16 << 10;
+/// A ring may hold one part in this many of the free memory.
+const SHARES: usize = 512;
+/// Budget from which on a sixteenth is kept for small buffers.
+const KEPT_FROM: usize = 64 << 20;
 
 /// Buffers per slab, by size class, as a power of two.
 const PER_SLAB_BITS: [u32; CLASS_BYTES.len()] = {
@@ -52,6 +65,10 @@ pub(crate) struct Pool {
     classes: [Class; CLASS_BYTES.len()],
     bytes: usize,
     bytes_max: usize,
+    /// Bytes of the buffers that are in use.
+    used: usize,
+    /// A buffer was returned since [`Self::take_returned`].
+    has_returned: bool,
     source: Box<dyn MemorySource>,
 }
 
@@ -69,6 +86,8 @@ impl Pool {
             classes: Default::default(),
             bytes: 0,
             bytes_max,
+            used: 0,
+            has_returned: false,
             source,
         }
     }
@@ -85,10 +104,55 @@ impl Pool {
     /// Takes a buffer of a class; none when the pool is at its bound.
     #[inline]
     pub(crate) fn take(&mut self, class: usize) -> Option<Buffer> {
-        if let Some(number) = self.classes[class].free.pop() {
-            return Some(Buffer((class as u32) << 28 | number));
-        }
-        self.grow(class)
+        let buffer = match self.classes[class].free.pop() {
+            Some(number) => Buffer((class as u32) << 28 | number),
+            None => self.grow(class).or_else(|| self.take_larger(class))?,
+        };
+        self.used += buffer.capacity();
+        Some(buffer)
+    }
+
+    /// A buffer of a larger class, when the pool is at its bound.
+    #[cold]
+    fn take_larger(&mut self, class: usize) -> Option<Buffer> {
+        (class + 1..CLASS_BYTES.len()).find_map(|larger| {
+            let number = self.classes[larger].free.pop()?;
+            Some(Buffer((larger as u32) << 28 | number))
+        })
+    }
+
+    /// True while the configured sizes apply: little is in use.
+    #[inline]
+    pub(crate) fn is_ample(&self) -> bool {
+        self.used <= self.bytes_max / 8
+    }
+
+    /// True if sessions without progress are to give their memory back.
+    pub(crate) fn is_short(&self) -> bool {
+        self.used > self.bytes_max - self.bytes_max / 16
+    }
+
+    /// True if there is none for new sessions.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.used > self.bytes_max - self.bytes_max / 64
+    }
+
+    /// Bytes that one ring may hold while memory is not ample: a power of two, as buffers are.
+    pub(crate) fn share_bytes(&self) -> usize {
+        let share = (self.bytes_max - self.used.min(self.bytes_max)) / SHARES;
+        let fitting = CLASS_BYTES.iter().rev().find(|&&size| size <= share);
+        fitting.map_or(SHARE_BYTES_MIN, |&size| size.max(SHARE_BYTES_MIN))
+    }
+
+    /// True if a buffer was returned since the last call.
+    #[inline]
+    pub(crate) fn take_returned(&mut self) -> bool {
+        std::mem::take(&mut self.has_returned)
+    }
+
+    /// The budget, and the bytes of it that are in use.
+    pub(crate) fn budget(&self) -> (usize, usize) {
+        (self.bytes_max, self.used)
     }
 
     #[cold]
@@ -96,8 +160,13 @@ impl Pool {
         let slab_bytes = CLASS_BYTES[class].max(SLAB_BYTES);
         let of = &mut self.classes[class];
         let per_slab = (slab_bytes / CLASS_BYTES[class]) as u32;
+        // Small sessions are served also when large ones have taken all that they can.
+        let kept = match CLASS_BYTES[class] > SHARE_BYTES_MIN && self.bytes_max >= KEPT_FROM {
+            true => self.bytes_max / 16,
+            false => 0,
+        };
         // The last number stands for no buffer.
-        if self.bytes + slab_bytes > self.bytes_max || of.count + per_slab >= 0x0fff_ffff {
+        if self.bytes + slab_bytes > self.bytes_max - kept || of.count + per_slab >= 0x0fff_ffff {
             return None;
         }
         of.slabs
@@ -115,6 +184,8 @@ impl Pool {
     /// Returns a buffer to the pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.used -= buffer.capacity();
+        self.has_returned = true;
         self.classes[buffer.class()]
             .free
             .push(buffer.number() as u32);

@@ -58,6 +58,16 @@ impl OutOfOrderRanges {
             .any(|block| block.range.contains(range))
     }
 
+    /// The first part of `range` that was received before, if any was.
+    pub(crate) fn overlap(&self, range: &Range) -> Option<Range> {
+        let mut blocks = self.blocks[..self.count].iter().map(|block| block.range);
+        let held = blocks.find(|held| held.start < range.end && range.start < held.end)?;
+        Some(Range {
+            start: range.start.later(held.start),
+            end: range.end.earlier(held.end),
+        })
+    }
+
     /// True if [`OutOfOrderRanges::insert`] has room for `range`.
     pub(crate) fn takes(&self, range: &Range) -> bool {
         self.count < OUT_OF_ORDER_MAX

@@ -68,6 +68,8 @@ pub(crate) struct Common {
     pub(crate) newly_closed: Vec<u32>,
     /// Embryonic sessions that are established, to be put into their listener's accept queue.
     pub(crate) newly_established: Vec<u32>,
+    /// Sessions whose writes found no memory, in the order of their attempts.
+    pub(crate) starved: VecDeque<u32>,
     /// Sessions in TIME-WAIT, the oldest first: evicted first.
     pub(crate) time_wait: VecDeque<u32>,
     /// Budget of challenge acknowledgments: RFC 5961 section 7.
@@ -107,6 +109,7 @@ impl Common {
             pending_events: VecDeque::with_capacity(LIST),
             newly_closed: Vec::with_capacity(LIST),
             newly_established: Vec::with_capacity(LIST),
+            starved: VecDeque::new(),
             time_wait: VecDeque::with_capacity(LIST),
             challenges: Budget::NEW,
             errors: Budget::NEW,

@@ -205,7 +205,7 @@ impl Host {
         let sent = match about.protocol {
             ip::UDP => {
                 let port = u16::from_be_bytes([start[0], start[1]]);
-                self.datagrams.find(&about.source, port).is_some()
+                self.datagrams.is_taken(&about.source, port)
             }
             // Our echo replies.
             ip::ICMP => start[0] == 0,
@@ -374,12 +374,17 @@ impl Common {
     }
 
     fn report_group_v6(&mut self, group: &Ip, record: mld::Record) {
+        let group = *group;
+        self.push_report(|source| mld::report(source, &group, record).to_vec());
+    }
+
+    fn push_report(&mut self, report: impl FnOnce(&Ip) -> Vec<u8>) {
         let own = self.interface.networks.iter();
         let source = own
             .map(|own| own.address)
             .find(Ip::is_link_local_v6)
             // RFC 3590 section 4: unspecified if there is no address yet.
-            .unwrap_or(super::listener::ANY_V6);
+            .unwrap_or(super::sharing::ANY_V6);
         let address = Address {
             mac: group_mac(&mld::ROUTERS),
             source,
@@ -388,7 +393,7 @@ impl Common {
             protocol: 0,
             hops: 1,
         };
-        let report = mld::report(&source, group, record);
+        let report = report(&source);
         self.push_packet(&address, report.len(), |bytes| {
             bytes.copy_from_slice(&report)
         });
@@ -426,8 +431,13 @@ impl Common {
             .map(|own| solicited_node(&own));
         // Collected first, because each report needs all of the stack.
         let groups: Vec<Ip> = joined.chain(nodes).filter(wanted).collect();
-        for group in groups {
+        let (v4, v6): (Vec<Ip>, Vec<Ip>) = groups.into_iter().partition(Ip::is_v4);
+        for group in v4 {
             self.report_group(&group, mld::Record::Current);
+        }
+        // One report for all, as RFC 3810 section 5.2.15 has it.
+        for part in v6.chunks(mld::RECORDS_MAX) {
+            self.push_report(|source| mld::answer(source, part));
         }
     }
 }

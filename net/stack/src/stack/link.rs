@@ -171,7 +171,7 @@ impl Common {
     /// RFC 4861 section 6.3.4: adds or removes a default router.
     fn note_router(&mut self, router: &Ip, serves: bool) {
         let all = Network {
-            address: super::listener::ANY_V6,
+            address: super::sharing::ANY_V6,
             prefix_bits: 0,
         };
         let gateways = &mut self.interface.gateways;

@@ -1,11 +1,15 @@
 //! A listener: RFC 9293's LISTEN, with bounds on embryonic sessions and on the accept queue.
+//!
+//! Several listeners of one owner may share an address and port (`SO_REUSEPORT`): the hash of a
+//! session's ends chooses among them.
 
 use super::names::ListenerId;
 use super::options::SessionOption;
+use super::sharing::{Ports, Sharing};
 use crate::error::NetError;
 use crate::wire::Ip;
 use sidecore_bare::width::ToUsize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Embryonic sessions that a listener may have before it answers with SYN cookies, whatever its
 /// backlog.
@@ -46,13 +50,9 @@ impl Listener {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     all: Vec<Listener>,
-    pub(crate) by_port: BTreeMap<(Ip, u16), u32>,
+    pub(crate) ports: Ports,
     free: Vec<u32>,
 }
-
-/// `0.0.0.0` and `::`.
-pub(crate) const ANY_V4: Ip = Ip([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
-pub(crate) const ANY_V6: Ip = Ip([0; 16]);
 
 impl Listeners {
     /// A listener that a session or an event refers to.
@@ -72,17 +72,21 @@ impl Listeners {
             .ok_or(NetError::Gone)
     }
 
-    /// The listener at an address and port.
-    pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
-        let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
-        let any_v4 = || if local.is_v4() { of(&ANY_V4) } else { None };
-        of(local).or_else(any_v4).or_else(|| of(&ANY_V6))
+    /// The listener at an address and port that gets sessions with this hash.
+    #[inline]
+    pub(crate) fn find(&self, local: &Ip, port: u16, hash: u32) -> Option<u32> {
+        self.ports.find(local, port, hash)
     }
 
     /// A listener at an address and port; none if they are in use.
-    pub(crate) fn add(&mut self, address: Ip, port: u16, backlog: usize) -> Option<ListenerId> {
-        let key = (address, port);
-        if self.by_port.contains_key(&key) {
+    pub(crate) fn add(
+        &mut self,
+        address: Ip,
+        port: u16,
+        backlog: usize,
+        sharing: Sharing,
+    ) -> Option<ListenerId> {
+        if !self.ports.takes(address, port, sharing) {
             return None;
         }
         let number = self.free.pop().unwrap_or_else(|| {
@@ -99,7 +103,7 @@ impl Listeners {
         listener.port = port;
         listener.backlog = backlog.max(1);
         let generation = listener.generation;
-        self.by_port.insert(key, number);
+        self.ports.add(address, port, number, sharing);
         Some(ListenerId { number, generation })
     }
 

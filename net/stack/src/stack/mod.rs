@@ -20,6 +20,7 @@ pub(crate) mod reassembly;
 pub(crate) mod renewal;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+pub(crate) mod sharing;
 pub(crate) mod sockets;
 pub(crate) mod strays;
 pub(crate) mod udp;
@@ -171,6 +172,7 @@ impl Stack {
         // Acknowledgments that wait stop timers that would otherwise send the same data again.
         self.process_staged();
         self.host.run_timers();
+        self.host.feed_starved();
         self.host.resolve();
         let common = &mut self.host.common;
         let sent = &mut common.counters.control_sent;
@@ -235,6 +237,12 @@ impl Stack {
         self.host.sessions.store.taken()
     }
 
+    /// The memory budget of all buffers, in bytes, and the part of it that is in use.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        self.host.common.pool.budget()
+    }
+
     /// Bytes of buffer memory that was allocated, and number of buffers in use.
     #[must_use]
     pub fn buffers(&self) -> (usize, usize) {
@@ -269,6 +277,29 @@ impl Host {
             }
         }
         true
+    }
+
+    /// Lets sessions write again that found no memory, some at a time.
+    #[inline]
+    fn feed_starved(&mut self) {
+        if !self.common.starved.is_empty() && self.common.pool.take_returned() {
+            self.feed_some();
+        }
+    }
+
+    #[cold]
+    fn feed_some(&mut self) {
+        for _ in 0..self.common.starved.len().min(FED_MAX) {
+            let Some(number) = self.common.starved.pop_front() else {
+                return;
+            };
+            let mut session = self.sessions.access(&mut self.common, number);
+            // Others have ended meanwhile, or their number was reused.
+            if session.hot.has(Flags::WANTS_ROOM) && session.hot.state() != State::Closed {
+                session.hot.clear(Flags::WANTS_ROOM);
+                session.notify();
+            }
+        }
     }
 
     fn run_timers(&mut self) {
@@ -339,5 +370,8 @@ impl Host {
 
 /// Initial capacity of the list of expired timers, of one round.
 const DUE_FIRST: usize = 4096;
+
+/// Sessions that may write again in one step, after memory was returned.
+const FED_MAX: usize = 64;
 
 const _: () = assert!(NONE == u32::MAX, "no session has this number");

@@ -117,6 +117,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
         pending_events,
         newly_closed,
         newly_established,
+        starved,
         time_wait,
         challenges,
         errors,
@@ -140,6 +141,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     ready.clear();
     pending_events.clear();
     assert!(newly_closed.is_empty() && newly_established.is_empty());
+    starved.clear();
     time_wait.clear();
     (*challenges, *errors, *next_port) = (Budget::NEW, Budget::NEW, 0);
     *paths = Paths::default();

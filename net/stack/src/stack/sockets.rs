@@ -4,6 +4,7 @@
 //! once for each change; a socket's [`Readiness`] can be read at any time.
 
 use super::names::{ListenerId, SessionId, UdpId};
+use super::sharing::Sharing;
 use super::{Host, Stack};
 use crate::buffer::ring::copied;
 use crate::buffer::slab::NONE;
@@ -86,6 +87,20 @@ impl Stack {
     /// # Errors
     /// [`NetError::AddressNotOurs`], [`NetError::AddressInUse`].
     pub fn listen(&mut self, address: SocketAddr, backlog: usize) -> Result<ListenerId, NetError> {
+        self.listen_shared(address, backlog, Sharing::Alone)
+    }
+
+    /// As [`Stack::listen`], at an address and port that other listeners may have, too: each new
+    /// session is for one of them, chosen by a hash of its ends.
+    ///
+    /// # Errors
+    /// As [`Stack::listen`].
+    pub fn listen_shared(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+        sharing: Sharing,
+    ) -> Result<ListenerId, NetError> {
         let ip = Ip::from(address.ip());
         if !ip.is_unspecified() && !self.host.common.interface.is_ours(&ip) {
             return Err(NetError::AddressNotOurs(address));
@@ -93,7 +108,7 @@ impl Stack {
         self.host
             .sessions
             .listeners
-            .add(ip, address.port(), backlog)
+            .add(ip, address.port(), backlog, sharing)
             .ok_or(NetError::AddressInUse(address))
     }
 
@@ -125,9 +140,10 @@ impl Stack {
     pub fn close_listener(&mut self, id: ListenerId) -> Result<(), NetError> {
         let listener = self.host.sessions.listeners.get(id)?;
         listener.open = false;
-        let key = (listener.address, listener.port);
+        let (address, port) = (listener.address, listener.port);
         let waiting = std::mem::take(&mut listener.waiting);
-        self.host.sessions.listeners.by_port.remove(&key);
+        let ports = &mut self.host.sessions.listeners.ports;
+        ports.remove(address, port, id.number);
         for number in waiting {
             self.host
                 .sessions
@@ -333,11 +349,19 @@ impl Stack {
             let allowance = session.before_write(count, how.more, how.ends_record);
             (offered, most) = (allowance.offered, allowance.held_max);
         }
+        if !session.common.pool.is_ample() {
+            most = most.min(session.pressed_send_bytes());
+        }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
         // The application is notified when there is room again.
         if taken < count {
+            let waits = session.hot.has(Flags::WANTS_ROOM);
             session.hot.set(Flags::WANTS_ROOM);
+            // Nothing in flight makes room: only memory that others return.
+            if !waits && session.hot.tx.len() == 0 {
+                session.common.starved.push_back(session.number);
+            }
         }
         if taken > 0 && (how.ends_record || session.path.tail.has(SendTail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
@@ -448,6 +472,16 @@ impl Stack {
         })
     }
 
+    /// Bytes of buffers that a session holds.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn held_bytes(&self, id: SessionId) -> Result<usize, NetError> {
+        let number = self.host.sessions.number(id)?;
+        let hot = self.host.sessions.store.hot(number);
+        Ok(hot.rx.held_bytes() + hot.tx.held_bytes())
+    }
+
     /// The two ends of a session: ours, and the peer's.
     ///
     /// # Errors
@@ -512,8 +546,8 @@ impl Host {
             let is_taken = self
                 .sessions
                 .listeners
-                .find(&ends.local, ends.local_port)
-                .is_some()
+                .ports
+                .is_taken(&ends.local, ends.local_port)
                 || ends.local == ends.remote && ends.local_port == ends.remote_port;
             if is_taken || !self.shard.may_open(ends) {
                 continue;

@@ -42,8 +42,8 @@ impl Sessions {
         let later_number = old.hot.receive.nxt < segment.sequence;
         let has_listener = self
             .listeners
-            .find(&arrival.ends.local, arrival.ends.local_port)
-            .is_some();
+            .ports
+            .is_taken(&arrival.ends.local, arrival.ends.local_port);
         if has_listener && (later_clock || later_number) {
             old.finish(None);
             self.sweep_all(common);
@@ -62,7 +62,8 @@ impl Sessions {
         segment: &Segment<'_>,
     ) -> Arrived {
         let ends = &arrival.ends;
-        let Some(listener) = self.listeners.find(&ends.local, ends.local_port) else {
+        let (local, port) = (&ends.local, ends.local_port);
+        let Some(listener) = self.listeners.find(local, port, arrival.hash) else {
             return Arrived::Stray;
         };
         // RFC 9293 section 3.10.7.2: check RST first, then ACK, then SYN. A peer of this shard may
@@ -103,6 +104,11 @@ impl Sessions {
             common.counters.listen_overflows += 1;
             return;
         }
+        if common.pool.is_exhausted() {
+            // As a full accept queue: a session could neither receive nor send.
+            common.counters.no_memory += 1;
+            return;
+        }
         if !of.takes_embryo() {
             self.answer_with_cookie(common, listener, arrival, segment);
             return;
@@ -111,7 +117,9 @@ impl Sessions {
             .neighbors
             .suppose_hop(&common.interface, arrival, common.now_ns);
         let Some(number) = self.open(common, &arrival.ends, arrival.hash) else {
-            self.answer_with_cookie(common, listener, arrival, segment);
+            // The table is full. A cookie would promise a session that cannot be had; the peer
+            // tries again, as with a full accept queue.
+            common.counters.listen_overflows += 1;
             return;
         };
         self.listeners.at_mut(listener).embryos += 1;
@@ -244,7 +252,9 @@ impl Sessions {
             .neighbors
             .suppose_hop(&common.interface, arrival, common.now_ns);
         let Some(number) = self.open(common, ends, arrival.hash) else {
-            return true;
+            // The table is full: the peer, for which the session exists, gets a reset.
+            common.counters.listen_overflows += 1;
+            return false;
         };
         common.counters.cookies_accepted += 1;
         self.listeners.at_mut(listener).embryos += 1;

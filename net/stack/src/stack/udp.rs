@@ -4,10 +4,12 @@
 //! put into the queue of whole frames at once, if the neighbour is known.
 
 use super::names::UdpId;
-use super::{Host, Stack, listener};
+use super::sharing::{Ports, Sharing};
+use super::{Host, Stack};
 use crate::buffer::ring::Ring;
 use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
+use crate::secrets::Ends;
 use crate::shared::frames::Address;
 use crate::shared::{Common, EventSource};
 use crate::wire::fragment::PACKET_BYTES_MAX;
@@ -15,7 +17,7 @@ use crate::wire::ip::{self, Packet};
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use sidecore_bare::width::ToUsize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::U16;
@@ -44,7 +46,7 @@ struct Socket {
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     sockets: Vec<Socket>,
-    by_port: BTreeMap<(Ip, u16), u32>,
+    ports: Ports,
     free: Vec<u32>,
     /// Deadline, neighbour, and frames of each waiting datagram.
     waiting: VecDeque<(u64, Ip, Vec<Vec<u8>>)>,
@@ -95,15 +97,15 @@ impl Datagrams {
         self.waiting.front().map(|(until_ns, ..)| *until_ns)
     }
 
-    /// The socket that receives datagrams to this address and port.
-    pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
-        let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
-        let any = if local.is_v4() {
-            of(&listener::ANY_V4)
-        } else {
-            None
-        };
-        of(local).or(any).or_else(|| of(&listener::ANY_V6))
+    /// The socket that receives datagrams between these ends.
+    fn find(&self, common: &Common, ends: &Ends) -> Option<u32> {
+        let hash = common.secrets.lookup(ends);
+        self.ports.find(&ends.local, ends.local_port, hash)
+    }
+
+    /// True if a socket receives datagrams to this address and port.
+    pub(crate) fn is_taken(&self, local: &Ip, port: u16) -> bool {
+        self.ports.is_taken(local, port)
     }
 }
 
@@ -113,6 +115,19 @@ impl Stack {
     /// # Errors
     /// [`NetError::AddressInUse`], [`NetError::AddressNotOurs`], [`NetError::NoPort`].
     pub fn bind_udp(&mut self, address: SocketAddr) -> Result<UdpId, NetError> {
+        self.bind_udp_shared(address, Sharing::Alone)
+    }
+
+    /// As [`Stack::bind_udp`], at an address and port that other sockets may have, too: each
+    /// datagram is for one of them, chosen by a hash of its ends.
+    ///
+    /// # Errors
+    /// As [`Stack::bind_udp`].
+    pub fn bind_udp_shared(
+        &mut self,
+        address: SocketAddr,
+        sharing: Sharing,
+    ) -> Result<UdpId, NetError> {
         let ip = Ip::from(address.ip());
         if !ip.is_unspecified() && !ip.is_multicast() && !self.host.common.interface.is_ours(&ip) {
             return Err(NetError::AddressNotOurs(address));
@@ -124,11 +139,11 @@ impl Stack {
                 self.host.datagrams.next_port =
                     self.host.datagrams.next_port.wrapping_add(1) | 0x8000;
                 let port = self.host.datagrams.next_port;
-                let free = !self.host.datagrams.by_port.contains_key(&(ip, port));
+                let free = self.host.datagrams.ports.takes(ip, port, Sharing::Alone);
                 (free && self.host.shard.may_give(port)).then_some(port)
             });
             port = free.ok_or(NetError::NoPort(address))?;
-        } else if self.host.datagrams.by_port.contains_key(&(ip, port)) {
+        } else if !self.host.datagrams.ports.takes(ip, port, sharing) {
             return Err(NetError::AddressInUse(address));
         }
         let datagrams = &mut self.host.datagrams;
@@ -151,7 +166,7 @@ impl Stack {
         socket.address = ip;
         socket.port = port;
         let generation = socket.generation;
-        datagrams.by_port.insert((ip, port), number);
+        datagrams.ports.add(ip, port, number, sharing);
         Ok(UdpId { number, generation })
     }
 
@@ -164,8 +179,8 @@ impl Stack {
         socket.open = false;
         socket.queue.clear();
         socket.ring.release(&mut self.host.common.pool);
-        let key = (socket.address, socket.port);
-        self.host.datagrams.by_port.remove(&key);
+        let (address, port) = (socket.address, socket.port);
+        self.host.datagrams.ports.remove(address, port, id.number);
         self.host.datagrams.free.push(id.number);
         Ok(())
     }
@@ -351,7 +366,13 @@ impl Host {
             return;
         };
         let port = header.destination.get();
-        let Some(number) = self.datagrams.find(&packet.destination, port) else {
+        let ends = Ends {
+            local: packet.destination,
+            remote: packet.source,
+            local_port: port,
+            remote_port: header.source.get(),
+        };
+        let Some(number) = self.datagrams.find(&self.common, &ends) else {
             // A shard peer may have the socket.
             if to_us
                 && !self

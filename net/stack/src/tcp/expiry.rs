@@ -24,6 +24,8 @@ const SYN_ACK_RETRIES: u8 = 5;
 const RETRIES: u8 = 15;
 /// The same for a session without an owner: Linux's `tcp_orphan_retries`.
 const ORPHAN_RETRIES: u8 = 8;
+/// The same for any session while memory is short: some seconds without progress.
+const PRESSED_RETRIES: u8 = 4;
 /// Consecutive timeouts after which the application is notified: R1 of RFC 9293 section 3.8.3
 /// (SHLD-9, SHLD-10).
 const RETRIES_NOTIFIED: u8 = 3;
@@ -246,6 +248,13 @@ impl<'s> Expiry<'s> {
             let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
             session.path.retries >= limit && !answered
         };
+        // As Linux's `tcp_out_of_resources`, but for sessions with an owner, too: while memory is
+        // short, those without progress give theirs back.
+        let is_pressed = session.common.pool.is_short() && session.path.retries >= PRESSED_RETRIES;
+        if is_pressed {
+            session.common.counters.no_memory += 1;
+        }
+        let over = over || is_pressed;
         if over {
             let error = session.cold.soft_error.get(session.hot.send.una);
             let error = error.unwrap_or(SessionError::TimedOut);

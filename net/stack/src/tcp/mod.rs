@@ -177,8 +177,13 @@ impl Session<'_> {
     pub(crate) fn window_field(&mut self) -> u16 {
         let (path, hot) = (&*self.path, &mut *self.hot);
         let (held, scale) = (hot.rx.len(), path.scales.receive());
-        hot.receive
-            .advertise(path.receive_bytes, held, scale, hot.mss)
+        let mut bytes = path.receive_bytes;
+        if !self.common.pool.is_ample() {
+            // An application that does not read holds no more than its share.
+            let share = self.common.pool.share_bytes();
+            bytes = bytes.min(u32::try_from(share).unwrap_or(u32::MAX));
+        }
+        hot.receive.advertise(bytes, held, scale, hot.mss)
     }
 
     /// Our timestamp in a segment sent at `sent_us`.

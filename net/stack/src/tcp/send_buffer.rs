@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::cold::Cold;
-use crate::buffer::pool::BUFFER_BYTES_MAX;
+use crate::buffer::pool::{BUFFER_BYTES_MAX, SHARE_BYTES_MIN};
 use crate::state::flags::SendTail;
 use crate::state::hot::{Hot, Path};
 use sidecore_bare::width::ToUsize;
@@ -16,6 +16,9 @@ use sidecore_bare::width::ToUsize;
 ///
 /// [`SendMemory`]: crate::SessionOption::SendMemory
 const PIECE_OVERHEAD_BYTES: usize = 1_280;
+
+/// Windows of data that a session may hold while memory is not ample.
+const WINDOWS_HELD: usize = 4;
 
 /// Limits of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +102,19 @@ fn charged_bytes(bytes: usize, piece: usize) -> usize {
 }
 
 impl Session<'_> {
+    /// Bytes that its send ring may hold while memory is not ample: what the peer takes in some
+    /// round trips, and no more than its share. A peer that takes nothing gets the least.
+    #[cold]
+    pub(crate) fn pressed_send_bytes(&self) -> usize {
+        let send = &self.hot.send;
+        let taken = send
+            .cwnd
+            .min(send.wnd)
+            .to_usize()
+            .saturating_mul(WINDOWS_HELD);
+        taken.clamp(SHARE_BYTES_MIN, self.common.pool.share_bytes())
+    }
+
     /// Its send buffer.
     pub(crate) fn send_buffer(&self) -> SendBuffer<'_> {
         SendBuffer {

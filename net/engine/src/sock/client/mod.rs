@@ -24,7 +24,7 @@ pub use attach::{siblings, status, status_of, status_of_all};
 pub(crate) use driven::OwnEngine;
 pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
-pub use opening::Opening;
+pub use opening::{Opening, Sharing};
 
 use super::control::SockError;
 use super::layout::{CHUNK_BYTES, Entry, MORE, NO_CHUNK, Request, entry_bytes};
@@ -278,6 +278,20 @@ impl Client {
         self.chunks.buffer()
     }
 
+    /// Number of calls of [`Self::buffer`] that would succeed now.
+    pub fn buffers_free(&mut self) -> usize {
+        if self.chunks.free() < BUFFERS_FEW {
+            self.take_events();
+        }
+        self.chunks.free()
+    }
+
+    /// Number of all buffers to send from.
+    #[must_use]
+    pub fn buffers_max(&self) -> usize {
+        self.chunks.count()
+    }
+
     /// Takes back memory of [`Self::buffer`] that will not be sent.
     pub fn give_buffer_back(&mut self, buffer: Buffer) {
         self.chunks.take_back(buffer.into_chunk());
@@ -498,6 +512,9 @@ impl Client {
         Ok(socket)
     }
 }
+
+/// Free buffers below which the engine's events are taken before they are counted.
+const BUFFERS_FEW: usize = 64;
 
 /// Largest payload of a datagram, in bytes: without UDP's header (RFC 768) and, for IPv4, without
 /// its own (RFC 791).

@@ -6,7 +6,7 @@
 
 use super::events::State;
 use super::{Client, ClientError, Socket};
-use crate::sock::layout::{Entry, NO_CHUNK, Request};
+use crate::sock::layout::{Entry, NO_CHUNK, Request, SHARES};
 use crate::sock::stack::SocketError;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -14,6 +14,17 @@ use std::net::SocketAddr;
 /// A socket that is being opened, until the engine has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opening(u32);
+
+/// Permission of a socket to share its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sharing {
+    /// Shares with none.
+    #[default]
+    Alone,
+    /// Shares with sockets of the same user that allow it, too (`SO_REUSEPORT`): sessions and
+    /// datagrams are spread over them by a hash of their ends.
+    WithUser,
+}
 
 /// All pending openings.
 #[derive(Debug, Default)]
@@ -30,7 +41,7 @@ struct Begun {
 
 impl Client {
     /// As [`Client::listen`], without waiting for the engine: [`Self::next_opened`] returns its
-    /// answer.
+    /// answer. `sharing` as with `SO_REUSEPORT`.
     ///
     /// # Errors
     /// Lost.
@@ -38,8 +49,9 @@ impl Client {
         &mut self,
         local: SocketAddr,
         backlog: u32,
+        sharing: Sharing,
     ) -> Result<Opening, ClientError> {
-        self.begin(Request::Listen, local, backlog)
+        self.begin(Request::Listen, local, backlog, sharing)
     }
 
     /// As [`Client::connect_from`], without waiting for the engine.
@@ -47,15 +59,19 @@ impl Client {
     /// # Errors
     /// Lost.
     pub fn begin_connect(&mut self, port: u16, peer: SocketAddr) -> Result<Opening, ClientError> {
-        self.begin(Request::Connect, peer, port.into())
+        self.begin(Request::Connect, peer, port.into(), Sharing::Alone)
     }
 
     /// As [`Client::bind_udp`], without waiting for the engine.
     ///
     /// # Errors
     /// Lost.
-    pub fn begin_bind_udp(&mut self, local: SocketAddr) -> Result<Opening, ClientError> {
-        self.begin(Request::BindUdp, local, 0)
+    pub fn begin_bind_udp(
+        &mut self,
+        local: SocketAddr,
+        sharing: Sharing,
+    ) -> Result<Opening, ClientError> {
+        self.begin(Request::BindUdp, local, 0, sharing)
     }
 
     /// The engine's next answer to an opening.
@@ -86,11 +102,16 @@ impl Client {
         request: Request,
         address: SocketAddr,
         argument: u32,
+        sharing: Sharing,
     ) -> Result<Opening, ClientError> {
         let tag = self.next_tag();
         let entry = Entry {
             tag,
             argument,
+            bytes: match sharing {
+                Sharing::Alone => 0,
+                Sharing::WithUser => SHARES,
+            },
             ..Entry::default()
         };
         let begun = Begun {

@@ -2,7 +2,7 @@
 
 use super::books::{Kind, Place, Ready, Reported, Requested};
 use super::{Owner, Process, Round};
-use crate::sock::layout::{CHUNK_BYTES, Entry, Event, KEPT, NO_CHUNK, Request};
+use crate::sock::layout::{CHUNK_BYTES, Entry, Event, KEPT, NO_CHUNK, Request, SHARES};
 use crate::sock::ring::Violation;
 use crate::sock::stack::{Id, SocketError, SocketOption, Sockets};
 use sidecore_bare::width::ToUsize;
@@ -21,7 +21,8 @@ impl Process {
         match Request::from_number(entry.kind).ok_or(Violation)? {
             Request::Listen => {
                 let backlog = entry.argument.clamp(1, BACKLOG_MAX).to_usize();
-                let opened = round.stack.listen(entry.socket_address(), backlog);
+                let owner = self.owner_of(entry);
+                let opened = round.stack.listen(entry.socket_address(), backlog, owner);
                 self.opened(entry, opened, Kind::Listener, round)
             }
             Request::Connect => {
@@ -32,7 +33,8 @@ impl Process {
                 self.opened(entry, opened, Kind::Session, round)
             }
             Request::BindUdp => {
-                let opened = round.stack.bind_udp(entry.socket_address());
+                let owner = self.owner_of(entry);
+                let opened = round.stack.bind_udp(entry.socket_address(), owner);
                 self.opened(entry, opened, Kind::Udp, round)
             }
             Request::Send => self.send(entry, round),
@@ -65,6 +67,11 @@ impl Process {
                 Ok(())
             }
         }
+    }
+
+    /// The owner of a socket that may share its address: the user, by the kernel's word.
+    fn owner_of(&self, entry: &Entry) -> Option<u32> {
+        (entry.bytes == SHARES).then_some(self.status.uid)
     }
 
     /// Notes the requested end of a socket for its next turn.

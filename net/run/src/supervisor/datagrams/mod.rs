@@ -2,6 +2,7 @@
 //! leave a program's socket; [`route`] moves them, [`sending`] and [`receiving`] have the calls.
 
 mod header;
+pub(super) mod interfaces;
 mod receiving;
 mod route;
 mod sending;
@@ -15,7 +16,7 @@ use crate::carrier::{self, Carrier, Senders, Way};
 use crate::control::Marks;
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
-use crate::socket::files::{inode_of, set_nonblocking};
+use crate::socket::files::{inode_of, owner_of, set_nonblocking};
 use crate::socket::{Adopting, Datagram, Holder, Opened, Purpose, SetOption, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
@@ -37,6 +38,8 @@ pub(super) struct Datagrams {
     unfinished: VecDeque<u64>,
     /// Buffer for one datagram.
     scratch: Vec<u8>,
+    /// Answers about interfaces, which programs ask for by netlink sockets.
+    interfaces: interfaces::Interfaces,
 }
 
 impl Datagrams {
@@ -69,6 +72,7 @@ impl Datagrams {
             is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),
+            owner: owner_of(&opened.file),
             listens: false,
         };
         let shared = options.iter().map(|it| it.name).collect();

@@ -26,6 +26,12 @@ impl Datagrams {
     ) -> Result<Reply, Errno> {
         let [_, target, room, _, name, name_length] = caller.call.arguments;
         let flags = caller.int(3);
+        refuse_queue(table, caller, flags)?;
+        if !self.interfaces.is_empty()
+            && let Some(reply) = self.interfaces.receive_from(caller)?
+        {
+            return Ok(reply);
+        }
         let room = Room {
             payload: usize::try_from(room).unwrap_or(usize::MAX),
             control: 0,
@@ -45,6 +51,12 @@ impl Datagrams {
         caller: &mut Caller<'_>,
     ) -> Result<Reply, Errno> {
         let (at, flags) = (caller.call.arguments[1], caller.int(2));
+        refuse_queue(table, caller, flags)?;
+        if !self.interfaces.is_empty()
+            && let Some(reply) = self.interfaces.receive_message(caller)?
+        {
+            return Ok(reply);
+        }
         if table.is_session(caller) {
             clear_control(caller, at, false)?;
             return Ok(PROCEED);
@@ -66,6 +78,7 @@ impl Datagrams {
     ) -> Result<Reply, Errno> {
         let at = caller.call.arguments[1];
         let count = caller.int(2).cast_unsigned();
+        refuse_queue(table, caller, caller.int(3))?;
         if table.is_session(caller) {
             clear_controls(caller, at, count.into(), false)?;
             return Ok(PROCEED);
@@ -212,6 +225,17 @@ impl Datagrams {
         let sender = self.senders.way(socket.is_v6, by);
         sender.or_else(|| socket.carrier().and_then(of_far))
     }
+}
+
+/// The error queue of a session is empty; a pair, which has none, would give bytes of the stream.
+///
+/// # Errors
+/// `EAGAIN`, as of an empty queue, even if the call may block.
+fn refuse_queue(table: &Table, caller: &Caller<'_>, flags: i32) -> Result<(), Errno> {
+    if flags & libc::MSG_ERRQUEUE != 0 && table.is_session(caller) {
+        return Err(Errno::AGAIN);
+    }
+    Ok(())
 }
 
 /// True if the caller's socket is a datagram socket of ours.

@@ -1,6 +1,8 @@
 //! Datagrams between programs' sockets and the stack, or other programs' sockets.
 
 use super::*;
+use sidecore_bare::width::ToUsize as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// A datagram on its way to its destination.
 #[derive(Debug, Clone, Copy)]
@@ -240,7 +242,7 @@ impl Datagrams {
 }
 
 /// The socket of these that receives datagrams from `from`: one that is connected to it, else the
-/// last one without a peer.
+/// last one without a peer. Of those with SO_REUSEPORT, a hash of `from` chooses.
 fn taker_of(table: &Table, sockets: &[u64], from: SocketAddr) -> Option<u64> {
     let with_peer = |peer: Option<SocketAddr>| {
         let mut sockets = sockets.iter().rev();
@@ -250,7 +252,31 @@ fn taker_of(table: &Table, sockets: &[u64], from: SocketAddr) -> Option<u64> {
         };
         sockets.find(fits).copied()
     };
-    with_peer(Some(from)).or_else(|| with_peer(None))
+    if let Some(connected) = with_peer(Some(from)) {
+        return Some(connected);
+    }
+    let last = with_peer(None)?;
+    let shares = |inode: &u64| table.sockets.get(inode).is_some_and(Socket::shares_port);
+    if sockets.len() == 1 || !shares(&last) {
+        return Some(last);
+    }
+    let is_free = |inode: &u64| {
+        let socket = table.sockets.get(inode);
+        socket.is_some_and(|socket| socket.peer.is_none())
+    };
+    let sharing = sockets
+        .iter()
+        .copied()
+        .filter(|it| is_free(it) && shares(it));
+    let sharing: Vec<u64> = sharing.collect();
+    let at = hash_of(from).to_usize().checked_rem(sharing.len())?;
+    sharing.get(at).copied()
+}
+
+fn hash_of(from: SocketAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    from.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Datagrams read in one go: about as many as the buffer holds at most.

@@ -2,12 +2,12 @@
 
 use super::super::PROCEED;
 use super::header::{
-    CONTROL_BYTES_MAX, HEADER_BYTES, Header, MESSAGE_BYTES, MESSAGES_MAX, clear_control,
-    clear_controls,
+    CONTROL_BYTES_MAX, HEADER_BYTES, Header, MESSAGE_BYTES, MESSAGES_MAX, NAME_BYTES_AT,
+    clear_control, clear_controls,
 };
 use super::route::Outgoing;
 use super::*;
-use crate::carrier::Habits;
+use crate::carrier::{Corked, Habits};
 use crate::control::Asked;
 use sidecore_bare::width::ToUsize as _;
 use std::net::Ipv4Addr;
@@ -28,6 +28,10 @@ impl Datagrams {
     ) -> Result<Reply, Errno> {
         let [_, source, bytes, ..] = caller.call.arguments;
         let (to, _) = caller.address(4, 5)?;
+        if to == Given::Other {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.interfaces.ask(table, caller, source, bytes);
+        }
         let Some(inode) = self.of_caller(table, caller, to)? else {
             return send_to_peer(table, caller);
         };
@@ -56,7 +60,7 @@ impl Datagrams {
         let (at, flags) = (caller.call.arguments[1], caller.int(2));
         if table.is_session(caller) {
             clear_control(caller, at, true)?;
-            return Ok(PROCEED);
+            return send_named(table, caller, at, flags);
         }
         Ok(match self.send_one(table, caller, at, flags)? {
             Sent::Bytes(bytes) => Reply::bytes(bytes),
@@ -73,6 +77,10 @@ impl Datagrams {
         let count = caller.int(2).cast_unsigned();
         if table.is_session(caller) {
             clear_controls(caller, at, count.into(), true)?;
+            for index in 0..u64::from(count.min(MESSAGES_MAX)) {
+                // The kernel's TCP ignores a name, and a pair does not.
+                clear_name(caller, at + index * MESSAGE_BYTES)?;
+            }
             return Ok(PROCEED);
         }
         let count = count.min(MESSAGES_MAX);
@@ -111,6 +119,11 @@ impl Datagrams {
             let bytes = header.name_bytes.to_usize().min(address::BYTES_MAX);
             address::read(&caller.read(header.name, bytes)?)
         };
+        if to == Given::Other
+            && let [(piece, bytes), ..] = header.pieces.as_slice()
+        {
+            self.interfaces.ask(table, caller, *piece, *bytes);
+        }
         let Some(inode) = self.of_caller(table, caller, to)? else {
             return Ok(Sent::Reply(PROCEED));
         };
@@ -174,6 +187,10 @@ impl Datagrams {
             payload,
             marks,
         };
+        let is_corked = sending.flags & libc::MSG_MORE != 0 || habits.is_corked;
+        if self.cork(table, inode, &outgoing(sending.payload), is_corked)? {
+            return Ok(sending.payload.len());
+        }
         let segment_bytes = asked.segment_bytes.or(habits.segment_bytes);
         let segment_bytes = segment_bytes.map_or(usize::MAX, usize::from);
         if sending.payload.len() <= segment_bytes {
@@ -185,6 +202,56 @@ impl Datagrams {
             }
         }
         Ok(sending.payload.len())
+    }
+
+    /// Keeps a part of a datagram, of which more follows (MSG_MORE, UDP_CORK), or sends the whole
+    /// one with its last part. False if the datagram has no other part.
+    fn cork(
+        &mut self,
+        table: &mut Table,
+        inode: u64,
+        part: &Outgoing<'_>,
+        is_corked: bool,
+    ) -> Result<bool, Errno> {
+        let socket = table.sockets.get_mut(&inode).ok_or(Errno::BADF)?;
+        let carrier = socket.carrier_mut().ok_or(Errno::NOTCONN)?;
+        if !is_corked && carrier.corked.is_none() {
+            return Ok(false);
+        }
+        // As in the kernel, the first part says where the datagram goes. The kernel has checked
+        // the length of all parts on the program's socket.
+        let corked = carrier.corked.get_or_insert_with(|| Corked {
+            source: part.source,
+            peer: part.peer,
+            marks: part.marks,
+            payload: Vec::new(),
+        });
+        if part.payload.len() > DATAGRAM_BYTES_MAX - corked.payload.len() {
+            return Err(Errno::MSGSIZE);
+        }
+        corked.payload.extend_from_slice(part.payload);
+        if !is_corked {
+            self.uncork(table, inode)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends the parts of a datagram that were kept.
+    ///
+    /// # Errors
+    /// As [`Self::route`].
+    pub(in super::super) fn uncork(&mut self, table: &mut Table, inode: u64) -> Result<(), Errno> {
+        let carrier = table.sockets.get_mut(&inode).and_then(Socket::carrier_mut);
+        let Some(corked) = carrier.and_then(|carrier| carrier.corked.take()) else {
+            return Ok(());
+        };
+        let whole = Outgoing {
+            source: corked.source,
+            peer: corked.peer,
+            payload: &corked.payload,
+            marks: corked.marks,
+        };
+        self.route(table, inode, whole)
     }
 
     /// Lets the kernel check a datagram on the program's socket, unless it is a plain one; the
@@ -201,8 +268,7 @@ impl Datagrams {
         let (is_v6, has_peer) = (socket.is_v6, socket.peer.is_some());
         let carrier = socket.carrier_mut().ok_or(Errno::NOTCONN)?;
         let is_plain = sending.control.is_empty() && sending.flags & !PLAIN_FLAGS == 0;
-        let needs_kernel =
-            |habits: &Habits| !is_plain || has_peer || habits.segment_bytes.is_some();
+        let needs_kernel = |habits: &Habits| !is_plain || has_peer || habits.is_odd();
         // The options of the program's socket are read once; later plain datagrams need no
         // descriptor of it.
         if let Some(habits) = carrier.habits
@@ -241,6 +307,56 @@ fn send_to_peer(table: &mut Table, caller: &mut Caller<'_>) -> Result<Reply, Err
     // If a signal interrupts the call, its repetition must not send again.
     table.calls.kept.placed = caller.inode(descriptor);
     Ok(Reply::bytes(sent))
+}
+
+/// The same for sendmsg(2), whose control messages are cleared already.
+fn send_named(
+    table: &mut Table,
+    caller: &mut Caller<'_>,
+    at: u64,
+    flags: i32,
+) -> Result<Reply, Errno> {
+    let state = table.of_caller(caller).map(|it| &it.state);
+    let is_joined = matches!(state, Some(State::Open(_) | State::Joined(_)));
+    let header = Header::read(caller, at)?;
+    if !is_joined || header.name == 0 || header.name_bytes == 0 {
+        return Ok(PROCEED);
+    }
+    let descriptor = caller.int(0);
+    let near = caller.fetch(descriptor)?;
+    let mut payload = Vec::new();
+    for (piece, bytes) in header.pieces {
+        let bytes = bytes.min(DATAGRAM_BYTES_MAX - payload.len());
+        payload.extend(caller.read(piece, bytes)?);
+    }
+    let never_waits = flags | libc::MSG_DONTWAIT;
+    match message::send(near.as_fd(), &[], &payload, &[], never_waits) {
+        Ok(sent) => {
+            // If a signal interrupts the call, its repetition must not send again.
+            table.calls.kept.placed = caller.inode(descriptor);
+            Ok(Reply::bytes(sent))
+        }
+        // The kernel waits for room; it gets the message without the name.
+        Err(Errno::AGAIN) if flags & libc::MSG_DONTWAIT == 0 => {
+            clear_name(caller, at)?;
+            Ok(PROCEED)
+        }
+        // With its signal.
+        Err(Errno::PIPE) => {
+            clear_name(caller, at)?;
+            Ok(PROCEED)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the name out of a message's header in the caller's memory.
+fn clear_name(caller: &mut Caller<'_>, at: u64) -> Result<(), Errno> {
+    let bytes = caller.read(at + NAME_BYTES_AT, 4)?;
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    caller.write(at + NAME_BYTES_AT, &0u32.to_ne_bytes())
 }
 
 /// Checks a destination as the kernel does.

@@ -24,6 +24,7 @@ fn claim(reuses_port: bool) -> Claim {
         is_v6_only: false,
         reuses_address: false,
         reuses_port,
+        owner: 0,
         listens: false,
     }
 }

@@ -101,6 +101,8 @@ impl Listeners {
             State::Datagram(_) => return Err(Errno::OPNOTSUPP),
             _ => return Err(Errno::INVAL),
         }
+        // Other processes that have the bound socket get the listener from this one.
+        socket.holder = Holder::of(caller, caller.int(0));
         // Sockets that share a port by SO_REUSEADDR may be bound together, but not listen together.
         let (claim, port) = (socket.claim(true), socket.local.port());
         if !table.take_port(inode, Transport::Tcp, port, claim) {
@@ -366,6 +368,7 @@ impl Listeners {
             options: of.map(|of| of.options.clone()).unwrap_or_default(),
             owns_kernel: false,
             peer: Some(peer),
+            send_bytes: of.and_then(|of| of.send_bytes),
             resets_on_close: of.is_some_and(|of| of.resets_on_close),
             ..Socket::new(Transport::Tcp, kernel, local, state)
         }

@@ -19,10 +19,12 @@ use crate::socket::{Backlog, Consumed, Holder, Interest, Path, Socket, State, St
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::{Buffer, Client, ClientError};
 use sidecore_net_rings::{Broken, HELLO_BYTES, Hello};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// The streams' parts that are no socket's own.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(super) struct Streams {
     retaking: Vec<u64>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
+    /// The last search for sessions that hold chunks without progress.
+    reclaimed_at: Option<Instant>,
 }
 
 /// An end of a stream that was found while its bytes were moved.
@@ -90,11 +94,14 @@ impl Streams {
 
     /// Handles an event of a stream's session.
     pub(super) fn look_at_session(&mut self, table: &mut Table, inode: u64) {
-        let state = table.sockets.get(&inode).map(|it| &it.state);
+        let state = table.sockets.get_mut(&inode).map(|it| &mut it.state);
         let Some(State::Open(stream)) = state else {
             return;
         };
         let is_waiting = stream.outbound.is_waiting();
+        if is_waiting {
+            stream.progress_at = Instant::now();
+        }
         self.give_to_program(table, inode);
         // A chunk may have become free for bytes that wait in the pair.
         if is_waiting {
@@ -106,10 +113,42 @@ impl Streams {
     pub(super) fn feed_starved(&mut self, table: &mut Table) {
         // Those that starve again are for the next round.
         for _ in 0..self.starved.len() {
+            let free = table.engine.client.as_mut().map(Client::buffers_free);
+            if free == Some(0) {
+                return self.reclaim(table);
+            }
             let Some(inode) = self.starved.pop_front() else {
                 return;
             };
             self.take_from_program(table, inode);
+        }
+    }
+
+    /// Ends sessions whose peers take nothing: their chunks are needed.
+    #[cold]
+    fn reclaim(&mut self, table: &mut Table) {
+        let now = Instant::now();
+        if self
+            .reclaimed_at
+            .is_some_and(|before| now - before < RECLAIM_EVERY)
+        {
+            return;
+        }
+        self.reclaimed_at = Some(now);
+        let Some(client) = &table.engine.client else {
+            return;
+        };
+        let is_stalled = |socket: &Socket| match &socket.state {
+            State::Open(stream) => {
+                let holds = client.sending(stream.engine) > 0;
+                holds && now - stream.progress_at > STALLED
+            }
+            _ => false,
+        };
+        let stalled = table.sockets.iter().filter(|(_, it)| is_stalled(it));
+        let stalled: Vec<u64> = stalled.map(|(inode, _)| *inode).collect();
+        for inode in stalled.into_iter().take(RECLAIMED_MAX) {
+            self.reset(table, inode, Errno::TIMEDOUT);
         }
     }
 
@@ -141,16 +180,33 @@ impl Streams {
         let engine = stream.engine;
         stream.outbound.set_backlog(Backlog::None);
         while !stream.outbound.has_ended() {
-            // One session cannot take all chunks.
-            if client.sending(engine) >= SENDING_MAX {
+            // One session cannot take all chunks, nor can some whose peers take nothing: the
+            // second half of the chunks is for those that have none.
+            let sending = client.sending(engine);
+            let most = if socket.send_bytes.is_some() {
+                1
+            } else {
+                SENDING_MAX
+            };
+            let free = client.buffers_free();
+            let is_enough = match sending {
+                0 => free == 0,
+                _ => sending >= most || free <= client.buffers_max() / 2,
+            };
+            if is_enough {
                 stream.outbound.set_backlog(Backlog::Waiting);
-                return Ok(Moved::Idle);
+                // Without a chunk on its way, no event of the session comes.
+                return Ok(match sending {
+                    0 => Moved::Starved,
+                    _ => Moved::Idle,
+                });
             }
             let Some(mut buffer) = client.buffer() else {
                 return Ok(Moved::Starved);
             };
             let room = buffer.bytes_mut();
-            let room_bytes = stream.head.room(room.len());
+            let room_bytes = socket.send_bytes.map_or(room.len(), |it| it.to_usize() / 2);
+            let room_bytes = stream.head.room(room_bytes.min(room.len()));
             let room = &mut room[..room_bytes];
             let count = match ring::fetch(&mut self.rings, stream, far, room) {
                 Ok(0) => {
@@ -191,6 +247,10 @@ impl Streams {
             }
             if !send(client, stream, buffer, count)? {
                 return Ok(Moved::Idle);
+            }
+            if sending == 0 {
+                // What waits from now on waits since now.
+                stream.progress_at = Instant::now();
             }
             // A short read has emptied the pair: new bytes trigger a new event.
             if count < room_bytes && !stream.may_have_more() {
@@ -329,5 +389,11 @@ pub(super) fn watch(epoll: &OwnedFd, far: &OwnedFd, inode: u64, interest: Intere
     epoll::modify(epoll, far, Mark::Far(inode).data(), interest.flags()).ok();
 }
 
-/// Chunks of 16 KiB in flight per session.
+/// Time without progress after which a session's chunks are reclaimed, if others have none.
+const STALLED: Duration = Duration::from_secs(10);
+/// Time between two searches for such sessions.
+const RECLAIM_EVERY: Duration = Duration::from_secs(1);
+/// Sessions that one search ends.
+const RECLAIMED_MAX: usize = 64;
+/// Chunks of 16 KiB in flight per session, at most.
 const SENDING_MAX: u32 = 32;

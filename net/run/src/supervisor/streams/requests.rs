@@ -77,6 +77,10 @@ impl Streams {
         // Bytes that the program wrote to the pair precede those it will write to the rings.
         self.take_from_program(table, inode);
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
+        if socket.send_bytes.is_some() {
+            // A ring would hold more than the program allows.
+            return Err(Errno::OPNOTSUPP);
+        }
         if let State::Open(stream) = &socket.state
             && stream.path.all_rings().is_some()
         {

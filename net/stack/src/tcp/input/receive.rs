@@ -152,6 +152,11 @@ impl Input<'_, '_> {
         }
         // The bytes may close a gap: ranges that follow are in order now.
         let out_of_order = common.out_of_order.get_mut(hot.out_of_order);
+        // RFC 2883 section 4.2: a segment may span data that is held already.
+        let repeated = out_of_order.overlap(&Range {
+            start: before_it,
+            end,
+        });
         let joined = out_of_order.join(end);
         let fin = fin || out_of_order.fin == Some(joined);
         let done = out_of_order.is_empty() || fin;
@@ -164,6 +169,11 @@ impl Input<'_, '_> {
         // acknowledgment replaces owed duplicates.
         self.session.hot.clear_dup_acks();
         self.session.acknowledge_now();
+        if let Some(repeated) = repeated
+            && self.session.hot.has(Flags::SACK)
+        {
+            self.duplicate(repeated);
+        }
         if !data.is_empty() {
             self.session.notify();
         }
@@ -211,10 +221,17 @@ impl Input<'_, '_> {
             common.counters.no_memory += 1;
             return;
         }
+        let repeated = out_of_order.overlap(&range);
         let offset = hot.rx.len() + (from - hot.receive.nxt).to_usize();
         if hot.rx.write_at(&mut common.pool, offset, data) {
             out_of_order.insert(range);
             common.counters.out_of_order += 1;
+            // The block that contains it comes next in the report, as it was touched last.
+            if let Some(repeated) = repeated
+                && hot.has(Flags::SACK)
+            {
+                self.duplicate(repeated);
+            }
         } else {
             common.counters.no_memory += 1;
             if out_of_order.is_empty() {

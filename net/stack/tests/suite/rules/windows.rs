@@ -1,7 +1,7 @@
 //! Windows, memory, and notifications of an application.
 
 use crate::rules::common::{MS, S};
-use crate::rules::peer::{ACK, FIN, PLAIN, Peer, SACK, Segment, blocks};
+use crate::rules::peer::{ACK, FIN, PLAIN, Peer, SACK, SYN, Segment, blocks};
 use sidecore_net_stack::{Event, SessionOption};
 
 #[test]
@@ -207,4 +207,128 @@ fn pieces_beyond_the_list_are_counted() {
     );
     peer.data(&[1; 30_000]);
     assert_eq!(peer.stack.read(id, &mut [0; 40_000]).expect("open"), 30_000);
+}
+
+/// However many sessions stall, one that comes later is served.
+#[test]
+fn stalled_sessions_leave_memory_for_others() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 64 << 20);
+    let listener = peer.listen();
+    let mut held = 0;
+    for port in 0..1100 {
+        peer.port = 5000 + port;
+        peer.sequence = 1000;
+        let id = peer.open_at(listener, &PLAIN);
+        let mut shut = peer.segment(ACK, &[]);
+        shut.window = 0;
+        peer.send(&shut);
+        // As much as it takes, as a server does.
+        held += peer.write(id, &[1; 1 << 20]);
+        peer.take();
+    }
+    let (most, used) = peer.stack.memory();
+    assert!(held > 8 << 20, "{held}");
+    assert!(used < most, "{used} of {most}");
+    peer.port = 4000;
+    peer.sequence = 1000;
+    let id = peer.open_at(listener, &PLAIN);
+    peer.take();
+    assert_eq!(peer.write(id, &[2; 16 << 10]), 16 << 10);
+    assert!(!peer.take().is_empty());
+}
+
+/// While memory is short, sessions whose peers take nothing give theirs back, with a reset.
+#[test]
+fn sessions_without_progress_are_ended_while_memory_is_short() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 64 << 20);
+    let listener = peer.listen();
+    let mut sessions = Vec::new();
+    for port in 0..4200 {
+        peer.port = 5000 + port;
+        peer.sequence = 1000;
+        let mut shut = peer.segment(SYN, &[]);
+        shut.options = PLAIN.to_vec();
+        peer.send(&shut);
+        let Some(answer) = peer.take().pop() else {
+            // Without memory, there are no new sessions.
+            break;
+        };
+        peer.sequence += 1;
+        peer.acknowledgment = answer.sequence.wrapping_add(1);
+        let mut shut = peer.segment(ACK, &[]);
+        shut.window = 0;
+        peer.send(&shut);
+        let id = peer.stack.accept(listener).expect("open").expect("one");
+        peer.write(id, &[1; 1 << 20]);
+        peer.take();
+        sessions.push(id);
+    }
+    assert!(sessions.len() > 1100, "{}", sessions.len());
+    let (most, used) = peer.stack.memory();
+    assert!(used > most - most / 16, "{used} of {most}");
+    for _ in 0..60 {
+        peer.run(S);
+    }
+    let (_, used) = peer.stack.memory();
+    assert!(used <= most - most / 16, "{used} of {most}");
+    let ended = sessions.iter().filter(|id| peer.error(**id).is_some());
+    let ended = ended.count();
+    assert!(ended > 0 && ended < sessions.len(), "{ended}");
+    peer.take();
+    peer.port = 4000;
+    peer.sequence = 1000;
+    peer.open_at(listener, &PLAIN);
+}
+
+/// A full table answers no SYN, rather than promise a session by a cookie that it cannot have.
+#[test]
+fn a_full_table_refuses_sessions() {
+    let mut peer = Peer::new(|config| config.sessions_max = 4);
+    let listener = peer.listen();
+    for port in 0..4 {
+        peer.port = 5000 + port;
+        peer.sequence = 1000;
+        peer.open_at(listener, &PLAIN);
+        peer.take();
+    }
+    peer.port = 6000;
+    let syn = peer.segment(SYN, &[]);
+    peer.send(&syn);
+    assert_eq!(peer.take(), []);
+    assert_eq!(peer.stack.counters().listen_overflows, 1);
+    assert_eq!(peer.stack.counters().cookies_sent, 0);
+}
+
+#[test]
+fn rfc_2883_4_2_a_segment_that_spans_held_data_is_reported_as_a_duplicate() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&SACK);
+    let base = peer.sequence;
+    let piece = |peer: &Peer, from: u32, bytes: usize| Segment {
+        sequence: base + from,
+        ..peer.segment(ACK, &vec![1; bytes])
+    };
+    for (from, bytes) in [(2000, 500), (1500, 800)] {
+        let segment = piece(&peer, from, bytes);
+        peer.send(&segment);
+    }
+    let out = peer.take();
+    let reported = blocks(out.last().expect("an acknowledgment"));
+    assert_eq!(
+        reported[0],
+        (base + 2000, base + 2300),
+        "the part that was held"
+    );
+    assert_eq!(
+        reported[1],
+        (base + 1500, base + 2500),
+        "the block that contains it"
+    );
+    // In order, over all that is held.
+    let segment = piece(&peer, 0, 3000);
+    peer.send(&segment);
+    let out = peer.take();
+    let last = out.last().expect("an acknowledgment");
+    assert_eq!(last.acknowledgment, base + 3000);
+    assert_eq!(blocks(last)[0], (base + 1500, base + 2500));
 }
