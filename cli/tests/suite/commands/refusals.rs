@@ -89,6 +89,12 @@ const REFUSALS: [(&str, &str, &str); 101] = [
     ),
     ("offload run", "true", "--"),
     (
+        "phylo beagle",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("phylo beagle", "--engines 0 -- true", "--engines"),
+    (
         "net run",
         "--loopback -- /nonexistent/program",
         "/nonexistent/program",
