@@ -5,8 +5,10 @@
 
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
+use crate::repeats::{Classes, Repeats};
 use crate::steps::{Group, Member, Scaling, Step, Sums, Update};
 use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
+use std::sync::Arc;
 
 /// What chunks share while they run.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +24,26 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Node {
     /// A tip's states; empty for others.
     pub(crate) codes: Vec<u16>,
-    /// Partials, span by span; empty until they are written.
+    /// Partials, span by span, of each class or else of each pattern; empty until they are written.
     pub(crate) values: Buffer,
+    /// Classes of the patterns, if they repeat.
+    pub(crate) classes: Option<Arc<Classes>>,
+}
+
+impl Node {
+    /// The span of each pattern, where all have their own by `identity`.
+    fn index<'a>(&'a self, identity: &'a [u16]) -> &'a [u16] {
+        self.classes
+            .as_ref()
+            .map_or(identity, |classes| &classes.of)
+    }
+
+    /// The span of a pattern.
+    pub(crate) fn span_of(&self, pattern: usize) -> usize {
+        self.classes
+            .as_ref()
+            .map_or(pattern, |classes| usize::from(classes.of[pattern]))
+    }
 }
 
 /// See the module.
@@ -46,6 +66,7 @@ pub(crate) struct Chunk {
     /// Results of the last groups.
     pub(crate) results: Vec<Sums>,
     work: Work,
+    repeats: Repeats,
 }
 
 /// Memory that is used in one step.
@@ -99,6 +120,7 @@ impl Chunk {
                 sums: std::array::from_fn(|_| Buffer::new(fours)),
                 no_fixed: vec![0.0; patterns],
             },
+            repeats: Repeats::default(),
         }
     }
 
@@ -187,6 +209,19 @@ impl Chunk {
         values.doubles_mut()
     }
 
+    /// Makes a buffer a tip with states.
+    pub(crate) fn set_codes(&mut self, node: usize, codes: Vec<u16>) {
+        self.nodes[node].classes = Some(self.repeats.of_tip(&codes));
+        self.nodes[node].codes = codes;
+    }
+
+    /// The spans of a buffer, one a pattern, to be written.
+    pub(crate) fn to_set(&mut self, kernels: Kernels, node: usize) -> &mut [f64] {
+        self.nodes[node].codes = Vec::new();
+        self.nodes[node].classes = None;
+        self.fill_in(kernels, node)
+    }
+
     fn update(&mut self, context: Context<'_>, update: &Update) {
         let kernels = context.kernels;
         for child in update.children {
@@ -194,24 +229,31 @@ impl Chunk {
                 self.fill_in(kernels, child);
             }
         }
+        let children = update.children.map(|child| &self.nodes[child]);
+        let lists_max = LISTS_EACH * self.nodes.len();
+        let classes = match children.map(|child| child.classes.as_ref()) {
+            [Some(left), Some(right)] => self.repeats.of_node(left, right, lists_max),
+            _ => None,
+        };
         // The result may be one of the operands.
         let mut values = std::mem::take(&mut self.work.spare);
-        let quads = self.patterns() * kernels.shape().quads();
         if !update.children.contains(&update.destination) {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
-        values.resize(quads);
+        values.resize(self.patterns() * kernels.shape().quads());
         let [left, right] = [0, 1].map(|side| {
             let node = &self.nodes[update.children[side]];
-            operand(
-                node,
-                &context.matrices[update.matrices[side]],
-                &self.work.identity,
-            )
+            let index = match &classes {
+                Some(classes) => &classes.below[side],
+                None => node.index(&self.work.identity),
+            };
+            operand(node, &context.matrices[update.matrices[side]], index)
         });
         let counts = &mut self.work.counts;
         kernels.newview(&left, &right, values.as_mut_slice(), counts);
-        std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
+        let node = &mut self.nodes[update.destination];
+        std::mem::swap(&mut values, &mut node.values);
+        node.classes = classes;
         self.work.spare = values;
         self.scale(context, update.destination, update.scaling);
     }
@@ -229,14 +271,11 @@ impl Chunk {
                 if let (Some(from), Some(into)) = (replaced, cumulative) {
                     self.accumulate(context.logs, from, into, -1.0);
                 }
-                let values = self.nodes[node].values.doubles_mut();
-                let factors = &mut self.scales[at];
-                for (factor, span) in factors.iter_mut().zip(values.chunks_exact_mut(span)) {
-                    *factor = lower(span);
-                }
-                if context.logs {
-                    factors.iter_mut().for_each(|factor| *factor = factor.ln());
-                }
+                let factor = |span: &mut [f64]| match context.logs {
+                    true => lower(span).ln(),
+                    false => lower(span),
+                };
+                each_span(&mut self.nodes[node], span, &mut self.scales[at], factor);
                 if let Some(into) = cumulative.filter(|into| *into != at) {
                     self.accumulate(context.logs, at, into, 1.0);
                 }
@@ -245,20 +284,64 @@ impl Chunk {
                 }
             }
             Scaling::Read { at } => {
-                let values = self.nodes[node].values.doubles_mut();
-                for (factor, span) in self.scales[at].iter().zip(values.chunks_exact_mut(span)) {
-                    let factor = if context.logs { factor.exp() } else { *factor };
+                if self.differs_within_classes(node, at) {
+                    self.expand(span, node);
+                }
+                let node = &mut self.nodes[node];
+                let factors = &self.scales[at];
+                let divide = |span: &mut [f64], factor: f64| {
+                    let factor = if context.logs { factor.exp() } else { factor };
                     span.iter_mut().for_each(|value| *value /= factor);
+                };
+                let spans = node.values.doubles_mut().chunks_exact_mut(span);
+                match &node.classes {
+                    Some(classes) => spans
+                        .zip(&classes.first)
+                        .for_each(|(span, &first)| divide(span, factors[usize::from(first)])),
+                    None => spans
+                        .zip(factors)
+                        .for_each(|(span, &factor)| divide(span, factor)),
                 }
             }
             Scaling::Auto { node: inner } => {
-                let values = self.nodes[node].values.doubles_mut();
                 let taken = &mut self.taken[inner];
                 taken.clear();
-                if values.chunks_exact(span).any(is_far) {
-                    taken.extend(values.chunks_exact_mut(span).map(lower_by_power));
+                let node = &mut self.nodes[node];
+                let spans = node.classes.as_ref().map(|classes| classes.first.len());
+                let spans = spans.unwrap_or(self.weights.len());
+                if node.values.doubles()[..spans * span]
+                    .chunks_exact(span)
+                    .any(is_far)
+                {
+                    taken.resize(self.weights.len(), 0.0);
+                    each_span(node, span, taken, lower_by_power);
                 }
             }
+        }
+    }
+
+    /// True if a scale buffer, which is of another tree, tells apart what repeats.
+    fn differs_within_classes(&self, node: usize, scale: usize) -> bool {
+        let Some(classes) = &self.nodes[node].classes else {
+            return false;
+        };
+        let factors = &self.scales[scale];
+        let first = |class: u16| factors[usize::from(classes.first[usize::from(class)])];
+        let mut pairs = factors.iter().zip(&classes.of);
+        pairs.any(|(factor, &class)| factor.to_bits() != first(class).to_bits())
+    }
+
+    /// Gives each pattern a span of its own.
+    fn expand(&mut self, span: usize, node: usize) {
+        let node = &mut self.nodes[node];
+        if let Some(classes) = node.classes.take() {
+            let spare = &mut self.work.spare;
+            spare.resize(node.values.as_slice().len());
+            let spans = spare.doubles_mut().chunks_exact_mut(span);
+            for (to, &class) in spans.zip(&classes.of) {
+                to.copy_from_slice(&node.values.doubles()[usize::from(class) * span..][..span]);
+            }
+            std::mem::swap(spare, &mut node.values);
         }
     }
 
@@ -324,11 +407,14 @@ impl Chunk {
             matrix: &[],
             values: self.nodes[member.near].values.as_slice(),
             scalers: &[],
-            index: &self.work.identity,
+            index: self.nodes[member.near].index(&self.work.identity),
         };
         for (folded, sums) in member.folded.iter().zip(&mut self.work.sums) {
             let right = match member.child {
-                Some(child) => operand(&self.nodes[child], folded, &self.work.identity),
+                Some(child) => {
+                    let child = &self.nodes[child];
+                    operand(child, folded, child.index(&self.work.identity))
+                }
                 None => Operand::Tip(Tip {
                     table: folded.table.as_slice(),
                     index: &self.work.zeros,
@@ -369,18 +455,37 @@ impl Chunk {
 }
 
 /// A child as the kernels take it.
-fn operand<'a>(node: &'a Node, matrix: &'a Matrix, identity: &'a [u16]) -> Operand<'a> {
+fn operand<'a>(node: &'a Node, matrix: &'a Matrix, index: &'a [u16]) -> Operand<'a> {
     match node.codes.is_empty() {
         false => Operand::Tip(Tip {
             table: matrix.table.as_slice(),
-            index: &node.codes,
+            index,
         }),
         true => Operand::Inner(Inner {
             matrix: matrix.columns.as_slice(),
             values: node.values.as_slice(),
             scalers: &[],
-            index: identity,
+            index,
         }),
+    }
+}
+
+/// Changes each span of a node, and gives each pattern what that gave.
+fn each_span(node: &mut Node, span: usize, to: &mut [f64], change: impl Fn(&mut [f64]) -> f64) {
+    let spans = node.values.doubles_mut().chunks_exact_mut(span);
+    match &node.classes {
+        Some(classes) => {
+            let given = spans.take(classes.first.len()).map(change);
+            let given: Vec<f64> = given.collect();
+            for (to, &class) in to.iter_mut().zip(&classes.of) {
+                *to = given[usize::from(class)];
+            }
+        }
+        None => {
+            for (to, span) in to.iter_mut().zip(spans) {
+                *to = change(span);
+            }
+        }
     }
 }
 
@@ -456,5 +561,7 @@ fn exponent(value: f64) -> i32 {
     }
 }
 
+/// Lists of classes that are kept for each buffer.
+const LISTS_EACH: usize = 2;
 /// Automatic scaling begins beyond this power of two.
 const AUTO_EXPONENT: i32 = 200;

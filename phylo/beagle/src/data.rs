@@ -45,7 +45,8 @@ impl Instance {
         let codes: Vec<u16> = codes.collect();
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
-            chunk.nodes[tip].codes = places.iter().map(|&pattern| codes[pattern]).collect();
+            let of_chunk = places.iter().map(|&pattern| codes[pattern]).collect();
+            chunk.set_codes(tip, of_chunk);
         }
         self.coded[tip] = true;
         Ok(())
@@ -76,8 +77,7 @@ impl Instance {
         let shape = self.kernels.shape();
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
-            chunk.nodes[buffer].codes = Vec::new();
-            let values = chunk.fill_in(self.kernels, buffer);
+            let values = chunk.to_set(self.kernels, buffer);
             for (span, &pattern) in values.chunks_exact_mut(shape.span()).zip(places) {
                 for (category, to) in span.chunks_exact_mut(shape.states).enumerate() {
                     let from = entries(category, pattern);
@@ -112,9 +112,11 @@ impl Instance {
                     .collect(),
                 None => vec![1.0; places.len()],
             };
-            let values = chunk.fill_in(self.kernels, buffer);
-            let spans = values.chunks_exact(shape.span()).zip(places).zip(factors);
-            for ((span, &pattern), factor) in spans {
+            chunk.fill_in(self.kernels, buffer);
+            let node = &chunk.nodes[buffer];
+            for (k, (&pattern, factor)) in places.iter().zip(factors).enumerate() {
+                let at = node.span_of(k) * shape.span();
+                let span = &node.values.doubles()[at..at + shape.span()];
                 for (category, from) in span.chunks_exact(shape.states).enumerate() {
                     let at = (category * self.patterns + pattern) * self.states;
                     for (to, from) in to[at..at + self.states].iter_mut().zip(from) {
@@ -215,6 +217,10 @@ impl Instance {
                 let place = place_of[self.order[chunk.first + k]];
                 let from = &old[starts.partition_point(|&start| start <= place) - 1];
                 chunk.take_pattern(kernels, span, k, from, place - from.first);
+            }
+            for tip in (0..chunk.nodes.len()).filter(|&node| self.coded[node]) {
+                let codes = std::mem::take(&mut chunk.nodes[tip].codes);
+                chunk.set_codes(tip, codes);
             }
         }
         self.partitions = partitions;
@@ -328,8 +334,10 @@ impl Chunk {
             if let Some(&code) = node.codes.get(from) {
                 self.nodes[number].codes.resize(patterns, 0);
                 self.nodes[number].codes[to] = code;
+                continue;
             }
-            if let Some(values) = node.values.doubles().get(from * span..(from + 1) * span) {
+            let at = node.span_of(from) * span;
+            if let Some(values) = node.values.doubles().get(at..at + span) {
                 let all = self.fill_in(kernels, number);
                 all[to * span..(to + 1) * span].copy_from_slice(values);
             }

@@ -104,17 +104,19 @@ impl Kernels {
         }
         let states = self.shape.states;
         let mut arrived = vec![0.0; states];
-        let spans = near.values.as_flattened().chunks_exact(self.shape.span());
+        let span = self.shape.span();
         let to = sums.as_flattened_mut();
         to.fill(0.0);
-        for (class, span) in spans.enumerate().take(near.index.len()) {
-            for (rate, here) in span.chunks_exact(states).enumerate() {
-                self.arrive(right, class, rate, &mut arrived);
+        for (k, &class) in near.index.iter().enumerate() {
+            let at = usize::from(class) * span;
+            let spans = near.values.as_flattened()[at..at + span].chunks_exact(states);
+            for (rate, here) in spans.enumerate() {
+                self.arrive(right, k, rate, &mut arrived);
                 let products = here
                     .iter()
                     .zip(&arrived)
                     .map(|(here, arrived)| here * arrived);
-                to[class] += products.sum::<f64>();
+                to[k] += products.sum::<f64>();
             }
         }
     }

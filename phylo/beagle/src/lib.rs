@@ -2,7 +2,8 @@
 //!
 //! Top-down: [`c`] has the functions that programs call; `instances` finds an instance by its
 //! number; `instance` keeps what is to be done, `data`, `operations` and `results` check what
-//! clients give and ask; `steps` and `chunk` do it, pattern by pattern; `matrices` and `kernels`
+//! clients give and ask; `steps` and `chunk` do it, pattern by pattern, `repeats` finds patterns that
+//! are alike; `matrices` and `kernels`
 //! use the kernels of `sidecore-likelihood`; `engines` spreads chunks over cores.
 //!
 //! Must stay true: nothing unwinds into the program and nothing is printed, except that a defect of
@@ -18,6 +19,7 @@ mod instances;
 mod kernels;
 mod matrices;
 mod operations;
+mod repeats;
 mod resources;
 mod results;
 mod steps;

@@ -7,19 +7,19 @@ use std::ffi::{c_double, c_int, c_long};
 macro_rules! api {
     ($($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
         /// See the module.
-        pub struct Api {
-            $(pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        pub(crate) struct Api {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             _library: Option<Library>,
         }
 
         impl Api {
             /// This crate's.
-            pub fn ours() -> Self {
+            pub(crate) fn ours() -> Self {
                 Self { $($field: hmsbeagle::c::$name,)* _library: None }
             }
 
             /// Those of the library that is installed; none if there is none.
-            pub fn installed() -> Option<Self> {
+            pub(crate) fn installed() -> Option<Self> {
                 // SAFETY: it is the system's own library.
                 let library = unsafe { Library::new("libhmsbeagle.so.1") }.ok()?;
                 $(

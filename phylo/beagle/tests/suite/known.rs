@@ -11,13 +11,21 @@ use sidecore_likelihood::tree::Tree;
 use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
-const ROWS: [&str; 4] = ["ACGTACGTTNGA", "ACGTTCGATGGA", "AGGTACGTTGCA", "AGGTTACTT-CA"];
+const ROWS: [&str; 4] = [
+    "ACGTACGTTNGA",
+    "ACGTTCGATGGA",
+    "AGGTACGTTGCA",
+    "AGGTTACTT-CA",
+];
 
 /// The likelihood of a tree of four tips by the crate of trees.
 fn reference() -> f64 {
     let names = ["a", "b", "c", "d"];
-    let fasta: String =
-        names.iter().zip(ROWS).map(|(name, row)| format!(">{name}\n{row}\n")).collect();
+    let fasta: String = names
+        .iter()
+        .zip(ROWS)
+        .map(|(name, row)| format!(">{name}\n{row}\n"))
+        .collect();
     let alignment = Alignment::parse(fasta.as_bytes()).expect("an alignment");
     let name = ModelName::parse("JC", &mut |path| std::fs::read_to_string(path)).expect("a model");
     let patterns = Patterns::new(&alignment, name.alphabet()).expect("patterns");

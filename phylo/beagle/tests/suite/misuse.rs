@@ -36,12 +36,34 @@ fn numbers_of_no_instance_are_refused() {
 fn shapes_that_make_no_instance_are_refused() {
     let api = Api::ours();
     let create = |numbers: [c_int; 9], required| {
-        let [tips, partials, compact, states, patterns, models, matrices, rates, scales] = numbers;
+        let [
+            tips,
+            partials,
+            compact,
+            states,
+            patterns,
+            models,
+            matrices,
+            rates,
+            scales,
+        ] = numbers;
         // SAFETY: null pointers are for what is not wanted.
         unsafe {
             (api.create)(
-                tips, partials, compact, states, patterns, models, matrices, rates, scales,
-                null(), 0, 0, required, null_mut(),
+                tips,
+                partials,
+                compact,
+                states,
+                patterns,
+                models,
+                matrices,
+                rates,
+                scales,
+                null(),
+                0,
+                0,
+                required,
+                null_mut(),
             )
         }
     };
@@ -56,9 +78,21 @@ fn shapes_that_make_no_instance_are_refused() {
         numbers[at] = 0;
         assert_eq!(create(numbers, 0), OUT_OF_RANGE, "number {at}");
     }
-    assert_eq!(create([3, 2, 0, 4, 10, 1, 5, 1, 3], 0), OUT_OF_RANGE, "fewer buffers than tips");
-    assert_eq!(create([3, 1 << 30, 0, 4, 1 << 30, 1, 5, 1, 3], 0), -2, "more than all memory");
-    assert_eq!(create([3, 5, 0, 4, 10, 1, 1 << 30, 1 << 10, 3], 0), -2, "matrices, too");
+    assert_eq!(
+        create([3, 2, 0, 4, 10, 1, 5, 1, 3], 0),
+        OUT_OF_RANGE,
+        "fewer buffers than tips"
+    );
+    assert_eq!(
+        create([3, 1 << 30, 0, 4, 1 << 30, 1, 5, 1, 3], 0),
+        -2,
+        "more than all memory"
+    );
+    assert_eq!(
+        create([3, 5, 0, 4, 10, 1, 1 << 30, 1 << 10, 3], 0),
+        -2,
+        "matrices, too"
+    );
     assert_eq!(create(good, 1 << 16), -6, "no graphics processor");
     let id = create(good, flag::PRECISION_DOUBLE | flag::VECTOR_SSE);
     assert!(id >= 0);
@@ -80,10 +114,22 @@ fn wrong_indices_counts_and_pointers_are_refused() {
     unsafe {
         for index in [-1, -7, 5, i32::MAX, i32::MIN] {
             assert_eq!((api.tip_states)(id, index, ints.as_ptr()), OUT_OF_RANGE);
-            assert_eq!((api.tip_partials)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
-            assert_eq!((api.set_partials)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
-            assert_eq!((api.partials)(id, index, -1, out.as_mut_ptr()), OUT_OF_RANGE);
-            assert_eq!((api.set_matrix)(id, index, doubles.as_ptr(), 1.0), OUT_OF_RANGE);
+            assert_eq!(
+                (api.tip_partials)(id, index, doubles.as_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.set_partials)(id, index, doubles.as_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.partials)(id, index, -1, out.as_mut_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.set_matrix)(id, index, doubles.as_ptr(), 1.0),
+                OUT_OF_RANGE
+            );
             assert_eq!((api.matrix)(id, index, out.as_mut_ptr()), OUT_OF_RANGE);
             assert_eq!((api.frequencies)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
             assert_eq!((api.weights)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
@@ -91,9 +137,16 @@ fn wrong_indices_counts_and_pointers_are_refused() {
             assert_eq!((api.copy)(id, 0, index), OUT_OF_RANGE);
             assert_eq!((api.accumulate)(id, &raw const index, 1, 0), OUT_OF_RANGE);
             assert_eq!((api.accumulate)(id, ints.as_ptr(), 1, index), OUT_OF_RANGE);
-            assert_eq!((api.accumulate)(id, ints.as_ptr(), index.min(-1), 0), OUT_OF_RANGE);
+            assert_eq!(
+                (api.accumulate)(id, ints.as_ptr(), index.min(-1), 0),
+                OUT_OF_RANGE
+            );
         }
-        assert_eq!((api.tip_states)(id, 3, ints.as_ptr()), OUT_OF_RANGE, "no tip");
+        assert_eq!(
+            (api.tip_states)(id, 3, ints.as_ptr()),
+            OUT_OF_RANGE,
+            "no tip"
+        );
         assert_eq!((api.tip_states)(id, 0, null()), OUT_OF_RANGE);
         assert_eq!((api.pattern_weights)(id, null()), OUT_OF_RANGE);
         assert_eq!((api.rates)(id, null()), OUT_OF_RANGE);
@@ -108,7 +161,11 @@ fn wrong_indices_counts_and_pointers_are_refused() {
         assert_eq!(root(-3, out.as_mut_ptr()), OUT_OF_RANGE);
         assert_eq!(root(1, null_mut()), OUT_OF_RANGE);
         assert_eq!(root(1, out.as_mut_ptr()), OUT_OF_RANGE, "nothing was set");
-        assert_eq!((api.convolve)(id, zero, zero, zero, 1), OUT_OF_RANGE, "in place");
+        assert_eq!(
+            (api.convolve)(id, zero, zero, zero, 1),
+            OUT_OF_RANGE,
+            "in place"
+        );
         assert_eq!((api.partitions)(id, 2, [2; 10].as_ptr()), OUT_OF_RANGE);
         assert_eq!((api.finalize)(id), 0);
     }
@@ -154,10 +211,17 @@ fn each_field_of_an_operation_is_checked() {
             assert_eq!(update(operation), OUT_OF_RANGE, "field {at}: {value}");
         }
     }
-    let to_a_tip = Operation { destination: 1, ..good };
+    let to_a_tip = Operation {
+        destination: 1,
+        ..good
+    };
     assert_eq!(update(to_a_tip), OUT_OF_RANGE);
     let no_matrix = Operation { matrix2: 4, ..good };
-    assert_eq!(update(no_matrix), OUT_OF_RANGE, "a matrix that was never set");
+    assert_eq!(
+        update(no_matrix),
+        OUT_OF_RANGE,
+        "a matrix that was never set"
+    );
     // SAFETY: plain numbers.
     assert_eq!(unsafe { (api.finalize)(id) }, 0);
 }
@@ -192,12 +256,23 @@ fn the_resource_is_there() {
     unsafe {
         assert_eq!((*list).length, 1);
         assert_ne!((*(*list).list).support_flags & flag::PROCESSOR_CPU, 0);
-        let measured = beagle::beagleGetBenchmarkedResourceList(
-            4, 4, 4, 100, 4, null(), 0, 0, 0, 1, 1, 0, 0,
-        );
+        let measured =
+            beagle::beagleGetBenchmarkedResourceList(4, 4, 4, 100, 4, null(), 0, 0, 0, 1, 1, 0, 0);
         assert!((*(*measured).list).benchmark_result > 0.0);
         let none = beagle::beagleGetBenchmarkedResourceList(
-            4, 4, 4, 100, 4, null(), 0, 0, 1 << 16, 1, 1, 0, 0,
+            4,
+            4,
+            4,
+            100,
+            4,
+            null(),
+            0,
+            0,
+            1 << 16,
+            1,
+            1,
+            0,
+            0,
         );
         assert!(none.is_null());
     }
