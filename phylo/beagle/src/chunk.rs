@@ -562,6 +562,6 @@ fn exponent(value: f64) -> i32 {
 }
 
 /// Lists of classes that are kept for each buffer.
-const LISTS_EACH: usize = 2;
+const LISTS_EACH: usize = 4;
 /// Automatic scaling begins beyond this power of two.
 const AUTO_EXPONENT: i32 = 200;

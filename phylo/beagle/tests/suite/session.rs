@@ -249,10 +249,17 @@ impl Client<'_> {
     /// A random tree from the tips to a root; some operations scale.
     fn partials(&mut self) {
         let manual = !self.is(flag::SCALING_AUTO | flag::SCALING_ALWAYS | flag::SCALING_DYNAMIC);
-        let cumulative = int(self.tips);
-        // SAFETY: plain numbers.
-        let code = unsafe { (self.api.reset)(self.id, cumulative) };
-        self.note("reset", code, &[]);
+        // Automatic scaling has one buffer for sums; where all is scaled, there is none for clients.
+        let cumulative = if self.is(flag::SCALING_AUTO) {
+            0
+        } else {
+            int(self.tips)
+        };
+        if manual {
+            // SAFETY: plain numbers.
+            let code = unsafe { (self.api.reset)(self.id, cumulative) };
+            self.note("reset", code, &[]);
+        }
         let mut roots: Vec<usize> = (0..self.tips).collect();
         let mut operations = Vec::new();
         let mut written = Vec::new();
