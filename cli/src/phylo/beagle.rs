@@ -14,11 +14,11 @@ use std::process::Command;
 /// Arguments of `phylo beagle`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs the program with libhmsbeagle.so.1 of Sidecore: MrBayes, BEAST and other programs that use BEAGLE \
-find it by that name before the system's. Nothing is installed over BEAGLE.
+Runs the program with libhmsbeagle.so.1 of Sidecore: MrBayes, BEAST and other programs that use \
+BEAGLE find it by that name before the system's. Nothing is installed over BEAGLE.
 
-SIDECORE_BEAGLE_LIBRARY=FILE in the environment names the library, SIDECORE_BEAGLE_ENGINES=N the most \
-cores that it uses.
+SIDECORE_BEAGLE_LIBRARY=FILE in the environment names the library, SIDECORE_BEAGLE_ENGINES=N the \
+most cores that it uses.
 
 Exit status: the program's; 2 if it could not be started.")]
 pub(crate) struct Args {
@@ -47,7 +47,8 @@ impl Args {
     }
 }
 
-// Programs load it by its soname, which the file need not have: the dynamic linker compares sonames.
+// Programs load it by its soname, which the file's name need not be: the dynamic linker compares
+// sonames.
 const LIBRARY: Library = Library {
     name: "libhmsbeagle.so",
     installed_name: Some("libhmsbeagle.so.1"),

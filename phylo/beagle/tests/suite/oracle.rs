@@ -67,7 +67,8 @@ fn manual_scaling_agrees() {
 
 #[test]
 fn logarithmic_factors_agree_where_they_are_written() {
-    // Factors read again are compared in the raw form alone: the other library divides by logarithms.
+    // Factors read again are compared in the raw form alone: the other library divides by
+    // logarithms.
     compare(DOUBLE | flag::SCALING_ALWAYS | flag::SCALERS_LOG, 1, 1e-10);
 }
 

@@ -249,7 +249,7 @@ impl Client<'_> {
     /// A random tree from the tips to a root; some operations scale.
     fn partials(&mut self) {
         let manual = !self.is(flag::SCALING_AUTO | flag::SCALING_ALWAYS | flag::SCALING_DYNAMIC);
-        // Automatic scaling has one buffer for sums; where all is scaled, there is none for clients.
+        // Automatic scaling has one buffer for sums; where all is scaled, clients have none.
         let cumulative = if self.is(flag::SCALING_AUTO) {
             0
         } else {

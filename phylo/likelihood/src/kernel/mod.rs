@@ -28,9 +28,7 @@ pub use combine::{Derivatives, SiteTerms};
 pub use layout::Buffer;
 pub(crate) use layout::QUAD;
 pub use layout::Quad;
-pub(crate) use simd::{
-    Eigen, combine_table, insert, powers, table_terms, transitions,
-};
+pub(crate) use simd::{Eigen, combine_table, insert, powers, table_terms, transitions};
 pub use simd::{Isa, STATES_MAX, combine_sites, derivatives, evaluate, newview};
 
 /// Dimensions of one pattern's CLV entries.
