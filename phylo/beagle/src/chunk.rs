@@ -216,7 +216,7 @@ impl Chunk {
     }
 
     /// The spans of a buffer, one a pattern, to be written.
-    pub(crate) fn to_set(&mut self, kernels: Kernels, node: usize) -> &mut [f64] {
+    pub(crate) fn spans_of_patterns(&mut self, kernels: Kernels, node: usize) -> &mut [f64] {
         self.nodes[node].codes = Vec::new();
         self.nodes[node].classes = None;
         self.fill_in(kernels, node)

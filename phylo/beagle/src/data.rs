@@ -77,7 +77,7 @@ impl Instance {
         let shape = self.kernels.shape();
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
-            let values = chunk.to_set(self.kernels, buffer);
+            let values = chunk.spans_of_patterns(self.kernels, buffer);
             for (span, &pattern) in values.chunks_exact_mut(shape.span()).zip(places) {
                 for (category, to) in span.chunks_exact_mut(shape.states).enumerate() {
                     let from = entries(category, pattern);

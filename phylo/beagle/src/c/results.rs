@@ -244,7 +244,7 @@ unsafe fn roots<'a>(
 }
 
 /// Edges from the places of their parents.
-unsafe fn edges<'a>(
+unsafe fn edges(
     places: impl ExactSizeIterator<Item = Place>,
     children: *const c_int,
     [probabilities, first, second]: [*const c_int; 3],
@@ -253,10 +253,10 @@ unsafe fn edges<'a>(
     // SAFETY: the module's rule.
     let (children, probabilities, first, second) = unsafe {
         (
-            list::<'a>(children, items)?,
-            list::<'a>(probabilities, items)?,
-            optional::<'a>(first, items)?,
-            optional::<'a>(second, items)?,
+            list(children, items)?,
+            list(probabilities, items)?,
+            optional(first, items)?,
+            optional(second, items)?,
         )
     };
     // A second derivative needs the first.
