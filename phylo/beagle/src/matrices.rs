@@ -15,8 +15,10 @@ pub(crate) struct Matrix {
     pub(crate) columns: Buffer,
     /// The entry of each row for a child whose state is unknown.
     pub(crate) unknown: f64,
-    /// For each state of the child and for the unknown one, a span. Empty until it is needed.
+    /// For each state of the child and for the unknown one, a span.
     pub(crate) table: Buffer,
+    /// True while the table is of these columns.
+    tabulated: bool,
 }
 
 impl Matrix {
@@ -55,16 +57,18 @@ impl Matrix {
     fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
         self.columns.resize(kernels.shape().matrix() / 4);
         self.columns.doubles_mut().fill(0.0);
-        self.table = Buffer::default();
+        self.tabulated = false;
         self.unknown = unknown;
         self.columns.doubles_mut()
     }
 
     /// Makes the table if there is none.
     pub(crate) fn tabulate(&mut self, kernels: Kernels, states: usize) {
-        if self.table.doubles().is_empty() {
+        if !self.tabulated {
+            self.tabulated = true;
             let unknown = unknown_span(kernels, states, |_, _| self.unknown);
-            self.table = table(kernels, states, self.columns.doubles(), &unknown);
+            let columns = self.columns.doubles();
+            table(kernels, states, columns, &unknown, &mut self.table);
         }
     }
 
@@ -83,11 +87,13 @@ impl Matrix {
         }
         let entry = |rate: usize, i: usize| self.unknown * factors[rate * padded + i];
         let unknown = unknown_span(kernels, states, entry);
-        let table = table(kernels, states, columns.doubles(), &unknown);
+        let mut spans = Buffer::default();
+        table(kernels, states, columns.doubles(), &unknown, &mut spans);
         Self {
             columns,
             unknown: self.unknown,
-            table,
+            table: spans,
+            tabulated: true,
         }
     }
 
@@ -131,9 +137,9 @@ fn unknown_span(kernels: Kernels, states: usize, entry: impl Fn(usize, usize) ->
 }
 
 /// A span for each state of a tip and, last, for the unknown one.
-fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64]) -> Buffer {
+fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64], table: &mut Buffer) {
     let (padded, span) = (kernels.shape().states, kernels.shape().span());
-    let mut table = Buffer::new((states + 1) * span / 4);
+    table.resize((states + 1) * span / 4);
     let spans = table.doubles_mut().chunks_exact_mut(span);
     for (state, to) in spans.enumerate() {
         if state == states {
@@ -147,7 +153,6 @@ fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64]) -> B
             to.copy_from_slice(&block[state * padded..][..padded]);
         }
     }
-    table
 }
 
 /// Products of matrices by the kernels of nodes.

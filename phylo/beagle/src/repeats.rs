@@ -102,6 +102,6 @@ impl Repeats {
 const NO_CLASS: u16 = u16::MAX;
 /// Pairs of classes of two children for each pattern, at most: the table stays in the cache, and is
 /// cleared in less time than classes save.
-const PAIRS_EACH: usize = 64;
+const PAIRS_EACH: usize = 32;
 /// Share of the patterns that classes may be: beyond it the indirection costs what it saves.
 const SHARE_MAX: (usize, usize) = (3, 4);
