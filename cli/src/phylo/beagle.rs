@@ -33,7 +33,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let library = LIBRARY.find()?;
+        let library = preload::for_glibc(LIBRARY.find()?);
         let [program, arguments @ ..] = self.command.as_slice() else {
             bail!("no program is named; write it behind `--`");
         };
