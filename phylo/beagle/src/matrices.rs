@@ -18,7 +18,7 @@ pub(crate) struct Matrix {
     /// For each state of the child and for the unknown one, a span.
     pub(crate) table: Buffer,
     /// True while the table is of these columns.
-    tabulated: bool,
+    pub(crate) tabulated: bool,
 }
 
 impl Matrix {
