@@ -30,6 +30,7 @@ rustPlatform.buildRustPackage {
     "--package=sidecore-zlib"
     "--package=sidecore-net-preload"
     "--package=sidecore-spe"
+    "--package=sidecore-beagle"
   ];
 
   # The tests mount, attach and make network interfaces as root, which a build may not.
@@ -43,6 +44,7 @@ rustPlatform.buildRustPackage {
     mkdir -p $out/lib/sidecore
     mv $out/lib/libsidecore_z.so $out/lib/libsidecore_net_preload.so $out/lib/sidecore/
     mv $out/lib/libspe2.so $out/lib/sidecore/libspe2.so.2
+    mv $out/lib/libhmsbeagle.so $out/lib/sidecore/libhmsbeagle.so.1
     $out/bin/sidecore man man1
     installManPage man1/*.1
     installShellCompletion --cmd sidecore \

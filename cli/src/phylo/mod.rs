@@ -1,6 +1,7 @@
 //! `sidecore phylo`: one file a command.
 
 mod ancestors;
+mod beagle;
 #[cfg(feature = "bench")]
 mod bench;
 mod common;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Root(root::Args),
     /// Draw a tree as SVG.
     Draw(draw::Args),
+    /// Run MrBayes, BEAST or another program that uses BEAGLE on Sidecore's kernels.
+    Beagle(beagle::Args),
     /// Measure on this machine.
     Bench(bench::Args),
 }
@@ -92,6 +95,7 @@ impl Command {
             Self::Consensus(args) => args.run(),
             Self::Root(args) => args.run(),
             Self::Draw(args) => args.run(),
+            Self::Beagle(args) => args.run(),
             Self::Bench(args) => args.run(),
         }
     }

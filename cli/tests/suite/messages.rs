@@ -115,6 +115,7 @@ fn the_program_alone_works_or_names_the_package() {
     let is_packaged = Path::new("/usr/lib/sidecore").exists();
     let cases = [
         ("offload run -- /bin/true", Some(2), "package `sidecore`"),
+        ("phylo beagle -- /bin/true", Some(2), "package `sidecore`"),
         ("spe env", Some(0), "package `sidecore`"),
         (
             "net run --loopback -- /bin/true",

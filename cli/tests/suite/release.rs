@@ -245,6 +245,7 @@ fn linked_libraries_have_the_interface_in_their_names() {
     let names = [
         ("libsidecore.so", format!("libsidecore.so.{}", interface())),
         ("libspe2.so", "libspe2.so.2".to_owned()),
+        ("libhmsbeagle.so", "libhmsbeagle.so.1".to_owned()),
         // Loaded by their paths.
         ("libsidecore_z.so", "libsidecore_z.so".to_owned()),
         (

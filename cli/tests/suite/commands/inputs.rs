@@ -86,9 +86,16 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
         .env("SIDECORE_SERVERS_DIR", folder.join("servers"))
         .env("SIDECORE_STATE_DIR", folder.join("state"))
         .env("SIDECORE_ZLIB_LIBRARY", zlib())
+        .env("SIDECORE_BEAGLE_LIBRARY", beagle())
         .env("SIDECORE_SPE_CACHE", folder.join("spe"))
         .env("TMPDIR", folder);
     command
+}
+
+/// Library that `phylo beagle` preloads.
+fn beagle() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.with_file_name("libhmsbeagle.so")
 }
 
 /// Library that `offload run` preloads: cargo puts it next to the tests, which depend on it.

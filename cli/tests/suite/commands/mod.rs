@@ -53,6 +53,7 @@ const RUNS: [(&str, &str); 40] = [
     ),
     ("cell uio", "--svg uio.svg --json"),
     ("offload run", "-- true"),
+    ("phylo beagle", "--engines 1 -- true"),
     ("net run", "--loopback -- true"),
     (
         "offload bench",

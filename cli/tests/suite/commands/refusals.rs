@@ -97,6 +97,12 @@ const REFUSALS: [(&str, &str, &str); 105] = [
     ),
     ("offload run", "true", "--"),
     (
+        "phylo beagle",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("phylo beagle", "--engines 0 -- true", "--engines"),
+    (
         "net run",
         "--loopback -- /nonexistent/program",
         "/nonexistent/program",

@@ -27,16 +27,16 @@ impl std::ops::Add for Derivatives {
 
 /// Result of [`super::evaluate`] for a run of patterns.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SiteTerms<'a> {
+pub struct SiteTerms<'a> {
     /// Rate categories.
-    pub(crate) rates: usize,
+    pub rates: usize,
     /// For each four patterns, rate by rate, one term a pattern; frequencies and weights are
     /// included.
-    pub(crate) terms: &'a [Quad],
+    pub terms: &'a [Quad],
     /// The scaler of each term, pattern by pattern; empty where no term was scaled.
-    pub(crate) scalers: &'a [u16],
+    pub scalers: &'a [u16],
     /// Contribution of invariable sites to each pattern: unscaled.
-    pub(crate) fixed: &'a [f64],
+    pub fixed: &'a [f64],
 }
 
 /// Converts the rates of each pattern of a sum table to one scale: that of its least scaled rate,

@@ -11,7 +11,7 @@ use sidecore_sys::arena::{Arena, Run};
 pub(crate) const QUAD: usize = 4;
 
 /// Four doubles: what one AVX2 register holds.
-pub(crate) type Quad = [f64; QUAD];
+pub type Quad = [f64; QUAD];
 
 /// A growable run of quads that begins on a line of 64 bytes.
 #[derive(Debug, Default)]

@@ -23,15 +23,13 @@ mod layout;
 pub(crate) mod repeats;
 mod simd;
 
-pub use combine::Derivatives;
-pub(crate) use combine::{SiteTerms, level_scalers};
+pub(crate) use combine::level_scalers;
+pub use combine::{Derivatives, SiteTerms};
 pub use layout::Buffer;
 pub(crate) use layout::QUAD;
-pub(crate) use layout::Quad;
-pub(crate) use simd::{
-    Eigen, combine_sites, combine_table, insert, powers, table_terms, transitions,
-};
-pub use simd::{Isa, STATES_MAX, derivatives, evaluate, newview};
+pub use layout::Quad;
+pub(crate) use simd::{Eigen, combine_table, insert, powers, table_terms, transitions};
+pub use simd::{Isa, STATES_MAX, combine_sites, derivatives, evaluate, newview};
 
 /// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +62,7 @@ impl Shape {
 }
 
 /// Most rate categories.
-pub(crate) const RATES_MAX: usize = 16;
+pub const RATES_MAX: usize = 16;
 
 /// One side of a node or of a branch.
 #[derive(Debug, Clone, Copy)]

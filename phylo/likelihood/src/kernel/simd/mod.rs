@@ -222,7 +222,7 @@ kernel! {
     ///
     /// # Panics
     /// When slices are too short for `weights`.
-    pub(crate) fn combine_sites(
+    pub fn combine_sites(
         sites: &SiteTerms<'_>,
         weights: &[f64],
         site_lnl: &mut [f64],

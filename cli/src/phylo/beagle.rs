@@ -1,0 +1,56 @@
+//! `sidecore phylo beagle`: a program with this machine's kernels in place of BEAGLE's.
+//!
+//! Must stay true: this process becomes the program, so that its exit status, signals, terminal and
+//! children are its own; nothing is printed unless it cannot start.
+
+use crate::Outcome;
+use anyhow::{Context, Result, bail};
+use sidecore_sys::preload::{self, Library, PRELOAD};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Arguments of `phylo beagle`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Runs the program with libhmsbeagle.so.1 of Sidecore: MrBayes, BEAST and other programs that use \
+BEAGLE find it by that name before the system's. Nothing is installed over BEAGLE.
+
+SIDECORE_BEAGLE_LIBRARY=FILE in the environment names the library, SIDECORE_BEAGLE_ENGINES=N the \
+most cores that it uses.
+
+Exit status: the program's; 2 if it could not be started.")]
+pub(crate) struct Args {
+    /// The most cores for likelihoods [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    engines: Option<u16>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    /// Runs the command; returns only where the program could not be started.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let library = preload::for_glibc(LIBRARY.find()?);
+        let [program, arguments @ ..] = self.command.as_slice() else {
+            bail!("no program is named; write it behind `--`");
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env(PRELOAD, preload::list(library));
+        if let Some(engines) = self.engines {
+            command.env("SIDECORE_BEAGLE_ENGINES", engines.to_string());
+        }
+        let error = command.exec();
+        Err(error).with_context(|| format!("cannot run {}", Path::new(program).display()))
+    }
+}
+
+// Programs load it by its soname, which the file's name need not be: the dynamic linker compares
+// sonames.
+const LIBRARY: Library = Library {
+    name: "libhmsbeagle.so",
+    installed_name: Some("libhmsbeagle.so.1"),
+    variable: "SIDECORE_BEAGLE_LIBRARY",
+};

@@ -1,0 +1,314 @@
+//! Setting and getting of tips, partials, models, weights and matrices.
+
+use super::{call, list, optional, read, write};
+use crate::instance::count;
+use std::ffi::{c_double, c_int};
+
+/// Sets a tip's state at each pattern; a number that is no state is unknown.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetTipStates(
+    instance: c_int,
+    tip: c_int,
+    states: *const c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let states = unsafe { read(states, instance.patterns) }?;
+        instance.set_tip_states(tip, states)
+    })
+}
+
+/// Sets a tip's partials, which are the same for all categories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetTipPartials(
+    instance: c_int,
+    tip: c_int,
+    partials: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let partials = unsafe { read(partials, instance.patterns * instance.states) }?;
+        instance.set_tip_partials(tip, partials)
+    })
+}
+
+/// Sets a buffer's partials, category by category.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetPartials(
+    instance: c_int,
+    buffer: c_int,
+    partials: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let partials = unsafe { read(partials, instance.partials_entries()) }?;
+        instance.set_partials(buffer, partials)
+    })
+}
+
+/// Gets a buffer's partials, category by category, times the exponentials of a scale buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleGetPartials(
+    instance: c_int,
+    buffer: c_int,
+    scale: c_int,
+    partials: *mut c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let partials = unsafe { write(partials, instance.partials_entries()) }?;
+        instance.partials(buffer, scale, partials)
+    })
+}
+
+/// Sets an eigen-decomposition: matrices row by row; real parts, then imaginary parts if the
+/// instance is complex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetEigenDecomposition(
+    instance: c_int,
+    model: c_int,
+    vectors: *const c_double,
+    inverse: *const c_double,
+    values: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        let entries = instance.states * instance.states;
+        // SAFETY: the module's rule.
+        let (vectors, inverse, values) = unsafe {
+            (
+                read(vectors, entries)?,
+                read(inverse, entries)?,
+                read(values, instance.eigen_values())?,
+            )
+        };
+        instance.set_eigen(model, vectors, inverse, values)
+    })
+}
+
+/// Sets frequencies of the states.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetStateFrequencies(
+    instance: c_int,
+    index: c_int,
+    frequencies: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let frequencies = unsafe { read(frequencies, instance.states) }?;
+        instance.set_frequencies(index, frequencies)
+    })
+}
+
+/// Sets weights of the categories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetCategoryWeights(
+    instance: c_int,
+    index: c_int,
+    weights: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let weights = unsafe { read(weights, instance.categories) }?;
+        instance.set_weights(index, weights)
+    })
+}
+
+/// Sets rates of the categories, the first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetCategoryRates(instance: c_int, rates: *const c_double) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { beagleSetCategoryRatesWithIndex(instance, 0, rates) }
+}
+
+/// Sets rates of the categories.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetCategoryRatesWithIndex(
+    instance: c_int,
+    index: c_int,
+    rates: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let rates = unsafe { read(rates, instance.categories) }?;
+        instance.set_rates(index, rates)
+    })
+}
+
+/// Sets weights of the patterns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetPatternWeights(
+    instance: c_int,
+    weights: *const c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let weights = unsafe { read(weights, instance.patterns) }?;
+        instance.set_pattern_weights(weights)
+    })
+}
+
+/// Sets the partition of each pattern.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetPatternPartitions(
+    instance: c_int,
+    partitions: c_int,
+    of_patterns: *const c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let of_patterns = unsafe { read(of_patterns, instance.patterns) }?;
+        instance.set_partitions(partitions, of_patterns)
+    })
+}
+
+/// Sets a transition matrix row by row, category by category; the padded value is what a row has
+/// for an unknown state.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetTransitionMatrix(
+    instance: c_int,
+    index: c_int,
+    matrix: *const c_double,
+    padded: c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let matrix = unsafe { read(matrix, instance.matrix_entries()) }?;
+        instance.set_matrix(index, matrix, padded)
+    })
+}
+
+/// Sets several transition matrices.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetTransitionMatrices(
+    instance: c_int,
+    indices: *const c_int,
+    matrices: *const c_double,
+    padded: *const c_double,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        let entries = instance.matrix_entries();
+        let total = count(items)?.checked_mul(entries);
+        let total = total.ok_or(crate::abi::Refusal::OutOfRange)?;
+        // SAFETY: the module's rule.
+        let (indices, matrices, padded) = unsafe {
+            (
+                list(indices, items)?,
+                read(matrices, total)?,
+                list(padded, items)?,
+            )
+        };
+        let all = matrices.chunks_exact(entries);
+        for ((&index, matrix), &padded) in indices.iter().zip(all).zip(padded) {
+            instance.set_matrix(index, matrix, padded)?;
+        }
+        Ok(())
+    })
+}
+
+/// Gets a transition matrix row by row, category by category.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleGetTransitionMatrix(
+    instance: c_int,
+    index: c_int,
+    matrix: *mut c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let matrix = unsafe { write(matrix, instance.matrix_entries()) }?;
+        instance.matrix(index, matrix)
+    })
+}
+
+/// Products of transition matrices; the result may be no operand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleConvolveTransitionMatrices(
+    instance: c_int,
+    first: *const c_int,
+    second: *const c_int,
+    results: *const c_int,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (first, second, results) = unsafe {
+            (
+                list(first, items)?,
+                list(second, items)?,
+                list(results, items)?,
+            )
+        };
+        instance.convolve(first, second, results)
+    })
+}
+
+/// Transition matrices over branches, and their derivatives where indices for them are given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleUpdateTransitionMatrices(
+    instance: c_int,
+    model: c_int,
+    probabilities: *const c_int,
+    first: *const c_int,
+    second: *const c_int,
+    lengths: *const c_double,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (probabilities, first, second, lengths) = unsafe {
+            (
+                list(probabilities, items)?,
+                optional(first, items)?,
+                optional(second, items)?,
+                list(lengths, items)?,
+            )
+        };
+        instance.settle()?;
+        for (k, (&index, &length)) in probabilities.iter().zip(lengths).enumerate() {
+            let indices = [
+                Some(index),
+                first.map(|all| all[k]),
+                second.map(|all| all[k]),
+            ];
+            instance.update_matrices(model, 0, indices, length)?;
+        }
+        Ok(())
+    })
+}
+
+/// As [`beagleUpdateTransitionMatrices`], with a model and rates for each branch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithMultipleModels(
+    instance: c_int,
+    models: *const c_int,
+    rates: *const c_int,
+    probabilities: *const c_int,
+    first: *const c_int,
+    second: *const c_int,
+    lengths: *const c_double,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (models, rates, probabilities, first, second, lengths) = unsafe {
+            (
+                list(models, items)?,
+                list(rates, items)?,
+                list(probabilities, items)?,
+                optional(first, items)?,
+                optional(second, items)?,
+                list(lengths, items)?,
+            )
+        };
+        instance.settle()?;
+        for (k, (&index, &length)) in probabilities.iter().zip(lengths).enumerate() {
+            let indices = [
+                Some(index),
+                first.map(|all| all[k]),
+                second.map(|all| all[k]),
+            ];
+            instance.update_matrices(models[k], rates[k], indices, length)?;
+        }
+        Ok(())
+    })
+}

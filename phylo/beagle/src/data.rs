@@ -1,0 +1,356 @@
+//! What clients set and get: tips, partials, models, matrices, weights, partitions.
+
+use crate::abi::{NONE, Refusal};
+use crate::chunk::Chunk;
+use crate::instance::{Instance, Mode, count};
+use crate::matrices::{Eigen, Matrix};
+use std::ffi::c_int;
+
+/// An index below `limit`.
+pub(crate) fn below(index: c_int, limit: usize) -> Result<usize, Refusal> {
+    count(index)
+        .ok()
+        .filter(|index| *index < limit)
+        .ok_or(Refusal::OutOfRange)
+}
+
+/// An index below `limit`, or none.
+pub(crate) fn below_or_none(index: c_int, limit: usize) -> Result<Option<usize>, Refusal> {
+    match index {
+        NONE => Ok(None),
+        index => below(index, limit).map(Some),
+    }
+}
+
+impl Instance {
+    /// Doubles of a matrix as clients see it.
+    pub(crate) fn matrix_entries(&self) -> usize {
+        self.categories * self.states * self.states
+    }
+
+    /// Doubles of partials as clients see them.
+    pub(crate) fn partials_entries(&self) -> usize {
+        self.categories * self.patterns * self.states
+    }
+
+    pub(crate) fn set_tip_states(&mut self, tip: c_int, states: &[c_int]) -> Result<(), Refusal> {
+        let tip = below(tip, self.tips)?;
+        self.settle()?;
+        let unknown = self.states;
+        let code = |state: c_int| count(state).unwrap_or(unknown).min(unknown);
+        // A shape's states are at most the columns of a matrix, which have 16 bits.
+        let codes = states
+            .iter()
+            .map(|&state| u16::try_from(code(state)).unwrap_or(u16::MAX));
+        let codes: Vec<u16> = codes.collect();
+        for chunk in &mut self.chunks {
+            let places = &self.order[chunk.first..][..chunk.patterns()];
+            let of_chunk = places.iter().map(|&pattern| codes[pattern]).collect();
+            chunk.set_codes(tip, of_chunk);
+        }
+        self.coded[tip] = true;
+        Ok(())
+    }
+
+    /// `partials` are a category's, the same for all.
+    pub(crate) fn set_tip_partials(&mut self, tip: c_int, partials: &[f64]) -> Result<(), Refusal> {
+        let tip = below(tip, self.tips)?;
+        let states = self.states;
+        self.set(tip, |_, pattern| &partials[pattern * states..][..states])
+    }
+
+    /// `partials` are category by category.
+    pub(crate) fn set_partials(&mut self, buffer: c_int, partials: &[f64]) -> Result<(), Refusal> {
+        let buffer = below(buffer, self.buffers)?;
+        let (states, patterns) = (self.states, self.patterns);
+        self.set(buffer, |category, pattern| {
+            &partials[(category * patterns + pattern) * states..][..states]
+        })
+    }
+
+    fn set<'a>(
+        &mut self,
+        buffer: usize,
+        entries: impl Fn(usize, usize) -> &'a [f64],
+    ) -> Result<(), Refusal> {
+        self.settle()?;
+        let shape = self.kernels.shape();
+        for chunk in &mut self.chunks {
+            let places = &self.order[chunk.first..][..chunk.patterns()];
+            let values = chunk.spans_of_patterns(self.kernels, buffer);
+            for (span, &pattern) in values.chunks_exact_mut(shape.span()).zip(places) {
+                for (category, to) in span.chunks_exact_mut(shape.states).enumerate() {
+                    let from = entries(category, pattern);
+                    to[..from.len()].copy_from_slice(from);
+                }
+            }
+        }
+        self.coded[buffer] = false;
+        Ok(())
+    }
+
+    /// Partials category by category, multiplied by the exponential of a scale buffer.
+    pub(crate) fn partials(
+        &mut self,
+        buffer: c_int,
+        scale: c_int,
+        to: &mut [f64],
+    ) -> Result<(), Refusal> {
+        let buffer = below(buffer, self.buffers)?;
+        let scale = below_or_none(scale, self.scales)?;
+        if self.coded[buffer] {
+            return Err(Refusal::OutOfRange);
+        }
+        self.settle()?;
+        let shape = self.kernels.shape();
+        for chunk in &mut self.chunks {
+            let places = &self.order[chunk.first..][..chunk.patterns()];
+            let factors: Vec<f64> = match scale {
+                Some(scale) => chunk.scales[scale]
+                    .iter()
+                    .map(|factor| factor.exp())
+                    .collect(),
+                None => vec![1.0; places.len()],
+            };
+            chunk.fill_in(self.kernels, buffer);
+            let node = &chunk.nodes[buffer];
+            for (k, (&pattern, factor)) in places.iter().zip(factors).enumerate() {
+                let at = node.span_of(k) * shape.span();
+                let span = &node.values.doubles()[at..at + shape.span()];
+                for (category, from) in span.chunks_exact(shape.states).enumerate() {
+                    let at = (category * self.patterns + pattern) * self.states;
+                    for (to, from) in to[at..at + self.states].iter_mut().zip(from) {
+                        *to = from * factor;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn eigen_values(&self) -> usize {
+        if self.complex {
+            2 * self.states
+        } else {
+            self.states
+        }
+    }
+
+    pub(crate) fn set_eigen(
+        &mut self,
+        index: c_int,
+        vectors: &[f64],
+        inverse: &[f64],
+        values: &[f64],
+    ) -> Result<(), Refusal> {
+        let index = below(index, self.models.eigen.len())?;
+        let eigen = Eigen::new(self.kernels, vectors, inverse, values, self.transposed);
+        self.models.eigen[index] = Some(eigen);
+        Ok(())
+    }
+
+    pub(crate) fn set_rates(&mut self, index: c_int, rates: &[f64]) -> Result<(), Refusal> {
+        let index = below(index, self.models.rates.len())?;
+        self.models.rates[index].copy_from_slice(rates);
+        Ok(())
+    }
+
+    pub(crate) fn set_frequencies(&mut self, index: c_int, all: &[f64]) -> Result<(), Refusal> {
+        let index = below(index, self.models.frequencies.len())?;
+        self.models.frequencies[index] = Some(all.to_vec());
+        Ok(())
+    }
+
+    pub(crate) fn set_weights(&mut self, index: c_int, weights: &[f64]) -> Result<(), Refusal> {
+        let index = below(index, self.models.weights.len())?;
+        self.models.weights[index] = Some(weights.to_vec());
+        Ok(())
+    }
+
+    pub(crate) fn set_pattern_weights(&mut self, weights: &[f64]) -> Result<(), Refusal> {
+        for chunk in &mut self.chunks {
+            let places = &self.order[chunk.first..][..chunk.weights.len()];
+            for (to, &pattern) in chunk.weights.iter_mut().zip(places) {
+                *to = weights[pattern];
+            }
+        }
+        Ok(())
+    }
+
+    /// A value of each pattern, in the client's order.
+    pub(crate) fn of_patterns<'a>(
+        &'a self,
+        to: &mut [f64],
+        values: impl Fn(&'a Chunk) -> &'a [f64],
+    ) {
+        for chunk in &self.chunks {
+            let places = &self.order[chunk.first..];
+            for (&pattern, &value) in places.iter().zip(values(chunk)) {
+                to[pattern] = value;
+            }
+        }
+    }
+
+    /// Gives each pattern a partition below `partitions`; all values that were set stay.
+    pub(crate) fn set_partitions(
+        &mut self,
+        partitions: c_int,
+        of: &[c_int],
+    ) -> Result<(), Refusal> {
+        let partitions = count(partitions)?;
+        let of = of.iter().map(|&partition| below(partition, partitions));
+        let of = of.collect::<Result<Vec<usize>, Refusal>>()?;
+        self.settle()?;
+        let old_order = self.order.clone();
+        self.order.sort_by_key(|&pattern| (of[pattern], pattern));
+        let mut place_of = vec![0; self.patterns];
+        for (place, &pattern) in old_order.iter().enumerate() {
+            place_of[pattern] = place;
+        }
+        let new = self.chunks_of(&of);
+        let old = std::mem::replace(&mut self.chunks, new);
+        let starts: Vec<usize> = old.iter().map(|chunk| chunk.first).collect();
+        let span = self.kernels.shape().span();
+        let kernels = self.kernels;
+        for chunk in &mut self.chunks {
+            for k in 0..chunk.patterns() {
+                let place = place_of[self.order[chunk.first + k]];
+                let from = &old[starts.partition_point(|&start| start <= place) - 1];
+                chunk.take_pattern(kernels, span, k, from, place - from.first);
+            }
+            for tip in (0..chunk.nodes.len()).filter(|&node| self.coded[node]) {
+                let codes = std::mem::take(&mut chunk.nodes[tip].codes);
+                chunk.set_codes(tip, codes);
+            }
+        }
+        self.partitions = partitions;
+        Ok(())
+    }
+
+    pub(crate) fn set_matrix(
+        &mut self,
+        index: c_int,
+        rows: &[f64],
+        unknown: f64,
+    ) -> Result<(), Refusal> {
+        let index = below(index, self.matrices.len())?;
+        self.settle()?;
+        self.matrices[index].set(self.kernels, self.states, rows, unknown);
+        Ok(())
+    }
+
+    pub(crate) fn matrix(&mut self, index: c_int, rows: &mut [f64]) -> Result<(), Refusal> {
+        let matrix = &self.matrices[below(index, self.matrices.len())?];
+        rows.fill(0.0);
+        matrix.get(self.kernels, self.states, rows);
+        Ok(())
+    }
+
+    /// The products of `first` and `second`.
+    pub(crate) fn convolve(
+        &mut self,
+        first: &[c_int],
+        second: &[c_int],
+        results: &[c_int],
+    ) -> Result<(), Refusal> {
+        self.settle()?;
+        for ((&first, &second), &result) in first.iter().zip(second).zip(results) {
+            let limit = self.matrices.len();
+            let [first, second, result] = [first, second, result].map(|at| below(at, limit));
+            let (first, second, result) = (first?, second?, result?);
+            // In place is not allowed.
+            if first == result || second == result {
+                return Err(Refusal::OutOfRange);
+            }
+            let mut to = std::mem::take(&mut self.matrices[result]);
+            let [first, second] = [first, second].map(|at| &self.matrices[at]);
+            let made = match first.is_set() && second.is_set() {
+                true => {
+                    to.convolve(self.kernels, first, second);
+                    Ok(())
+                }
+                false => Err(Refusal::OutOfRange),
+            };
+            self.matrices[result] = to;
+            made?;
+        }
+        Ok(())
+    }
+
+    /// The matrix of a branch, and derivatives if there are indices for them.
+    pub(crate) fn update_matrices(
+        &mut self,
+        model: c_int,
+        rates: c_int,
+        indices: [Option<c_int>; 3],
+        length: f64,
+    ) -> Result<(), Refusal> {
+        let model = below(model, self.models.eigen.len())?;
+        let rates = below(rates, self.models.rates.len())?;
+        let limit = self.matrices.len();
+        let indices = indices.into_iter().flatten();
+        let indices = indices.map(|index| below(index, limit));
+        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+        let eigen = self.models.eigen[model]
+            .as_ref()
+            .ok_or(Refusal::OutOfRange)?;
+        let mut made: Vec<Matrix> = Vec::with_capacity(indices.len());
+        for &index in &indices {
+            made.push(std::mem::take(&mut self.matrices[index]));
+        }
+        let outcome = eigen.matrices(self.kernels, &self.models.rates[rates], length, &mut made);
+        for (index, matrix) in indices.into_iter().zip(made) {
+            self.matrices[index] = matrix;
+        }
+        outcome
+    }
+
+    /// The factors of a scale buffer, as they are kept.
+    pub(crate) fn scale_factors(&mut self, index: c_int, to: &mut [f64]) -> Result<(), Refusal> {
+        let index = below(index, self.scales)?;
+        self.settle()?;
+        self.of_patterns(to, |chunk| &chunk.scales[index]);
+        Ok(())
+    }
+
+    /// True if every operation scales, or none is the client's to scale.
+    pub(crate) fn scales_by_itself(&self) -> bool {
+        matches!(self.mode, Mode::Auto | Mode::Always)
+    }
+}
+
+impl Chunk {
+    /// Copies all values of one pattern from another chunk.
+    fn take_pattern(
+        &mut self,
+        kernels: crate::kernels::Kernels,
+        span: usize,
+        to: usize,
+        other: &Self,
+        from: usize,
+    ) {
+        let patterns = self.patterns();
+        for (number, node) in other.nodes.iter().enumerate() {
+            if let Some(&code) = node.codes.get(from) {
+                self.nodes[number].codes.resize(patterns, 0);
+                self.nodes[number].codes[to] = code;
+                continue;
+            }
+            let at = node.span_of(from) * span;
+            if let Some(values) = node.values.doubles().get(at..at + span) {
+                let all = self.fill_in(kernels, number);
+                all[to * span..(to + 1) * span].copy_from_slice(values);
+            }
+        }
+        for (scale, other) in self.scales.iter_mut().zip(&other.scales) {
+            scale[to] = other[from];
+        }
+        for (taken, other) in self.taken.iter_mut().zip(&other.taken) {
+            if let Some(&value) = other.get(from) {
+                taken.resize(patterns, 0.0);
+                taken[to] = value;
+            }
+        }
+        self.weights[to] = other.weights[from];
+    }
+}

@@ -1,0 +1,163 @@
+//! The likelihood kernels for one shape: those of `sidecore-likelihood`, and plain loops for more
+//! states or categories than they have.
+//!
+//! Layout: a span is one pattern's entries, category by category, each padded with states that
+//! never occur to a multiple of four. A matrix is a block a category, in it a column for each state
+//! of the child.
+//! Must stay true: no kernel scales by itself here; scaling is the client's, pattern by pattern.
+
+use sidecore_likelihood::kernel::{
+    Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
+    evaluate, newview,
+};
+
+/// Kernels for one shape.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kernels {
+    isa: Isa,
+    shape: Shape,
+}
+
+impl Kernels {
+    /// For `states` states, padded here, and `categories` categories.
+    pub(crate) fn new(states: usize, categories: usize) -> Self {
+        let states = states.next_multiple_of(4);
+        Self {
+            isa: Isa::detect(),
+            shape: Shape {
+                states,
+                rates: categories,
+            },
+        }
+    }
+
+    /// The same for one category: matrices are made with it.
+    pub(crate) fn of_one_category(self) -> Self {
+        let shape = Shape {
+            rates: 1,
+            ..self.shape
+        };
+        Self { shape, ..self }
+    }
+
+    /// Padded states and categories.
+    pub(crate) fn shape(self) -> Shape {
+        self.shape
+    }
+
+    fn is_fast(self) -> bool {
+        self.shape.states <= STATES_MAX && self.shape.rates <= RATES_MAX
+    }
+
+    /// The product of both sides moved over their branches, class by class. `scratch` has a count
+    /// for each class and category.
+    pub(crate) fn newview(
+        self,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        values: &mut [Quad],
+        scratch: &mut [u16],
+    ) {
+        if self.is_fast() {
+            newview(self.isa, self.shape, left, right, values, scratch, false);
+            return;
+        }
+        let states = self.shape.states;
+        let (mut x, mut y) = (vec![0.0; states], vec![0.0; states]);
+        let spans = values
+            .as_flattened_mut()
+            .chunks_exact_mut(self.shape.span());
+        for (class, span) in spans.enumerate().take(classes(left)) {
+            for (rate, out) in span.chunks_exact_mut(states).enumerate() {
+                self.arrive(left, class, rate, &mut x);
+                self.arrive(right, class, rate, &mut y);
+                for ((out, x), y) in out.iter_mut().zip(&x).zip(&y) {
+                    *out = x * y;
+                }
+            }
+        }
+    }
+
+    /// The likelihood of each pattern, summed over categories, in `sums`: `near` times what arrives
+    /// from the right side, into whose matrix frequencies and weights are folded.
+    pub(crate) fn sums(
+        self,
+        near: &Inner<'_>,
+        right: &Operand<'_>,
+        terms: &mut [Quad],
+        scratch: &mut [u16],
+        sums: &mut [Quad],
+    ) {
+        let rates = self.shape.rates;
+        if self.is_fast() {
+            let near = Operand::Inner(*near);
+            evaluate(self.isa, self.shape, &near, right, terms, scratch);
+            for (sum, terms) in sums.iter_mut().zip(terms.chunks_exact(rates)) {
+                *sum = terms[0];
+                for more in &terms[1..] {
+                    for (sum, more) in sum.iter_mut().zip(more) {
+                        *sum += more;
+                    }
+                }
+            }
+            return;
+        }
+        let states = self.shape.states;
+        let mut arrived = vec![0.0; states];
+        let span = self.shape.span();
+        let to = sums.as_flattened_mut();
+        to.fill(0.0);
+        for (k, &class) in near.index.iter().enumerate() {
+            let at = usize::from(class) * span;
+            let spans = near.values.as_flattened()[at..at + span].chunks_exact(states);
+            for (rate, here) in spans.enumerate() {
+                self.arrive(right, k, rate, &mut arrived);
+                let products = here
+                    .iter()
+                    .zip(&arrived)
+                    .map(|(here, arrived)| here * arrived);
+                to[k] += products.sum::<f64>();
+            }
+        }
+    }
+
+    /// The logarithm of each sum.
+    pub(crate) fn logarithms(self, sums: &[Quad], zeros: &[f64], lnl: &mut [f64]) {
+        let sites = SiteTerms {
+            rates: 1,
+            terms: sums,
+            scalers: &[],
+            fixed: zeros,
+        };
+        combine_sites(self.isa, &sites, &zeros[..lnl.len()], lnl);
+    }
+
+    /// One category of a class, moved over its branch.
+    fn arrive(self, side: &Operand<'_>, class: usize, rate: usize, to: &mut [f64]) {
+        let (states, span) = (self.shape.states, self.shape.span());
+        match side {
+            Operand::Tip(Tip { table, index }) => {
+                let at = usize::from(index[class]) * span + rate * states;
+                to.copy_from_slice(&table.as_flattened()[at..at + states]);
+            }
+            Operand::Inner(inner) => {
+                let at = usize::from(inner.index[class]) * span + rate * states;
+                let x = &inner.values.as_flattened()[at..at + states];
+                let block = &inner.matrix.as_flattened()[rate * states * states..];
+                to.fill(0.0);
+                for (x, column) in x.iter().zip(block.chunks_exact(states)) {
+                    for (to, entry) in to.iter_mut().zip(column) {
+                        *to += entry * x;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn classes(side: &Operand<'_>) -> usize {
+    match side {
+        Operand::Tip(tip) => tip.index.len(),
+        Operand::Inner(inner) => inner.index.len(),
+    }
+}

@@ -1,0 +1,343 @@
+//! Transition matrices and the eigen-decompositions that they are made of.
+//!
+//! How: a matrix is the eigenvectors times the inverse eigenvectors, whose rows were multiplied by
+//! the exponentials. That is a newview with the eigenvectors as matrix and the columns of the other
+//! as classes, so the kernels of the nodes make matrices, too.
+
+use crate::abi::Refusal;
+use crate::kernels::Kernels;
+use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
+
+/// A transition matrix, or a derivative of one, for all categories.
+#[derive(Debug, Default)]
+pub(crate) struct Matrix {
+    /// A block a category, a column a state of the child.
+    pub(crate) columns: Buffer,
+    /// The entry of each row for a child whose state is unknown.
+    pub(crate) unknown: f64,
+    /// For each state of the child and for the unknown one, a span.
+    pub(crate) table: Buffer,
+    /// True while the table is of these columns.
+    pub(crate) tabulated: bool,
+}
+
+impl Matrix {
+    /// A row-by-row matrix for each category.
+    pub(crate) fn set(&mut self, kernels: Kernels, states: usize, rows: &[f64], unknown: f64) {
+        let columns = self.renew(kernels, unknown);
+        let padded = kernels.shape().states;
+        for (rows, block) in blocks(rows, columns, states, padded) {
+            for (i, row) in rows.chunks_exact(states).enumerate() {
+                for (j, &entry) in row.iter().enumerate() {
+                    block[j * padded + i] = entry;
+                }
+            }
+        }
+    }
+
+    /// Its entries, row by row for each category.
+    pub(crate) fn get(&self, kernels: Kernels, states: usize, rows: &mut [f64]) {
+        let padded = kernels.shape().states;
+        let blocks = self.columns.doubles().chunks_exact(padded * padded);
+        for (rows, block) in rows.chunks_exact_mut(states * states).zip(blocks) {
+            for (i, row) in rows.chunks_exact_mut(states).enumerate() {
+                for (j, entry) in row.iter_mut().enumerate() {
+                    *entry = block[j * padded + i];
+                }
+            }
+        }
+    }
+
+    /// True once it was written.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.columns.doubles().is_empty()
+    }
+
+    /// Makes room and forgets the table; the columns are all 0.
+    fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
+        self.columns.resize(kernels.shape().matrix() / 4);
+        self.columns.doubles_mut().fill(0.0);
+        self.tabulated = false;
+        self.unknown = unknown;
+        self.columns.doubles_mut()
+    }
+
+    /// Makes the table if there is none.
+    pub(crate) fn tabulate(&mut self, kernels: Kernels, states: usize) {
+        if !self.tabulated {
+            self.tabulated = true;
+            let unknown = unknown_span(kernels, states, |_, _| self.unknown);
+            let columns = self.columns.doubles();
+            table(kernels, states, columns, &unknown, &mut self.table);
+        }
+    }
+
+    /// It with each row multiplied by `factors`, a span.
+    pub(crate) fn folded(&self, kernels: Kernels, states: usize, factors: &[f64]) -> Self {
+        let padded = kernels.shape().states;
+        let mut columns = Buffer::new(kernels.shape().matrix() / 4);
+        let from = self.columns.doubles().chunks_exact(padded * padded);
+        let to = columns.doubles_mut().chunks_exact_mut(padded * padded);
+        for ((from, to), factors) in from.zip(to).zip(factors.chunks_exact(padded)) {
+            for (from, to) in from.chunks_exact(padded).zip(to.chunks_exact_mut(padded)) {
+                for ((to, from), factor) in to.iter_mut().zip(from).zip(factors) {
+                    *to = from * factor;
+                }
+            }
+        }
+        let entry = |rate: usize, i: usize| self.unknown * factors[rate * padded + i];
+        let unknown = unknown_span(kernels, states, entry);
+        let mut spans = Buffer::default();
+        table(kernels, states, columns.doubles(), &unknown, &mut spans);
+        Self {
+            columns,
+            unknown: self.unknown,
+            table: spans,
+            tabulated: true,
+        }
+    }
+
+    /// The product of two.
+    pub(crate) fn convolve(&mut self, kernels: Kernels, first: &Self, second: &Self) {
+        self.renew(kernels, 1.0);
+        let padded = kernels.shape().states;
+        let block = padded * padded;
+        let one = kernels.of_one_category();
+        let mut multiplier = Multiplier::new(one, padded);
+        for rate in 0..kernels.shape().rates {
+            let quads = rate * block / 4..(rate + 1) * block / 4;
+            let matrix = &first.columns.as_slice()[quads.clone()];
+            let values = &second.columns.as_slice()[quads.clone()];
+            let to = &mut self.columns.as_mut_slice()[quads];
+            multiplier.multiply(matrix, values, to);
+        }
+    }
+}
+
+/// A row-by-row block and its columns, for each category.
+fn blocks<'a>(
+    rows: &'a [f64],
+    columns: &'a mut [f64],
+    states: usize,
+    padded: usize,
+) -> impl Iterator<Item = (&'a [f64], &'a mut [f64])> {
+    let rows = rows.chunks_exact(states * states);
+    rows.zip(columns.chunks_exact_mut(padded * padded))
+}
+
+fn unknown_span(kernels: Kernels, states: usize, entry: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+    let padded = kernels.shape().states;
+    let mut span = vec![0.0; kernels.shape().span()];
+    for (rate, span) in span.chunks_exact_mut(padded).enumerate() {
+        for (i, to) in span[..states].iter_mut().enumerate() {
+            *to = entry(rate, i);
+        }
+    }
+    span
+}
+
+/// A span for each state of a tip and, last, for the unknown one.
+fn table(kernels: Kernels, states: usize, columns: &[f64], unknown: &[f64], table: &mut Buffer) {
+    let (padded, span) = (kernels.shape().states, kernels.shape().span());
+    table.resize((states + 1) * span / 4);
+    let spans = table.doubles_mut().chunks_exact_mut(span);
+    for (state, to) in spans.enumerate() {
+        if state == states {
+            to.copy_from_slice(unknown);
+            continue;
+        }
+        for (to, block) in to
+            .chunks_exact_mut(padded)
+            .zip(columns.chunks_exact(padded * padded))
+        {
+            to.copy_from_slice(&block[state * padded..][..padded]);
+        }
+    }
+}
+
+/// Products of matrices by the kernels of nodes.
+struct Multiplier {
+    kernels: Kernels,
+    identity: Vec<u16>,
+    zeros: Vec<u16>,
+    ones: Buffer,
+    scratch: Vec<u16>,
+}
+
+impl Multiplier {
+    /// For matrices whose right one has `columns` columns, at most 65,536.
+    fn new(kernels: Kernels, columns: usize) -> Self {
+        let mut ones = Buffer::new(kernels.shape().quads());
+        ones.doubles_mut().fill(1.0);
+        Self {
+            kernels,
+            identity: (0..=u16::MAX).take(columns).collect(),
+            zeros: vec![0; columns],
+            ones,
+            scratch: vec![0; columns],
+        }
+    }
+
+    fn multiply(&mut self, matrix: &[[f64; 4]], values: &[[f64; 4]], to: &mut [[f64; 4]]) {
+        let left = Operand::Inner(Inner {
+            matrix,
+            values,
+            scalers: &[],
+            index: &self.identity,
+        });
+        let right = Operand::Tip(Tip {
+            table: self.ones.as_slice(),
+            index: &self.zeros,
+        });
+        self.kernels.newview(&left, &right, to, &mut self.scratch);
+    }
+}
+
+/// An eigen-decomposition.
+#[derive(Debug)]
+pub(crate) struct Eigen {
+    /// The eigenvectors, a column for each.
+    vectors: Buffer,
+    /// The inverse eigenvectors, row by row, not padded.
+    inverse: Vec<f64>,
+    /// Real parts, and imaginary parts or zeros.
+    values: Vec<(f64, f64)>,
+}
+
+impl Eigen {
+    /// `values` are as many as states, or twice as many if they are complex. `transposed` says that
+    /// `inverse` is column by column.
+    pub(crate) fn new(
+        kernels: Kernels,
+        vectors: &[f64],
+        inverse: &[f64],
+        values: &[f64],
+        transposed: bool,
+    ) -> Self {
+        let states = vectors.len().isqrt();
+        let padded = kernels.shape().states;
+        let mut columns = Buffer::new(padded * padded / 4);
+        let to = columns.doubles_mut();
+        for (i, row) in vectors.chunks_exact(states).enumerate() {
+            for (k, &entry) in row.iter().enumerate() {
+                to[k * padded + i] = entry;
+            }
+        }
+        let mut rows = inverse.to_vec();
+        if transposed {
+            for i in 0..states {
+                for j in 0..states {
+                    rows[i * states + j] = inverse[j * states + i];
+                }
+            }
+        }
+        let imaginary = values.get(states..).unwrap_or(&[]);
+        let imaginary = imaginary.iter().copied().chain(std::iter::repeat(0.0));
+        Self {
+            vectors: columns,
+            inverse: rows,
+            values: values[..states].iter().copied().zip(imaginary).collect(),
+        }
+    }
+
+    /// The matrices over a branch of `length`: transition probabilities, and the first derivatives
+    /// by the length for each matrix more.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfRange`] where imaginary parts are not in pairs.
+    pub(crate) fn matrices(
+        &self,
+        kernels: Kernels,
+        rates: &[f64],
+        length: f64,
+        matrices: &mut [Matrix],
+    ) -> Result<(), Refusal> {
+        let states = self.values.len();
+        let padded = kernels.shape().states;
+        let columns = rates.len() * padded;
+        let mut multiplier = Multiplier::new(kernels.of_one_category(), columns);
+        let mut grown = vec![0.0; states * states];
+        let buffers = (0..matrices.len()).map(|_| Buffer::new(columns * padded / 4));
+        let mut values: Vec<Buffer> = buffers.collect();
+        for (category, &rate) in rates.iter().enumerate() {
+            self.grow(rate * length, &mut grown)?;
+            for (order, values) in values.iter_mut().enumerate() {
+                if order > 0 {
+                    self.derive(rate, &mut grown);
+                }
+                let block = &mut values.doubles_mut()[category * padded * padded..];
+                for (k, row) in grown.chunks_exact(states).enumerate() {
+                    for (j, &entry) in row.iter().enumerate() {
+                        block[j * padded + k] = entry;
+                    }
+                }
+            }
+        }
+        // The kernel reads one matrix for all categories: the eigenvectors.
+        for (order, (matrix, values)) in matrices.iter_mut().zip(&values).enumerate() {
+            matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
+            let to = matrix.columns.as_mut_slice();
+            multiplier.multiply(self.vectors.as_slice(), values.as_slice(), to);
+            if order == 0 {
+                for entry in matrix.columns.doubles_mut() {
+                    // Rounding makes some entries a little less than 0.
+                    *entry = if *entry > 0.0 { *entry } else { 0.0 };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The inverse eigenvectors multiplied by the exponentials at `time`.
+    fn grow(&self, time: f64, grown: &mut [f64]) -> Result<(), Refusal> {
+        let states = self.values.len();
+        let mut i = 0;
+        while i < states {
+            let (real, imaginary) = self.values[i];
+            let power = (real * time).exp();
+            let row = &self.inverse[i * states..][..states];
+            if imaginary == 0.0 {
+                for (to, from) in grown[i * states..].iter_mut().zip(row) {
+                    *to = power * from;
+                }
+                i += 1;
+                continue;
+            }
+            if i + 1 == states {
+                return Err(Refusal::OutOfRange);
+            }
+            let (sin, cos) = (imaginary * time).sin_cos();
+            let (sin, cos) = (power * sin, power * cos);
+            for j in 0..states {
+                let (x, y) = (row[j], self.inverse[(i + 1) * states + j]);
+                grown[i * states + j] = cos * x + sin * y;
+                grown[(i + 1) * states + j] = cos * y - sin * x;
+            }
+            i += 2;
+        }
+        Ok(())
+    }
+
+    /// The derivative by the length of what [`Self::grow`] gave.
+    fn derive(&self, rate: f64, grown: &mut [f64]) {
+        let states = self.values.len();
+        let mut i = 0;
+        while i < states {
+            let (real, imaginary) = self.values[i];
+            let (real, imaginary) = (real * rate, imaginary * rate);
+            if imaginary == 0.0 {
+                grown[i * states..][..states]
+                    .iter_mut()
+                    .for_each(|x| *x *= real);
+                i += 1;
+                continue;
+            }
+            for j in 0..states {
+                let (x, y) = (grown[i * states + j], grown[(i + 1) * states + j]);
+                grown[i * states + j] = real * x + imaginary * y;
+                grown[(i + 1) * states + j] = real * y - imaginary * x;
+            }
+            i += 2;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Site repeats: patterns that are alike below a node are one class, and have their partials once.
+//!
+//! How: a tip's classes are its states. Two patterns are alike at a node if they are alike at both
+//! children. Which they are depends on the tree below alone, so classes are kept by what they were
+//! made from, and a client that goes back and forth between trees finds them again.
+//! Must stay true: a node with partials of its own, or with too many classes, has none, and so has
+//! every node above it. All bounds are below: a chunk keeps a few lists for each of its buffers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Classes of the patterns of a chunk at one node.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    /// The class of each pattern; numbered in the order of their first patterns.
+    pub(crate) of: Vec<u16>,
+    /// The first pattern of each class; of a tip as many zeros as there may be states.
+    pub(crate) first: Vec<u16>,
+    /// For each child the class there of each class here.
+    pub(crate) below: [Vec<u16>; 2],
+    /// Number that no other list of this chunk has had.
+    stamp: u64,
+}
+
+/// Lists of one chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    /// By the stamps of both children; none where there would be too many classes.
+    made: BTreeMap<(u64, u64), Option<Arc<Classes>>>,
+    next: u64,
+    /// By the pair of classes of the children.
+    table: Vec<u16>,
+}
+
+impl Repeats {
+    /// Classes of a tip.
+    pub(crate) fn of_tip(&mut self, codes: &[u16]) -> Arc<Classes> {
+        let count = codes.iter().max().map_or(0, |&code| usize::from(code) + 1);
+        self.next += 1;
+        Arc::new(Classes {
+            of: codes.to_vec(),
+            first: vec![0; count],
+            below: [Vec::new(), Vec::new()],
+            stamp: self.next,
+        })
+    }
+
+    /// Classes of a node from those of its children; none if there are too many.
+    pub(crate) fn of_node(
+        &mut self,
+        left: &Arc<Classes>,
+        right: &Arc<Classes>,
+        lists_max: usize,
+    ) -> Option<Arc<Classes>> {
+        let key = (left.stamp, right.stamp);
+        if let Some(made) = self.made.get(&key) {
+            return made.clone();
+        }
+        if self.made.len() >= lists_max {
+            // Trees go on changing: what was used lately is soon made again.
+            self.made.clear();
+        }
+        let wide = [left.first.len(), right.first.len()];
+        let made = self.make(&left.of, &right.of, wide).map(Arc::new);
+        self.made.insert(key, made.clone());
+        made
+    }
+
+    fn make(&mut self, left: &[u16], right: &[u16], wide: [usize; 2]) -> Option<Classes> {
+        let pairs = wide[0] * wide[1];
+        let most = left.len() * SHARE_MAX.0 / SHARE_MAX.1;
+        if pairs > left.len() * PAIRS_EACH {
+            return None;
+        }
+        self.table.clear();
+        self.table.resize(pairs, NO_CLASS);
+        let mut classes = Classes {
+            of: Vec::with_capacity(left.len()),
+            first: Vec::new(),
+            below: [Vec::new(), Vec::new()],
+            stamp: self.next + 1,
+        };
+        self.next += 1;
+        for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
+            let class = &mut self.table[usize::from(a) * wide[1] + usize::from(b)];
+            if *class == NO_CLASS {
+                // As many classes as patterns at most, which are fewer than 65,535.
+                *class = u16::try_from(classes.first.len()).ok()?;
+                classes.first.push(pattern);
+                classes.below[0].push(a);
+                classes.below[1].push(b);
+                if classes.first.len() > most {
+                    return None;
+                }
+            }
+            classes.of.push(*class);
+        }
+        Some(classes)
+    }
+}
+
+const NO_CLASS: u16 = u16::MAX;
+/// Pairs of classes of two children for each pattern, at most: the table stays in the cache, and is
+/// cleared in less time than classes save.
+const PAIRS_EACH: usize = 32;
+/// Share of the patterns that classes may be: beyond it the indirection costs what it saves.
+const SHARE_MAX: (usize, usize) = (3, 4);

@@ -1,0 +1,104 @@
+//! Steps: what changes the values of patterns, in the order of the client's calls.
+//!
+//! Why here: every step works on each pattern alone. So a chunk of patterns goes through all steps
+//! since the last result while its values are in the cache, and no step waits for other chunks.
+
+use crate::matrices::Matrix;
+
+/// One change of the buffers of a chunk.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Partials of a node from its children.
+    Update(Update),
+    /// Logarithms of scale buffers are added to another, or taken from it.
+    Accumulate {
+        from: Vec<usize>,
+        into: usize,
+        sign: f64,
+        partition: Option<usize>,
+    },
+    /// The sum of what automatic scaling took from these nodes.
+    Collect { nodes: Vec<usize> },
+    /// A scale buffer becomes 0.
+    Reset { at: usize, partition: Option<usize> },
+    /// A scale buffer becomes another's copy.
+    Copy { from: usize, into: usize },
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Update {
+    /// The buffer that is written.
+    pub(crate) destination: usize,
+    /// Buffers of the children.
+    pub(crate) children: [usize; 2],
+    /// Their matrices.
+    pub(crate) matrices: [usize; 2],
+    /// What is scaled.
+    pub(crate) scaling: Scaling,
+    /// The partition, or all.
+    pub(crate) partition: Option<usize>,
+}
+
+/// Scaling of an operation's result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scaling {
+    /// None.
+    Keep,
+    /// Each pattern is divided by its largest entry.
+    Write {
+        /// Scale buffer for the factors.
+        at: usize,
+        /// Scale buffer to which their logarithms are added.
+        cumulative: Option<usize>,
+        /// Scale buffer that is first taken from the cumulative one.
+        replaced: Option<usize>,
+        /// Scale buffers, of logarithms, that are added to the factors.
+        below: [Option<usize>; 2],
+    },
+    /// Each pattern is divided by the factor that a scale buffer holds.
+    Read {
+        /// The scale buffer.
+        at: usize,
+    },
+    /// A power of two is taken where entries are far from 1; the number is of the inner node.
+    Auto {
+        /// Inner node.
+        node: usize,
+    },
+}
+
+/// A result that is wanted: the likelihood at a root or over an edge of each of some models.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The partition, or all.
+    pub(crate) partition: Option<usize>,
+    /// Models of a mixture; at least one.
+    pub(crate) members: Vec<Member>,
+}
+
+/// One model of a mixture.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// The root's buffer, or the parent's.
+    pub(crate) near: usize,
+    /// The child's buffer; none at a root.
+    pub(crate) child: Option<usize>,
+    /// With frequencies and weights in it, for an edge: the transition matrix, and its derivatives
+    /// as far as they are wanted. At a root one whose table has a single span.
+    pub(crate) folded: Vec<Matrix>,
+    /// Scale buffer of logarithms that are added.
+    pub(crate) scale: Option<usize>,
+}
+
+/// Log-likelihood and two derivatives, weighted and summed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Sums(pub(crate) [f64; 3]);
+
+impl std::ops::AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, other) in self.0.iter_mut().zip(other.0) {
+            *sum += other;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The interface's functions, ours or those of an installed BEAGLE.
+
+use hmsbeagle::abi::{InstanceDetails, Operation, PartitionOperation};
+use libloading::Library;
+use std::ffi::{c_double, c_int, c_long};
+
+macro_rules! api {
+    ($($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
+        /// See the module.
+        pub(crate) struct Api {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            _library: Option<Library>,
+        }
+
+        impl Api {
+            /// This crate's.
+            pub(crate) fn ours() -> Self {
+                Self { $($field: hmsbeagle::c::$name,)* _library: None }
+            }
+
+            /// Those of the library that is installed; none if there is none.
+            pub(crate) fn installed() -> Option<Self> {
+                // SAFETY: it is the system's own library.
+                let library = unsafe { Library::new("libhmsbeagle.so.1") }.ok()?;
+                $(
+                    let name = concat!(stringify!($name), "\0");
+                    // SAFETY: the interface gives the function's type.
+                    let $field = unsafe {
+                        *library
+                            .get::<unsafe extern "C" fn($($argument),*) -> c_int>(name.as_bytes())
+                            .ok()?
+                    };
+                )*
+                Some(Self { $($field,)* _library: Some(library) })
+            }
+        }
+    };
+}
+
+type Ints = *const c_int;
+type Doubles = *const c_double;
+type Out = *mut c_double;
+
+api! {
+    create: beagleCreateInstance(
+        c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int,
+        Ints, c_int, c_long, c_long, *mut InstanceDetails
+    ),
+    finalize: beagleFinalizeInstance(c_int),
+    tip_states: beagleSetTipStates(c_int, c_int, Ints),
+    tip_partials: beagleSetTipPartials(c_int, c_int, Doubles),
+    set_partials: beagleSetPartials(c_int, c_int, Doubles),
+    partials: beagleGetPartials(c_int, c_int, c_int, Out),
+    eigen: beagleSetEigenDecomposition(c_int, c_int, Doubles, Doubles, Doubles),
+    frequencies: beagleSetStateFrequencies(c_int, c_int, Doubles),
+    weights: beagleSetCategoryWeights(c_int, c_int, Doubles),
+    rates: beagleSetCategoryRates(c_int, Doubles),
+    pattern_weights: beagleSetPatternWeights(c_int, Doubles),
+    partitions: beagleSetPatternPartitions(c_int, c_int, Ints),
+    set_matrix: beagleSetTransitionMatrix(c_int, c_int, Doubles, c_double),
+    matrix: beagleGetTransitionMatrix(c_int, c_int, Out),
+    convolve: beagleConvolveTransitionMatrices(c_int, Ints, Ints, Ints, c_int),
+    matrices: beagleUpdateTransitionMatrices(c_int, c_int, Ints, Ints, Ints, Doubles, c_int),
+    update: beagleUpdatePartials(c_int, *const Operation, c_int, c_int),
+    update_by_partition: beagleUpdatePartialsByPartition(c_int, *const PartitionOperation, c_int),
+    accumulate: beagleAccumulateScaleFactors(c_int, Ints, c_int, c_int),
+    remove: beagleRemoveScaleFactors(c_int, Ints, c_int, c_int),
+    reset: beagleResetScaleFactors(c_int, c_int),
+    copy: beagleCopyScaleFactors(c_int, c_int, c_int),
+    root: beagleCalculateRootLogLikelihoods(c_int, Ints, Ints, Ints, Ints, c_int, Out),
+    root_by_partition: beagleCalculateRootLogLikelihoodsByPartition(
+        c_int, Ints, Ints, Ints, Ints, Ints, c_int, c_int, Out, Out
+    ),
+    edge: beagleCalculateEdgeLogLikelihoods(
+        c_int, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, c_int, Out, Out, Out
+    ),
+    site_lnl: beagleGetSiteLogLikelihoods(c_int, Out),
+    site_derivatives: beagleGetSiteDerivatives(c_int, Out, Out),
+    lnl: beagleGetLogLikelihood(c_int, Out),
+}

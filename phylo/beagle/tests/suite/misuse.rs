@@ -1,0 +1,279 @@
+//! Wrong calls get the documented numbers, and none ends the program.
+
+use crate::api::Api;
+use hmsbeagle::abi::{Operation, flag};
+use hmsbeagle::c as beagle;
+use std::ffi::c_int;
+use std::ptr::{null, null_mut};
+
+const OUT_OF_RANGE: c_int = -5;
+
+fn instance(api: &Api) -> c_int {
+    // SAFETY: null pointers are for what is not wanted.
+    let id = unsafe { (api.create)(3, 5, 0, 4, 10, 1, 5, 1, 3, null(), 0, 0, 0, null_mut()) };
+    assert!(id >= 0);
+    id
+}
+
+#[test]
+fn numbers_of_no_instance_are_refused() {
+    let api = Api::ours();
+    let id = instance(&api);
+    // SAFETY: plain numbers, and null where nothing is read.
+    unsafe {
+        for number in [-1, i32::MIN, i32::MAX] {
+            assert_eq!((api.finalize)(number), -4);
+            assert_eq!((api.reset)(number, 0), -4);
+            assert_eq!((api.tip_states)(number, 0, null()), -4);
+        }
+        assert_eq!((api.finalize)(id), 0);
+        assert_eq!((api.finalize)(id), -4, "ended twice");
+        assert_eq!((api.reset)(id, 0), -4);
+    }
+}
+
+#[test]
+fn shapes_that_make_no_instance_are_refused() {
+    let api = Api::ours();
+    let create = |numbers: [c_int; 9], required| {
+        let [
+            tips,
+            partials,
+            compact,
+            states,
+            patterns,
+            models,
+            matrices,
+            rates,
+            scales,
+        ] = numbers;
+        // SAFETY: null pointers are for what is not wanted.
+        unsafe {
+            (api.create)(
+                tips,
+                partials,
+                compact,
+                states,
+                patterns,
+                models,
+                matrices,
+                rates,
+                scales,
+                null(),
+                0,
+                0,
+                required,
+                null_mut(),
+            )
+        }
+    };
+    let good = [3, 5, 0, 4, 10, 1, 5, 1, 3];
+    for at in 0..9 {
+        let mut numbers = good;
+        numbers[at] = -1;
+        assert_eq!(create(numbers, 0), OUT_OF_RANGE, "number {at}");
+    }
+    for at in [3, 4, 7] {
+        let mut numbers = good;
+        numbers[at] = 0;
+        assert_eq!(create(numbers, 0), OUT_OF_RANGE, "number {at}");
+    }
+    assert_eq!(
+        create([3, 2, 0, 4, 10, 1, 5, 1, 3], 0),
+        OUT_OF_RANGE,
+        "fewer buffers than tips"
+    );
+    assert_eq!(
+        create([3, 1 << 30, 0, 4, 1 << 30, 1, 5, 1, 3], 0),
+        -2,
+        "more than all memory"
+    );
+    assert_eq!(
+        create([3, 5, 0, 4, 10, 1, 1 << 30, 1 << 10, 3], 0),
+        -2,
+        "matrices, too"
+    );
+    assert_eq!(create(good, 1 << 16), -6, "no graphics processor");
+    let id = create(good, flag::PRECISION_DOUBLE | flag::VECTOR_SSE);
+    assert!(id >= 0);
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { (api.finalize)(id) }, 0);
+    let (four, none) = ([4], null_mut());
+    // SAFETY: one number.
+    let id = unsafe { (api.create)(3, 5, 0, 4, 9, 1, 5, 1, 3, four.as_ptr(), 1, 0, 0, none) };
+    assert_eq!(id, -6, "there is one resource");
+}
+
+#[test]
+fn wrong_indices_counts_and_pointers_are_refused() {
+    let api = Api::ours();
+    let id = instance(&api);
+    let (doubles, ints) = ([0.1; 400], [0; 400]);
+    let mut out = [0.0; 400];
+    // SAFETY: every array is longer than any call needs.
+    unsafe {
+        for index in [-1, -7, 5, i32::MAX, i32::MIN] {
+            assert_eq!((api.tip_states)(id, index, ints.as_ptr()), OUT_OF_RANGE);
+            assert_eq!(
+                (api.tip_partials)(id, index, doubles.as_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.set_partials)(id, index, doubles.as_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.partials)(id, index, -1, out.as_mut_ptr()),
+                OUT_OF_RANGE
+            );
+            assert_eq!(
+                (api.set_matrix)(id, index, doubles.as_ptr(), 1.0),
+                OUT_OF_RANGE
+            );
+            assert_eq!((api.matrix)(id, index, out.as_mut_ptr()), OUT_OF_RANGE);
+            assert_eq!((api.frequencies)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
+            assert_eq!((api.weights)(id, index, doubles.as_ptr()), OUT_OF_RANGE);
+            assert_eq!((api.reset)(id, index), OUT_OF_RANGE);
+            assert_eq!((api.copy)(id, 0, index), OUT_OF_RANGE);
+            assert_eq!((api.accumulate)(id, &raw const index, 1, 0), OUT_OF_RANGE);
+            assert_eq!((api.accumulate)(id, ints.as_ptr(), 1, index), OUT_OF_RANGE);
+            assert_eq!(
+                (api.accumulate)(id, ints.as_ptr(), index.min(-1), 0),
+                OUT_OF_RANGE
+            );
+        }
+        assert_eq!(
+            (api.tip_states)(id, 3, ints.as_ptr()),
+            OUT_OF_RANGE,
+            "no tip"
+        );
+        assert_eq!((api.tip_states)(id, 0, null()), OUT_OF_RANGE);
+        assert_eq!((api.pattern_weights)(id, null()), OUT_OF_RANGE);
+        assert_eq!((api.rates)(id, null()), OUT_OF_RANGE);
+        assert_eq!((api.eigen)(id, 0, null(), null(), null()), OUT_OF_RANGE);
+        assert_eq!((api.update)(id, null(), 1, -1), OUT_OF_RANGE);
+        assert_eq!((api.update)(id, null(), 0, -1), 0, "nothing to do");
+        let odd = doubles.as_ptr().cast::<u8>().wrapping_add(1).cast();
+        assert_eq!((api.set_partials)(id, 3, odd), OUT_OF_RANGE, "not aligned");
+        let zero = ints.as_ptr();
+        let root = |count, out| (api.root)(id, zero, zero, zero, zero, count, out);
+        assert_eq!(root(0, out.as_mut_ptr()), OUT_OF_RANGE);
+        assert_eq!(root(-3, out.as_mut_ptr()), OUT_OF_RANGE);
+        assert_eq!(root(1, null_mut()), OUT_OF_RANGE);
+        assert_eq!(root(1, out.as_mut_ptr()), OUT_OF_RANGE, "nothing was set");
+        assert_eq!(
+            (api.convolve)(id, zero, zero, zero, 1),
+            OUT_OF_RANGE,
+            "in place"
+        );
+        assert_eq!((api.partitions)(id, 2, [2; 10].as_ptr()), OUT_OF_RANGE);
+        assert_eq!((api.finalize)(id), 0);
+    }
+}
+
+#[test]
+fn each_field_of_an_operation_is_checked() {
+    let api = Api::ours();
+    let id = instance(&api);
+    let states = [0, 1, 2, 3, -1, 4, 99, 0, 1, 2];
+    let matrix = [0.25; 16];
+    // SAFETY: arrays are as long as the instance says.
+    unsafe {
+        for tip in 0..3 {
+            assert_eq!((api.tip_states)(id, tip, states.as_ptr()), 0);
+        }
+        assert_eq!((api.set_matrix)(id, 0, matrix.as_ptr(), 1.0), 0);
+    }
+    let good = Operation {
+        destination: 3,
+        scale_write: 0,
+        scale_read: -1,
+        child1: 0,
+        matrix1: 0,
+        child2: 1,
+        matrix2: 0,
+    };
+    // SAFETY: one operation.
+    let update = |operation: Operation| unsafe { (api.update)(id, &raw const operation, 1, -1) };
+    assert_eq!(update(good), 0);
+    let changes: [fn(&mut Operation, c_int); 6] = [
+        |operation, to| operation.destination = to,
+        |operation, to| operation.scale_write = to.abs(),
+        |operation, to| operation.child1 = to,
+        |operation, to| operation.matrix1 = to,
+        |operation, to| operation.child2 = to,
+        |operation, to| operation.matrix2 = to,
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        for value in [5, 1000, -1000, c_int::MAX] {
+            let mut operation = good;
+            change(&mut operation, value);
+            assert_eq!(update(operation), OUT_OF_RANGE, "field {at}: {value}");
+        }
+    }
+    let to_a_tip = Operation {
+        destination: 1,
+        ..good
+    };
+    assert_eq!(update(to_a_tip), OUT_OF_RANGE);
+    let no_matrix = Operation { matrix2: 4, ..good };
+    assert_eq!(
+        update(no_matrix),
+        OUT_OF_RANGE,
+        "a matrix that was never set"
+    );
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { (api.finalize)(id) }, 0);
+}
+
+#[test]
+fn instances_come_and_go_and_run_side_by_side() {
+    let api = Api::ours();
+    for _ in 0..1000 {
+        let id = instance(&api);
+        // SAFETY: plain numbers.
+        assert_eq!(unsafe { (api.finalize)(id) }, 0);
+    }
+    let config = crate::session::Config {
+        states: 4,
+        categories: 4,
+        patterns: 700,
+        flags: 0,
+        partitions: 1,
+    };
+    let alone = crate::session::play(&api, config, 5);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| assert_eq!(crate::session::play(&Api::ours(), config, 5), alone));
+        }
+    });
+}
+
+#[test]
+fn the_resource_is_there() {
+    let list = beagle::beagleGetResourceList();
+    // SAFETY: the list is never null or freed.
+    unsafe {
+        assert_eq!((*list).length, 1);
+        assert_ne!((*(*list).list).support_flags & flag::PROCESSOR_CPU, 0);
+        let measured =
+            beagle::beagleGetBenchmarkedResourceList(4, 4, 4, 100, 4, null(), 0, 0, 0, 1, 1, 0, 0);
+        assert!((*(*measured).list).benchmark_result > 0.0);
+        let none = beagle::beagleGetBenchmarkedResourceList(
+            4,
+            4,
+            4,
+            100,
+            4,
+            null(),
+            0,
+            0,
+            1 << 16,
+            1,
+            1,
+            0,
+            0,
+        );
+        assert!(none.is_null());
+    }
+}

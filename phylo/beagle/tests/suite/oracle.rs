@@ -1,0 +1,98 @@
+//! Random sessions, compared call by call with the BEAGLE that is installed.
+
+use crate::api::Api;
+use crate::session::{Config, Log, play};
+use hmsbeagle::abi::flag;
+use std::ffi::c_long;
+
+/// Plays the sessions of some seeds in all shapes, with ours and with the installed library.
+fn compare(flags: c_long, partitions: usize, tolerance: f64) {
+    let Some(theirs) = Api::installed() else {
+        eprintln!("libhmsbeagle.so.1 is not installed: nothing is compared");
+        return;
+    };
+    let ours = Api::ours();
+    let mut calls = 0;
+    for (seed, states) in (0..).zip([2, 3, 4, 4, 5, 20, 20, 61, 64, 70]) {
+        for (categories, patterns) in [(1, 7), (4, 1), (4, 52), (3, 333), (4, 1200), (20, 12)] {
+            // Many states are slow in the other library.
+            if patterns < partitions || states * states * patterns > 2_000_000 {
+                continue;
+            }
+            let config = Config {
+                states,
+                categories,
+                patterns,
+                flags,
+                partitions,
+            };
+            let seed = seed * 1000 + u64::try_from(patterns).expect("small");
+            calls += agree(
+                config,
+                &play(&ours, config, seed),
+                &play(&theirs, config, seed),
+                tolerance,
+            );
+        }
+    }
+    assert!(calls > 500, "only {calls} calls");
+}
+
+fn agree(config: Config, ours: &Log, theirs: &Log, tolerance: f64) -> usize {
+    assert_eq!(ours.len(), theirs.len());
+    for ((name, ours), (_, theirs)) in ours.iter().zip(theirs) {
+        assert_eq!(ours.len(), theirs.len());
+        for (at, (a, b)) in ours.iter().zip(theirs).enumerate() {
+            let far = (a - b).abs() > tolerance * (1.0 + a.abs().max(b.abs()));
+            let same = a == b || (a.is_nan() && b.is_nan());
+            assert!(
+                same || !far,
+                "{config:?}: {name}, value {at}: {a} instead of {b}"
+            );
+            assert!(
+                same || !(a.is_nan() || b.is_nan()),
+                "{config:?}: {name}, value {at}: {a}, {b}"
+            );
+        }
+    }
+    ours.len()
+}
+
+const DOUBLE: c_long = flag::PRECISION_DOUBLE;
+
+#[test]
+fn manual_scaling_agrees() {
+    compare(DOUBLE, 1, 1e-10);
+}
+
+#[test]
+fn logarithmic_factors_agree_where_they_are_written() {
+    // Factors read again are compared in the raw form alone: the other library divides by
+    // logarithms.
+    compare(DOUBLE | flag::SCALING_ALWAYS | flag::SCALERS_LOG, 1, 1e-10);
+}
+
+#[test]
+fn automatic_scaling_agrees() {
+    compare(DOUBLE | flag::SCALING_AUTO, 1, 1e-10);
+}
+
+#[test]
+fn complex_eigenvalues_agree() {
+    compare(DOUBLE | flag::EIGEN_COMPLEX, 1, 1e-10);
+}
+
+#[test]
+fn transposed_inverses_agree() {
+    compare(DOUBLE | flag::INVEVEC_TRANSPOSED, 1, 1e-10);
+}
+
+#[test]
+fn partitions_agree() {
+    compare(DOUBLE, 3, 1e-10);
+}
+
+#[test]
+fn single_precision_agrees() {
+    compare(flag::PRECISION_SINGLE, 1, 1e-4);
+}
