@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Makes and opens a layer: the path of the one below, its own, and the superblock of the one below.
+/// Makes and opens a layer: the path of the one below, its own, and the superblock of the one
+/// below.
 type Put = dyn Fn(&Path, &Path, &Superblock) -> Result<Layer, OverlayError> + Send;
 
 /// The top layer's file, and the maker of one above it.

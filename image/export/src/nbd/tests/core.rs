@@ -227,7 +227,12 @@ fn metadata_contexts_need_structured_replies_and_the_same_export() {
 /// and there only where the export has a bitmap.
 #[test]
 fn a_bitmap_has_a_context_of_its_own() {
-    let data = |query: &str| name_data("disk", &[&[0, 0, 0, 1][..], &name_data(query, &[])].concat());
+    let data = |query: &str| {
+        name_data(
+            "disk",
+            &[&[0, 0, 0, 1][..], &name_data(query, &[])].concat(),
+        )
+    };
     let full = "qemu:dirty-bitmap:since";
     let mut out = Vec::new();
     let mut asked = |export: &Export, option: u32, query: &str| {
