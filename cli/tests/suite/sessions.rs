@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 15] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -30,6 +30,8 @@ const PAGES: [&str; 13] = [
     "docs/start/sockets.md",
     "docs/start/engines.md",
     "docs/troubleshooting.md",
+    "docs/users/files.md",
+    "docs/users/disks.md",
 ];
 
 /// The page whose session the README's picture shows, and the picture.
@@ -99,6 +101,16 @@ fn engines_in_five_minutes() {
 #[test]
 fn troubleshooting() {
     check(PAGES[12]);
+}
+
+#[test]
+fn files_without_a_mount() {
+    check(PAGES[13]);
+}
+
+#[test]
+fn disks_that_replace_qcow2() {
+    check(PAGES[14]);
 }
 
 #[test]
