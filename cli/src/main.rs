@@ -21,6 +21,7 @@ mod phylo;
 mod rdma;
 mod server;
 mod signals;
+mod snapshotter;
 mod spe;
 mod tlb;
 mod top;
@@ -61,6 +62,8 @@ enum Command {
     Daemon(daemon::Args),
     /// Live statistics of a daemon's engines and clients.
     Top(top::Args),
+    /// containerd's remote snapshotter: containers start before their images are here.
+    Snapshotter(snapshotter::Args),
     /// Off-loading to engines: benchmarks, and calls by hand.
     #[command(subcommand)]
     Offload(offload::Command),
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Block(command) => command.run(),
         Command::Cell(command) => command.run(),
         Command::Daemon(args) => args.run(),
+        Command::Snapshotter(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),

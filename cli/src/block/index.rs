@@ -5,6 +5,8 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Indexed, Work, index_file};
+use sidecore_oci::Image;
+use sidecore_oci::layer::Store;
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
@@ -13,6 +15,10 @@ use std::time::Instant;
 /// Arguments of `block index`.
 #[derive(clap::Args)]
 #[command(after_help = "\
+For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG): each is fetched once, and kept \
+with its index in the folder --layers; `sidecore block layer` and `sidecore snapshotter` mount it. \
+--push puts the indexes next to the image, as an artifact that refers to it, for other machines.
+
 For files of many zstd frames and no table of them, as pzstd writes. Every frame is inflated once; \
 where frames are is then written to FILE.sidx, which all commands that read FILE take by \
 themselves. FILE stays as it is. Where it was changed since, its index is refused, or a read gets \
@@ -26,6 +32,12 @@ pub(crate) struct Args {
     /// uploaded, or named with --sidx
     #[arg(short, long, value_name = "INDEX")]
     output: Option<PathBuf>,
+    /// Folder of layers and their indexes, for an image of containers
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sidecore/layers")]
+    layers: PathBuf,
+    /// Push the indexes of an image of containers next to it
+    #[arg(long)]
+    push: bool,
     #[command(flatten)]
     engines: super::common::Engines,
     #[command(flatten)]
@@ -39,6 +51,18 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
+        if self.output.is_none()
+            && let Some(url) = self.file.to_str().filter(|it| it.starts_with("oci://"))
+        {
+            let image = Image::open(url)?;
+            if image.is_of_containers() {
+                return self.index_layers(url, &image);
+            }
+        }
+        anyhow::ensure!(
+            !self.push,
+            "--push takes an image of containers (oci://...)"
+        );
         anyhow::ensure!(
             self.output.is_some() || !image::is_remote(&self.file),
             "name the index to write with --output; what is to lie beside the URL is put there \
@@ -83,6 +107,81 @@ impl Args {
             bytes(indexed.index_bytes),
         ))?;
         Ok(Outcome::Done)
+    }
+
+    /// Indexes each layer of an image of containers.
+    fn index_layers(&self, url: &str, image: &Image) -> Result<Outcome> {
+        let store = Store::open(&self.layers)?;
+        let mut layers = Vec::new();
+        let mut lazy = Vec::new();
+        for (sha256, blob_bytes, _) in image.layers() {
+            let index = match store.index(sha256) {
+                Some((index, true)) => index,
+                _ => {
+                    let bar = bar(Shape::Bytes, *blob_bytes);
+                    bar.set_message("indexing");
+                    let fetched = image.fetch_whole(&store, sha256, &mut |done| {
+                        bar.set_position(done);
+                    });
+                    bar.finish_and_clear();
+                    fetched?
+                }
+            };
+            let layer = IndexedLayer {
+                digest: format!("sha256:{sha256}"),
+                blob_bytes: index.blob_bytes(),
+                tar_bytes: index.tar_bytes(),
+                spans: index.spans(),
+                index_bytes: index.to_bytes().len(),
+                is_lazy: index.is_lazy(),
+            };
+            if !self.json {
+                output::line(&layer.line())?;
+            }
+            layers.push(layer);
+            // Without places to begin, an index saves nothing.
+            lazy.extend(index.is_lazy().then_some(index));
+        }
+        let pushed = match self.push && !lazy.is_empty() {
+            true => Some(image.push_indexes(&lazy)?),
+            false => None,
+        };
+        match (&pushed, self.json) {
+            (_, true) => output::json(&serde_json::json!({ "layers": layers, "pushed": pushed }))?,
+            (Some(digest), _) => output::line(&format!("pushed {digest} next to {url}"))?,
+            (None, _) if self.push => output::note!("no layer can be read by its parts"),
+            _ => {}
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// A layer that has an index now.
+#[derive(serde::Serialize)]
+struct IndexedLayer {
+    digest: String,
+    blob_bytes: u64,
+    tar_bytes: u64,
+    spans: usize,
+    index_bytes: usize,
+    is_lazy: bool,
+}
+
+impl IndexedLayer {
+    fn line(&self) -> String {
+        format!(
+            "{}: {} of {} in {} spans, {} of index{}",
+            self.digest,
+            bytes(self.tar_bytes),
+            bytes(self.blob_bytes),
+            self.spans,
+            bytes(u64::try_from(self.index_bytes).unwrap_or_default()),
+            if self.is_lazy {
+                ""
+            } else {
+                "; it can only be fetched as a whole"
+            },
+        )
     }
 }
 

@@ -14,6 +14,7 @@ mod files;
 mod image;
 mod index;
 mod info;
+mod layer;
 mod list;
 mod mount;
 mod overlay;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Index(index::Args),
     /// Mount the file system inside an image.
     Mount(mount::Args),
+    /// Mount a layer of an unmodified image of containers.
+    Layer(layer::Args),
     /// Undo `mount`.
     Umount(umount::Args),
     /// Make an image a block device.
@@ -99,6 +102,7 @@ impl Command {
             Self::Verify(args) => args.run(),
             Self::Index(args) => args.run(),
             Self::Mount(args) => args.run(),
+            Self::Layer(args) => args.run(),
             Self::Umount(args) => args.run(),
             Self::Attach(args) => args.run(),
             Self::Detach(args) => args.run(),

@@ -152,6 +152,11 @@ impl Args {
 }
 
 impl FuseArgs {
+    /// Threads that answer the kernel, where they were given.
+    pub(super) fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
     /// Begins to be known as a live server. The reason of a failure is kept in `begun`.
     pub(super) fn begin(
         &self,

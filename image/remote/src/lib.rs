@@ -5,6 +5,8 @@
 //! - [`Location`]: the URLs that commands take in place of a file's name.
 //! - [`access`]: images by name, a file or a URL, with the keys and the trust that each must have.
 //! - [`RemoteImage`]: an opened image; a [`RemoteSource`] for `sidecore-block`.
+//! - [`Repository`]: one in a registry: its manifests, blobs, and artifacts that refer to them.
+//! - [`blob`]: ranges of one blob, whatever is in it.
 //! - `tables`: its headers and tables, for parsers.
 //! - `fetch`: frames in flight: queues, threads, memory.
 //! - `disk`: disk cache of frames, shared by processes.
@@ -17,6 +19,7 @@
 //! validators tell; otherwise an error is returned. No request is retried for ever.
 
 pub mod access;
+pub mod blob;
 mod disk;
 #[doc(hidden)]
 pub mod fault;
@@ -33,6 +36,7 @@ mod trace;
 pub use fetch::Counts;
 pub use location::{Location, LocationError};
 pub use metadata::frames_of_metadata;
+pub use origin::oci::{Artifact, ImageManifest, Repository};
 pub use retry::Retry;
 pub use trace::{TraceWriter, read_trace};
 

@@ -86,12 +86,8 @@ impl Location {
                     Some(hex) => hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()),
                     None => !reference.is_empty() && reference.bytes().all(is_tag_byte),
                 };
-                // The parts become a URL's path: no byte may end it or lead elsewhere.
-                let place_byte = |b: u8| is_tag_byte(b) || b":[]".contains(&b);
-                let placed = !registry.is_empty() && registry.bytes().all(place_byte);
-                let path_byte = |b: u8| is_tag_byte(b) || b == b'/';
-                let named = !repository.is_empty() && repository.bytes().all(path_byte);
-                if !placed || !named || !sound {
+                let named = is_path(registry, repository);
+                if !named || !sound {
                     return refuse("it names no image of a registry", OCI_FORM);
                 }
                 Some(Ok(Self::Oci {
@@ -170,6 +166,21 @@ impl fmt::Display for Location {
             }
         }
     }
+}
+
+/// True if the names of a registry and of a repository can be parts of a URL: no byte may end it or
+/// lead elsewhere.
+pub(crate) fn is_path(registry: &str, repository: &str) -> bool {
+    let place_byte = |b: u8| is_tag_byte(b) || b":[]".contains(&b);
+    let placed = !registry.is_empty() && registry.bytes().all(place_byte);
+    let path_byte = |b: u8| is_tag_byte(b) || b == b'/';
+    placed && !repository.is_empty() && repository.bytes().all(path_byte)
+}
+
+/// True for the 64 digits of a SHA-256, in lower case.
+pub(crate) fn is_sha256(digits: &str) -> bool {
+    let is_digit = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
+    digits.len() == 64 && digits.bytes().all(is_digit)
 }
 
 fn is_tag_byte(byte: u8) -> bool {

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
+mod containers;
 mod contract;
 pub(crate) mod inputs;
 use crate::namespace;

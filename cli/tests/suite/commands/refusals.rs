@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 112] = [
+const REFUSALS: [(&str, &str, &str); 116] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -76,6 +76,14 @@ const REFUSALS: [(&str, &str, &str); 112] = [
         "made-tree.img --nbd unix:x.sock --overlay kept.ovl",
         "another image",
     ),
+    ("block layer", "made.img tree", "oci://REGISTRY"),
+    (
+        "block layer",
+        "oci://localhost/a tree --digest x",
+        "64 digits",
+    ),
+    ("block index", "raw.bin --push", "oci://"),
+    ("snapshotter", "--address tcp:1", "unix:"),
     ("block umount", "tree", "tree"),
     ("block attach", "bad.img", "bad.img"),
     ("block detach", "/dev/null", "/dev/null"),

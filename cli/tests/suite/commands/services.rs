@@ -8,11 +8,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The commands that are run here.
-pub(crate) const RUN: [&str; 19] = [
+/// The commands that are run here, and in `containers`.
+pub(crate) const RUN: [&str; 21] = [
     "block list",
     "block status",
     "block mount",
+    "block layer",
+    "snapshotter",
     "block umount",
     "block attach",
     "block detach",
@@ -32,11 +34,11 @@ pub(crate) const RUN: [&str; 19] = [
 ];
 
 /// A command in the foreground that has printed its first line; killed on drop.
-struct Service(Child);
+pub(crate) struct Service(Child);
 
 impl Service {
     /// Starts it and looks at its first line.
-    fn start(words: &str, expected: &str) -> Self {
+    pub(crate) fn start(words: &str, expected: &str) -> Self {
         let (service, line) = Self::first_line(words);
         assert_eq!(line, expected, "{words}");
         service
@@ -58,7 +60,7 @@ impl Service {
     }
 
     /// Ends it as a service manager does; it must end well.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         assert_eq!(self.0.wait().unwrap().code(), Some(0));
     }
@@ -72,7 +74,7 @@ impl Drop for Service {
     }
 }
 
-fn ok(words: &str) -> String {
+pub(crate) fn ok(words: &str) -> String {
     let output = inputs::sidecore(words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{words}: {said}");
@@ -80,7 +82,7 @@ fn ok(words: &str) -> String {
 }
 
 /// Undoes a mount or a device also when the test fails.
-struct Undo(String);
+pub(crate) struct Undo(pub(crate) String);
 
 impl Drop for Undo {
     fn drop(&mut self) {

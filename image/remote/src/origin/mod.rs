@@ -106,16 +106,7 @@ impl Origin {
     /// # Errors
     /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
     pub(crate) fn new(location: &Location, retry: &Retry, may_leave: bool) -> Result<Self, Fault> {
-        // A repeated call fails: the same provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .dns_resolver(Arc::new(resolve::Resolver))
-            .connect_timeout(CONNECT_MAX.min(retry.attempt_max))
-            .timeout(retry.attempt_max)
-            .pool_idle_timeout(IDLE_MAX)
-            .build()?;
+        let client = client(retry)?;
         let kind = match location {
             Location::Http(url) => Kind::Http(parse(url)?),
             Location::S3 { bucket, key } => {
@@ -138,6 +129,17 @@ impl Origin {
             may_leave,
             silence_max: retry.attempt_max,
         })
+    }
+
+    /// Requests go to a blob of a registry.
+    fn of_blob(client: Client, blob: oci::Blob, retry: &Retry) -> Self {
+        Self {
+            client,
+            kind: Kind::Oci(Box::new(blob)),
+            resolved: Mutex::new(None),
+            may_leave: true,
+            silence_max: retry.attempt_max,
+        }
     }
 
     /// SHA-256 of the whole image, as given by its registry.
@@ -188,7 +190,7 @@ impl Origin {
             });
         }
         let layer_bytes = match &self.kind {
-            Kind::Oci(blob) => Some(blob.size_bytes()),
+            Kind::Oci(blob) => blob.size_bytes(),
             Kind::Http(_) | Kind::S3(_) => None,
         };
         let Promise { range, identity } =
@@ -203,6 +205,26 @@ impl Origin {
             identity,
             waited,
         })
+    }
+
+    /// Requests all of a blob, following redirects.
+    pub(crate) fn get_whole(&self, url: &Url) -> Result<Response, Fault> {
+        let Kind::Oci(blob) = &self.kind else {
+            return Err(Fault::Final("only a registry has blobs".into()));
+        };
+        let mut response = blob.send(&self.client, &|| self.client.get(url.clone()))?;
+        let mut url = url.clone();
+        for _ in 0..REDIRECTS_MAX {
+            if !response.status().is_redirection() {
+                break;
+            }
+            url = reply::redirected(&url, response.headers())?;
+            response = self.client.get(url.clone()).send()?;
+        }
+        match response.status().as_u16() {
+            200 => Ok(response),
+            status => Err(Fault::of_status(status, "a request for a blob")),
+        }
     }
 
     /// Sends a request for a range, following redirects.
@@ -269,6 +291,20 @@ impl Origin {
             }
         }
     }
+}
+
+/// A client that follows no redirects.
+fn client(retry: &Retry) -> Result<Client, Fault> {
+    // A repeated call fails: the same provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(Client::builder()
+        .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .dns_resolver(Arc::new(resolve::Resolver))
+        .connect_timeout(CONNECT_MAX.min(retry.attempt_max))
+        .timeout(retry.attempt_max)
+        .pool_idle_timeout(IDLE_MAX)
+        .build()?)
 }
 
 /// Adds a bearer token, if there is one.

@@ -52,6 +52,18 @@ pub struct Layer {
 }
 
 impl Manifest {
+    /// All layers, each with its type.
+    pub(super) fn all_layers(&self) -> Result<Vec<(Layer, String)>, Fault> {
+        let layer = |it: &Descriptor| {
+            let layer = Layer {
+                sha256: it.sha256("layer")?,
+                size_bytes: it.size,
+            };
+            Ok((layer, it.media_type.clone()))
+        };
+        self.layers.iter().map(layer).collect()
+    }
+
     /// Reads a manifest that was requested by `reference`; `given` is the digest that the registry
     /// sent with it.
     pub fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {

@@ -15,7 +15,12 @@ use url_host::{Place, place};
 /// Logins stored by `docker login` or `podman login`: base64 of name and password, by the name of
 /// the registry.
 #[derive(Debug, Default)]
-pub struct Logins(HashMap<String, String>);
+pub struct Logins {
+    auths: HashMap<String, String>,
+    /// Programs that keep logins: of a registry, and of all others.
+    helpers: HashMap<String, String>,
+    store: Option<String>,
+}
 
 impl Logins {
     /// The logins of this user; empty if there is no such file.
@@ -38,17 +43,51 @@ impl Logins {
             let is_word = !login.is_empty() && login.bytes().all(|b| b.is_ascii_graphic());
             is_word.then(|| (name.clone(), login.to_owned()))
         });
-        Self(auths.collect())
+        let auths = auths.collect();
+        // It becomes part of a program's name.
+        let is_name = |it: &&str| {
+            !it.is_empty()
+                && it
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        let program = |it: &serde_json::Value| it.as_str().filter(is_name).map(str::to_owned);
+        let helpers = file
+            .get("credHelpers")
+            .and_then(serde_json::Value::as_object);
+        let helpers = helpers.into_iter().flatten();
+        let helpers = helpers.filter_map(|(name, it)| Some((name.clone(), program(it)?)));
+        Self {
+            auths,
+            helpers: helpers.collect(),
+            store: file.get("credsStore").and_then(program),
+        }
+    }
+
+    /// The login by a name: as the file has it, or as the program knows that keeps it. Blocks on
+    /// that program.
+    fn get(&self, name: &str) -> Option<String> {
+        if let Some(login) = self.auths.get(name) {
+            return Some(login.clone());
+        }
+        let helper = self.helpers.get(name).or(self.store.as_ref())?;
+        match helper::login(helper, name) {
+            Ok(login) => login,
+            Err(error) => {
+                tracing::warn!("docker-credential-{helper} gives no login for {name}: {error}");
+                None
+            }
+        }
     }
 
     /// The login for a registry, named as in a location.
-    pub(crate) fn of_registry(&self, registry: &str) -> Option<&str> {
+    pub(crate) fn of_registry(&self, registry: &str) -> Option<String> {
         let name = match registry {
             // Docker has kept the name of its first registry as the key of this login.
             "docker.io" => "https://index.docker.io/v1/",
             other => other,
         };
-        self.0.get(name).map(|login| &**login)
+        self.get(name)
     }
 
     /// The login for the token service at `service`, which `registry` has named; `own` is the
@@ -88,8 +127,8 @@ impl Logins {
             Some(port) => format!("{named}:{port}"),
             None => named.to_owned(),
         };
-        match (self.0.get(&host), own) {
-            (Some(login), _) => Ok(Some(login.clone())),
+        match (self.get(&host), own) {
+            (Some(login), _) => Ok(Some(login)),
             // Without any login there is none to lose; a token may be free for public images.
             (None, None) => Ok(None),
             // An error and not a request without login: its refusal would name no reason.
@@ -170,6 +209,54 @@ fn same_owner(registry: &Url, service: &Url) -> bool {
 /// True if the URL names this machine by a name that cannot resolve to another.
 fn is_here(url: &Url) -> bool {
     matches!(place(url), Some(Place::Here))
+}
+
+mod helper {
+    //! Programs that keep logins: `docker-credential-NAME get`.
+    //!
+    //! Source: docker-credential-helpers, "Development".
+
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::Deserialize;
+    use std::io::{self, Read, Write};
+    use std::process::{Command, Stdio};
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Answer {
+        username: String,
+        secret: String,
+    }
+
+    /// The login for `server`; `None` if the program has none.
+    pub(super) fn login(program: &str, server: &str) -> io::Result<Option<String>> {
+        let mut child = Command::new(format!("docker-credential-{program}"))
+            .arg("get")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // A program that has ended already says why by its status.
+            let _ = input.write_all(server.as_bytes());
+        }
+        let mut text = Vec::new();
+        if let Some(output) = child.stdout.take() {
+            output.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
+        }
+        if !child.wait()?.success() {
+            return Ok(None);
+        }
+        let answer: Answer = serde_json::from_slice(&text)?;
+        match &*answer.username {
+            // A token for another protocol (OAuth 2.0), which is not spoken here.
+            "<token>" => Err(io::Error::other("it has a token instead of a password")),
+            name => Ok(Some(STANDARD.encode(format!("{name}:{}", answer.secret)))),
+        }
+    }
+
+    const ANSWER_BYTES_MAX: u64 = 64 << 10;
 }
 
 mod url_host {
@@ -346,9 +433,17 @@ mod tests {
 
     #[test]
     fn logins_are_found_by_the_registrys_name() {
-        assert_eq!(logins().of_registry("reg.example.com"), Some("cmVn"));
-        assert_eq!(logins().of_registry("docker.io"), Some("aHVi"));
+        assert_eq!(
+            logins().of_registry("reg.example.com").as_deref(),
+            Some("cmVn")
+        );
+        assert_eq!(logins().of_registry("docker.io").as_deref(), Some("aHVi"));
         assert_eq!(logins().of_registry("broken"), None);
+        let helpers = br#"{"credsStore":"none-here","credHelpers":{"a":"../x","b":"b-store"}}"#;
+        let helpers = Logins::read(helpers);
+        assert_eq!(helpers.store.as_deref(), Some("none-here"));
+        assert_eq!(helpers.helpers.len(), 1);
+        assert_eq!(helpers.of_registry("b"), None);
         for text in ["", "[]", r#"{"auths":[]}"#, r#"{"auths":{"a":5}}"#] {
             assert_eq!(Logins::read(text.as_bytes()).of_registry("a"), None);
         }

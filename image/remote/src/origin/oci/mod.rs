@@ -9,6 +9,9 @@
 
 pub mod documents;
 pub mod login;
+mod repository;
+
+pub use repository::{Artifact, ImageManifest, Repository};
 
 use super::{Fault, parse, with_token};
 use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};
@@ -19,13 +22,15 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use sidecore_bare::width::ToU64;
 use std::io::Read;
+use std::sync::Arc;
 
 /// A layer.
 pub(super) struct Blob {
-    access: Access,
+    access: Arc<Access>,
     url: Url,
     sha256: String,
-    size_bytes: u64,
+    /// Its size, where a manifest names it.
+    size_bytes: Option<u64>,
 }
 
 /// Permission to read a repository.
@@ -46,6 +51,46 @@ impl Blob {
         repository: &str,
         reference: &str,
     ) -> Result<Self, Fault> {
+        let (access, base) = Access::to(registry, repository)?;
+        let mut manifest = access.manifest(client, &base, reference)?;
+        // One step only: an index of indexes could go on for ever.
+        if let Some(digest) = manifest.for_this_machine() {
+            manifest = access.manifest(client, &base, &digest?)?;
+        }
+        let layer = manifest.image()?;
+        Ok(Self {
+            url: parse(&format!("{base}/blobs/sha256:{}", layer.sha256))?,
+            sha256: layer.sha256,
+            size_bytes: Some(layer.size_bytes),
+            access: Arc::new(access),
+        })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    pub(super) fn size_bytes(&self) -> Option<u64> {
+        self.size_bytes
+    }
+
+    /// Sends a request with the token, or with a new one if that is refused.
+    pub(super) fn send(
+        &self,
+        client: &Client,
+        request: &dyn Fn() -> RequestBuilder,
+    ) -> Result<Response, Fault> {
+        self.access.send(client, request)
+    }
+}
+
+impl Access {
+    /// Access to a repository, with the logins of this user, and the repository's URL.
+    fn to(registry: &str, repository: &str) -> Result<(Self, String), Fault> {
         let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
         // As in other clients: a registry on this machine has no certificate.
         let scheme = match host {
@@ -62,49 +107,15 @@ impl Blob {
         };
         let base = format!("{scheme}://{place}/v2/{repository}");
         let logins = Logins::of_user();
-        let access = Access {
+        let access = Self {
             registry: parse(&base)?,
             token: Mutex::new(None),
-            own: logins.of_registry(registry).map(str::to_owned),
+            own: logins.of_registry(registry),
             logins,
         };
-        let mut manifest = access.manifest(client, &base, reference)?;
-        // One step only: an index of indexes could go on for ever.
-        if let Some(digest) = manifest.for_this_machine() {
-            manifest = access.manifest(client, &base, &digest?)?;
-        }
-        let layer = manifest.image()?;
-        Ok(Self {
-            url: parse(&format!("{base}/blobs/sha256:{}", layer.sha256))?,
-            sha256: layer.sha256,
-            size_bytes: layer.size_bytes,
-            access,
-        })
+        Ok((access, base))
     }
 
-    pub(super) fn url(&self) -> &Url {
-        &self.url
-    }
-
-    pub(super) fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// Sends a request with the token, or with a new one if that is refused.
-    pub(super) fn send(
-        &self,
-        client: &Client,
-        request: &dyn Fn() -> RequestBuilder,
-    ) -> Result<Response, Fault> {
-        self.access.send(client, request)
-    }
-}
-
-impl Access {
     fn send(
         &self,
         client: &Client,
@@ -149,6 +160,17 @@ impl Access {
     }
 
     fn manifest(&self, client: &Client, base: &str, reference: &str) -> Result<Manifest, Fault> {
+        let (text, given) = self.document(client, base, reference)?;
+        Manifest::read(&text, reference, given.as_deref())
+    }
+
+    /// The bytes of a manifest, and the digest that the registry gives for it.
+    fn document(
+        &self,
+        client: &Client,
+        base: &str,
+        reference: &str,
+    ) -> Result<(Vec<u8>, Option<String>), Fault> {
         let url = parse(&format!("{base}/manifests/{reference}"))?;
         let request = || client.get(url.clone()).header(ACCEPT, MANIFESTS);
         let response = self.send(client, &request)?;
@@ -160,8 +182,7 @@ impl Access {
         let given = header
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let text = text_of(response, MANIFEST_BYTES_MAX)?;
-        Manifest::read(&text, reference, given.as_deref())
+        Ok((text_of(response, MANIFEST_BYTES_MAX)?, given))
     }
 }
 

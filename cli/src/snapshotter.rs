@@ -1,0 +1,76 @@
+//! `sidecore snapshotter`.
+//!
+//! Why here: the arguments; the work is `sidecore_oci`'s. Must stay true: `ready` is on standard
+//! output only once containerd can connect.
+
+use crate::{Outcome, output, signals};
+use anyhow::Result;
+use sidecore_oci::snapshotter::{Config, run, stopper};
+use sidecore_terminal::quantity;
+use std::path::PathBuf;
+
+/// Arguments of `snapshotter`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+In containerd's configuration (/etc/containerd/config.toml):
+    [proxy_plugins.sidecore]
+      type = \"snapshot\"
+      address = \"/run/sidecore/snapshotter.sock\"
+      exports = { enable_remote_snapshot_annotations = \"true\" }
+then `ctr image pull --snapshotter sidecore IMAGE`. Servers of layers outlive this command.
+Exit status: 0 stopped by a signal, 2 could not run.")]
+pub(crate) struct Args {
+    /// Socket for containerd
+    #[arg(
+        long,
+        value_name = "unix:PATH",
+        default_value = "unix:/run/sidecore/snapshotter.sock"
+    )]
+    #[arg(value_parser = parse_address)]
+    address: PathBuf,
+    /// Folder of snapshots and layers
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/sidecore/snapshotter"
+    )]
+    root: PathBuf,
+    /// Use indexes that were pushed next to images (`sidecore block index --push`). Each is proved
+    /// once its whole layer is here; until then a file is what the index's maker says
+    #[arg(long)]
+    trust_index: bool,
+    /// Bytes a second at which the rest of each layer is fetched in the background [default:
+    /// unlimited]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
+    #[arg(hide_default_value = true)]
+    rate: u64,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let signals = signals::begin_server()?;
+        let config = Config {
+            socket: std::path::absolute(self.address)?,
+            root: std::path::absolute(self.root)?,
+            trust_indexes: self.trust_index,
+            rate_bytes: self.rate,
+        };
+        let (stop, stopped) = stopper();
+        signals.stop_with(move || stop.stop());
+        run(&config, stopped, || {
+            if let Err(error) = output::line("ready") {
+                tracing::warn!("{error}");
+            }
+        })?;
+        signals.end();
+        Ok(Outcome::Done)
+    }
+}
+
+fn parse_address(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => Err("must be unix: and a path".into()),
+    }
+}

@@ -1,0 +1,349 @@
+//! One pass over a layer: its index, and its contents at their places on the device.
+//!
+//! Why here: both need the whole layer once, in order, and so does its digest.
+//! Must stay true: the index is returned only for a layer that is whole; contents are written where
+//! `tree` will put them.
+
+use crate::gzip::{Boundary, Found, Gunzip, GzipError, Start};
+use crate::index::{
+    Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, Index, SPAN_BYTES, SPAN_BYTES_MAX,
+};
+use crate::tar::{Piece, TarError, Walker};
+use crate::tree::{Collector, Layer, TreeError};
+use ring::digest;
+use sidecore_bare::width::ToU64;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+
+/// Reasons why a layer has no index.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Its bytes cannot be read, or its contents not be written.
+    #[error("cannot read the layer: {0}")]
+    Io(#[from] io::Error),
+    /// Its gzip stream.
+    #[error(transparent)]
+    Gzip(#[from] GzipError),
+    /// Its zstd stream.
+    #[error("the layer's zstd stream is damaged ({0})")]
+    Zstd(&'static str),
+    /// Its tar.
+    #[error(transparent)]
+    Tar(#[from] TarError),
+    /// Its tree.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// One of its blocks or frames is too large.
+    #[error("the layer has {0} bytes without a place to begin; at most 64 MiB are indexed")]
+    Span(u64),
+    /// Its headers are too long.
+    #[error("the layer's headers have more than 1 GiB")]
+    Headers,
+}
+
+/// A layer that was read once.
+pub struct Built {
+    /// Its index.
+    pub index: Index,
+    pub(crate) layer: Layer,
+}
+
+/// Reads a layer from its first to its last byte. Contents go to `contents`, at their places.
+///
+/// # Errors
+/// [`BuildError`].
+pub fn build(input: &mut dyn Read, contents: Option<&File>) -> Result<Built, BuildError> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut sha256 = digest::Context::new(&digest::SHA256);
+    let mut decoder = None;
+    let mut pass = Pass::new(contents);
+    loop {
+        let bytes = match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(bytes) => &buffer[..bytes],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        sha256.update(bytes);
+        let codec = Codec::of(bytes);
+        let (_, decoder) = match &mut decoder {
+            Some(decoder) => decoder,
+            None => decoder.insert((codec, Decoder::new(codec)?)),
+        };
+        decoder.push(bytes, &mut |found| match found {
+            Found::Contents(bytes) => pass.contents(bytes),
+            Found::Boundary { in_at, start } => pass.boundary(in_at, &start),
+        })?;
+        pass.blob_bytes += bytes.len().to_u64();
+    }
+    let codec = match &decoder {
+        Some((codec, decoder)) => {
+            decoder.finish()?;
+            *codec
+        }
+        None => Codec::Tar,
+    };
+    pass.finish(codec, sha256.finish().as_ref())
+}
+
+/// Decompresses a layer as it comes.
+enum Decoder {
+    Tar(u64),
+    Gzip(Box<Gunzip>),
+    Zstd(Box<Unzstd>),
+}
+
+struct Unzstd {
+    context: DCtx<'static>,
+    room: Vec<u8>,
+    in_at: u64,
+    is_between: bool,
+}
+
+impl Decoder {
+    fn new(codec: Codec) -> Result<Self, BuildError> {
+        Ok(match codec {
+            Codec::Tar => Self::Tar(0),
+            Codec::Gzip => Self::Gzip(Box::new(Gunzip::new())),
+            Codec::Zstd => {
+                let mut context = DCtx::create();
+                let limit = DParameter::WindowLogMax(WINDOW_LOG_MAX);
+                context.set_parameter(limit).map_err(zstd_error)?;
+                Self::Zstd(Box::new(Unzstd {
+                    context,
+                    room: vec![0; READ_BYTES],
+                    in_at: 0,
+                    is_between: true,
+                }))
+            }
+        })
+    }
+
+    fn push(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(Found<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        match self {
+            Self::Gzip(gunzip) => gunzip.push(bytes, sink),
+            Self::Zstd(unzstd) => unzstd.push(bytes, sink),
+            Self::Tar(at) => {
+                for piece in bytes.chunks(TAR_PIECE_BYTES) {
+                    let start = Boundary::fresh();
+                    sink(Found::Boundary { in_at: *at, start })?;
+                    sink(Found::Contents(piece))?;
+                    *at += piece.len().to_u64();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&self) -> Result<(), BuildError> {
+        match self {
+            Self::Tar(_) => Ok(()),
+            Self::Gzip(gunzip) => Ok(gunzip.finish()?),
+            Self::Zstd(unzstd) if unzstd.is_between => Ok(()),
+            Self::Zstd(_) => Err(BuildError::Zstd("it ends inside a frame")),
+        }
+    }
+}
+
+impl Unzstd {
+    fn push(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(Found<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        let mut input = InBuffer::around(bytes);
+        loop {
+            if self.is_between && input.pos() < bytes.len() {
+                let in_at = self.in_at + input.pos().to_u64();
+                let start = Boundary::fresh();
+                sink(Found::Boundary { in_at, start })?;
+            }
+            let mut output = OutBuffer::around(&mut self.room[..]);
+            let result = self.context.decompress_stream(&mut output, &mut input);
+            let hint = result.map_err(zstd_error)?;
+            let made = output.pos();
+            self.is_between = hint == 0;
+            if made > 0 {
+                sink(Found::Contents(&self.room[..made]))?;
+            }
+            // A full room may hide more output.
+            if input.pos() == bytes.len() && made < self.room.len() {
+                self.in_at += bytes.len().to_u64();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Results of one pass, as they grow.
+struct Pass<'a> {
+    walker: Walker,
+    tree: Collector,
+    headers: Vec<u8>,
+    file: IndexFile,
+    hash: blake3::Hasher,
+    tar_bytes: u64,
+    blob_bytes: u64,
+    to: Option<&'a File>,
+    /// Byte of the device for the next contents.
+    device_at: u64,
+}
+
+impl<'a> Pass<'a> {
+    fn new(to: Option<&'a File>) -> Self {
+        Self {
+            walker: Walker::new(false),
+            tree: Collector::new(),
+            headers: Vec::new(),
+            file: IndexFile::default(),
+            hash: blake3::Hasher::new(),
+            tar_bytes: 0,
+            blob_bytes: 0,
+            to,
+            device_at: 0,
+        }
+    }
+
+    /// Takes the next bytes of the tar.
+    fn contents(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
+        self.hash.update(bytes);
+        self.tar_bytes += bytes.len().to_u64();
+        let Self {
+            walker,
+            tree,
+            headers,
+            device_at,
+            to,
+            ..
+        } = self;
+        walker.push(bytes, &mut |piece| {
+            match piece {
+                Piece::Header(bytes) => headers.extend_from_slice(bytes),
+                Piece::Entry(entry) => *device_at = tree.add(entry)?,
+                Piece::Contents(bytes) => {
+                    if let Some(file) = to {
+                        file.write_all_at(bytes, *device_at)?;
+                    }
+                    *device_at += bytes.len().to_u64();
+                }
+            }
+            match headers.len().to_u64() > HEADERS_BYTES_MAX {
+                true => Err(BuildError::Headers),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Decompression could begin here: it does, if the span so far is long enough.
+    fn boundary(&mut self, in_at: u64, start: &Boundary<'_>) -> Result<(), BuildError> {
+        if let Some(&last) = self.file.tar_at.last() {
+            if self.tar_bytes - last < SPAN_BYTES {
+                return Ok(());
+            }
+            self.end_span()?;
+        }
+        self.file.blob_at.push(in_at);
+        self.file.tar_at.push(self.tar_bytes);
+        match start.start() {
+            Start::Fresh => self.file.bits.extend([FRESH, 0]),
+            Start::Block {
+                bits,
+                bit_count,
+                window,
+            } => {
+                self.file.bits.extend([bit_count, bits]);
+                self.file.windows.push(packed(&window)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_span(&mut self) -> Result<(), BuildError> {
+        let last = self.file.tar_at.last().copied().unwrap_or_default();
+        let bytes = self.tar_bytes - last;
+        if bytes > SPAN_BYTES_MAX {
+            return Err(BuildError::Span(bytes));
+        }
+        let check = self.hash.finalize();
+        self.hash.reset();
+        self.file.checks.extend(check.as_bytes());
+        Ok(())
+    }
+
+    fn finish(mut self, codec: Codec, sha256: &[u8]) -> Result<Built, BuildError> {
+        self.walker.finish()?;
+        if !self.file.tar_at.is_empty() {
+            self.end_span()?;
+        }
+        self.file.blob_at.push(self.blob_bytes);
+        self.file.tar_at.push(self.tar_bytes);
+        // An empty blob has no span, and so no first place.
+        self.file.layer = sha256.to_vec();
+        self.file.headers_bytes = self.headers.len().to_u64();
+        self.file.headers = packed(&self.headers)?;
+        Ok(Built {
+            index: Index::new(self.file, codec),
+            layer: self.tree.finish()?,
+        })
+    }
+}
+
+fn packed(bytes: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let mut room = vec![0; zstd_safe::compress_bound(bytes.len())];
+    let length = zstd_safe::compress(&mut room[..], bytes, LEVEL).map_err(zstd_error)?;
+    room.truncate(length);
+    Ok(room)
+}
+
+fn zstd_error(code: zstd_safe::ErrorCode) -> BuildError {
+    BuildError::Zstd(zstd_safe::get_error_name(code))
+}
+
+const READ_BYTES: usize = 128 << 10;
+/// Pieces of a plain tar after which a span may begin.
+const TAR_PIECE_BYTES: usize = 64 << 10;
+const LEVEL: i32 = 3;
+/// The largest window that `zstd -d` accepts by itself: 128 MiB.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// A reader of `length` bytes by positions, for a blob that is read by ranges.
+pub(crate) struct Ranges<F> {
+    read: F,
+    at: u64,
+    length: u64,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl<F: FnMut(std::ops::Range<u64>) -> io::Result<Vec<u8>>> Ranges<F> {
+    pub(crate) fn new(length: u64, read: F) -> Self {
+        Self {
+            read,
+            at: 0,
+            length,
+            piece: io::Cursor::default(),
+        }
+    }
+}
+
+impl<F: FnMut(std::ops::Range<u64>) -> io::Result<Vec<u8>>> Read for Ranges<F> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let got = self.piece.read(out)?;
+        if got > 0 || self.at == self.length {
+            return Ok(got);
+        }
+        let end = (self.at + RANGE_BYTES).min(self.length);
+        self.piece = io::Cursor::new((self.read)(self.at..end)?);
+        self.at = end;
+        self.piece.read(out)
+    }
+}
+
+/// Bytes of a request while a whole layer is read.
+const RANGE_BYTES: u64 = 4 << 20;

@@ -1,0 +1,217 @@
+//! An image in a registry: its layers, and the indexes of them that are found, made and pushed.
+//!
+//! Must stay true: an index from a registry is used only where the caller allows it, and is then
+//! proved by the whole layer once that is here (`layer`).
+//! Called from: any thread; blocks on the network.
+
+use crate::build::Ranges;
+use crate::index::{INDEX_BYTES_MAX, Index};
+use crate::layer::{LayerError, Store};
+use sidecore_remote::blob::RemoteBlob;
+use sidecore_remote::fault::Fault;
+use sidecore_remote::{ImageManifest, Location, Repository, Retry};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Reasons why an image or its layers cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The name.
+    #[error("{0} names no image of a registry; take oci://REGISTRY/REPOSITORY:TAG")]
+    Name(String),
+    /// The registry.
+    #[error("cannot read {name}: {fault}")]
+    Registry {
+        /// The image.
+        name: String,
+        /// The fault.
+        fault: Fault,
+    },
+    /// A blob.
+    #[error("cannot read the layer: {0}")]
+    Blob(#[from] io::Error),
+    /// A layer.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+}
+
+/// An image in a registry.
+pub struct Image {
+    name: String,
+    repository: Repository,
+    manifest: ImageManifest,
+}
+
+impl Image {
+    /// The blob of a layer of the image that a URL names. Sends nothing yet.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn blob_of(url: &str, sha256: &str) -> Result<RemoteBlob, ImageError> {
+        let (name, repository, _) = Self::named(url)?;
+        let blob = RemoteBlob::new(&repository, sha256);
+        blob.map_err(|fault| ImageError::Registry { name, fault })
+    }
+
+    /// Reads the manifest of the image that a URL names (`oci://`); blocks.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn open(url: &str) -> Result<Self, ImageError> {
+        let (name, repository, reference) = Self::named(url)?;
+        let manifest = repository.image(&reference);
+        Ok(Self {
+            manifest: manifest.map_err(|fault| ImageError::Registry {
+                name: name.clone(),
+                fault,
+            })?,
+            name,
+            repository,
+        })
+    }
+
+    /// Name, repository and reference of an image.
+    fn named(url: &str) -> Result<(String, Repository, String), ImageError> {
+        let Some(Ok(location)) = Location::parse(url) else {
+            return Err(ImageError::Name(url.chars().take(200).collect()));
+        };
+        let name = location.to_string();
+        let Location::Oci {
+            registry,
+            repository,
+            reference,
+        } = location
+        else {
+            return Err(ImageError::Name(name));
+        };
+        match Repository::new(&registry, &repository, Retry::default()) {
+            Ok(repository) => Ok((name, repository, reference)),
+            Err(fault) => Err(ImageError::Registry { name, fault }),
+        }
+    }
+
+    /// The layers, the lowest first: digest (64 digits), size in bytes, media type.
+    #[must_use]
+    pub fn layers(&self) -> &[(String, u64, String)] {
+        &self.manifest.layers
+    }
+
+    /// True if its layers are archives, as those of containers are.
+    #[must_use]
+    pub fn is_of_containers(&self) -> bool {
+        let mut layers = self.manifest.layers.iter();
+        !self.manifest.layers.is_empty() && layers.all(|(.., kind)| kind.contains("tar"))
+    }
+
+    /// The blob of a layer.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn blob(&self, sha256: &str) -> Result<RemoteBlob, ImageError> {
+        RemoteBlob::new(&self.repository, sha256).map_err(|fault| self.failed(fault))
+    }
+
+    /// Fetches a layer as a whole, from its first to its last byte: its index and contents are in
+    /// `store` afterwards. `on_bytes` is called with the number of bytes that have come.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn fetch_whole(
+        &self,
+        store: &Store,
+        sha256: &str,
+        on_bytes: &mut dyn FnMut(u64),
+    ) -> Result<Index, ImageError> {
+        let blob = self.blob(sha256)?;
+        let size_bytes = blob.size_bytes()?;
+        let mut input = Ranges::new(size_bytes, |range| {
+            on_bytes(range.start);
+            blob.read(range)
+        });
+        Ok(store.fetch_whole(sha256, &mut input)?)
+    }
+
+    /// Makes a layer usable from `store`: by its index where one is here or, with `trust_index`,
+    /// next to the image; otherwise by fetching it as a whole.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn prepare(
+        &self,
+        store: &Store,
+        sha256: &str,
+        trust_index: bool,
+    ) -> Result<(), ImageError> {
+        let is_usable = store
+            .index(sha256)
+            .is_some_and(|(index, is_trusted)| index.is_lazy() && (is_trusted || trust_index));
+        if store.whole(sha256).is_some() || is_usable {
+            return Ok(());
+        }
+        if trust_index {
+            match self.pushed_index(sha256) {
+                Ok(Some(index)) if index.is_lazy() => return Ok(store.keep_index(&index)?),
+                Ok(_) => {}
+                // The layer itself may still come.
+                Err(error) => tracing::warn!("no index is taken: {error}"),
+            }
+        }
+        self.fetch_whole(store, sha256, &mut |_| ()).map(|_| ())
+    }
+
+    /// Pushes the indexes of layers next to the image, as an artifact that refers to it; returns
+    /// its digest.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn push_indexes(&self, indexes: &[Index]) -> Result<String, ImageError> {
+        let blobs: Vec<_> = (indexes.iter())
+            .map(|index| {
+                let layer = (LAYER.to_owned(), format!("sha256:{}", index.layer()));
+                (index.to_bytes(), BTreeMap::from([layer]))
+            })
+            .collect();
+        let pushed = (self.repository).push_artifact(&self.manifest, INDEX_TYPE, &blobs);
+        pushed.map_err(|fault| self.failed(fault))
+    }
+
+    /// The index of a layer that was pushed next to the image; `None` where there is none that can
+    /// be used.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn pushed_index(&self, sha256: &str) -> Result<Option<Index>, ImageError> {
+        let digest = &self.manifest.digest;
+        let found = self.repository.artifacts(digest, INDEX_TYPE);
+        let found = found.map_err(|fault| self.failed(fault))?;
+        let wanted = format!("sha256:{sha256}");
+        let is_wanted = |it: &&sidecore_remote::Artifact| {
+            it.annotations.get(LAYER) == Some(&wanted) && it.size_bytes <= INDEX_BYTES_MAX
+        };
+        let Some(found) = found.iter().find(is_wanted) else {
+            return Ok(None);
+        };
+        let bytes = self.repository.small_blob(&found.sha256, found.size_bytes);
+        let bytes = bytes.map_err(|fault| self.failed(fault))?;
+        match Index::read(&bytes, sha256) {
+            Ok(index) => Ok(Some(index)),
+            Err(error) => {
+                tracing::warn!("{}: {error}", self.name);
+                Ok(None)
+            }
+        }
+    }
+
+    fn failed(&self, fault: Fault) -> ImageError {
+        ImageError::Registry {
+            name: self.name.clone(),
+            fault,
+        }
+    }
+}
+
+/// Media type of an index.
+const INDEX_TYPE: &str = "application/vnd.sidecore.layer.index.v1";
+/// Annotation: the layer of an index.
+const LAYER: &str = "org.sidecore.layer.digest";

@@ -1,0 +1,525 @@
+//! A layer as a device: metadata of a file system, then the contents of its files, fetched as they
+//! are read and kept in a file.
+//!
+//! A layer's folder holds:
+//!
+//! | name | is |
+//! |---|---|
+//! | `index` | the layer's index |
+//! | `trusted` | there if the index was made here, or proved by all bytes of the layer |
+//! | `data` | the device: sparse, with a hole where nothing has come yet |
+//! | `here-BOOT` | a byte for each span, 1 once its contents are in `data`; of this boot alone |
+//! | `blob-BOOT` | the layer's compressed bytes, until an index from elsewhere is proved |
+//! | `complete` | there once all contents are in `data`, durably |
+//!
+//! Must stay true: a read returns contents that the index's check confirms, or an error; `complete`
+//! and `trusted` appear only after what they say is durable; after kill -9 at any moment the folder
+//! can be opened again.
+//! Called from: any thread; reads block on the network.
+
+use crate::build::{Ranges, build};
+use crate::index::{Index, IndexError};
+use crate::store::{COMPLETE, DATA, INDEX, TRUSTED, of_folder, open_data, write_tree, write_whole};
+use crate::tree::{CONTENTS_AT, Layer as Tree};
+use parking_lot::{Condvar, Mutex};
+use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_format::source::{BlockSource, Deliver, Extent, ReadError, check_range};
+use sidecore_remote::blob::RemoteBlob;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub use crate::store::{LayerError, Store, sha256_of};
+
+/// Figures of a layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Figures {
+    /// Size of the device.
+    pub size_bytes: u64,
+    /// Reads of clients.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub read_bytes: u64,
+    /// Reads that ended in an error.
+    pub failed_reads: u64,
+    /// Spans of reads that were here.
+    pub cache_hits: u64,
+    /// Spans that a read waited for.
+    pub cache_misses: u64,
+    /// Compressed bytes that were fetched.
+    pub fetched_bytes: u64,
+}
+
+/// A layer that is served.
+pub struct LayerDevice {
+    folder: PathBuf,
+    data: File,
+    here: File,
+    /// Compressed bytes, where the index has to be proved by them.
+    kept: Option<File>,
+    index: Index,
+    tree: Tree,
+    metadata_bytes: u64,
+    blob: RemoteBlob,
+    spans: Mutex<Vec<Span>>,
+    arrived: Condvar,
+    /// The whole layer has shown that its index is wrong.
+    is_refused: AtomicBool,
+    counters: [AtomicU64; 5],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Span {
+    Missing,
+    Coming,
+    Here,
+}
+
+impl LayerDevice {
+    /// Opens a layer that has an index in `store`, to fetch what is missing from `blob`.
+    ///
+    /// # Errors
+    /// [`LayerError`].
+    pub fn open(store: &Store, sha256: &str, blob: RemoteBlob) -> Result<Arc<Self>, LayerError> {
+        let folder = store.folder(sha256)?;
+        let (index, is_trusted) =
+            (store.index(sha256)).ok_or(IndexError::Damaged("is not there or damaged"))?;
+        let mut tree = index.tree()?;
+        let failed = || of_folder(&folder);
+        let boot = boot_id().map_err(failed())?;
+        let is_complete = folder.join(COMPLETE).exists();
+        let data = open_data(&folder.join(DATA)).map_err(failed())?;
+        if !is_complete {
+            forget_other_boots(&folder, &boot);
+            write_tree(&data, &tree).map_err(failed())?;
+        }
+        let here = open_data(&folder.join(format!("{HERE}{boot}"))).map_err(failed())?;
+        let mut marks = vec![0; index.spans()];
+        let known = read_marks(&here, &mut marks).map_err(failed())?;
+        let spans = marks[..].iter().enumerate().map(|(at, &mark)| {
+            match is_complete || (at < known && mark == 1) {
+                true => Span::Here,
+                false => Span::Missing,
+            }
+        });
+        let spans = spans.collect();
+        let kept = match is_trusted || is_complete {
+            true => None,
+            false => Some(open_data(&folder.join(format!("{BLOB}{boot}"))).map_err(failed())?),
+        };
+        let metadata_bytes = tree.metadata.len().to_u64();
+        tree.metadata = Vec::new();
+        Ok(Arc::new(Self {
+            folder,
+            data,
+            here,
+            kept,
+            index,
+            tree,
+            metadata_bytes,
+            blob,
+            spans: Mutex::new(spans),
+            arrived: Condvar::new(),
+            is_refused: AtomicBool::new(false),
+            counters: Default::default(),
+        }))
+    }
+
+    /// True if a directory on the path of another has no entry of its own in the layer.
+    #[must_use]
+    pub fn has_implied_directories(&self) -> bool {
+        self.tree.has_implied_directories
+    }
+
+    /// The figures as of now.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        // Relaxed: counters alone, which order nothing.
+        let [reads, read_bytes, failed_reads, cache_hits, cache_misses] =
+            std::array::from_fn(|at| self.counters[at].load(Ordering::Relaxed));
+        Figures {
+            size_bytes: self.tree.device_bytes,
+            reads,
+            read_bytes,
+            failed_reads,
+            cache_hits,
+            cache_misses,
+            fetched_bytes: self.blob.fetched_bytes(),
+        }
+    }
+
+    /// Fetches all that is missing, on `threads` threads of their own, at most at `rate_bytes` a
+    /// second (0: unlimited), and then makes the layer complete. Ends early if the device is
+    /// dropped; after a fault it tries again, seconds later.
+    pub fn fetch_rest(self: &Arc<Self>, threads: usize, rate_bytes: u64, after: Duration) {
+        let pace = Arc::new(Mutex::new(Instant::now() + after));
+        for number in 0..threads {
+            let device = Arc::downgrade(self);
+            let pace = Arc::clone(&pace);
+            let work = move || {
+                std::thread::sleep(after);
+                // A reference for a part at a time, so that the device can be dropped in between.
+                while let Some(device) = device.upgrade() {
+                    match device.fetch_next(&pace, rate_bytes) {
+                        Ok(true) => {}
+                        // All have come or are coming: one thread waits for them and ends it.
+                        Ok(false) if number > 0 => return,
+                        Ok(false) => match device.complete() {
+                            Ok(true) => return,
+                            Ok(false) => std::thread::sleep(FETCH_PAUSE),
+                            Err(error) => {
+                                tracing::error!("the layer is not complete: {error}");
+                                return;
+                            }
+                        },
+                        Err(error) => {
+                            tracing::warn!("the rest of the layer is not fetched now: {error}");
+                            std::thread::sleep(FETCH_PAUSE);
+                        }
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name("fetch-rest".into());
+            if let Err(error) = thread.spawn(work) {
+                tracing::warn!("the rest of the layer is not fetched: {error}");
+            }
+        }
+    }
+
+    /// Fetches the first spans that are missing; false if none is.
+    fn fetch_next(&self, pace: &Mutex<Instant>, rate_bytes: u64) -> io::Result<bool> {
+        let claimed = {
+            let mut spans = self.spans.lock();
+            let Some(first) = spans.iter().position(|&it| it == Span::Missing) else {
+                return Ok(false);
+            };
+            self.claim(&mut spans, first, CLUSTER_BYTES)
+        };
+        let blob = self.index.blob_range(claimed.clone());
+        if rate_bytes > 0 {
+            let time = Duration::from_secs_f64((blob.end - blob.start) as f64 / rate_bytes as f64);
+            let begin = {
+                let mut next = pace.lock();
+                let begin = (*next).max(Instant::now());
+                *next = begin + time;
+                begin
+            };
+            std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+        }
+        self.fetch(claimed).map(|()| true)
+    }
+
+    /// Marks missing spans from `first` on as coming, while their bytes in the blob are at most
+    /// `bytes_max`, and at least one.
+    fn claim(&self, spans: &mut [Span], first: usize, bytes_max: u64) -> Range<usize> {
+        let mut end = first;
+        while end < spans.len() && spans[end] == Span::Missing {
+            let blob = self.index.blob_range(first..end + 1);
+            if end > first && blob.end - blob.start > bytes_max {
+                break;
+            }
+            spans[end] = Span::Coming;
+            end += 1;
+        }
+        first..end
+    }
+
+    /// Fetches spans that this caller has claimed.
+    fn fetch(&self, claimed: Range<usize>) -> io::Result<()> {
+        let mut left = Unfinished {
+            device: self,
+            spans: claimed.clone(),
+        };
+        let range = self.index.blob_range(claimed.clone());
+        let bytes = match range.is_empty() {
+            true => Vec::new(),
+            false => self.blob.read(range.clone())?,
+        };
+        if let Some(kept) = &self.kept {
+            kept.write_all_at(&bytes, range.start)?;
+        }
+        for span in claimed {
+            let own = self.index.blob_range(span..span + 1);
+            let own = (own.start - range.start).to_usize()..(own.end - range.start).to_usize();
+            let tar = self.index.open_span(span, &bytes[own]);
+            self.keep(span, &tar.map_err(io::Error::other)?)?;
+            left.spans.start = span + 1;
+            self.spans.lock()[span] = Span::Here;
+            self.arrived.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Writes the contents that lie in a span to their places.
+    fn keep(&self, span: usize, tar: &[u8]) -> io::Result<()> {
+        let range = self.index.tar_range(span);
+        let extents = &self.tree.extents;
+        let first = extents.partition_point(|it| it.tar_at + it.bytes <= range.start);
+        for extent in extents[first..]
+            .iter()
+            .take_while(|it| it.tar_at < range.end)
+        {
+            let start = extent.tar_at.max(range.start);
+            let end = (extent.tar_at + extent.bytes).min(range.end);
+            let bytes = &tar[(start - range.start).to_usize()..(end - range.start).to_usize()];
+            let at = extent.device_at + (start - extent.tar_at);
+            self.data.write_all_at(bytes, at)?;
+        }
+        // After the contents: a mark alone would make zeros of them after kill -9.
+        self.here.write_all_at(&[1], span.to_u64())
+    }
+
+    /// Waits until the contents of a range of the device are here.
+    fn ensure(&self, range: Range<u64>) -> io::Result<()> {
+        if range.end <= CONTENTS_AT {
+            return Ok(());
+        }
+        let extents = &self.tree.extents;
+        let first = extents.partition_point(|it| it.device_at + it.bytes <= range.start);
+        for extent in extents[first..]
+            .iter()
+            .take_while(|it| it.device_at < range.end)
+        {
+            let start = range.start.saturating_sub(extent.device_at);
+            let end = (range.end - extent.device_at).min(extent.bytes);
+            let tar = extent.tar_at + start..extent.tar_at + end;
+            for span in self.index.spans_of(tar) {
+                self.ensure_span(span)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ensure_span(&self, span: usize) -> io::Result<()> {
+        let mut spans = self.spans.lock();
+        if spans[span] == Span::Here {
+            self.count(3, 1);
+            return Ok(());
+        }
+        self.count(4, 1);
+        loop {
+            match spans[span] {
+                Span::Here => return Ok(()),
+                Span::Coming => self.arrived.wait(&mut spans),
+                Span::Missing => {
+                    // A reader in sequence needs the next ones, too.
+                    let is_sequential = span > 0 && spans[span - 1] == Span::Here;
+                    let bytes = if is_sequential { AHEAD_BYTES } else { 0 };
+                    let claimed = self.claim(&mut spans, span, bytes);
+                    drop(spans);
+                    return self.fetch(claimed);
+                }
+            }
+        }
+    }
+
+    /// Makes the layer complete, once all spans are here: proves the index where it came from
+    /// elsewhere, and writes all durably. False if some are missing again.
+    fn complete(&self) -> Result<bool, LayerError> {
+        let mut spans = self.spans.lock();
+        while spans.contains(&Span::Coming) {
+            self.arrived.wait(&mut spans);
+        }
+        // A fetch has failed.
+        if spans.contains(&Span::Missing) {
+            return Ok(false);
+        }
+        drop(spans);
+        if self.folder.join(COMPLETE).exists() {
+            return Ok(true);
+        }
+        let failed = || of_folder(&self.folder);
+        if let Some(kept) = &self.kept {
+            if let Err(error) = self.prove(kept) {
+                // Relaxed: a read that misses it is one that came before.
+                self.is_refused.store(true, Ordering::Relaxed);
+                let _ = fs::remove_file(self.folder.join(INDEX));
+                return Err(error);
+            }
+            write_whole(&self.folder, TRUSTED, b"").map_err(failed())?;
+        }
+        self.data.sync_all().map_err(failed())?;
+        write_whole(&self.folder, COMPLETE, b"").map_err(failed())?;
+        forget_other_boots(&self.folder, "");
+        tracing::info!("the layer is complete");
+        Ok(true)
+    }
+
+    /// Compares all compressed bytes with the layer's digest, and the index with one that is made
+    /// of them.
+    fn prove(&self, kept: &File) -> Result<(), LayerError> {
+        let mut is_from_here = true;
+        for _ in 0..2 {
+            let mut read = |range: Range<u64>| match is_from_here {
+                true => {
+                    let mut bytes = vec![0; (range.end - range.start).to_usize()];
+                    kept.read_exact_at(&mut bytes, range.start)?;
+                    Ok(bytes)
+                }
+                false => self.blob.read(range),
+            };
+            let mut input = Ranges::new(self.index.blob_bytes(), &mut read);
+            let found = build(&mut input, None);
+            match found {
+                Ok(built) if built.index == self.index => return Ok(()),
+                Ok(built) if built.index.layer() == self.index.layer() => {
+                    let what = "does not fit the layer, whose digest is right";
+                    return Err(IndexError::Damaged(what).into());
+                }
+                // Another server of this layer may have kept a part of it elsewhere.
+                _ if is_from_here => is_from_here = false,
+                Ok(built) => {
+                    return Err(LayerError::Digest {
+                        found: built.index.layer(),
+                        wanted: self.index.layer(),
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, which: usize, by: u64) {
+        self.counters[which].fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        check_range(offset, dst.len(), self.tree.device_bytes)?;
+        self.count(0, 1);
+        let io = |error: io::Error| ReadError::Io {
+            reason: error.to_string(),
+        };
+        let result = match self.is_refused.load(Ordering::Relaxed) {
+            true => Err(io(io::Error::other("the layer's index is wrong"))),
+            false => self
+                .ensure(offset..offset + dst.len().to_u64())
+                .and_then(|()| read_or_zeros(&self.data, dst, offset))
+                .map_err(io),
+        };
+        match &result {
+            Ok(()) => self.count(1, dst.len().to_u64()),
+            Err(error) => {
+                self.count(2, 1);
+                tracing::warn!("a read of the layer failed: {error}");
+            }
+        }
+        result
+    }
+}
+
+/// Spans that were claimed and are not here: given back if the fetch fails.
+struct Unfinished<'a> {
+    device: &'a LayerDevice,
+    spans: Range<usize>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.spans.is_empty() {
+            self.device.spans.lock()[self.spans.clone()].fill(Span::Missing);
+            self.device.arrived.notify_all();
+        }
+    }
+}
+
+impl BlockSource for LayerDevice {
+    fn size_bytes(&self) -> u64 {
+        self.tree.device_bytes
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        128 << 10
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.read(offset, dst)
+    }
+
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+        let mut bytes = vec![0; len];
+        match self.read(offset, &mut bytes) {
+            Ok(()) => deliver(Ok(&[&bytes])),
+            Err(error) => deliver(Err(&error)),
+        }
+    }
+
+    fn extent(&self, offset: u64) -> Extent {
+        let hole = self.metadata_bytes..CONTENTS_AT.min(self.tree.device_bytes);
+        let end = match offset {
+            _ if hole.contains(&offset) => hole.end,
+            _ if offset < hole.start => hole.start,
+            _ => self.tree.device_bytes,
+        };
+        Extent {
+            len: end.saturating_sub(offset),
+            zero: hole.contains(&offset),
+        }
+    }
+
+    fn waits_for_a_network(&self) -> bool {
+        true
+    }
+}
+
+/// Reads a file whose end may be cut off before the device's, where it is zeros.
+fn read_or_zeros(file: &File, mut dst: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !dst.is_empty() {
+        match file.read_at(dst, offset) {
+            Ok(0) => {
+                dst.fill(0);
+                return Ok(());
+            }
+            Ok(bytes) => {
+                dst = &mut dst[bytes..];
+                offset += bytes.to_u64();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the marks that are there; returns their number.
+fn read_marks(file: &File, marks: &mut [u8]) -> io::Result<usize> {
+    let bytes = file.metadata()?.len().min(marks.len().to_u64()).to_usize();
+    file.read_exact_at(&mut marks[..bytes], 0)?;
+    Ok(bytes)
+}
+
+/// Removes what was kept before this boot.
+fn forget_other_boots(folder: &Path, boot: &str) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let of = [HERE, BLOB].iter().find_map(|it| name.strip_prefix(it));
+        if of.is_some_and(|of| of != boot) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn boot_id() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
+}
+
+const HERE: &str = "here-";
+const BLOB: &str = "blob-";
+/// Compressed bytes of a background request.
+const CLUSTER_BYTES: u64 = 4 << 20;
+/// Compressed bytes that a sequential reader's request has.
+const AHEAD_BYTES: u64 = 2 << 20;
+/// Pause after a failed background request.
+const FETCH_PAUSE: Duration = Duration::from_secs(5);

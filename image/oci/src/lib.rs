@@ -1,0 +1,29 @@
+//! Layers of unmodified OCI images as file systems that are read by ranges, and a containerd
+//! snapshotter that mounts them.
+//!
+//! Top-down:
+//!
+//! - [`snapshotter`]: containerd's remote snapshotter: its service, its records, its mounts.
+//! - [`Image`]: the layers of an image in a registry; indexes that are found, made and pushed.
+//! - [`layer`]: a layer as a device ([`layer::LayerDevice`]); `store`: its folder.
+//! - [`build`]: one pass over a layer: its index and its contents.
+//! - [`index`]: the index of a layer.
+//! - `tree`: the file system of a layer.
+//! - `tar`, `gzip`: what layers are made of.
+//!
+//! Must stay true: layers, indexes and registries are inputs that an attacker may write; see
+//! [`index`] and `tree` for their bounds.
+
+pub mod build;
+mod gzip;
+mod image;
+pub mod index;
+pub mod layer;
+pub mod snapshotter;
+mod store;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use image::{Image, ImageError};

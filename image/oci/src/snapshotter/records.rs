@@ -1,0 +1,240 @@
+//! Records of snapshots, one file each, durable.
+//!
+//! Must stay true: a change of a record is there as a whole or not at all after kill -9 or loss of
+//! power (written to another name, synced, renamed). A name is in at most one record.
+//! Called from: one thread at a time.
+
+use super::messages::{Info, Timestamp};
+use crate::store::{read_bounded, write_whole};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Kind of a snapshot, with containerd's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    View = 1,
+    Active = 2,
+    Committed = 3,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Name of its folder.
+    pub(crate) id: u64,
+    /// Its key or, once committed, its name.
+    pub(crate) name: String,
+    /// Name of its parent; empty without one.
+    pub(crate) parent: String,
+    pub(crate) kind: Kind,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Seconds and nanoseconds since 1970.
+    pub(crate) created: (i64, i32),
+    pub(crate) updated: (i64, i32),
+    /// Bytes and inodes, once committed.
+    pub(crate) usage: (i64, i64),
+    /// The layer that is mounted in its folder.
+    pub(crate) layer: Option<Layer>,
+}
+
+/// A layer of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layer {
+    /// URL of the image.
+    pub(crate) image: String,
+    /// Digest of the layer: 64 digits.
+    pub(crate) sha256: String,
+}
+
+/// All records.
+pub(crate) struct Records {
+    folder: PathBuf,
+    by_name: BTreeMap<String, Record>,
+    next_id: u64,
+}
+
+impl Records {
+    /// Reads the records in a folder.
+    ///
+    /// # Errors
+    /// The system's, or a record that is damaged.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let mut records = Self {
+            folder: folder.to_owned(),
+            by_name: BTreeMap::new(),
+            next_id: 1,
+        };
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            // Left by a crash while it was written.
+            let Some(id) = path
+                .file_name()
+                .and_then(|it| it.to_str()?.parse::<u64>().ok())
+            else {
+                fs::remove_file(&path)?;
+                continue;
+            };
+            let bytes = read_bounded(&path, RECORD_BYTES_MAX)?;
+            let record: Record = serde_json::from_slice(&bytes).map_err(|error| {
+                io::Error::other(format!("{} is damaged: {error}", path.display()))
+            })?;
+            records.next_id = records.next_id.max(id + 1);
+            records.by_name.insert(record.name.clone(), record);
+        }
+        Ok(records)
+    }
+
+    /// A number that no record has had since the start.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Record> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Record> {
+        self.by_name.values()
+    }
+
+    /// Writes a record that was `old_name` before, or is new.
+    ///
+    /// # Errors
+    /// The system's; the record is unchanged then.
+    pub(crate) fn put(&mut self, old_name: Option<&str>, record: Record) -> io::Result<()> {
+        let bytes = serde_json::to_vec(&record)?;
+        write_whole(&self.folder, &record.id.to_string(), &bytes)?;
+        if let Some(old) = old_name {
+            self.by_name.remove(old);
+        }
+        self.by_name.insert(record.name.clone(), record);
+        Ok(())
+    }
+
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// The system's; the record is unchanged then.
+    pub(crate) fn remove(&mut self, name: &str) -> io::Result<Option<Record>> {
+        let Some(record) = self.by_name.get(name) else {
+            return Ok(None);
+        };
+        fs::remove_file(self.folder.join(record.id.to_string()))?;
+        Ok(self.by_name.remove(name))
+    }
+}
+
+impl Record {
+    pub(crate) fn info(&self) -> Info {
+        let time = |(seconds, nanos)| Some(Timestamp { seconds, nanos });
+        Info {
+            name: self.name.clone(),
+            parent: self.parent.clone(),
+            kind: self.kind as i32,
+            created_at: time(self.created),
+            updated_at: time(self.updated),
+            labels: self.labels.clone(),
+        }
+    }
+
+    /// True if one of containerd's filters matches, or there is none.
+    pub(crate) fn matches(&self, filters: &[String]) -> bool {
+        filters.is_empty() || filters.iter().any(|filter| self.matches_all(filter))
+    }
+
+    /// True if all selectors of a filter match (`kind==active,labels."a.b"==c`). A regular
+    /// expression is not looked at: the client checks again.
+    fn matches_all(&self, filter: &str) -> bool {
+        let mut rest = filter;
+        while !rest.is_empty() {
+            let (selector, after) = split_outside_quotes(rest, ',');
+            rest = after;
+            let operator = ["==", "!=", "~="].iter().find_map(|it| {
+                let at = find_outside_quotes(selector, it)?;
+                Some((&selector[..at], *it, unquoted(&selector[at + 2..])))
+            });
+            let Some((field, operator, value)) = operator else {
+                if self.field(selector).is_none() {
+                    return false;
+                }
+                continue;
+            };
+            let found = self.field(field);
+            let is_match = match operator {
+                "==" => found.as_deref() == Some(&value),
+                "!=" => found.as_deref() != Some(&value),
+                _ => found.is_some(),
+            };
+            if !is_match {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn field(&self, path: &str) -> Option<String> {
+        match path.trim() {
+            "name" => Some(self.name.clone()),
+            "parent" => Some(self.parent.clone()),
+            "kind" => Some(format!("{:?}", self.kind).to_lowercase()),
+            other => {
+                let label = unquoted(other.strip_prefix("labels.")?);
+                self.labels.get(&label).cloned()
+            }
+        }
+    }
+}
+
+/// The time now: seconds and nanoseconds since 1970.
+pub(crate) fn now() -> (i64, i32) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
+    (
+        seconds,
+        i32::try_from(since.subsec_nanos()).unwrap_or_default(),
+    )
+}
+
+fn find_outside_quotes(text: &str, wanted: &str) -> Option<usize> {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        if !is_quoted && text[at..].starts_with(wanted) {
+            return Some(at);
+        }
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = is_quoted,
+            '"' => is_quoted = !is_quoted,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn split_outside_quotes(text: &str, at: char) -> (&str, &str) {
+    match find_outside_quotes(text, at.encode_utf8(&mut [0; 4])) {
+        Some(found) => (&text[..found], &text[found + at.len_utf8()..]),
+        None => (text, ""),
+    }
+}
+
+/// A value without its quotes.
+fn unquoted(text: &str) -> String {
+    // Go's quotes are JSON's for all that names and digests have.
+    match text.trim() {
+        quoted if quoted.starts_with('"') => {
+            serde_json::from_str(quoted).unwrap_or_else(|_| quoted.trim_matches('"').to_owned())
+        }
+        plain => plain.to_owned(),
+    }
+}
+
+/// Labels are bounded by containerd to 4 KiB each.
+const RECORD_BYTES_MAX: u64 = 4 << 20;

@@ -1,0 +1,548 @@
+//! Snapshots: folders, records and overlayfs' mounts of them.
+//!
+//! | in the root | is |
+//! |---|---|
+//! | `records/ID` | what a snapshot is, durably |
+//! | `snapshots/ID/fs` | its files: a folder to write in, or a layer's mount |
+//! | `snapshots/ID/work` | overlayfs' own, while it is active |
+//! | `layers/` | indexes and contents of layers |
+//!
+//! Must stay true: a record is written after its folder is there, and removed before it goes, so
+//! that after kill -9 there is at most a folder without a record, which `cleanup` removes.
+//! Called from: any thread. Only a mount of a layer waits for a network; it holds no lock then.
+
+use super::Config;
+use super::grpc::{Code, Refusal};
+use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
+use super::mounts::Mounts;
+use super::records::{Kind, Layer, Record, Records, now};
+use crate::layer::Store;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+/// All snapshots.
+pub(crate) struct Snapshots {
+    root: PathBuf,
+    records: Mutex<Records>,
+    /// Names of layers that are being mounted.
+    mounting: Mutex<BTreeSet<String>>,
+    mounted: Condvar,
+    mounts: Mounts,
+}
+
+impl Snapshots {
+    /// Reads the records.
+    ///
+    /// # Errors
+    /// The system's, or a damaged record.
+    pub(crate) fn open(config: &Config, store: Store) -> io::Result<Self> {
+        let root = config.root.clone();
+        // Containers' users pass through to their files.
+        for name in ["records", "snapshots"] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o711)
+                .create(root.join(name))?;
+        }
+        Ok(Self {
+            records: Mutex::new(Records::open(&root.join("records"))?),
+            mounts: Mounts::new(config, store),
+            root,
+            mounting: Mutex::default(),
+            mounted: Condvar::new(),
+        })
+    }
+
+    /// Makes all layers mounted that should be: those whose servers live are left as they are.
+    pub(crate) fn adopt(&self) {
+        let records = self.records.lock();
+        for record in records.all() {
+            if let Some(layer) = &record.layer {
+                let is_lowest = record.parent.is_empty();
+                match self.mounts.adopt(layer, &self.files(record.id), is_lowest) {
+                    Ok(()) => {}
+                    Err(error) => tracing::error!("{} is not mounted: {error}", record.name),
+                }
+            }
+        }
+        drop(records);
+        self.cleanup();
+    }
+
+    /// `Prepare` and `View`.
+    pub(crate) fn prepare(&self, kind: Kind, request: Prepare) -> Result<Vec<Mount>, Refusal> {
+        let Prepare {
+            key,
+            parent,
+            labels,
+        } = request;
+        {
+            let records = self.records.lock();
+            if records.get(&key).is_some() {
+                return Err(exists(&key));
+            }
+            check_parent(&records, &parent)?;
+        }
+        if kind == Kind::Active
+            && let Some((target, layer)) = remote_layer(&labels)
+            && self.mount_layer(&target, &parent, &labels, layer)
+        {
+            return Err(exists(&target));
+        }
+        let mut records = self.records.lock();
+        // It may have gone while a layer was tried.
+        check_parent(&records, &parent)?;
+        if records.get(&key).is_some() {
+            return Err(exists(&key));
+        }
+        let id = records.new_id();
+        let below = records.get(&parent).map(|parent| self.files(parent.id));
+        let make = || {
+            let folder = self.folder(id);
+            DirBuilder::new().mode(0o700).create(&folder)?;
+            // Overlayfs reads through this folder as the user that mounts.
+            fs::set_permissions(&folder, mode(0o711))?;
+            let files = self.files(id);
+            DirBuilder::new().mode(0o755).create(&files)?;
+            fs::set_permissions(&files, mode(0o755))?;
+            if let Some(below) = &below {
+                let owner = fs::metadata(below)?;
+                chown(&files, Some(owner.uid()), Some(owner.gid()))?;
+                fs::set_permissions(&files, mode(owner.mode() & 0o7777))?;
+            }
+            match kind {
+                Kind::Active => DirBuilder::new().mode(0o711).create(folder.join("work")),
+                _ => Ok(()),
+            }
+        };
+        let time = now();
+        let record = Record {
+            id,
+            name: key,
+            parent,
+            kind,
+            labels,
+            created: time,
+            updated: time,
+            usage: (0, 0),
+            layer: None,
+        };
+        let made = make().and_then(|()| {
+            let mounts = self.mounts_of(&records, &record);
+            records.put(None, record)?;
+            Ok(mounts)
+        });
+        match made {
+            Ok(mounts) => mounts,
+            Err(error) => {
+                let _ = fs::remove_dir_all(self.folder(id));
+                Err(internal(&error))
+            }
+        }
+    }
+
+    /// Mounts a layer as the committed snapshot `target`; false if containerd has to unpack it.
+    fn mount_layer(
+        &self,
+        target: &str,
+        parent: &str,
+        labels: &BTreeMap<String, String>,
+        layer: Layer,
+    ) -> bool {
+        {
+            let mut mounting = self.mounting.lock();
+            while mounting.contains(target) {
+                self.mounted.wait(&mut mounting);
+            }
+            // Another call, or another namespace of containerd, has made it meanwhile.
+            if let Some(found) = self.records.lock().get(target) {
+                return found.parent == parent && found.kind == Kind::Committed;
+            }
+            mounting.insert(target.to_owned());
+        }
+        let result = self.mount_new(target, parent, labels, layer);
+        self.mounting.lock().remove(target);
+        self.mounted.notify_all();
+        match result {
+            Ok(()) => true,
+            Err(reason) => {
+                tracing::warn!("{target} is not mounted, containerd unpacks it: {reason}");
+                false
+            }
+        }
+    }
+
+    fn mount_new(
+        &self,
+        target: &str,
+        parent: &str,
+        labels: &BTreeMap<String, String>,
+        layer: Layer,
+    ) -> Result<(), String> {
+        let id = self.records.lock().new_id();
+        let files = self.files(id);
+        let failed = |error: io::Error| error.to_string();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&files)
+            .map_err(failed)?;
+        let undo = || {
+            self.mounts.undo(&files);
+            let _ = fs::remove_dir(&files);
+            let _ = fs::remove_dir(self.folder(id));
+        };
+        if let Err(reason) = self.mounts.mount(&layer, &files, parent.is_empty()) {
+            undo();
+            return Err(reason);
+        }
+        let time = now();
+        let record = Record {
+            id,
+            name: target.to_owned(),
+            parent: parent.to_owned(),
+            kind: Kind::Committed,
+            labels: labels.clone(),
+            created: time,
+            updated: time,
+            usage: (0, 0),
+            layer: Some(layer),
+        };
+        let mut records = self.records.lock();
+        let is_there = check_parent(&records, parent).is_ok();
+        let put = match is_there {
+            true => records.put(None, record).map_err(failed),
+            false => Err("its parent is gone".into()),
+        };
+        put.inspect_err(|_| undo())
+    }
+
+    /// `Mounts`.
+    pub(crate) fn mounts(&self, key: &str) -> Result<Vec<Mount>, Refusal> {
+        let records = self.records.lock();
+        let record = records.get(key).ok_or_else(|| missing(key))?;
+        if record.kind == Kind::Committed {
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                format!("snapshot {key} is committed"),
+            ));
+        }
+        self.mounts_of(&records, record)
+    }
+
+    fn mounts_of(&self, records: &Records, record: &Record) -> Result<Vec<Mount>, Refusal> {
+        let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        let files = path(self.files(record.id));
+        let mut lower = Vec::new();
+        let mut parent = &record.parent;
+        while !parent.is_empty() {
+            let found = records.get(parent).ok_or_else(|| missing(parent))?;
+            lower.push(path(self.files(found.id)));
+            parent = &found.parent;
+        }
+        let bind = |source: String, access: &str| {
+            Ok(vec![Mount {
+                kind: "bind".into(),
+                source,
+                options: vec![access.into(), "rbind".into()],
+            }])
+        };
+        let mut options = vec!["index=off".to_owned()];
+        match (record.kind, lower.len()) {
+            (Kind::Active, 0) => return bind(files, "rw"),
+            (_, 0) => return bind(files, "ro"),
+            (Kind::View, 1) => return bind(lower.remove(0), "ro"),
+            (Kind::Active, _) => {
+                let work = path(self.folder(record.id).join("work"));
+                options.extend([format!("workdir={work}"), format!("upperdir={files}")]);
+            }
+            _ => {}
+        }
+        options.push(format!("lowerdir={}", lower.join(":")));
+        Ok(vec![Mount {
+            kind: "overlay".into(),
+            source: "overlay".into(),
+            options,
+        }])
+    }
+
+    /// `Commit`.
+    pub(crate) fn commit(&self, request: Commit) -> Result<(), Refusal> {
+        let mut records = self.records.lock();
+        if records.get(&request.name).is_some() {
+            return Err(exists(&request.name));
+        }
+        let found = records
+            .get(&request.key)
+            .ok_or_else(|| missing(&request.key))?;
+        if found.kind != Kind::Active {
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                format!("snapshot {} is not active", request.key),
+            ));
+        }
+        let mut record = found.clone();
+        if !request.parent.is_empty() {
+            if !record.parent.is_empty() && record.parent != request.parent {
+                return Err(Refusal::new(
+                    Code::InvalidArgument,
+                    format!("snapshot {} has another parent", request.key),
+                ));
+            }
+            check_parent(&records, &request.parent)?;
+            record.parent = request.parent;
+        }
+        record.name = request.name;
+        record.kind = Kind::Committed;
+        record.labels = request.labels;
+        // The committed snapshot is a new one.
+        record.updated = now();
+        record.created = record.updated;
+        record.usage = usage_of(&self.files(record.id)).map_err(|error| internal(&error))?;
+        let id = record.id;
+        records
+            .put(Some(&request.key), record)
+            .map_err(|error| internal(&error))?;
+        // Overlayfs has no more use for it.
+        let _ = fs::remove_dir_all(self.folder(id).join("work"));
+        Ok(())
+    }
+
+    /// `Remove`.
+    pub(crate) fn remove(&self, key: &str) -> Result<(), Refusal> {
+        let mut records = self.records.lock();
+        if records.all().any(|it| it.parent == key) {
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                format!("cannot remove snapshot {key}: it has children"),
+            ));
+        }
+        let removed = records.remove(key).map_err(|error| internal(&error))?;
+        let record = removed.ok_or_else(|| missing(key))?;
+        if let Some(layer) = &record.layer {
+            self.mounts.undo(&self.files(record.id));
+            let is_used = |it: &Record| {
+                it.layer
+                    .as_ref()
+                    .is_some_and(|it| it.sha256 == layer.sha256)
+            };
+            if !records.all().any(is_used) {
+                self.mounts.forget(&layer.sha256);
+            }
+        }
+        self.remove_folder(&self.folder(record.id));
+        Ok(())
+    }
+
+    /// `Stat`.
+    pub(crate) fn stat(&self, key: &str) -> Result<Info, Refusal> {
+        let records = self.records.lock();
+        records
+            .get(key)
+            .map(Record::info)
+            .ok_or_else(|| missing(key))
+    }
+
+    /// `Update`.
+    pub(crate) fn update(&self, request: Update) -> Result<Info, Refusal> {
+        let info = request.info.unwrap_or_default();
+        let mut records = self.records.lock();
+        let mut record = (records.get(&info.name).cloned()).ok_or_else(|| missing(&info.name))?;
+        let paths = request.mask.unwrap_or_default().paths;
+        if paths.is_empty() {
+            record.labels.clone_from(&info.labels);
+        }
+        for path in paths {
+            match path.strip_prefix("labels.") {
+                _ if path == "labels" => record.labels.clone_from(&info.labels),
+                Some(label) => {
+                    match info.labels.get(label).filter(|value| !value.is_empty()) {
+                        Some(value) => record.labels.insert(label.into(), value.clone()),
+                        None => record.labels.remove(label),
+                    };
+                }
+                None => {
+                    return Err(Refusal::new(
+                        Code::InvalidArgument,
+                        format!("the field {path} of a snapshot cannot be changed"),
+                    ));
+                }
+            }
+        }
+        record.updated = now();
+        let info = record.info();
+        let name = record.name.clone();
+        records
+            .put(Some(&name), record)
+            .map_err(|error| internal(&error))?;
+        Ok(info)
+    }
+
+    /// `List`.
+    pub(crate) fn list(&self, filters: &[String]) -> Vec<Info> {
+        let records = self.records.lock();
+        let found = records.all().filter(|it| it.matches(filters));
+        found.map(Record::info).collect()
+    }
+
+    /// `Usage`.
+    pub(crate) fn usage(&self, key: &str) -> Result<Usage, Refusal> {
+        let record = self.records.lock().get(key).cloned();
+        let record = record.ok_or_else(|| missing(key))?;
+        let (size, inodes) = match (&record.layer, record.kind) {
+            (Some(layer), _) => self.mounts.usage(&layer.sha256),
+            (None, Kind::Committed) => record.usage,
+            // Files may go while they are counted.
+            (None, _) => usage_of(&self.files(record.id)).map_err(|error| internal(&error))?,
+        };
+        Ok(Usage { size, inodes })
+    }
+
+    /// `Cleanup`: removes folders without a record.
+    pub(crate) fn cleanup(&self) {
+        // A layer that is being mounted has no record yet.
+        let mounting = self.mounting.lock();
+        if !mounting.is_empty() {
+            return;
+        }
+        let records = self.records.lock();
+        let ids: BTreeSet<String> = records.all().map(|it| it.id.to_string()).collect();
+        let entries = fs::read_dir(self.root.join("snapshots"));
+        for entry in entries.into_iter().flatten().flatten() {
+            if !ids.contains(&*entry.file_name().to_string_lossy()) {
+                self.mounts.undo(&entry.path().join("fs"));
+                self.remove_folder(&entry.path());
+            }
+        }
+    }
+
+    fn remove_folder(&self, folder: &Path) {
+        if let Err(error) = fs::remove_dir_all(folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("{} is left: {error}", folder.display());
+        }
+    }
+
+    fn folder(&self, id: u64) -> PathBuf {
+        self.root.join("snapshots").join(id.to_string())
+    }
+
+    fn files(&self, id: u64) -> PathBuf {
+        self.folder(id).join("fs")
+    }
+}
+
+/// The layer that labels of a remote snapshot describe, and the name that it is to have.
+fn remote_layer(labels: &BTreeMap<String, String>) -> Option<(String, Layer)> {
+    let target = labels.get("containerd.io/snapshot.ref")?;
+    let digest = labels.get("containerd.io/snapshot/cri.layer-digest")?;
+    let sha256 = digest.strip_prefix("sha256:")?.to_owned();
+    let reference = labels.get("containerd.io/snapshot/cri.image-ref")?;
+    let manifest = labels.get("containerd.io/snapshot/cri.manifest-digest");
+    let image = image_url(reference, manifest.map(String::as_str));
+    Some((target.clone(), Layer { image, sha256 }))
+}
+
+/// The URL of an image: by its manifest's digest where that is known, since a tag may move.
+fn image_url(reference: &str, manifest: Option<&str>) -> String {
+    let (name, digest) = match reference.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (reference, None),
+    };
+    // A colon after the last slash begins a tag; one before it a port.
+    let place_end = name.rfind('/').map_or(0, |it| it + 1);
+    let repository_end = name[place_end..].find(':').map(|it| place_end + it);
+    match (manifest.or(digest), repository_end) {
+        (Some(digest), end) => format!("oci://{}@{digest}", &name[..end.unwrap_or(name.len())]),
+        (None, _) => format!("oci://{name}"),
+    }
+}
+
+fn check_parent(records: &Records, parent: &str) -> Result<(), Refusal> {
+    match records.get(parent) {
+        _ if parent.is_empty() => Ok(()),
+        None => Err(missing(parent)),
+        Some(found) if found.kind == Kind::Committed => Ok(()),
+        Some(_) => Err(Refusal::new(
+            Code::InvalidArgument,
+            format!("the parent {parent} is not committed"),
+        )),
+    }
+}
+
+/// Bytes and inodes of a folder's files; hard links count once.
+fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let stat = match fs::symlink_metadata(&path) {
+            Ok(stat) => stat,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if !seen.insert((stat.dev(), stat.ino())) {
+            continue;
+        }
+        bytes += i64::try_from(stat.blocks()).unwrap_or_default() * 512;
+        if stat.is_dir() {
+            let entries = fs::read_dir(&path)?;
+            waiting.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok((bytes, i64::try_from(seen.len()).unwrap_or_default()))
+}
+
+fn mode(bits: u32) -> fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(bits)
+}
+
+fn exists(name: &str) -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        format!("snapshot {name} already exists"),
+    )
+}
+
+fn missing(name: &str) -> Refusal {
+    Refusal::new(Code::NotFound, format!("snapshot {name} does not exist"))
+}
+
+fn internal(error: &io::Error) -> Refusal {
+    Refusal::new(Code::Internal, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_named_by_their_manifest() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (reference, manifest, url) in [
+            (
+                "reg:5000/a/b:v1",
+                Some(&*digest),
+                format!("oci://reg:5000/a/b@{digest}"),
+            ),
+            (
+                "reg:5000/a/b",
+                Some(&*digest),
+                format!("oci://reg:5000/a/b@{digest}"),
+            ),
+            ("reg:5000/a/b:v1", None, "oci://reg:5000/a/b:v1".into()),
+            (
+                &format!("reg/a:v@{digest}"),
+                None,
+                format!("oci://reg/a@{digest}"),
+            ),
+        ] {
+            assert_eq!(image_url(reference, manifest), url);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! containerd's calls over the socket, and what is left after any of them.
+
+use super::messages::{Commit, Described, Info, Key, List, Listed, Mask, Mounts, Prepare, Update};
+use super::records::Records;
+use super::{Config, Stopper, run, stopper};
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use tempfile::TempDir;
+
+/// A snapshotter on a thread, ended on drop.
+struct Running {
+    folder: TempDir,
+    stop: Stopper,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            socket: folder.path().join("socket"),
+            root: folder.path().join("root"),
+            trust_indexes: false,
+            rate_bytes: 0,
+        };
+        let (stop, stopped) = stopper();
+        let (ready, is_ready) = channel();
+        let work = move || run(&config, stopped, || ready.send(()).unwrap()).unwrap();
+        let thread = Some(std::thread::spawn(work));
+        is_ready.recv().unwrap();
+        Self {
+            folder,
+            stop,
+            thread,
+        }
+    }
+
+    /// A call; the messages of the answer, or the code of the refusal.
+    fn call(&self, method: &str, message: &impl Message) -> Result<Vec<Vec<u8>>, i32> {
+        let body = message.encode_to_vec();
+        call(&self.folder.path().join("socket"), method, &body)
+    }
+
+    fn one<M: Message + Default>(&self, method: &str, message: &impl Message) -> Result<M, i32> {
+        let answer = self.call(method, message)?;
+        Ok(M::decode(&answer[0][..]).unwrap())
+    }
+
+    /// Names of all snapshots on the disk, as the next start would read them.
+    fn on_disk(&self) -> Vec<String> {
+        let records = Records::open(&self.folder.path().join("root/records")).unwrap();
+        records.all().map(|it| it.name.clone()).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+        assert!(!self.folder.path().join("socket").exists());
+    }
+}
+
+fn call(socket: &Path, method: &str, message: &[u8]) -> Result<Vec<Vec<u8>>, i32> {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_io().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+        let (client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let service = "containerd.services.snapshots.v1.Snapshots";
+        let request = http::Request::post(format!("http://localhost/{service}/{method}"));
+        let request = request.body(()).unwrap();
+        let (response, mut stream) = client.send_request(request, false).unwrap();
+        let mut body = BytesMut::new();
+        body.put_u8(0);
+        body.put_u32(message.len() as u32);
+        body.put_slice(message);
+        stream.send_data(body.freeze(), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.data().await {
+            let piece: Bytes = piece.unwrap();
+            body.flow_control().release_capacity(piece.len()).unwrap();
+            bytes.extend_from_slice(&piece);
+        }
+        let trailers = body.trailers().await.unwrap().unwrap();
+        let code: i32 = trailers["grpc-status"].to_str().unwrap().parse().unwrap();
+        if code != 0 {
+            return Err(code);
+        }
+        let mut rest = &bytes[..];
+        let mut messages = Vec::new();
+        while let Some((head, after)) = rest.split_first_chunk::<5>() {
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            messages.push(after[..length].to_vec());
+            rest = &after[length..];
+        }
+        Ok(messages)
+    })
+}
+
+fn prepare(key: &str, parent: &str) -> Prepare {
+    Prepare {
+        key: key.into(),
+        parent: parent.into(),
+        labels: BTreeMap::from([("of".to_owned(), key.to_owned())]),
+    }
+}
+
+fn key(key: &str) -> Key {
+    Key { key: key.into() }
+}
+
+fn commit(name: &str, key: &str) -> Commit {
+    Commit {
+        name: name.into(),
+        key: key.into(),
+        ..Commit::default()
+    }
+}
+
+const NOT_FOUND: i32 = 5;
+const ALREADY_EXISTS: i32 = 6;
+const FAILED_PRECONDITION: i32 = 9;
+
+#[test]
+fn snapshots_are_made_stacked_and_removed() {
+    let running = Running::start();
+    let mounts: Mounts = running.one("Prepare", &prepare("base-key", "")).unwrap();
+    assert_eq!(mounts.mounts[0].kind, "bind");
+    std::fs::write(Path::new(&mounts.mounts[0].source).join("file"), "x").unwrap();
+    assert_eq!(running.on_disk(), ["base-key"]);
+    running.call("Commit", &commit("base", "base-key")).unwrap();
+    assert_eq!(running.on_disk(), ["base"]);
+    let mounts: Mounts = running.one("Prepare", &prepare("top", "base")).unwrap();
+    assert_eq!(mounts.mounts[0].kind, "overlay");
+    let lower = mounts.mounts[0].options.last().unwrap();
+    let lower = lower.strip_prefix("lowerdir=").unwrap();
+    assert_eq!(
+        std::fs::read_to_string(Path::new(lower).join("file")).unwrap(),
+        "x"
+    );
+    let view: Mounts = running.one("View", &prepare("view", "base")).unwrap();
+    assert_eq!(view.mounts[0].options, ["ro", "rbind"]);
+    let again: Mounts = running.one("Mounts", &key("top")).unwrap();
+    assert_eq!(again, mounts);
+
+    let refused = |method, message: &Key| running.call(method, message).unwrap_err();
+    assert_eq!(
+        running.call("Prepare", &prepare("top", "")).unwrap_err(),
+        ALREADY_EXISTS
+    );
+    assert_eq!(
+        running.call("Prepare", &prepare("x", "none")).unwrap_err(),
+        NOT_FOUND
+    );
+    assert_eq!(
+        running.call("Commit", &commit("base", "top")).unwrap_err(),
+        ALREADY_EXISTS
+    );
+    assert_eq!(refused("Remove", &key("base")), FAILED_PRECONDITION);
+    assert_eq!(refused("Remove", &key("none")), NOT_FOUND);
+    assert_eq!(refused("Nothing", &key("")), 12);
+    for name in ["top", "view", "base"] {
+        running.call("Remove", &key(name)).unwrap();
+    }
+    assert!(running.on_disk().is_empty());
+    let folders = running.folder.path().join("root/snapshots");
+    assert_eq!(std::fs::read_dir(folders).unwrap().count(), 0);
+}
+
+#[test]
+fn labels_are_changed_and_filtered_by() {
+    let running = Running::start();
+    for name in ["one", "two"] {
+        running.call("Prepare", &prepare(name, "")).unwrap();
+    }
+    let info = Info {
+        name: "one".into(),
+        labels: BTreeMap::from([("a.b".to_owned(), "c".to_owned())]),
+        ..Info::default()
+    };
+    let update = Update {
+        info: Some(info),
+        mask: Some(Mask {
+            paths: vec!["labels.a.b".into()],
+        }),
+    };
+    let described: Described = running.one("Update", &update).unwrap();
+    assert_eq!(described.info.unwrap().labels.len(), 2);
+    let list = |filter: &str| {
+        let filters = vec![filter.to_owned()];
+        let answer = running.call("List", &List { filters }).unwrap();
+        let infos = answer
+            .iter()
+            .flat_map(|it| Listed::decode(&it[..]).unwrap().info);
+        infos.map(|it| it.name).collect::<Vec<_>>()
+    };
+    assert_eq!(list("labels.\"a.b\"==c,parent==\"\""), ["one"]);
+    assert_eq!(list("kind==active"), ["one", "two"]);
+    assert_eq!(list("labels.of!=one"), ["two"]);
+    assert!(list("kind==committed").is_empty());
+}
+
+/// A crash may leave two things: a record half written, and a folder without a record.
+#[test]
+fn what_a_crash_leaves_is_removed() {
+    let running = Running::start();
+    running.call("Prepare", &prepare("kept", "")).unwrap();
+    let root = running.folder.path().join("root");
+    std::fs::write(root.join("records/9.123"), "{").unwrap();
+    std::fs::create_dir_all(root.join("snapshots/9/fs")).unwrap();
+    assert_eq!(running.on_disk(), ["kept"]);
+    running.call("Cleanup", &key("")).unwrap();
+    assert!(!root.join("snapshots/9").exists() && !root.join("records/9.123").exists());
+    let _: Mounts = running.one("Mounts", &key("kept")).unwrap();
+    // A second one would write to the same folder.
+    let config = Config {
+        socket: root.join("other"),
+        root: root.clone(),
+        trust_indexes: false,
+        rate_bytes: 0,
+    };
+    let error = run(&config, stopper().1, || ()).unwrap_err().to_string();
+    assert!(error.contains("another snapshotter"), "{error}");
+}

@@ -1,0 +1,373 @@
+//! A repository of a registry: manifests of images, blobs, and artifacts that refer to an image.
+//!
+//! Why here: an image of containers has many layers, none of which is "the image" that the rest of
+//! this folder finds; and an index of its layers is pushed next to it.
+//! Must stay true: a document or small blob is returned only if its digest is the one asked for, or
+//! the one that the registry gave for a tag; a registry's answer takes memory within the caller's
+//! bound.
+//! Called from: any thread; blocks.
+//! Source: OCI Distribution Specification 1.1, "Pulling", "Pushing", "Referrers Tag Schema".
+
+use super::documents::{MANIFEST_BYTES_MAX, Manifest};
+use super::{Access, Blob, Fault, parse, text_of};
+use crate::location::{is_path, is_sha256};
+use crate::origin::{Origin, client};
+use crate::{Retry, patiently};
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use sidecore_bare::width::ToU64;
+use sidecore_block::trust::digits_of;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A repository, and the permission to use it.
+#[derive(Clone)]
+pub struct Repository {
+    client: Client,
+    access: Arc<Access>,
+    base: String,
+    retry: Retry,
+}
+
+/// The manifest of an image for this machine.
+pub struct ImageManifest {
+    /// Its digest (`sha256:` and 64 digits).
+    pub digest: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Type of the document.
+    pub media_type: String,
+    /// The layers, the lowest first: digest without `sha256:`, size in bytes, media type.
+    pub layers: Vec<(String, u64, String)>,
+}
+
+/// A blob of an artifact that refers to an image.
+#[derive(Debug, Clone)]
+pub struct Artifact {
+    /// Digest of its bytes, without `sha256:`.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Repository {
+    /// A repository by the name of its registry and its path there. Sends nothing yet.
+    ///
+    /// # Errors
+    /// The names cannot be parts of a URL.
+    pub fn new(registry: &str, repository: &str, retry: Retry) -> Result<Self, Fault> {
+        if !is_path(registry, repository) {
+            return Err(Fault::Final("it names no repository of a registry".into()));
+        }
+        let (access, base) = Access::to(registry, repository)?;
+        Ok(Self {
+            client: client(&retry)?,
+            access: Arc::new(access),
+            base,
+            retry,
+        })
+    }
+
+    /// The manifest that a tag or a digest names: of an index, the one for this machine.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn image(&self, reference: &str) -> Result<ImageManifest, Fault> {
+        let (mut text, given) = self.document(reference)?;
+        let mut manifest = Manifest::read(&text, reference, given.as_deref())?;
+        // One step only: an index of indexes could go on for ever.
+        if let Some(digest) = manifest.for_this_machine() {
+            let digest = digest?;
+            let (inner, given) = self.document(&digest)?;
+            manifest = Manifest::read(&inner, &digest, given.as_deref())?;
+            text = inner;
+        }
+        let kind: Kind = serde_json::from_slice(&text).unwrap_or_default();
+        let layers = manifest.all_layers()?.into_iter();
+        Ok(ImageManifest {
+            digest: sha256_of(&text),
+            size_bytes: text.len().to_u64(),
+            media_type: (kind.media_type).unwrap_or_else(|| MANIFEST_TYPE.into()),
+            layers: layers
+                .map(|(layer, kind)| (layer.sha256, layer.size_bytes, kind))
+                .collect(),
+        })
+    }
+
+    /// Requests for ranges of a blob.
+    pub(crate) fn origin(&self, sha256: &str) -> Result<Origin, Fault> {
+        let blob = Blob {
+            url: self.blob_url(sha256)?,
+            sha256: sha256.to_owned(),
+            size_bytes: None,
+            access: Arc::clone(&self.access),
+        };
+        Ok(Origin::of_blob(self.client.clone(), blob, &self.retry))
+    }
+
+    pub(crate) fn retry(&self) -> &Retry {
+        &self.retry
+    }
+
+    /// The blobs of the artifacts of type `kind` that refer to the manifest `subject`.
+    ///
+    /// # Errors
+    /// [`Fault`]; an image without artifacts has an empty list.
+    pub fn artifacts(&self, subject: &str, kind: &str) -> Result<Vec<Artifact>, Fault> {
+        let api = parse(&format!("{}/referrers/{subject}", self.base))?;
+        let response = self.send(&|| self.client.get(api.clone()))?;
+        let index = match response.status().as_u16() {
+            200 => text_of(response, MANIFEST_BYTES_MAX)?,
+            // A registry without that interface: clients keep the list under a tag.
+            _ => match self.document(&tag_of(subject)) {
+                Ok((text, _)) => text,
+                Err(Fault::Final(_)) => return Ok(Vec::new()),
+                Err(passing) => return Err(passing),
+            },
+        };
+        let index: Index = serde_json::from_slice(&index).unwrap_or_default();
+        let is_kind = |it: &&Descriptor| it.artifact_type.as_deref() == Some(kind);
+        let mut blobs = Vec::new();
+        // The newest one is last.
+        for found in index.manifests.iter().filter(is_kind).rev() {
+            let (text, _) = self.document(&found.digest)?;
+            let Ok(document) = serde_json::from_slice::<Document>(&text) else {
+                continue;
+            };
+            let layers = document.layers.into_iter();
+            blobs.extend(layers.filter_map(|it| {
+                let sha256 = it.digest.strip_prefix("sha256:")?.to_owned();
+                is_sha256(&sha256).then_some(Artifact {
+                    sha256,
+                    size_bytes: it.size,
+                    annotations: it.annotations,
+                })
+            }));
+            if blobs.len() > ARTIFACTS_MAX {
+                break;
+            }
+        }
+        Ok(blobs)
+    }
+
+    /// A whole blob of at most `bytes_max`, checked by its digest.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn small_blob(&self, sha256: &str, bytes_max: u64) -> Result<Vec<u8>, Fault> {
+        let url = self.blob_url(sha256)?;
+        let origin = self.origin(sha256)?;
+        patiently(&self.retry, 3, || {
+            let response = origin.get_whole(&url)?;
+            let bytes = text_of(response, bytes_max)?;
+            match digits_of(digest::digest(&digest::SHA256, &bytes).as_ref()) == sha256 {
+                true => Ok(bytes),
+                false => Err(Fault::Passing("a blob has another digest".into())),
+            }
+        })
+    }
+
+    /// Pushes an artifact of type `kind` that refers to `subject`, with blobs and the annotations
+    /// of each; returns its digest.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn push_artifact(
+        &self,
+        subject: &ImageManifest,
+        kind: &str,
+        blobs: &[(Vec<u8>, BTreeMap<String, String>)],
+    ) -> Result<String, Fault> {
+        let empty = b"{}".to_vec();
+        self.push_blob(&empty)?;
+        let mut layers = Vec::new();
+        for (bytes, annotations) in blobs {
+            self.push_blob(bytes)?;
+            layers.push(descriptor(bytes, kind, annotations.clone()));
+        }
+        let document = Document {
+            schema_version: 2,
+            media_type: MANIFEST_TYPE.into(),
+            artifact_type: Some(kind.into()),
+            config: Some(descriptor(&empty, EMPTY_TYPE, BTreeMap::new())),
+            layers,
+            subject: Some(Descriptor {
+                media_type: subject.media_type.clone(),
+                digest: subject.digest.clone(),
+                size: subject.size_bytes,
+                artifact_type: None,
+                annotations: BTreeMap::new(),
+            }),
+        };
+        let text = json(&document)?;
+        let digest = sha256_of(&text);
+        if self.push_manifest(&digest, MANIFEST_TYPE, &text)? {
+            return Ok(digest);
+        }
+        // The registry does not list it by itself.
+        let tag = tag_of(&subject.digest);
+        let old = self
+            .document(&tag)
+            .map(|(text, _)| text)
+            .unwrap_or_default();
+        let mut index: Index = serde_json::from_slice(&old).unwrap_or_default();
+        index.schema_version = 2;
+        index.media_type = INDEX_TYPE.into();
+        index.manifests.retain(|it| it.digest != digest);
+        index.manifests.push(Descriptor {
+            artifact_type: Some(kind.into()),
+            ..descriptor(&text, MANIFEST_TYPE, BTreeMap::new())
+        });
+        self.push_manifest(&tag, INDEX_TYPE, &json(&index)?)?;
+        Ok(digest)
+    }
+
+    fn document(&self, reference: &str) -> Result<(Vec<u8>, Option<String>), Fault> {
+        patiently(&self.retry, 2, || {
+            let got = self.access.document(&self.client, &self.base, reference)?;
+            let found = sha256_of(&got.0);
+            match reference.starts_with("sha256:") && found != reference {
+                true => Err(Fault::Final(format!(
+                    "the manifest's digest is {found}, not {reference}"
+                ))),
+                false => Ok(got),
+            }
+        })
+    }
+
+    fn push_blob(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let digest = sha256_of(bytes);
+        let url = self.blob_url(digest.trim_start_matches("sha256:"))?;
+        let found = self.send(&|| self.client.head(url.clone()))?;
+        if found.status().is_success() {
+            return Ok(());
+        }
+        let begin = parse(&format!("{}/blobs/uploads/", self.base))?;
+        let response = self.send(&|| {
+            let request = self.client.post(begin.clone());
+            request.header(CONTENT_LENGTH, 0)
+        })?;
+        let status = response.status().as_u16();
+        let place = response.headers().get(LOCATION);
+        let place = place.and_then(|it| it.to_str().ok());
+        let Some(mut place) = place.and_then(|it| begin.join(it).ok()) else {
+            return Err(Fault::of_status(status, "the beginning of an upload"));
+        };
+        // The token is sent along.
+        if place.origin() != begin.origin() {
+            return Err(Fault::Final("an upload is to go to another server".into()));
+        }
+        place.query_pairs_mut().append_pair("digest", &digest);
+        let response = self.send(&|| {
+            let request = self.client.put(place.clone()).body(bytes.to_vec());
+            request.header(CONTENT_TYPE, "application/octet-stream")
+        })?;
+        match response.status().as_u16() {
+            201 => Ok(()),
+            status => Err(Fault::of_status(status, "an upload")),
+        }
+    }
+
+    /// Pushes a manifest; true if the registry lists it with its subject.
+    fn push_manifest(&self, reference: &str, kind: &str, text: &[u8]) -> Result<bool, Fault> {
+        let url = parse(&format!("{}/manifests/{reference}", self.base))?;
+        let response = self.send(&|| {
+            let request = self.client.put(url.clone()).body(text.to_vec());
+            request.header(CONTENT_TYPE, kind)
+        })?;
+        match response.status().as_u16() {
+            201 => Ok(response.headers().contains_key("oci-subject")),
+            status => Err(Fault::of_status(status, "a push of a manifest")),
+        }
+    }
+
+    fn send(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, Fault> {
+        self.access.send(&self.client, request)
+    }
+
+    fn blob_url(&self, sha256: &str) -> Result<Url, Fault> {
+        match is_sha256(sha256) {
+            true => parse(&format!("{}/blobs/sha256:{sha256}", self.base)),
+            false => Err(Fault::Final("a digest is not of SHA-256".into())),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kind {
+    media_type: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    #[serde(default)]
+    media_type: String,
+    digest: String,
+    size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    artifact_type: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    schema_version: u32,
+    #[serde(default)]
+    media_type: String,
+    #[serde(default)]
+    artifact_type: Option<String>,
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<Descriptor>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    schema_version: u32,
+    #[serde(default)]
+    media_type: String,
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+}
+
+fn descriptor(bytes: &[u8], kind: &str, annotations: BTreeMap<String, String>) -> Descriptor {
+    Descriptor {
+        media_type: kind.into(),
+        digest: sha256_of(bytes),
+        size: bytes.len().to_u64(),
+        artifact_type: None,
+        annotations,
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
+    serde_json::to_vec(value).map_err(|error| Fault::Final(error.to_string()))
+}
+
+fn sha256_of(bytes: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    format!("sha256:{}", digits_of(digest.as_ref()))
+}
+
+/// The tag under which clients list what refers to a manifest.
+fn tag_of(digest: &str) -> String {
+    digest.replace(':', "-")
+}
+
+const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+/// Blobs of artifacts of one image that are looked at.
+const ARTIFACTS_MAX: usize = 1024;
