@@ -9,6 +9,8 @@ mod common;
 mod detach;
 mod diff;
 mod export;
+mod extract;
+mod files;
 mod image;
 mod index;
 mod info;
@@ -18,6 +20,7 @@ mod mount;
 mod overlay;
 mod pack;
 mod serve;
+mod snapshot;
 mod umount;
 mod unpack;
 mod verify;
@@ -65,10 +68,20 @@ pub(crate) enum Command {
     Commit(commit::Args),
     /// Make an overlay with the contents of another, at once.
     Clone(clone::Args),
+    /// Put a new overlay above that of a running server, which keeps the old one as it is now.
+    Snapshot(snapshot::Args),
     /// List where two images or overlays differ.
     Diff(diff::Args),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
     Export(export::Args),
+    /// List files of an image, without a mount.
+    Ls(files::LsArgs),
+    /// Write files of an image to standard output, without a mount.
+    Cat(files::CatArgs),
+    /// Find files of an image, without a mount.
+    Find(files::FindArgs),
+    /// Extract files of an image to a directory or as tar, without a mount.
+    Extract(extract::Args),
     /// The papers' experiments and the peers, on this machine.
     Bench(bench::Args),
 }
@@ -98,8 +111,13 @@ impl Command {
             Self::Status(args) => args.run(),
             Self::Commit(args) => args.run(),
             Self::Clone(args) => args.run(),
+            Self::Snapshot(args) => args.run(),
             Self::Diff(args) => args.run(),
             Self::Export(args) => args.run(),
+            Self::Ls(args) => args.run(),
+            Self::Cat(args) => args.run(),
+            Self::Find(args) => args.run(),
+            Self::Extract(args) => args.run(),
             Self::Bench(args) => args.run(),
         }
     }

@@ -6,9 +6,9 @@ use super::common::{OpenArgs, open_device};
 use super::image::make_absolute;
 use anyhow::{Context, Result};
 use sidecore_block::meter::Meter;
-use sidecore_block::overlay::{Overlay, open_to_write};
+use sidecore_block::overlay::{Overlay, open_sized};
 use sidecore_block::source::BlockSource;
-use sidecore_export::live;
+use sidecore_export::live::{self, Snapshot};
 use sidecore_status::Status;
 use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,10 @@ pub(crate) struct OverlayArgs {
     /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
     grain: Option<u64>,
+    /// Size of the device of an overlay that is made, at least the image's: zeros lie behind the
+    /// image's end [default: the image's]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
+    size: Option<u64>,
 }
 
 /// A device, with or without an overlay.
@@ -49,7 +53,7 @@ impl OverlayArgs {
         let device = open_device(args)?;
         let overlay = self.overlay.as_ref().map(|path| {
             let name = super::image::name(&args.image);
-            open_to_write(&device, path, self.grain, &name).map(Arc::new)
+            open_sized(&device, path, self.grain, self.size, &name).map(Arc::new)
         });
         let overlay = overlay.transpose()?;
         let meter = Meter::new(device, overlay.clone());
@@ -61,12 +65,33 @@ impl OverlayArgs {
     }
 }
 
+/// Puts a new layer on top of an overlay that is served.
+fn snapshot(overlay: &Overlay, new: Option<&Path>) -> Result<Snapshot, String> {
+    let path = match new {
+        Some(path) => path.to_owned(),
+        None => overlay
+            .next_path()
+            .ok_or("it has no free name for an overlay")?,
+    };
+    let pause = overlay
+        .take_snapshot(&path)
+        .map_err(|error| error.to_string())?;
+    Ok(Snapshot {
+        overlay: path,
+        pause_ms: pause.as_secs_f64() * 1e3,
+    })
+}
+
 impl Opened {
     /// The status of its server, which serves `image` in some way at some places.
     pub(crate) fn status(&self, image: &str, way: &'static str, places: &[String]) -> Arc<Status> {
         let meter = Arc::clone(&self.meter);
         let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
-        live::status(image, way, places, figures)
+        let status = live::status(image, way, places, figures);
+        match self.overlay.clone() {
+            Some(overlay) => live::with_snapshots(status, move |new| snapshot(&overlay, new)),
+            None => status,
+        }
     }
 
     /// True where writes are taken.

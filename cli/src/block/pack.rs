@@ -6,7 +6,7 @@ use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
 use sidecore_block::format::lock::{Cipher, Locker};
-use sidecore_block::inner::Kind;
+use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{Chosen, Guard, Options, Report, Source, Thin, Wanted, pack_guarded};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
@@ -14,6 +14,7 @@ use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::quantity;
 use sidecore_terminal::values::one_of;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -29,6 +30,7 @@ are not read.
 Examples:
   sidecore block pack disk.raw -o disk.img
   sidecore block pack /usr/share/doc -o doc.img && sidecore block mount doc.img DIR
+  sidecore block pack --untar root.tar.xz -o root.img --exclude '/var/cache'
   cat disk.raw | sidecore block pack - -o - | ssh host 'cat > disk.img'")]
 pub(crate) struct Args {
     /// File, block device or directory to pack; `-` is standard input
@@ -81,6 +83,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FS", default_value = "erofs")]
     #[arg(value_parser = one_of::<Kind>(Kind::ALL.map(Kind::name)))]
     inner: Kind,
+    /// Make a file system (erofs) of the files in SRC, a tar, which may be compressed by gzip, xz
+    /// or zstd
+    #[arg(long, conflicts_with_all = ["decompress", "raw", "inner"])]
+    untar: bool,
+    /// Leave out what matches, and all below: a path from the tree's root, or, without a slash, a
+    /// name in any directory (`*.o`, `/var/cache`, `usr/**/tmp`); may be given again
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
+    /// Give all files of the tree this owner and group, by their numbers
+    #[arg(long, value_name = "UID:GID", value_parser = super::extract::parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Give all files of the tree this time of their last change, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    mtime: Option<i64>,
     /// Pack the contents of SRC where it is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
     /// qemu-img); refuse SRC in another form that is not a disk by itself (VMDK, VHDX, bzip2, zip
     /// and others)
@@ -160,7 +176,7 @@ impl Args {
                 Tuning::Speed => Tune::Speed,
             }),
             small: self.small,
-            is_tree: self.source.is_dir(),
+            is_tree: self.is_tree(),
         };
         let Chosen {
             frame_bytes,
@@ -182,7 +198,7 @@ impl Args {
         // Decompressing a source may take as much memory as the largest usual windows of zstd and
         // xz.
         let memory_bytes = self.whole.memory().bytes();
-        let unpacking_bytes = match self.decompress && !self.raw {
+        let unpacking_bytes = match (self.decompress && !self.raw) || self.untar {
             true => memory_bytes / 5 * 4,
             false => 0,
         };
@@ -264,10 +280,42 @@ impl Args {
         Ok(readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))?)
     }
 
+    fn is_tree(&self) -> bool {
+        self.untar || self.source.is_dir()
+    }
+
+    /// The rules for a tree.
+    fn rules(&self) -> Result<Rules> {
+        let mut rules = Rules::default();
+        for pattern in &self.exclude {
+            rules.exclude(pattern);
+        }
+        rules.owner = self.owner;
+        rules.mtime_s = self.mtime;
+        anyhow::ensure!(
+            rules.is_empty() || self.is_tree(),
+            "--exclude, --owner and --mtime are for trees, and {} is no directory; \
+             --untar makes a tree of a tar",
+            self.source.display()
+        );
+        Ok(rules)
+    }
+
     fn open_source(&self, scratch: &Path, memory_bytes: u64) -> Result<Source> {
+        let rules = self.rules()?;
+        if self.untar {
+            return Ok(Source::open_tar(
+                &self.source,
+                &rules,
+                scratch,
+                memory_bytes,
+            )?);
+        }
         let source = match self.decompress && !self.raw {
-            true => Source::open_unpacked(&self.source, self.inner, scratch, memory_bytes),
-            false => Source::open(&self.source, self.inner, scratch),
+            true if rules.is_empty() => {
+                Source::open_unpacked(&self.source, self.inner, scratch, memory_bytes)
+            }
+            _ => Source::open_by(&self.source, self.inner, &rules, scratch),
         }?;
         let is_asked = self.decompress || self.raw;
         if let Some(foreign) = source.foreign().filter(|_| !is_asked) {

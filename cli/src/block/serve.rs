@@ -34,6 +34,11 @@ pub(crate) struct Args {
     /// The name that clients ask for; they may also ask for none.
     #[arg(long, value_name = "EXPORT", default_value = "")]
     name: String,
+    /// Tell clients which blocks were written to the overlay, as QEMU's dirty bitmap of this name
+    /// (`qemu:dirty-bitmap:NAME`): since the overlay was made, which `block clone --layer` and
+    /// `block snapshot` do. It lasts as the overlay does
+    #[arg(long, value_name = "NAME", requires = "overlay", value_parser = parse_bitmap)]
+    bitmap: Option<String>,
     /// Serve with TLS alone: DIR holds server-cert.pem and server-key.pem, as for nbdkit and qemu
     #[arg(long, value_name = "DIR")]
     tls_certificates: Option<PathBuf>,
@@ -96,6 +101,7 @@ impl Args {
             name: self.name.clone(),
             description: describe(&self.open.image, opened.is_writable()),
             clients_max: self.clients,
+            bitmap: self.bitmap.clone(),
             tls,
             stop_max: match opened.is_writable() {
                 true => Options::default().stop_max,
@@ -135,6 +141,14 @@ fn describe(image: &Path, writable: bool) -> String {
     match writable {
         true => format!("{last}, written to an overlay"),
         false => format!("{last}, read-only"),
+    }
+}
+
+fn parse_bitmap(text: &str) -> Result<String, String> {
+    let is_name = (1..=255).contains(&text.len()) && !text.chars().any(char::is_control);
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("must be a name of 1 to 255 bytes".into()),
     }
 }
 

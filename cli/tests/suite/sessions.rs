@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 16] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -31,6 +31,8 @@ const PAGES: [&str; 14] = [
     "docs/start/engines.md",
     "docs/troubleshooting.md",
     "docs/users/beagle.md",
+    "docs/users/files.md",
+    "docs/users/disks.md",
 ];
 
 /// The page whose session the README's picture shows, and the picture.
@@ -105,6 +107,16 @@ fn troubleshooting() {
 #[test]
 fn mrbayes_and_beast() {
     check(PAGES[13]);
+}
+
+#[test]
+fn files_without_a_mount() {
+    check(PAGES[14]);
+}
+
+#[test]
+fn disks_that_replace_qcow2() {
+    check(PAGES[15]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub use endpoint::{Address, Endpoint, EndpointError};
 pub use manager::Managed;
 pub use place::{Servers, servers_of_this_user};
 pub use publisher::Publisher;
-pub use reader::{Server, Whose, list};
+pub use reader::{Server, Whose, act, list};
 pub use status::{Kind, Status};
 
 /// The README's example, compiled and run.

@@ -27,6 +27,7 @@ impl Dialect for Lines {
                 let (used, last) = (end + 1, true);
                 return Step::Answer { used, bytes, last };
             }
+            Some("act") => self.0.act(&request),
             _ => json!({"error": "unknown request; ask {\"op\":\"status\"}"}),
         };
         let mut bytes = answer.to_string().into_bytes();

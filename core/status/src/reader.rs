@@ -71,6 +71,52 @@ impl Servers {
     }
 }
 
+/// Asks the first server for which `is_it` is true to act: `request` is a JSON object with `op` as
+/// `"act"`. Returns its answer; `None` where there is no such server, or it did not answer in
+/// time. Blocks for `timeout` at most.
+#[must_use]
+pub fn act(
+    whose: Whose,
+    is_it: &dyn Fn(&Server) -> bool,
+    request: &Value,
+    timeout: Duration,
+) -> Option<Map<String, Value>> {
+    let deadline = Instant::now() + timeout;
+    let mut folders = place::of_this_user();
+    if whose == Whose::All {
+        folders.extend(place::of_other_users());
+    }
+    let line = format!("{request}\n");
+    let mut all = candidates(&folders).into_iter();
+    all.find_map(|(folder, name, kind, pid)| {
+        let one = |line: &[u8]| {
+            let asked = ask(&folders[folder], &name, kind, pid, line)?;
+            let server = hear_one(asked, deadline);
+            server.is_answering.then_some(server)
+        };
+        let found = one(REQUEST).filter(|server| is_it(server))?;
+        let answered = one(line.as_bytes()).map(|server| server.fields);
+        // The right one was found: no other is asked, though it did not answer.
+        Some((found, answered))
+    })
+    .and_then(|(_, answered)| answered)
+}
+
+/// Waits for one answer.
+fn hear_one(asked: Asked, deadline: Instant) -> Server {
+    let mut room_bytes = ANSWER_BYTES_MAX;
+    let mut asked = [asked];
+    while asked[0].socket.is_some() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        hear(&mut asked, left, &mut room_bytes);
+    }
+    let [asked] = asked;
+    asked.server
+}
+
 /// A server that was asked.
 struct Asked {
     server: Server,
@@ -91,7 +137,7 @@ fn ask_all(folders: &[Opened], deadline: Instant) -> Vec<Server> {
             let Some((folder, name, kind, pid)) = waiting.pop() else {
                 break;
             };
-            asked.extend(ask(&folders[folder], &name, kind, pid));
+            asked.extend(ask(&folders[folder], &name, kind, pid, REQUEST));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if asked.iter().all(|it| it.socket.is_none()) && waiting.is_empty() || left.is_zero() {
@@ -144,7 +190,7 @@ fn parse(name: &OsStr) -> Option<(Kind, u32)> {
 }
 
 /// Sends the request to the server behind a socket. None where there is none.
-fn ask(opened: &Opened, name: &OsStr, kind: Kind, pid: u32) -> Option<Asked> {
+fn ask(opened: &Opened, name: &OsStr, kind: Kind, pid: u32, request: &[u8]) -> Option<Asked> {
     let mut asked = Asked {
         server: Server {
             kind,
@@ -193,7 +239,7 @@ fn ask(opened: &Opened, name: &OsStr, kind: Kind, pid: u32) -> Option<Asked> {
         .ok()
         .filter(|it| *it != 0)
         .unwrap_or(pid);
-    if send(&socket, REQUEST, SendFlags::NOSIGNAL) == Ok(REQUEST.len()) {
+    if send(&socket, request, SendFlags::NOSIGNAL) == Ok(request.len()) {
         asked.socket = Some(socket);
     }
     Some(asked)

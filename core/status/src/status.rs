@@ -48,6 +48,7 @@ impl Kind {
 }
 
 type Fields = Box<dyn Fn() -> Value + Send>;
+type Actions = Box<dyn Fn(&Value) -> Value + Send>;
 /// Makes metrics of the fields.
 type Metrics = fn(&Value) -> Vec<Metric>;
 
@@ -58,6 +59,7 @@ pub struct Status {
     started_unix_s: u64,
     fields: Mutex<Fields>,
     metrics: Mutex<Option<Metrics>>,
+    actions: Mutex<Option<Actions>>,
 }
 
 impl std::fmt::Debug for Status {
@@ -81,6 +83,7 @@ impl Status {
             started_unix_s: now.map_or(0, |now| now.as_secs()),
             fields: Mutex::new(Box::new(fields)),
             metrics: Mutex::default(),
+            actions: Mutex::default(),
         })
     }
 
@@ -96,6 +99,26 @@ impl Status {
     pub fn with_metrics(self: Arc<Self>, metrics: Metrics) -> Arc<Self> {
         *self.metrics.lock() = Some(metrics);
         self
+    }
+
+    /// The same, which does what its user asks for: `actions` gets the request, a JSON object with
+    /// `action`, and returns a JSON object, with `error` where it was not done. It runs on the
+    /// thread that serves clients, who wait meanwhile.
+    #[must_use]
+    pub fn with_actions(
+        self: Arc<Self>,
+        actions: impl Fn(&Value) -> Value + Send + 'static,
+    ) -> Arc<Self> {
+        *self.actions.lock() = Some(Box::new(actions));
+        self
+    }
+
+    /// Does what a request asks for.
+    pub(crate) fn act(&self, request: &Value) -> Value {
+        match &*self.actions.lock() {
+            Some(actions) => actions(request),
+            None => json!({"error": "this server takes no requests"}),
+        }
     }
 
     /// Name and kind, for people.

@@ -7,7 +7,7 @@
 
 use crate::device::Device;
 use crate::overlay::Overlay;
-use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError};
+use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, Written};
 use serde::Serialize;
 use sidecore_bare::width::ToU64;
 use sidecore_sys::clock::memory_in_use;
@@ -160,6 +160,10 @@ impl BlockSource for Meter {
 
     fn extent(&self, offset: u64) -> Extent {
         self.source.extent(offset)
+    }
+
+    fn written(&self, offset: u64) -> Option<Written> {
+        self.source.written(offset)
     }
 
     fn writes(&self) -> Option<&dyn BlockWrites> {

@@ -4,7 +4,7 @@
 //! what a server says is foreign: missing or odd fields count as 0 or as nothing. Any thread.
 
 use crate::mount::absolute;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sidecore_status::metrics::{Metric, Unit};
 use sidecore_status::{Kind, Server, Status, Whose};
@@ -97,6 +97,54 @@ pub fn status(
         Value::Object(fields)
     })
     .with_metrics(metrics)
+}
+
+/// The same status of a server whose overlay takes snapshots: `take` puts a new layer at a path, or
+/// at one of its own choice, and returns that and the time for which writes waited.
+#[must_use]
+pub fn with_snapshots(
+    status: Arc<Status>,
+    take: impl Fn(Option<&Path>) -> Result<Snapshot, String> + Send + 'static,
+) -> Arc<Status> {
+    status.with_actions(move |request| {
+        if request["action"] != "snapshot" {
+            return json!({"error": "this server takes snapshots and nothing else"});
+        }
+        match take(request["overlay"].as_str().map(Path::new)) {
+            Ok(taken) => json!(taken),
+            Err(error) => json!({"error": error}),
+        }
+    })
+}
+
+/// A snapshot that was taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The overlay that takes the writes from now on.
+    pub overlay: PathBuf,
+    /// Milliseconds for which writes waited.
+    pub pause_ms: f64,
+}
+
+/// Asks the server of the export `name` (see [`Export::is`]) to put a new overlay on top, at a path
+/// of its choice unless one is given. Blocks for `timeout` at most.
+///
+/// # Errors
+/// The reason, with the next step.
+pub fn snapshot(name: &str, new: Option<&Path>, timeout: Duration) -> Result<Snapshot, String> {
+    let new = new.map(|path| absolute(path).display().to_string());
+    let request = json!({"op": "act", "action": "snapshot", "overlay": new});
+    let is_it = |server: &Server| server.kind == Kind::Image && Export::of(server.clone()).is(name);
+    let Some(answer) = sidecore_status::act(Whose::All, &is_it, &request, timeout) else {
+        return Err(format!(
+            "no server that answers serves {name}; `sidecore block list` lists what is served"
+        ));
+    };
+    if let Some(error) = answer.get("error").and_then(Value::as_str) {
+        return Err(format!("the server of {name} took no snapshot: {error}"));
+    }
+    serde_json::from_value(Value::Object(answer))
+        .map_err(|_| format!("the server of {name} gave no sensible answer; look at its log"))
 }
 
 /// The counters of an export for Prometheus.

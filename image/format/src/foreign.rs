@@ -63,8 +63,8 @@ pub fn recognize_archive(head: &[u8]) -> Option<Foreign> {
     let is_tar = head.get(257..262) == Some(b"ustar");
     is_tar.then_some(Foreign {
         kind: "tar archive",
-        next: "`tar -xOf FILE MEMBER | sidecore block pack - -o IMAGE` for one file in it, or \
-               unpack it and pack the directory",
+        next: "`sidecore block pack --untar FILE -o IMAGE` for the files in it, or `tar -xOf FILE \
+               MEMBER | sidecore block pack - -o IMAGE` for one of them",
         inside: None,
     })
 }

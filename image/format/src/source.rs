@@ -134,6 +134,15 @@ pub struct Extent {
     pub zero: bool,
 }
 
+/// A range of a device that was written since its checkpoint, or not (NBD's dirty bitmaps).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Length in bytes, at least 1.
+    pub len: u64,
+    /// True where some of it may have been written since.
+    pub since: bool,
+}
+
 /// Called once with the bytes of a read, in order, as one or more pieces that add up to the
 /// requested length; or with the error. Runs on the thread that called [`BlockSource::read_with`].
 pub type Deliver<'a> = dyn FnMut(Result<&[&[u8]], &ReadError>) + 'a;
@@ -165,6 +174,13 @@ pub trait BlockSource: Send + Sync {
     /// The range that begins at `offset`: a lower bound of its length, never 0 unless `offset` is
     /// at or past the end.
     fn extent(&self, offset: u64) -> Extent;
+
+    /// The range that begins at `offset`, by whether it was written since the device's checkpoint;
+    /// `None` for a device without one. As for [`Self::extent`], `len` is a lower bound.
+    fn written(&self, offset: u64) -> Option<Written> {
+        let _ = offset;
+        None
+    }
 
     /// The writing half, if there is one.
     fn writes(&self) -> Option<&dyn BlockWrites> {

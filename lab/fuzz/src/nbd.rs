@@ -141,7 +141,7 @@ fn shake_hands(
                 arriving.take(used);
             }
             Step::Begin(used, terms) => {
-                assert!(terms.structured || !terms.allocation);
+                assert!(terms.structured || terms.contexts.is_empty());
                 arriving.take(used);
                 return Some(terms);
             }

@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 40] = [
+const RUNS: [(&str, &str); 44] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -35,6 +35,13 @@ const RUNS: [(&str, &str); 40] = [
     (
         "block export",
         "made.img --overlay kept.ovl --qcow2 -o exported.qcow2 --json",
+    ),
+    ("block ls", "made-tree.img --long --json"),
+    ("block cat", "made-tree.img hello"),
+    ("block find", "made-tree.img --name h* --type f --json"),
+    (
+        "block extract",
+        "made-tree.img -C extracted --overwrite --json",
     ),
     ("block bench", "--quick --only lzo,stages --rounds 1 --json"),
     ("cell table1", "--machine cell.toml --svg table1.svg --json"),

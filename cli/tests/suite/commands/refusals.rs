@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 105] = [
+const REFUSALS: [(&str, &str, &str); 116] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -41,6 +41,25 @@ const REFUSALS: [(&str, &str, &str); 105] = [
     ("net echo", "10.77.0.2", "with the port"),
     ("block verify", "bad.img --json", "bad.img"),
     ("block mount", "nowhere.img tree", "nowhere.img"),
+    ("block ls", "raw.bin", "no erofs, squashfs or ext4"),
+    ("block find", "made-tree.img ../x", "out of the image"),
+    ("block cat", "made-tree.img", "PATH"),
+    ("block find", "made-tree.img --type x", "possible values"),
+    ("block extract", "made-tree.img", "--directory"),
+    (
+        "block extract",
+        "made-tree.img -C x --owner root",
+        "two numbers",
+    ),
+    ("block extract", "made-tree.img -C raw.bin", "raw.bin"),
+    ("block snapshot", "nowhere.img", "nowhere.img"),
+    ("block pack", "raw.bin -o x.img --exclude x", "no directory"),
+    ("block pack", "--untar raw.bin -o x.img", "tar"),
+    (
+        "block serve",
+        "made.img --nbd unix:x.sock --overlay small.ovl --size 4KiB",
+        "larger",
+    ),
     ("block clone", "nowhere one.ovl", "nowhere"),
     ("block clone", "made.img kept.ovl", "exists"),
     ("block clone", "made.img x.ovl --grain 5KiB", "power of two"),

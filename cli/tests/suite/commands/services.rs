@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here, and in `containers`.
-pub(crate) const RUN: [&str; 20] = [
+pub(crate) const RUN: [&str; 21] = [
     "block list",
     "block status",
     "block mount",
@@ -19,6 +19,7 @@ pub(crate) const RUN: [&str; 20] = [
     "block attach",
     "block detach",
     "block serve",
+    "block snapshot",
     "daemon",
     "top",
     "offload kernels",
@@ -135,6 +136,24 @@ fn what_is_served_is_listed() {
         json(&promise.keys, name, said.as_bytes());
     }
     server.end();
+}
+
+#[test]
+fn a_served_overlay_takes_snapshots() {
+    let words = "block serve made.img --overlay live.ovl --size 2MiB --bitmap since --nbd \
+                 unix:live.sock --engines 1 --memory 64MiB";
+    let server = Service::start(words, "ready");
+    let promise = contract::read()
+        .into_iter()
+        .find(|promise| promise.name == "block snapshot")
+        .unwrap();
+    let said = ok("block snapshot unix:live.sock --json");
+    json(&promise.keys, "block snapshot", said.as_bytes());
+    assert!(said.contains("live.ovl.1"), "{said}");
+    assert!(ok("block snapshot unix:live.sock named.ovl").contains("named.ovl: takes the writes"));
+    assert!(ok("block info live.ovl").contains("frozen"));
+    server.end();
+    assert!(ok("block info named.ovl").contains("takes writes"));
 }
 
 #[test]

@@ -24,6 +24,7 @@
 //! nothing else; memory is bounded (`map`; `layer::write::PENDING_MAX` changes).
 
 mod chain;
+mod enlarged;
 mod format;
 pub mod identity;
 mod layer;
@@ -44,7 +45,7 @@ use chain::LAYERS_MAX;
 pub use chain::{Changed, Overlay};
 pub use format::GRAIN_BYTES_RANGE;
 pub use layer::Used;
-pub use opening::{grain, open_to_read, open_to_write};
+pub use opening::{grain, open_sized, open_to_read, open_to_write};
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};
@@ -86,6 +87,17 @@ pub enum OverlayError {
         grain_bytes: u32,
         /// The largest device for it.
         largest: u64,
+    },
+    /// A size that an overlay cannot have.
+    #[error(
+        "a device of {wanted} bytes is asked for, and it has {size_bytes}; a size is given when an \
+         overlay is made, as large as its image or larger: begin another, or a clone"
+    )]
+    Size {
+        /// The size asked for.
+        wanted: u64,
+        /// The size that it has, or its image.
+        size_bytes: u64,
     },
     /// Bytes that do not match their checksum, or are not valid.
     #[error(
@@ -168,6 +180,9 @@ pub enum OverlayError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// A snapshot of an overlay that takes no writes.
+    #[error("it takes no writes, so that there is nothing to take a snapshot of")]
+    NotWritable,
     /// A sync failed before; the contents of the file are not known any more.
     #[error("an earlier write failed for good ({0}); open the overlay again")]
     Broken(String),

@@ -37,15 +37,32 @@ pub fn open_to_write(
     grain_bytes: Option<u64>,
     name: &str,
 ) -> Result<Overlay, OverlayError> {
+    open_sized(device, path, grain_bytes, None, name)
+}
+
+/// The same, where a new overlay may be larger than its image: the device then has `size_bytes`,
+/// zeros behind the image's end.
+///
+/// # Errors
+/// As [`open_to_write`]; [`OverlayError::Size`] where it would be smaller than the image, or is
+/// there already with another size.
+pub fn open_sized(
+    device: &Arc<Device>,
+    path: &Path,
+    grain_bytes: Option<u64>,
+    size_bytes: Option<u64>,
+    name: &str,
+) -> Result<Overlay, OverlayError> {
     let identity = identity(device)?;
     let is_new = !path.exists();
     if is_new {
-        tools::create(
-            path,
-            &identity,
-            grain(grain_bytes, identity.size_bytes),
-            name,
-        )?;
+        let size = size_bytes.unwrap_or(identity.size_bytes);
+        tools::create_sized(path, &identity, (size, grain(grain_bytes, size)), name)?;
+    } else if let Some(wanted) = size_bytes {
+        let size_bytes = tools::describe(path)?.size_bytes;
+        if size_bytes != wanted {
+            return Err(OverlayError::Size { wanted, size_bytes }.of(path));
+        }
     }
     let opened = open_soon(path, device, &identity);
     if opened.is_err() && is_new {

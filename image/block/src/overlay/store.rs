@@ -36,6 +36,14 @@ pub trait Store: Send + Sync {
     #[allow(clippy::missing_errors_doc)]
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Lets other processes read it, too; nothing is written any more.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn share(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Gives the room of `len` bytes from `offset` back; they read as zeros afterwards.
     #[allow(clippy::missing_errors_doc)]
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
@@ -97,6 +105,11 @@ impl Store for FileStore {
             Err(rustix::io::Errno::OPNOTSUPP) => self.fill(offset, len),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn share(&self) -> io::Result<()> {
+        let how = FlockOperation::NonBlockingLockShared;
+        Ok(rustix::fs::flock(&self.0, how)?)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -37,12 +37,31 @@ pub fn create(
     grain_bytes: u32,
     name: &str,
 ) -> Result<(), OverlayError> {
+    create_sized(path, base, (base.size_bytes, grain_bytes), name)
+}
+
+/// The same, for a device of `size_bytes`, as large as its image or larger.
+///
+/// # Errors
+/// As [`create`]; [`OverlayError::Size`] for a smaller one.
+pub fn create_sized(
+    path: &Path,
+    base: &Identity,
+    (size_bytes, grain_bytes): (u64, u32),
+    name: &str,
+) -> Result<(), OverlayError> {
+    if size_bytes < base.size_bytes {
+        return Err(OverlayError::Size {
+            wanted: size_bytes,
+            size_bytes: base.size_bytes,
+        });
+    }
     let superblock = Superblock {
         grain_bytes,
         id: random()?,
         salt: u64::from_le_bytes(random()?),
         generation: 1,
-        size_bytes: base.size_bytes,
+        size_bytes,
         frozen: false,
         half: 0,
         sequence: 1,
@@ -146,7 +165,25 @@ pub fn open(
             }
         }
     }
-    Ok(Overlay::new(base, layers, writable))
+    let identity = identity.clone();
+    let put =
+        move |path: &Path, new: &Path, below: &Superblock| put_above(path, new, below, &identity);
+    Ok(Overlay::new(base, layers, writable).lying_at(path, Box::new(put)))
+}
+
+/// Makes an overlay at `new` above the open one at `path`, whose superblock is `below`, and opens
+/// it to be written.
+///
+/// # Errors
+/// [`OverlayError`]; there is no new file then.
+fn put_above(
+    path: &Path,
+    new: &Path,
+    below: &Superblock,
+    identity: &Identity,
+) -> Result<Layer, OverlayError> {
+    let made = make_above(path, new, below, Some(identity))?;
+    open_layer(new, identity, true, MAP_BYTES).inspect_err(|_| made.remove())
 }
 
 fn open_layer(
@@ -174,7 +211,7 @@ fn open_layer(
 }
 
 fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), OverlayError> {
-    let is_it = superblock.base == identity.hash && superblock.size_bytes == identity.size_bytes;
+    let is_it = superblock.base == identity.hash && superblock.size_bytes >= identity.size_bytes;
     is_it.then_some(()).ok_or_else(|| OverlayError::WrongBase {
         name: superblock.base_name.clone(),
     })

@@ -68,12 +68,13 @@ pub fn commit(
     };
     let guard = Guard { lock, ..guard };
     // Frames can be copied only into the same format with the same frame size.
-    let copies = can_copy(index);
+    let raw_bytes = overlay.size_bytes();
+    // Of a device that has grown, the last frame changes its length and all behind it are new.
+    let copies = can_copy(index) && raw_bytes == index.raw_bytes();
     let (format, frame_bytes) = match copies {
         true => (index.format(), index.frame_bytes()),
         false => (options.format, options.frame_bytes),
     };
-    let raw_bytes = index.raw_bytes();
     let codec = format.codec();
     let is_thin = match copies {
         true => index.is_thin(),

@@ -97,16 +97,9 @@ pub(super) fn open(
         source,
     };
     let (head, stream) = peek(stream).map_err(failed)?;
-    let stream = BufReader::new(stream);
-    let unpacked: Box<dyn Read + Send> = match inside(&head) {
-        Some(Inside::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
-        Some(Inside::Xz) => {
-            let decoder = Stream::new_stream_decoder(memory_bytes, CONCATENATED);
-            let decoder = decoder.map_err(|error| failed(error.into()))?;
-            Box::new(Limited(XzDecoder::new_stream(stream, decoder)))
-        }
-        None if is_zstd(&head) => Box::new(ZstdDecoder::new(stream, memory_bytes).map_err(failed)?),
-        _ => {
+    let unpacked = match decoder(&head, BufReader::new(stream), memory_bytes).map_err(failed)? {
+        Decoder::Of(unpacked) => unpacked,
+        Decoder::None(stream) => {
             refuse(path, &head, &[], false)?;
             return Ok((Box::new(Tailed::new(stream)), false));
         }
@@ -115,6 +108,42 @@ pub(super) fn open(
     let (head, unpacked) = peek(unpacked).map_err(failed)?;
     refuse(path, &head, &[], true)?;
     Ok((Box::new(Tailed::new(unpacked)), true))
+}
+
+/// A stream that is decompressed if necessary, whatever is in it.
+pub(super) fn plain(
+    stream: Box<dyn Read + Send>,
+    memory_bytes: u64,
+) -> io::Result<Box<dyn Read + Send>> {
+    let (head, stream) = peek(stream)?;
+    Ok(
+        match decoder(&head, BufReader::new(stream), memory_bytes)? {
+            Decoder::Of(unpacked) => unpacked,
+            Decoder::None(stream) => Box::new(stream),
+        },
+    )
+}
+
+type Buffered = BufReader<Box<dyn Read + Send>>;
+
+/// What decompresses a stream.
+enum Decoder {
+    Of(Box<dyn Read + Send>),
+    /// It is not compressed in a supported format.
+    None(Buffered),
+}
+
+/// The decoder of a stream that begins with `head`.
+fn decoder(head: &[u8], stream: Buffered, memory_bytes: u64) -> io::Result<Decoder> {
+    Ok(Decoder::Of(match inside(head) {
+        Some(Inside::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+        Some(Inside::Xz) => {
+            let decoder = Stream::new_stream_decoder(memory_bytes, CONCATENATED)?;
+            Box::new(Limited(XzDecoder::new_stream(stream, decoder)))
+        }
+        None if is_zstd(head) => Box::new(ZstdDecoder::new(stream, memory_bytes)?),
+        _ => return Ok(Decoder::None(stream)),
+    }))
 }
 
 /// The first bytes of a stream, and the stream with them.

@@ -73,6 +73,19 @@ impl Source {
     /// # Errors
     /// [`PackError::Source`] or [`PackError::Inner`].
     pub fn open(path: &Path, kind: inner::Kind, scratch: &Path) -> Result<Self, PackError> {
+        Self::open_by(path, kind, &inner::Rules::default(), scratch)
+    }
+
+    /// The same, with rules for the tree that a directory becomes; a file has none.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_by(
+        path: &Path,
+        kind: inner::Kind,
+        rules: &inner::Rules,
+        scratch: &Path,
+    ) -> Result<Self, PackError> {
         if path == Path::new("-") {
             return Ok(Self::from_reader(Box::new(io::stdin()), "standard input"));
         }
@@ -86,7 +99,7 @@ impl Source {
         let file = if metadata.is_dir() {
             made = Some(kind);
             let directory = Folder::from_descriptor(path.to_owned(), opened.into());
-            inner::make(&directory, kind, scratch)?
+            inner::make_by(&directory, kind, rules, scratch)?
         } else {
             opened
         };
@@ -115,6 +128,38 @@ impl Source {
             size_bytes,
             inner: made,
             identity: metadata.is_file().then(|| (metadata.dev(), metadata.ino())),
+        })
+    }
+
+    /// Opens a tar, which may be compressed (gzip, xz, zstd), and makes an erofs of its files, in a
+    /// file without a name in `scratch`: blocks until that is done. `-` is standard input.
+    /// Decompression uses at most `memory_bytes`.
+    ///
+    /// # Errors
+    /// [`PackError::Source`] or [`PackError::Inner`].
+    pub fn open_tar(
+        path: &Path,
+        rules: &inner::Rules,
+        scratch: &Path,
+        memory_bytes: u64,
+    ) -> Result<Self, PackError> {
+        let failed = |source| PackError::Source {
+            path: path.to_owned(),
+            source,
+        };
+        let stream: Box<dyn Read + Send> = match path == Path::new("-") {
+            true => Box::new(io::stdin()),
+            false => Box::new(open_named(path).map_err(failed)?),
+        };
+        let mut stream = compressed::plain(stream, memory_bytes).map_err(failed)?;
+        let file = inner::make_of_tar(&mut stream, rules, scratch)?;
+        let size_bytes = file.size_bytes().map_err(failed)?;
+        Ok(Self {
+            reader: Reader::File(Sparse::new(file, size_bytes)),
+            path: path.to_owned(),
+            size_bytes: Some(size_bytes),
+            inner: Some(inner::Kind::Erofs),
+            identity: None,
         })
     }
 

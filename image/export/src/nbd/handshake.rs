@@ -25,6 +25,8 @@ pub struct Export {
     pub preferred_bytes: u32,
     /// True if it takes writes.
     pub writable: bool,
+    /// The context `qemu:dirty-bitmap:NAME`, if there is a bitmap.
+    pub bitmap: Option<String>,
 }
 
 impl Export {
@@ -48,7 +50,15 @@ impl Export {
                 .clamp(512, REQUEST_LEN_MAX)
                 .next_power_of_two(),
             writable: false,
+            bitmap: None,
         }
+    }
+
+    /// The same export, which tells by a bitmap of this name what was written since a checkpoint.
+    #[must_use]
+    pub fn with_bitmap(mut self, name: Option<&str>) -> Self {
+        self.bitmap = name.map(|name| format!("{BITMAP_CONTEXTS}{name}"));
+        self
     }
 
     /// The same export, writable, with writes preferred in multiples of `grain_bytes`.
@@ -70,8 +80,25 @@ impl Export {
 pub struct Terms {
     /// Reads are answered in chunks.
     pub structured: bool,
-    /// `base:allocation` was selected.
+    /// The metadata contexts that were selected.
+    pub contexts: Contexts,
+}
+
+/// Metadata contexts, as a set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Contexts {
+    /// `base:allocation`.
     pub allocation: bool,
+    /// `qemu:dirty-bitmap:NAME`.
+    pub bitmap: bool,
+}
+
+impl Contexts {
+    /// True if none is in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// Outcome of one step of the handshake.
@@ -107,8 +134,8 @@ pub struct Handshake {
     phase: Phase,
     structured: bool,
     no_zeroes: bool,
-    /// The export name that `base:allocation` was selected for.
-    allocation_for: Option<String>,
+    /// The metadata contexts that were selected, and the export's name for which they were.
+    contexts_for: Option<(String, Contexts)>,
     options: u32,
     skip_bytes: usize,
     tls: Tls,
@@ -139,7 +166,7 @@ impl Handshake {
             phase: Phase::ClientFlags,
             structured: false,
             no_zeroes: false,
-            allocation_for: None,
+            contexts_for: None,
             options: 0,
             skip_bytes: 0,
             tls: Tls::Absent,
@@ -312,7 +339,10 @@ impl Handshake {
     fn terms(&self, name: &str) -> Terms {
         Terms {
             structured: self.structured,
-            allocation: self.structured && self.allocation_for.as_deref() == Some(name),
+            contexts: match &self.contexts_for {
+                Some((selected, contexts)) if self.structured && selected == name => *contexts,
+                _ => Contexts::default(),
+            },
         }
     }
 
@@ -341,7 +371,7 @@ impl Handshake {
         if selects {
             // "Issuing this command replaces all previously-set metadata contexts", and a failed
             // one leaves none.
-            self.allocation_for = None;
+            self.contexts_for = None;
         }
         if !self.structured {
             // "This option MUST NOT be requested unless structured replies have been negotiated
@@ -349,25 +379,30 @@ impl Handshake {
             let why = "structured replies must be negotiated first";
             return put_error(out, option, reply::ERR_INVALID, why);
         }
-        let Some((name, matched)) = meta_queries(data, selects) else {
+        let bitmap = export.bitmap.as_deref();
+        let Some((name, found)) = meta_queries(data, selects, bitmap) else {
             return put_error(out, option, reply::ERR_INVALID, "malformed metadata query");
         };
         if !export.has_name(name) {
             return put_error(out, option, reply::ERR_UNKNOWN, "no such export");
         }
-        if matched {
+        let allocation = found.allocation.then_some(ALLOCATION_CONTEXT);
+        let bitmap = bitmap.filter(|_| found.bitmap);
+        let contexts = [
+            (ALLOCATION_CONTEXT_ID, allocation),
+            (BITMAP_CONTEXT_ID, bitmap),
+        ];
+        for (id, context) in contexts {
+            let Some(context) = context else {
+                continue;
+            };
             // A list's identifiers are reserved and zero.
-            let id = if selects { ALLOCATION_CONTEXT_ID } else { 0 };
-            let id = id.to_be_bytes();
-            put_reply(
-                out,
-                option,
-                reply::META_CONTEXT,
-                &[&id, ALLOCATION_CONTEXT.as_bytes()],
-            );
-            if selects {
-                self.allocation_for = Some(name.to_owned());
-            }
+            let id: u32 = if selects { id } else { 0 };
+            let parts = [&id.to_be_bytes()[..], context.as_bytes()];
+            put_reply(out, option, reply::META_CONTEXT, &parts);
+        }
+        if selects && !found.is_empty() {
+            self.contexts_for = Some((name.to_owned(), found));
         }
         put_reply(out, option, reply::ACK, &[]);
     }
@@ -490,22 +525,32 @@ fn info_request(data: &[u8]) -> Option<(&str, Asked)> {
     fields.is_empty().then_some((name, asked))
 }
 
-/// Reads the data of the metadata options: the export's name, and whether `base:allocation`
-/// matched.
-fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
+/// Reads the data of the metadata options: the export's name, and the contexts that matched;
+/// `bitmap` is the full name of that of the bitmap.
+fn meta_queries<'d>(
+    data: &'d [u8],
+    selects: bool,
+    bitmap: Option<&str>,
+) -> Option<(&'d str, Contexts)> {
     let mut fields = Fields(data);
     let name = fields.string()?;
     let count = fields.u32()?;
     // Without a query a list names every context, and a selection selects none.
-    let mut matched = count == 0 && !selects;
+    let lists_all = count == 0 && !selects;
+    let mut found = Contexts {
+        allocation: lists_all,
+        bitmap: lists_all && bitmap.is_some(),
+    };
     for _ in 0..count {
         let query = fields.string()?;
         // A query that is not of the form namespace:leaf is malformed; `base:` alone requests a
         // list of the whole namespace.
         query.split_once(':')?;
-        matched |= query == ALLOCATION_CONTEXT || (!selects && query == "base:");
+        found.allocation |= query == ALLOCATION_CONTEXT || (!selects && query == "base:");
+        let is_above = !selects && matches!(query, "qemu:" | BITMAP_CONTEXTS);
+        found.bitmap |= bitmap.is_some_and(|bitmap| query == bitmap || is_above);
     }
-    fields.is_empty().then_some((name, matched))
+    fields.is_empty().then_some((name, found))
 }
 
 fn put_error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
@@ -523,10 +568,14 @@ fn put_reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     }
 }
 
-/// The one metadata context.
+/// The metadata context of every export.
 pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
+/// What the name of a bitmap's context begins with.
+const BITMAP_CONTEXTS: &str = "qemu:dirty-bitmap:";
+/// Its identifier in replies.
+pub(crate) const BITMAP_CONTEXT_ID: u32 = 2;
 /// The longest request: the size that clients assume by default.
 pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
 /// The most data of one option that is examined.

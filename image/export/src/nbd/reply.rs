@@ -8,7 +8,7 @@
 //! Any number of threads may call it at once, each with its own sink.
 //! Source: the NBD protocol document, "Structured reply types", "Request types".
 
-use super::handshake::ALLOCATION_CONTEXT_ID;
+use super::handshake::{ALLOCATION_CONTEXT_ID, BITMAP_CONTEXT_ID, Contexts};
 use super::session::{Command, Refusal};
 use super::wire::{self, chunk, errno, state};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -73,7 +73,8 @@ pub fn reply(
             offset,
             len,
             one,
-        } => status(source, cookie, Range { offset, len }, one, sink)?,
+            contexts,
+        } => status(source, cookie, Range { offset, len }, one, contexts, sink)?,
         Command::Cache {
             cookie,
             offset,
@@ -338,25 +339,60 @@ fn cache(
     done(structured, cookie, sink)
 }
 
+/// Sends the extents of each selected context, a chunk each.
 fn status(
     source: &dyn BlockSource,
     cookie: u64,
     range: Range,
     one: bool,
+    contexts: Contexts,
+    sink: &mut dyn Sink,
+) -> Result<(), Disconnected> {
+    if contexts.allocation {
+        let flags = if contexts.bitmap { 0 } else { chunk::DONE };
+        let allocation = |offset| {
+            let (end, zero) = sector_extent(source, offset);
+            // A range of zeros is not stored at all.
+            (end, if zero { state::HOLE | state::ZERO } else { 0 })
+        };
+        let head = (cookie, flags, ALLOCATION_CONTEXT_ID);
+        extents(head, range, one, &allocation, sink)?;
+    }
+    if contexts.bitmap {
+        let size_bytes = source.size_bytes();
+        let written = |offset: u64| match source.written(offset) {
+            Some(written) => {
+                let end = offset.saturating_add(written.len.max(1)).min(size_bytes);
+                (end, if written.since { state::DIRTY } else { 0 })
+            }
+            // A device without a checkpoint: all counts as written since.
+            None => (size_bytes, state::DIRTY),
+        };
+        let head = (cookie, chunk::DONE, BITMAP_CONTEXT_ID);
+        extents(head, range, one, &written, sink)?;
+    }
+    Ok(())
+}
+
+/// Sends the extents of a context, whose end and flags `look_up` gives: cookie, flags of the chunk
+/// and the context's number are in `head`.
+fn extents(
+    (cookie, flags, context): (u64, u16, u32),
+    range: Range,
+    one: bool,
+    look_up: &dyn Fn(u64) -> (u64, u32),
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
     let mut payload = [0_u8; 4 + 8 * EXTENTS_MAX];
-    payload[..4].copy_from_slice(&ALLOCATION_CONTEXT_ID.to_be_bytes());
+    payload[..4].copy_from_slice(&context.to_be_bytes());
     let extents_max = if one { 1 } else { EXTENTS_MAX };
     let mut count = 0;
     let mut offset = range.offset;
-    let mut open: Option<(u64, bool)> = None;
-    let mut close = |from: u64, end: u64, zero: bool| {
+    let mut open: Option<(u64, u32)> = None;
+    let mut close = |from: u64, end: u64, state: u32| {
         let at = 4 + 8 * count;
-        // A range of zeros is not stored at all.
-        let flags = if zero { state::HOLE | state::ZERO } else { 0 };
         payload[at..at + 4].copy_from_slice(&((end - from) as u32).to_be_bytes());
-        payload[at + 4..at + 8].copy_from_slice(&flags.to_be_bytes());
+        payload[at + 4..at + 8].copy_from_slice(&state.to_be_bytes());
         count += 1;
         count == extents_max
     };
@@ -365,31 +401,27 @@ fn status(
         if offset >= range.end() {
             break;
         }
-        let (end, zero) = sector_extent(source, offset);
+        let (end, state) = look_up(offset);
         match open {
             // Neighbours of one kind become one extent.
-            Some((_, was)) if was == zero => {}
+            Some((_, was)) if was == state => {}
             Some((from, was)) => {
                 open = None;
                 if close(from, offset, was) {
                     break;
                 }
-                open = Some((offset, zero));
+                open = Some((offset, state));
             }
-            None => open = Some((offset, zero)),
+            None => open = Some((offset, state)),
         }
         offset = end.min(range.end());
     }
-    if let Some((from, zero)) = open {
-        close(from, offset, zero);
+    if let Some((from, state)) = open {
+        close(from, offset, state);
     }
     let payload = &payload[..4 + 8 * count];
-    let head = wire::chunk_head(
-        cookie,
-        chunk::DONE,
-        chunk::BLOCK_STATUS,
-        payload.len() as u32,
-    );
+    let payload_bytes = payload.len() as u32;
+    let head = wire::chunk_head(cookie, flags, chunk::BLOCK_STATUS, payload_bytes);
     sink.send(&head, &[payload], false)
 }
 

@@ -51,6 +51,9 @@ pub struct Options {
     pub stop_max: Duration,
     /// A socket's send buffer in bytes (doubled by the kernel for its own use).
     pub send_buffer_bytes: usize,
+    /// Name of the bitmap of what was written since the device's checkpoint, for clients that make
+    /// incremental backups (`qemu:dirty-bitmap:NAME`).
+    pub bitmap: Option<String>,
     /// TLS; with it, clients without TLS are refused.
     pub tls: Option<Tls>,
 }
@@ -67,6 +70,7 @@ impl Default for Options {
             handshake_max: Duration::from_secs(10),
             stop_max: Duration::from_secs(7),
             send_buffer_bytes: SEND_BUFFER_BYTES,
+            bitmap: None,
             tls: None,
         }
     }
@@ -143,7 +147,8 @@ impl Server {
             &options.description,
             source.size_bytes(),
             source.preferred_bytes(),
-        );
+        )
+        .with_bitmap(options.bitmap.as_deref());
         let export = match source.writes() {
             Some(writes) => export.taking_writes(writes.grain_bytes()),
             None => export,

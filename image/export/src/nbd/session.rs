@@ -10,7 +10,7 @@
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
 //! values".
 
-use super::handshake::{REQUEST_LEN_MAX, Terms};
+use super::handshake::{Contexts, REQUEST_LEN_MAX, Terms};
 use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
 use sidecore_bare::width::{ToU64, ToUsize};
 
@@ -38,6 +38,8 @@ pub enum Command {
         len: u32,
         /// One extent only.
         one: bool,
+        /// The contexts to report, at least one.
+        contexts: Contexts,
     },
     /// Read these bytes into the cache.
     Cache {
@@ -228,7 +230,7 @@ impl Session {
             // documented as applicable to the given request."
             return refuse(errno::EINVAL, "a command flag that was not offered");
         }
-        if command == command::BLOCK_STATUS && !self.terms.allocation {
+        if command == command::BLOCK_STATUS && self.terms.contexts.is_empty() {
             // "Clients MUST NOT use NBD_CMD_BLOCK_STATUS unless it selected a nonzero number of
             // metadata contexts ...
             // Servers SHOULD reply to clients doing so anyway with EINVAL."
@@ -249,6 +251,7 @@ impl Session {
                 offset,
                 len,
                 one: flags & command_flag::REQ_ONE != 0,
+                contexts: self.terms.contexts,
             },
             _ if len > REQUEST_LEN_MAX => refuse(errno::EINVAL, "more than 32 MiB in a request"),
             command::CACHE => Command::Cache {

@@ -181,6 +181,9 @@ pub mod state {
     pub const HOLE: u32 = 1 << 0;
     /// Reads as zeros.
     pub const ZERO: u32 = 1 << 1;
+    /// Written since the checkpoint (of `qemu:dirty-bitmap`, defined by QEMU's
+    /// `docs/interop/nbd.rst`).
+    pub const DIRTY: u32 = 1 << 0;
 }
 
 /// "Error values": the only ones allowed on the wire.

@@ -9,8 +9,9 @@
 //! those at the time of reading, up to the length that it had when its attributes were read.
 
 use super::chunks::Chunks;
+use super::rules::Rules;
 use super::tree::{self, Visit, identity};
-use super::{InnerError, size_bytes};
+use super::{InnerError, random_uuid, size_bytes};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat, seek};
 use rustix::fs::{fgetxattr, flistxattr, fstat, getxattr, listxattr, readlinkat};
 use rustix::io::Errno;
@@ -32,10 +33,10 @@ pub(super) fn make(
     directory: &Folder,
     file: &File,
     scratch: &Path,
-    epoch: Option<u64>,
+    (rules, epoch): (&Rules, Option<u64>),
 ) -> Result<(), InnerError> {
     // All names and attributes first: the layout needs their number before the first byte of data.
-    let seen = Seen::look(directory, epoch)?;
+    let seen = Seen::look(directory, rules, epoch)?;
     // A reproducible image must not hold random bits.
     let uuid = match epoch {
         Some(_) => seen.identity.uuid(),
@@ -138,7 +139,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(directory: &Folder, epoch: Option<u64>) -> Result<Self, InnerError> {
+    fn look(directory: &Folder, rules: &Rules, epoch: Option<u64>) -> Result<Self, InnerError> {
         let mut attributes = Attributes::new();
         let root = directory.path();
         let stat = directory.stat().map_err(InnerError::reading(root))?;
@@ -151,7 +152,7 @@ impl Seen {
             }
         };
         let mut seen = Self {
-            tree: Tree::new(meta(&stat, epoch), attributes.each())
+            tree: Tree::new(rules.apply(meta(&stat, epoch)), attributes.each())
                 .map_err(unfit_at(Path::new("")))?,
             contents: Vec::new(),
             names: Names(vec![(0, Box::default())]),
@@ -160,7 +161,7 @@ impl Seen {
         // The directories from the root down to the parent of the visited entry.
         let mut above: Vec<Id> = vec![0];
         let mut linked: HashMap<(u64, u64), Id> = HashMap::new();
-        tree::walk(directory, |visit| {
+        tree::walk_by(directory, rules, |visit| {
             above.truncate(visit.depth + 1);
             // A directory is visited before its entries.
             let parent = above[visit.depth];
@@ -176,7 +177,7 @@ impl Seen {
                 None => {
                     attributes.read(visit.file, &root.join(visit.path))?;
                     let id = seen
-                        .add(root, visit, epoch, &attributes)?
+                        .add(root, visit, (rules, epoch), &attributes)?
                         .map_err(unfit_at(visit.path))?;
                     seen.names.0.push((parent, name.into()));
                     if kind == FileType::RegularFile {
@@ -209,7 +210,7 @@ impl Seen {
         &mut self,
         root: &Path,
         visit: &Visit<'_>,
-        epoch: Option<u64>,
+        (rules, epoch): (&Rules, Option<u64>),
         attributes: &Attributes,
     ) -> Result<Result<Id, Unfit>, InnerError> {
         let stat = visit.stat;
@@ -236,7 +237,9 @@ impl Seen {
             FileType::Fifo => Node::Fifo,
             FileType::Socket | FileType::Unknown => Node::Socket,
         };
-        Ok(self.tree.add(meta(stat, epoch), node, attributes.each()))
+        Ok(self
+            .tree
+            .add(rules.apply(meta(stat, epoch)), node, attributes.each()))
     }
 }
 
@@ -452,20 +455,6 @@ fn data_from(file: &File, at: u64) -> Range<u64> {
     };
     let end = seek(file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
     start..end.max(start + 1)
-}
-
-/// A UUID of random bits (RFC 9562, version 4).
-fn random_uuid(scratch: &Path) -> Result<[u8; 16], InnerError> {
-    use ring::rand::SecureRandom;
-    let mut uuid = [0; 16];
-    let drawn = ring::rand::SystemRandom::new().fill(&mut uuid);
-    drawn.map_err(|_| InnerError::Scratch {
-        path: scratch.to_owned(),
-        source: io::Error::other("the system gives no random numbers for a UUID"),
-    })?;
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    Ok(uuid)
 }
 
 /// The longest list of names, and the longest value, on Linux (xattr(7)).

@@ -22,10 +22,15 @@
 //! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
 //! tree.
 
+mod archive;
 mod chunks;
 mod erofs;
+mod rules;
 mod still;
 mod tree;
+
+pub use archive::make_of_tar;
+pub use rules::Rules;
 
 use crate::output;
 use rustix::fs::Stat;
@@ -148,6 +153,21 @@ pub enum InnerError {
         /// Description of these users.
         user: String,
     },
+    /// An entry of a tar.
+    #[error(
+        "the tar cannot be packed as a tree{}{}: {source}",
+        if path.as_os_str().is_empty() { "" } else { ", at " },
+        path.display()
+    )]
+    Archive {
+        /// The entry; empty for the tar itself.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A choice that only our own file system follows.
+    #[error("--exclude, --owner and --mtime are followed by --inner erofs only, not by {0}")]
+    Rules(&'static str),
     /// `SOURCE_DATE_EPOCH` is not a valid time.
     #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
     Epoch(String),
@@ -180,6 +200,14 @@ pub enum InnerError {
 }
 
 impl InnerError {
+    /// Makes the error for an entry of a tar.
+    fn archive(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::Archive {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Makes the error for a failed read of `path`.
     fn reading(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
         |source| Self::Directory {
@@ -195,6 +223,22 @@ impl InnerError {
 /// # Errors
 /// [`InnerError`].
 pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
+    make_by(directory, kind, &Rules::default(), scratch)
+}
+
+/// The same, by rules for names, owners and times, which only [`Kind::Erofs`] follows.
+///
+/// # Errors
+/// [`InnerError`]; [`InnerError::Rules`] for another kind.
+pub fn make_by(
+    directory: &Folder,
+    kind: Kind,
+    rules: &Rules,
+    scratch: &Path,
+) -> Result<File, InnerError> {
+    if kind != Kind::Erofs && !rules.is_empty() {
+        return Err(InnerError::Rules(kind.name()));
+    }
     let file = output::nameless(scratch).map_err(|source| InnerError::Scratch {
         path: scratch.to_owned(),
         source,
@@ -203,7 +247,7 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
     // Before the file grows and takes from it.
     let free_bytes = free_bytes(scratch);
     let made = match kind {
-        Kind::Erofs => erofs::make(directory, &file, scratch, epoch),
+        Kind::Erofs => erofs::make(directory, &file, scratch, (rules, epoch)),
         Kind::Squashfs => make_squashfs(directory, &file, epoch),
         Kind::Ext4 => make_ext4(directory, &file, scratch, epoch),
     };
@@ -312,6 +356,20 @@ const MKFS_EXT4: Program = Program {
     name: "mkfs.ext4",
     package: "e2fsprogs",
 };
+
+/// A UUID of random bits (RFC 9562, version 4).
+fn random_uuid(scratch: &Path) -> Result<[u8; 16], InnerError> {
+    use ring::rand::SecureRandom;
+    let mut uuid = [0; 16];
+    let drawn = ring::rand::SystemRandom::new().fill(&mut uuid);
+    drawn.map_err(|_| InnerError::Scratch {
+        path: scratch.to_owned(),
+        source: io::Error::other("the system gives no random numbers for a UUID"),
+    })?;
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    Ok(uuid)
+}
 
 /// The time that `SOURCE_DATE_EPOCH` sets, in seconds since 1970.
 fn source_date_epoch() -> Result<Option<u64>, InnerError> {

@@ -162,3 +162,81 @@ fn a_trees_uuid_is_its_own_and_goes_with_it() {
     fs::write(second.path().join("one"), b"shorter").unwrap();
     assert_ne!(text, uuid(second.path()));
 }
+
+/// What a packed tree takes over from its source is what the rules leave of it.
+#[test]
+fn rules_leave_out_names_and_set_owners_and_times() {
+    let tree = tree();
+    let mut rules = Rules::default();
+    rules.exclude("/deep/er".as_ref());
+    rules.exclude("tw*".as_ref());
+    rules.owner = Some((7, 70_000));
+    rules.mtime_s = Some(-5);
+    let folder = Folder::open(tree.path()).unwrap();
+    let image = bytes(make_by(&folder, Kind::Erofs, &rules, Path::new("/tmp")).unwrap());
+    let erofs = Erofs::open(&image[..]).unwrap();
+    let root = erofs.inode(erofs.root()).unwrap();
+    assert_eq!((root.uid, root.gid, root.mtime_s), (7, 70_000, -5));
+    let find = |from, name: &str| {
+        let found = erofs.look_up(&from, name.as_bytes()).unwrap();
+        found.map(|nid| erofs.inode(nid).unwrap())
+    };
+    assert!(find(root, "two").is_none());
+    let deep = find(root, "deep").unwrap();
+    assert!(find(deep, "er").is_none());
+    let three = find(deep, "three").unwrap();
+    assert_eq!((three.uid, three.gid, three.mtime_s), (7, 70_000, -5));
+    let refused = make_by(&folder, Kind::Ext4, &rules, Path::new("/tmp"));
+    assert!(matches!(refused, Err(InnerError::Rules("ext4"))));
+}
+
+/// A tar of two versions of a file, with a link to the second, names that a ustar cannot hold, and
+/// what else a tar has.
+#[test]
+fn a_tar_becomes_the_tree_that_it_unpacks_to() {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut put = |kind, path: &str, target: &str, data: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o6755);
+        header.set_uid(3);
+        header.set_gid(4);
+        header.set_mtime(1_000_000_000);
+        header.set_size(data.len() as u64);
+        if target.is_empty() {
+            tar.append_data(&mut header, path, data).unwrap();
+        } else {
+            tar.append_link(&mut header, path, target).unwrap();
+        }
+    };
+    let long = format!("a/{}", "long/".repeat(60));
+    let zeros = vec![0; 300_000];
+    put(tar::EntryType::Regular, "a/b/file", "", b"the first");
+    put(tar::EntryType::Regular, &format!("{long}name"), "", b"deep");
+    put(tar::EntryType::Regular, "a/b/file", "", b"the second");
+    put(tar::EntryType::Link, "./again", "a/b/file", b"");
+    put(tar::EntryType::Symlink, "link", "a/b", b"");
+    put(tar::EntryType::Regular, "zeros", "", &zeros);
+    put(tar::EntryType::Regular, "left/out", "", b"x");
+    let mut stream = tar.into_inner().unwrap();
+    let mut rules = Rules::default();
+    rules.exclude("left".as_ref());
+    let made = make_of_tar(&mut &stream[..], &rules, Path::new("/tmp")).unwrap();
+    let image = bytes(made);
+    assert_eq!(contents(&image, "a/b/file"), b"the second");
+    assert_eq!(contents(&image, "again"), b"the second");
+    assert_eq!(contents(&image, &format!("{long}name")), b"deep");
+    assert_eq!(contents(&image, "zeros"), zeros);
+    assert!(image.len() < 100_000, "holes are stored: {}", image.len());
+    let erofs = Erofs::open(&image[..]).unwrap();
+    let root = erofs.inode(erofs.root()).unwrap();
+    assert_eq!(erofs.look_up(&root, b"left").unwrap(), None);
+    let again = erofs.look_up(&root, b"again").unwrap().unwrap();
+    let again = erofs.inode(again).unwrap();
+    assert_eq!((again.links, again.permissions, again.uid), (2, 0o6755, 3));
+    assert_eq!(again.mtime_s, 1_000_000_000);
+    // Cut short: no tree, but an error.
+    stream.truncate(2000);
+    let cut = make_of_tar(&mut &stream[..], &rules, Path::new("/tmp"));
+    assert!(matches!(cut, Err(InnerError::Archive { .. })));
+}

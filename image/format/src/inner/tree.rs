@@ -9,6 +9,7 @@
 //! following a link, and must be the same one.
 
 use super::InnerError;
+use super::rules::Rules;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat, fstat, openat};
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
@@ -34,10 +35,20 @@ pub(super) struct Visit<'w> {
 /// Visits every entry below `root`, sorted by path. Symbolic links are not followed.
 pub(super) fn walk(
     root: &Folder,
+    visit: impl FnMut(&Visit<'_>) -> Result<(), InnerError>,
+) -> Result<(), InnerError> {
+    walk_by(root, &Rules::default(), visit)
+}
+
+/// The same, but for what the rules leave out.
+pub(super) fn walk_by(
+    root: &Folder,
+    rules: &Rules,
     mut visit: impl FnMut(&Visit<'_>) -> Result<(), InnerError>,
 ) -> Result<(), InnerError> {
     let mut walk = Walk {
         root,
+        rules,
         levels: Vec::new(),
         path: PathBuf::new(),
         listing: Vec::with_capacity(LISTING_BYTES),
@@ -83,6 +94,7 @@ pub(super) fn walk(
 /// The state of a walk.
 struct Walk<'r> {
     root: &'r Folder,
+    rules: &'r Rules,
     /// The directories from the root down to the current one.
     levels: Vec<Level>,
     /// Path of the last one, or of the entry that is being visited.
@@ -115,7 +127,9 @@ impl Walk<'_> {
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|errno| self.failed(errno.into()))?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
+            let is_dots = name == b"." || name == b"..";
+            let path = || self.path.join(OsStr::from_bytes(name));
+            if !is_dots && !(self.rules.may_exclude() && self.rules.excludes_itself(&path())) {
                 names.push(Name {
                     name: OsString::from_vec(name.to_vec()),
                     kind: entry.file_type(),
@@ -251,10 +265,15 @@ impl Identity {
     }
 
     pub(super) fn uuid(&self) -> [u8; 16] {
-        // RFC 9562, section 5.8: version 8 in bits 48 to 51, the variant in bits 64 and 65.
-        let bits = self.0.digest128() & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
-        bits.to_be_bytes()
+        uuid_of(&self.0)
     }
+}
+
+/// The UUID that a hash stands for.
+pub(super) fn uuid_of(hash: &Xxh3) -> [u8; 16] {
+    // RFC 9562, section 5.8: version 8 in bits 48 to 51, the variant in bits 64 and 65.
+    let bits = hash.digest128() & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+    bits.to_be_bytes()
 }
 
 /// Maximum number of open directories; descriptor limits begin at hundreds.

@@ -7,16 +7,19 @@
 //! excludes other writes of that grain.
 //! Called from: any thread.
 
+mod live;
 mod read;
 mod write;
 
 use super::OverlayError;
+use super::enlarged::Enlarged;
 use super::format::Entry;
 use super::layer::{Layer, Used};
 use super::ranges::Ranges;
-use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, check_range};
-use parking_lot::Mutex;
-use read::{WINDOW_GRAINS, with_buffer};
+use crate::source::{BlockSource, BlockWrites, Deliver, Extent, ReadError, Written, check_range};
+use live::Origin;
+use parking_lot::{Mutex, RwLock};
+use read::{WINDOW_GRAINS, look_up, with_buffer};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -26,11 +29,18 @@ use std::time::Duration;
 /// The most layers above an image.
 pub(super) const LAYERS_MAX: usize = 64;
 
+/// Layers, the top one first.
+type Layers = Arc<[Arc<Layer>]>;
+
 /// An image with layers above it.
 pub struct Overlay {
     base: Arc<dyn BlockSource>,
-    /// The top one first.
-    layers: Vec<Layer>,
+    /// The top one first. A writer holds the list while it writes, so that its layer stays the top.
+    layers: RwLock<Layers>,
+    /// Where the top one lies, for a new one above it; none in tests. Held while one is put there.
+    origin: Mutex<Option<Origin>>,
+    /// The layer that was the top one, until it is durable and frozen: no flush is answered before.
+    unfrozen: Mutex<Option<Arc<Layer>>>,
     writable: bool,
     grain_bytes: u64,
     size_bytes: u64,
@@ -51,9 +61,12 @@ impl Overlay {
     /// Joins layers, the top one first, and their image. All have the same grain and size.
     pub(super) fn new(base: Arc<dyn BlockSource>, layers: Vec<Layer>, writable: bool) -> Self {
         let superblock = layers[0].superblock();
+        let layers: Layers = layers.into_iter().map(Arc::new).collect();
         Self {
-            base,
-            layers,
+            base: Enlarged::of(base, superblock.size_bytes),
+            layers: RwLock::new(layers),
+            origin: Mutex::new(None),
+            unfrozen: Mutex::new(None),
             writable,
             grain_bytes: u64::from(superblock.grain_bytes),
             size_bytes: superblock.size_bytes,
@@ -65,13 +78,18 @@ impl Overlay {
     /// Number of layers above the image.
     #[must_use]
     pub fn layers(&self) -> usize {
-        self.layers.len()
+        self.list().len()
+    }
+
+    /// The layers as they are now. Recursive: a writer that holds the list reads, too.
+    fn list(&self) -> Layers {
+        Arc::clone(&self.layers.read_recursive())
     }
 
     /// Room that the top layer's grains take.
     #[must_use]
     pub fn used(&self) -> Used {
-        self.layers[0].used()
+        self.list()[0].used()
     }
 
     /// Makes all writes durable and leaves the file so that it opens at once. Call it after the
@@ -83,9 +101,11 @@ impl Overlay {
         if !self.writable {
             return Ok(());
         }
-        self.layers[0].flush()?;
-        match self.layers[0].is_changed() {
-            true => self.layers[0].snapshot(),
+        self.freeze()?;
+        let top = &self.list()[0];
+        top.flush()?;
+        match top.is_changed() {
+            true => top.snapshot(),
             false => Ok(()),
         }
     }
@@ -98,7 +118,8 @@ impl Overlay {
     pub fn next_changed(&self, offset: u64, depth: usize) -> Result<Option<Changed>, OverlayError> {
         let grains = self.size_bytes.div_ceil(self.grain_bytes);
         let mut grain = offset / self.grain_bytes;
-        let layers = &self.layers[..depth.min(self.layers.len())];
+        let layers = self.list();
+        let layers = &layers[..depth.min(layers.len())];
         let mut first = None;
         while grain < grains {
             // The run is as long as the shortest run of the layers above the one that has data.
@@ -166,7 +187,7 @@ impl BlockSource for Overlay {
         let grains = self.grains_of(offset, len);
         // A window that no layer has changed is delivered from the image's own cache.
         let untouched = grains.end - grains.start <= WINDOW_GRAINS.to_u64()
-            && self.look_up(grains.clone()).is_ok_and(|window| {
+            && look_up(&self.list(), grains.clone()).is_ok_and(|window| {
                 let entries = &window.entries[..(grains.end - grains.start).to_usize()];
                 entries.iter().all(|entry| *entry == Entry::Absent)
             });
@@ -188,7 +209,7 @@ impl BlockSource for Overlay {
         }
         let grain = offset / self.grain_bytes;
         let mut end = self.size_bytes.div_ceil(self.grain_bytes);
-        for layer in &self.layers {
+        for layer in self.list().iter() {
             // A damaged map counts as data, whose reads then report the error.
             let (entry, run) = layer
                 .run(grain, end)
@@ -211,6 +232,33 @@ impl BlockSource for Overlay {
             len: below.len.min(end - offset),
             zero: below.zero,
         }
+    }
+
+    fn written(&self, offset: u64) -> Option<Written> {
+        if offset >= self.size_bytes {
+            return Some(Written {
+                len: 0,
+                since: false,
+            });
+        }
+        let grain = offset / self.grain_bytes;
+        let end = self.size_bytes.div_ceil(self.grain_bytes);
+        let layer = &self.list()[0];
+        // What a damaged map does not tell counts as written: a backup then reads the error.
+        let kind = layer.run(grain, end).unwrap_or((Entry::Zero, 1));
+        let since = kind.0 != Entry::Absent;
+        let mut run_end = grain + kind.1.max(1);
+        // Zeros and data are two kinds of one answer.
+        while since && run_end < end {
+            match layer.run(run_end, end) {
+                Ok((Entry::Absent, _)) | Err(_) => break,
+                Ok((_, run)) => run_end += run.max(1),
+            }
+        }
+        Some(Written {
+            len: (run_end.min(end) * self.grain_bytes).min(self.size_bytes) - offset,
+            since,
+        })
     }
 
     fn writes(&self) -> Option<&dyn BlockWrites> {

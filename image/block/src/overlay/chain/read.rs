@@ -8,6 +8,7 @@ use crate::source::ReadError;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The places of the grains of a window.
 pub(super) struct Window {
@@ -29,28 +30,29 @@ impl From<OverlayError> for Miss {
     }
 }
 
-impl Overlay {
-    pub(super) fn look_up(&self, grains: Range<u64>) -> Result<Window, OverlayError> {
-        let count = (grains.end - grains.start).to_usize();
-        let mut window = Window {
-            entries: [Entry::Absent; WINDOW_GRAINS],
-            layers: [0; WINDOW_GRAINS],
-        };
-        let mut found = 0;
-        for (number, layer) in (0..).zip(&self.layers) {
-            let Window { entries, layers } = &mut window;
-            layer.look_up(grains.start, &mut entries[..count], |at| {
-                layers[at] = number;
-                found += 1;
-            })?;
-            // Lower layers matter only for grains that are absent above.
-            if found == count {
-                break;
-            }
+/// The places of the grains in a window of at most [`WINDOW_GRAINS`].
+pub(super) fn look_up(layers: &[Arc<Layer>], grains: Range<u64>) -> Result<Window, OverlayError> {
+    let count = (grains.end - grains.start).to_usize();
+    let mut window = Window {
+        entries: [Entry::Absent; WINDOW_GRAINS],
+        layers: [0; WINDOW_GRAINS],
+    };
+    let mut found = 0;
+    for (number, layer) in (0..).zip(layers) {
+        let Window { entries, layers } = &mut window;
+        layer.look_up(grains.start, &mut entries[..count], |at| {
+            layers[at] = number;
+            found += 1;
+        })?;
+        // Lower layers matter only for grains that are absent above.
+        if found == count {
+            break;
         }
-        Ok(window)
     }
+    Ok(window)
+}
 
+impl Overlay {
     /// Reads `dst`, window by window. With `held`, the caller holds the range, so that none of its
     /// grains can change.
     pub(super) fn read(&self, offset: u64, dst: &mut [u8], held: bool) -> Result<(), ReadError> {
@@ -89,7 +91,9 @@ impl Overlay {
     fn try_window(&self, offset: u64, dst: &mut [u8]) -> Result<(), Miss> {
         let grains = self.grains_of(offset, dst.len());
         let count = (grains.end - grains.start).to_usize();
-        let window = self.look_up(grains.clone())?;
+        // One list for places and bytes: a new layer may come on top meanwhile.
+        let list = self.list();
+        let window = look_up(&list, grains.clone())?;
         let mut from = 0;
         while from < count {
             let run = window.run(from, count);
@@ -101,7 +105,7 @@ impl Overlay {
                 Entry::Absent => self.base.read_into(start, part).map_err(Miss::Failed)?,
                 Entry::Zero => part.fill(0),
                 Entry::Data { .. } => {
-                    let layer = &self.layers[usize::from(window.layers[from])];
+                    let layer = &list[usize::from(window.layers[from])];
                     let entries = &window.entries[from..from + run];
                     self.read_data(layer, grains.start + from.to_u64(), entries, start, part)?;
                 }

@@ -1,6 +1,7 @@
 //! Writes to an overlay: all go to the top layer, whole grains as they are, parts by a copy.
 
 use super::super::OverlayError;
+use super::super::layer::Layer;
 use super::Overlay;
 use crate::source::{BlockWrites, WriteError};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -22,8 +23,8 @@ impl Part<'_> {
 }
 
 impl Overlay {
-    /// Replaces a part of one grain. The caller holds it.
-    fn write_part(&self, offset: u64, part: Part<'_>) -> Result<(), WriteError> {
+    /// Replaces a part of one grain in the top layer. The caller holds the grain, and the list.
+    fn write_part(&self, top: &Layer, offset: u64, part: Part<'_>) -> Result<(), WriteError> {
         let grain = offset / self.grain_bytes;
         let start = grain * self.grain_bytes;
         // The last grain may extend beyond the device.
@@ -41,7 +42,7 @@ impl Overlay {
             Part::Bytes(part) => bytes[skip..skip + part.len()].copy_from_slice(part),
             Part::Zeros(len) => bytes[skip..skip + len].fill(0),
         }
-        Ok(self.layers[0].write(grain, &bytes)?)
+        Ok(top.write(grain, &bytes)?)
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), WriteError> {
@@ -73,19 +74,21 @@ impl BlockWrites for Overlay {
         }
         // The range is held, since partial grains are read, changed and written back.
         let _held = self.ranges.hold(self.grains_of(offset, bytes.len()));
+        let list = self.layers.read();
+        let top = &list[0];
         let grain_bytes = self.grain_bytes.to_usize();
         let head = (offset.next_multiple_of(self.grain_bytes) - offset).min(bytes.len().to_u64());
         let (head, rest) = bytes.split_at(head.to_usize());
         let (whole, tail) = rest.split_at(rest.len() / grain_bytes * grain_bytes);
         if !head.is_empty() {
-            self.write_part(offset, Part::Bytes(head))?;
+            self.write_part(top, offset, Part::Bytes(head))?;
         }
         let at = offset + head.len().to_u64();
         if !whole.is_empty() {
-            self.layers[0].write(at / self.grain_bytes, whole)?;
+            top.write(at / self.grain_bytes, whole)?;
         }
         if !tail.is_empty() {
-            self.write_part(at + whole.len().to_u64(), Part::Bytes(tail))?;
+            self.write_part(top, at + whole.len().to_u64(), Part::Bytes(tail))?;
         }
         Ok(())
     }
@@ -98,14 +101,16 @@ impl BlockWrites for Overlay {
         let end = offset + len;
         let last = (end - 1) / self.grain_bytes;
         let _held = self.ranges.hold(offset / self.grain_bytes..last + 1);
+        let list = self.layers.read();
+        let top = &list[0];
         let whole = self.whole_grains(offset, len);
         if whole.start >= whole.end {
             // Parts of one grain, or of two neighbours.
             let middle = (offset / self.grain_bytes + 1) * self.grain_bytes;
             let first_end = middle.min(end);
-            self.write_part(offset, Part::Zeros((first_end - offset).to_usize()))?;
+            self.write_part(top, offset, Part::Zeros((first_end - offset).to_usize()))?;
             if first_end < end {
-                self.write_part(first_end, Part::Zeros((end - first_end).to_usize()))?;
+                self.write_part(top, first_end, Part::Zeros((end - first_end).to_usize()))?;
             }
             return Ok(());
         }
@@ -113,11 +118,11 @@ impl BlockWrites for Overlay {
         // Partial grains are read, modified and written; whole grains between them only change the
         // map.
         if offset < start {
-            self.write_part(offset, Part::Zeros((start - offset).to_usize()))?;
+            self.write_part(top, offset, Part::Zeros((start - offset).to_usize()))?;
         }
-        self.layers[0].zero(whole)?;
+        top.zero(whole)?;
         if stop < end {
-            self.write_part(stop, Part::Zeros((end - stop).to_usize()))?;
+            self.write_part(top, stop, Part::Zeros((end - stop).to_usize()))?;
         }
         Ok(())
     }
@@ -127,13 +132,15 @@ impl BlockWrites for Overlay {
         let whole = self.whole_grains(offset, len);
         if whole.start < whole.end {
             let _held = self.ranges.hold(whole.clone());
-            self.layers[0].zero(whole)?;
+            self.layers.read()[0].zero(whole)?;
         }
         Ok(())
     }
 
     fn flush(&self) -> Result<(), WriteError> {
-        Ok(self.layers[0].flush()?)
+        self.freeze()?;
+        // The list is not held: a new top layer need not wait for the disk.
+        Ok(self.list()[0].flush()?)
     }
 
     fn grain_bytes(&self) -> u32 {

@@ -80,6 +80,29 @@ impl Layer {
         Ok(())
     }
 
+    /// Makes the layer durable, and marks it as one that another stands on. The caller sees to it
+    /// that nothing writes to it any more. Other processes may read it from then on.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub(in super::super) fn freeze(&self) -> Result<(), OverlayError> {
+        self.flush()?;
+        let mut log = self.log.lock();
+        let frozen = Superblock {
+            frozen: true,
+            generation: log.superblock.generation + 1,
+            ..log.superblock.clone()
+        };
+        write_superblocks(&*self.store, &frozen, &self.seal)?;
+        self.sync()?;
+        log.superblock = frozen;
+        // A lock that cannot be shared only keeps other readers out.
+        if let Err(error) = self.store.share() {
+            tracing::debug!("the frozen layer stays locked: {error}");
+        }
+        Ok(())
+    }
+
     /// After a failed sync the contents of the disk are unknown: nothing more is written.
     pub(super) fn sync(&self) -> Result<(), OverlayError> {
         self.store.sync().map_err(|error| {

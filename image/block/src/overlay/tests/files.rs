@@ -1,7 +1,9 @@
 //! Overlays by their files: made, opened, cloned, refused.
 
 use super::super::identity::Identity;
-use super::super::tools::{CloneKind, clone, create, describe, is_overlay_file, open};
+use super::super::tools::{
+    CloneKind, clone, create, create_sized, describe, is_overlay_file, open,
+};
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
 use std::path::{Path, PathBuf};
@@ -148,4 +150,109 @@ fn the_number_of_layers_is_bounded() {
     assert!(error.contains("more than 64 layers"), "{error}");
     let before = format!("layer{}", super::super::LAYERS_MAX - 2);
     assert!(files.open(&before, false).is_ok());
+}
+
+/// The device has zeros behind the image's end, which are read, written and told of as others.
+#[test]
+fn an_overlay_may_be_larger_than_its_image() {
+    let files = Files::new();
+    let path = files.path("large");
+    let size = SIZE as u64 + 3 * 4096 + 512;
+    let small = create_sized(&path, &files.identity, (SIZE as u64 - 1, 4096), "disk.img");
+    assert!(matches!(small, Err(OverlayError::Size { .. })));
+    create_sized(&path, &files.identity, (size, 4096), "disk.img").unwrap();
+    let base = Arc::new(MemorySource::new(vec![1; SIZE]));
+    let over = open(&path, base.clone(), &files.identity, true).unwrap();
+    assert_eq!(over.size_bytes(), size);
+    let mut bytes = vec![7; 8192];
+    over.read_into(SIZE as u64 - 4096, &mut bytes).unwrap();
+    assert_eq!(bytes, [[1; 4096], [0; 4096]].concat());
+    let mut seen = Vec::new();
+    over.read_with(SIZE as u64 - 100, 300, &mut |pieces| {
+        seen = pieces.unwrap().concat();
+    });
+    assert_eq!(seen, [&[1; 100][..], &[0; 200]].concat());
+    let extent = over.extent(SIZE as u64);
+    assert!(extent.zero && extent.len == size - SIZE as u64);
+    over.write(size - 600, &[9; 600]).unwrap();
+    over.close().unwrap();
+    drop(over);
+    let over = open(&path, base, &files.identity, false).unwrap();
+    let mut bytes = vec![7; 700];
+    over.read_into(size - 700, &mut bytes).unwrap();
+    assert_eq!(bytes, [&[0; 100][..], &[9; 600]].concat());
+    assert!(over.read_into(size - 1, &mut [0; 2]).is_err());
+}
+
+/// What a snapshot keeps is what had been written before it, whatever goes on; what was written
+/// since is told grain by grain, also after the overlay was closed.
+#[test]
+fn a_snapshot_of_a_running_overlay_parts_before_from_since() {
+    let files = Files::new();
+    let over = Arc::new(files.open("one", true).unwrap());
+    over.write(0, &[1; 3 * GRAIN]).unwrap();
+    // A writer goes on all the while: rising numbers in its own grains.
+    let writer = {
+        let over = Arc::clone(&over);
+        std::thread::spawn(move || {
+            for number in 0..200_u8 {
+                over.write(8 * GRAIN as u64, &[number; 2 * GRAIN]).unwrap();
+                over.write(9 * GRAIN as u64 + 100, &[number; 50]).unwrap();
+                over.flush().unwrap();
+            }
+        })
+    };
+    for number in 0..3 {
+        over.take_snapshot(&files.path(&format!("since{number}")))
+            .unwrap();
+    }
+    writer.join().unwrap();
+    over.take_snapshot(&files.path("last")).unwrap();
+    assert_eq!(over.layers(), 5);
+    let exists = over.take_snapshot(&files.path("one")).unwrap_err();
+    assert!(exists.to_string().contains("exists"), "{exists}");
+    over.write(GRAIN as u64, &[2; GRAIN]).unwrap();
+    over.write_zeroes(2 * GRAIN as u64, GRAIN as u64).unwrap();
+    let told = |over: &Overlay| {
+        let mut at = 0;
+        let mut found = Vec::new();
+        while at < SIZE as u64 {
+            let written = over.written(at).unwrap();
+            found.push((at / GRAIN as u64, written.since));
+            at += written.len;
+        }
+        found
+    };
+    assert_eq!(told(&over), [(0, false), (1, true), (3, false)]);
+    over.close().unwrap();
+    drop(over);
+    let over = files.open("last", true).unwrap();
+    assert_eq!(told(&over), [(0, false), (1, true), (3, false)]);
+    drop(over);
+    assert_eq!(
+        [0, 1, 2, 8].map(|grain| files.byte("last", grain)),
+        [1, 2, 0, 199]
+    );
+    assert_eq!([0, 1, 2].map(|grain| files.byte("since0", grain)), [1; 3]);
+    assert_eq!(files.byte("since2", 8), 199);
+    let frozen = files.open("one", true).err().unwrap().to_string();
+    assert!(frozen.contains("takes no more writes"), "{frozen}");
+}
+
+/// Room that was trimmed goes back to the file system once that is durable.
+#[test]
+fn trimmed_room_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let files = Files::new();
+    let over = files.open("one", true).unwrap();
+    let blocks = || std::fs::metadata(files.path("one")).unwrap().blocks();
+    over.write(0, &[5; SIZE]).unwrap();
+    over.flush().unwrap();
+    let full = blocks();
+    over.discard(0, SIZE as u64).unwrap();
+    over.flush().unwrap();
+    let trimmed = blocks();
+    // 512 bytes each; the log stays.
+    let given = full.saturating_sub(trimmed) * 512;
+    assert!(given >= SIZE as u64 * 9 / 10, "{given} of {SIZE} bytes");
 }

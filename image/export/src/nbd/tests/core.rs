@@ -1,18 +1,25 @@
 //! The core against the protocol document: exact bytes, rules, and random dialogues.
 
 use crate::nbd::handshake::{
-    Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REQUEST_LEN_MAX, Step, Terms,
+    Contexts, Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REQUEST_LEN_MAX, Step,
+    Terms,
 };
 use crate::nbd::session::{Command, Next, Session};
 use crate::nbd::wire::{Request, command, command_flag, errno, option, reply, transmission_flag};
 
 const CHUNKS: Terms = Terms {
     structured: true,
-    allocation: true,
+    contexts: Contexts {
+        allocation: true,
+        bitmap: false,
+    },
 };
 const PLAIN: Terms = Terms {
     structured: false,
-    allocation: false,
+    contexts: Contexts {
+        allocation: false,
+        bitmap: false,
+    },
 };
 
 fn export() -> Export {
@@ -100,7 +107,7 @@ fn go_describes_the_export_and_begins() {
     let (step, replies) = ask(&mut handshake, option::GO, &data);
     let terms = Terms {
         structured: true,
-        allocation: false,
+        contexts: Contexts::default(),
     };
     assert_eq!(step, Step::Begin(16 + data.len(), terms));
     let flags = transmission_flag::SEND_DF | 0x0503;
@@ -209,11 +216,62 @@ fn metadata_contexts_need_structured_replies_and_the_same_export() {
     let mut other = handshake_copy(&set);
     let (step, _) = ask(&mut other, option::GO, &name_data("", &[0, 0]));
     assert!(
-        matches!(step, Step::Begin(_, terms) if !terms.allocation),
+        matches!(step, Step::Begin(_, terms) if terms.contexts.is_empty()),
         "selected for `disk`"
     );
     let (step, _) = ask(&mut handshake, option::GO, &name_data("disk", &[0, 0]));
     assert!(matches!(step, Step::Begin(_, CHUNKS)));
+}
+
+/// The context of a bitmap is that of QEMU: listed for its namespace, selected by its full name,
+/// and there only where the export has a bitmap.
+#[test]
+fn a_bitmap_has_a_context_of_its_own() {
+    let data = |query: &str| {
+        name_data(
+            "disk",
+            &[&[0, 0, 0, 1][..], &name_data(query, &[])].concat(),
+        )
+    };
+    let full = "qemu:dirty-bitmap:since";
+    let mut out = Vec::new();
+    let mut asked = |export: &Export, option: u32, query: &str| {
+        let mut handshake = begun(3);
+        ask(&mut handshake, option::STRUCTURED_REPLY, &[]);
+        out.clear();
+        handshake.step(export, &option_bytes(option, &data(query)), &mut out);
+        let go = option_bytes(option::GO, &name_data("disk", &[0, 0]));
+        let is_named = out
+            .windows(full.len())
+            .any(|window| window == full.as_bytes());
+        let terms = match handshake.step(export, &go, &mut Vec::new()) {
+            Step::Begin(_, terms) => terms,
+            step => panic!("{step:?}"),
+        };
+        (is_named, terms.contexts.bitmap)
+    };
+    let with = export().with_bitmap(Some("since"));
+    assert_eq!(asked(&with, option::SET_META_CONTEXT, full), (true, true));
+    assert_eq!(
+        asked(&export(), option::SET_META_CONTEXT, full),
+        (false, false)
+    );
+    for query in ["qemu:", "qemu:dirty-bitmap:", full] {
+        assert_eq!(
+            asked(&with, option::LIST_META_CONTEXT, query),
+            (true, false)
+        );
+    }
+    for query in [
+        "qemu:dirty-bitmap:",
+        "qemu:dirty-bitmap:other",
+        "base:allocation",
+    ] {
+        assert_eq!(
+            asked(&with, option::SET_META_CONTEXT, query),
+            (false, false)
+        );
+    }
 }
 
 /// A handshake that has selected what `set` asks for.

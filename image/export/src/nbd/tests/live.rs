@@ -33,7 +33,7 @@ impl Running {
         }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.directory.path().join("nbd.sock")
     }
 

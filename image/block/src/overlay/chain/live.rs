@@ -1,0 +1,104 @@
+//! A snapshot of a running overlay: a new layer on top, while reads and writes go on.
+//!
+//! The new file is made and opened first. The pause is an exchange of the list of layers, which
+//! waits for the writes under way. The old top layer, which takes no more writes, is made durable
+//! and frozen after that.
+//!
+//! Must stay true: no flush is answered between the exchange and the freezing. So after a crash
+//! either the new file stands on a frozen one, or nothing that was promised is in it, and the old
+//! file is whole as it was at its last flush.
+//! Called from: any thread; blocks on the disk.
+
+use super::super::OverlayError;
+use super::super::format::Superblock;
+use super::super::layer::Layer;
+use super::{LAYERS_MAX, Layers, Overlay};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Makes and opens a layer: the path of the one below, its own, and the superblock of the one
+/// below.
+type Put = dyn Fn(&Path, &Path, &Superblock) -> Result<Layer, OverlayError> + Send;
+
+/// The top layer's file, and the maker of one above it.
+pub(in super::super) struct Origin {
+    path: PathBuf,
+    put: Box<Put>,
+}
+
+impl Overlay {
+    /// The same overlay, which knows its file and puts layers above it by `put`.
+    pub(in super::super) fn lying_at(self, path: &Path, put: Box<Put>) -> Self {
+        *self.origin.lock() = Some(Origin {
+            path: path.to_owned(),
+            put,
+        });
+        self
+    }
+
+    /// Puts a new layer at `new` on top; the one below stays as it is now, for ever. Returns the
+    /// time for which writes had to wait.
+    ///
+    /// # Errors
+    /// [`OverlayError`]. Where making the old layer durable fails, the new one is on top all the
+    /// same, and flushes fail until the old one is durable.
+    pub fn take_snapshot(&self, new: &Path) -> Result<Duration, OverlayError> {
+        let mut origin = self.origin.lock();
+        let Some(here) = origin.as_mut().filter(|_| self.writable) else {
+            return Err(OverlayError::NotWritable);
+        };
+        let top = Arc::clone(&self.list()[0]);
+        if self.list().len() == LAYERS_MAX {
+            return Err(OverlayError::TooManyLayers.of(&here.path));
+        }
+        // Now, so that little is left for after the exchange.
+        self.freeze()?;
+        top.flush()?;
+        let below = top.superblock();
+        let layer = Arc::new((here.put)(&here.path, new, &below)?);
+        let began = Instant::now();
+        let mut layers = self.layers.write();
+        *self.unfrozen.lock() = Some(top);
+        let list: Layers = [&[layer], &layers[..]].concat().into();
+        *layers = list;
+        drop(layers);
+        let pause = began.elapsed();
+        new.clone_into(&mut here.path);
+        self.freeze()?;
+        Ok(pause)
+    }
+
+    /// A name for the next layer that no file has: that of the first one and a number.
+    pub fn next_path(&self) -> Option<PathBuf> {
+        let origin = self.origin.lock();
+        let here = &origin.as_ref()?.path;
+        let is_number = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
+        let numbered = here
+            .extension()
+            .and_then(|it| it.to_str())
+            .filter(|it| is_number(it));
+        let stem = match numbered {
+            Some(_) => here.with_extension(""),
+            None => here.clone(),
+        };
+        let named = (1..=LAYERS_MAX * 16).map(|number| {
+            let mut name = stem.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        });
+        let mut free = named.filter(|path| path.symlink_metadata().is_err());
+        free.next()
+    }
+
+    /// Makes the former top layer durable and frozen, where that is not done yet.
+    pub(super) fn freeze(&self) -> Result<(), OverlayError> {
+        // Held meanwhile: another flush must wait for it, too.
+        let mut unfrozen = self.unfrozen.lock();
+        if let Some(layer) = &*unfrozen {
+            layer.freeze()?;
+            *unfrozen = None;
+        }
+        Ok(())
+    }
+}

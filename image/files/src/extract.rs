@@ -1,0 +1,597 @@
+//! Files of an image into a folder, in parallel.
+//!
+//! One thread walks over the tree and makes the directories; others make and fill the files, a
+//! batch of one directory at a time, large files in parts. Then come further names of files, and at
+//! last the directories' own attributes, since files made in them would change their times.
+//!
+//! Must stay true: nothing outside of the folder changes (`place`). A file that is there already
+//! stays, unless it may be replaced. A file that cannot be made whole is removed again, reported,
+//! and the others go on; a full disk ends the work. At most [`BATCHES_MAX`] batches wait, each with
+//! a descriptor of its folder.
+
+mod place;
+
+use crate::walk::{Wanted, walk};
+use crate::{FilesError, Kind, Node, Tree};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use sidecore_sys::folder::Folder;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// How files are extracted.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Replace files that are there already.
+    pub overwrite: bool,
+    /// Owner and group of all files; the image's own, unless given, where this process is root.
+    pub owner: Option<(u32, u32)>,
+    /// Threads that write files, at least 1.
+    pub threads: usize,
+    /// The most bytes that are written, holes not counted.
+    pub bytes_max: u64,
+    is_root: bool,
+    umask: u16,
+}
+
+impl Options {
+    /// Nothing replaced, up to 1 TiB, on so many threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        Self {
+            overwrite: false,
+            owner: None,
+            threads: threads.max(1),
+            bytes_max: 1 << 40,
+            is_root: rustix::process::geteuid().is_root(),
+            umask: place::umask().unwrap_or(0o777),
+        }
+    }
+
+    fn owner_of(&self, node: &Node) -> Option<(u32, u32)> {
+        let own = self.is_root.then_some((node.uid, node.gid));
+        self.owner.or(own)
+    }
+
+    /// The permissions that a file gets: without set-id bits where its owner is not the image's.
+    fn permissions_of(&self, node: &Node, outcome: &mut Outcome) -> u16 {
+        let is_own = self.owner_of(node) == Some((node.uid, node.gid));
+        // Of a directory, the set-group-id bit gives no one a right.
+        let set_id = match node.kind {
+            Kind::Directory => 0o4000,
+            _ => 0o6000,
+        };
+        if is_own || node.permissions & set_id == 0 {
+            return node.permissions;
+        }
+        outcome.report.set_id_left_out += 1;
+        node.permissions & !set_id
+    }
+}
+
+/// Outcome of an extraction.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes and sockets.
+    pub others: u64,
+    /// Further names of files.
+    pub links: u64,
+    /// Bytes of regular files, holes included.
+    pub bytes: u64,
+    /// Extended attributes that this user may not set, or the file system does not keep.
+    pub attributes_left_out: u64,
+    /// Files whose set-user-id and set-group-id bits were left out, for they have another owner.
+    pub set_id_left_out: u64,
+    /// Files that could not be made: path and reason, the first 20 of them.
+    pub problems: Vec<(String, String)>,
+    /// Number of all such files.
+    pub failed: u64,
+}
+
+/// The part of the report that one thread makes.
+#[derive(Default)]
+struct Outcome {
+    report: Report,
+}
+
+impl Outcome {
+    fn failed(&mut self, path: &Path, error: &FilesError) {
+        self.report.failed += 1;
+        if self.report.problems.len() < PROBLEMS_MAX {
+            let path = path.display().to_string();
+            self.report.problems.push((path, error.to_string()));
+        }
+    }
+
+    /// Judges the setting of an attribute.
+    fn attribute(&mut self, name: &[u8], set: rustix::io::Result<()>) -> Result<(), FilesError> {
+        match set {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM | Errno::NOTSUP | Errno::ACCESS | Errno::INVAL) => {
+                self.report.attributes_left_out += 1;
+                Ok(())
+            }
+            Err(errno) => {
+                let name = String::from_utf8_lossy(name);
+                let text = format!("the attribute {name}: {}", io::Error::from(errno));
+                Err(FilesError::Output(io::Error::new(
+                    io::Error::from(errno).kind(),
+                    text,
+                )))
+            }
+        }
+    }
+
+    fn add(&mut self, other: Report) {
+        let all = &mut self.report;
+        all.files += other.files;
+        all.directories += other.directories;
+        all.others += other.others;
+        all.links += other.links;
+        all.bytes += other.bytes;
+        all.attributes_left_out += other.attributes_left_out;
+        all.set_id_left_out += other.set_id_left_out;
+        all.failed += other.failed;
+        all.problems.extend(other.problems);
+        all.problems.truncate(PROBLEMS_MAX);
+    }
+}
+
+/// A file to be made.
+struct Item {
+    name: OsString,
+    node: Node,
+}
+
+/// Work for a thread.
+enum Work {
+    /// Files of one directory.
+    Batch(Arc<Folder>, Vec<Item>),
+    /// A part of a large file.
+    Part(Arc<Large>, Range<u64>),
+}
+
+/// A file that is filled in parts.
+struct Large {
+    folder: Arc<Folder>,
+    name: OsString,
+    node: Node,
+    file: File,
+    /// Parts that are not filled yet.
+    left: AtomicUsize,
+    is_bad: AtomicBool,
+}
+
+/// Bytes that may be written.
+struct Budget<'w> {
+    written: &'w AtomicU64,
+    bytes_max: u64,
+}
+
+impl Budget<'_> {
+    /// Counts bytes before they are written.
+    fn take(&self, len: usize) -> io::Result<()> {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        // Relaxed: only the sum counts.
+        let before = self.written.fetch_add(len, Ordering::Relaxed);
+        match before.saturating_add(len) > self.bytes_max {
+            // No error of the system's has this kind without a number.
+            true => Err(io::ErrorKind::QuotaExceeded.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What all threads share.
+struct Job<'j> {
+    tree: &'j dyn Tree,
+    options: Options,
+    budget: Budget<'j>,
+    stop: AtomicBool,
+    ended: Mutex<Option<FilesError>>,
+}
+
+impl Job<'_> {
+    /// Ends the work of all.
+    fn end(&self, error: FilesError) {
+        self.ended.lock().get_or_insert(error);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// True where the work is to end.
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Reports a file that could not be made, or ends the work where no other could be either.
+    fn judge(&self, path: &Path, error: FilesError, outcome: &mut Outcome) {
+        let is_full = |error: &io::Error| {
+            let full = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS];
+            full.iter()
+                .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
+        };
+        let is_limit = |error: &io::Error| {
+            error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
+        };
+        match error {
+            FilesError::Output(ref source) if is_full(source) => self.end(error),
+            FilesError::Output(ref source) if is_limit(source) => {
+                self.end(FilesError::Limit(self.options.bytes_max));
+            }
+            _ => outcome.failed(path, &error),
+        }
+    }
+
+    fn run(&self, work: &Receiver<Work>) -> Outcome {
+        let mut outcome = Outcome::default();
+        for work in work {
+            if self.is_over() {
+                continue;
+            }
+            match work {
+                Work::Batch(folder, items) => {
+                    for item in &items {
+                        self.item(&folder, item, &mut outcome);
+                    }
+                }
+                Work::Part(large, range) => self.part(&large, range, &mut outcome),
+            }
+        }
+        outcome
+    }
+
+    fn item(&self, folder: &Folder, item: &Item, outcome: &mut Outcome) {
+        let Item { name, node } = item;
+        let is_file = node.kind == Kind::File;
+        let made = match is_file {
+            true => self.file(folder, name, node, outcome),
+            false => self.other(folder, name, node, outcome),
+        };
+        match made {
+            Ok(()) if is_file => {
+                outcome.report.files += 1;
+                outcome.report.bytes += node.size_bytes;
+            }
+            Ok(()) => outcome.report.others += 1,
+            Err(error) => self.judge(&folder.path().join(name), error, outcome),
+        }
+    }
+
+    fn file(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        node: &Node,
+        outcome: &mut Outcome,
+    ) -> Result<(), FilesError> {
+        let file = place::create(folder, name, node, &self.options);
+        let file = file.map_err(FilesError::Output)?;
+        let range = 0..node.size_bytes;
+        let filled = place::fill(self.tree, node, range, &file, &self.budget)
+            .and_then(|()| place::finish(self.tree, node, &file, &self.options, outcome));
+        filled.inspect_err(|_| {
+            // Best effort: the error that led here is the one to report.
+            folder.remove_file(name).ok();
+        })
+    }
+
+    fn other(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        node: &Node,
+        outcome: &mut Outcome,
+    ) -> Result<(), FilesError> {
+        place::make(self.tree, folder, name, node, &self.options)?;
+        place::finish_named(self.tree, folder, name, node, &self.options, outcome)
+    }
+
+    fn part(&self, large: &Large, range: Range<u64>, outcome: &mut Outcome) {
+        let path = || large.folder.path().join(&large.name);
+        let bad = |error, outcome: &mut Outcome| {
+            // One report for all parts.
+            if !large.is_bad.swap(true, Ordering::Relaxed) {
+                large.folder.remove_file(&large.name).ok();
+                self.judge(&path(), error, outcome);
+            }
+        };
+        if !large.is_bad.load(Ordering::Relaxed)
+            && let Err(error) =
+                place::fill(self.tree, &large.node, range, &large.file, &self.budget)
+        {
+            bad(error, outcome);
+        }
+        // AcqRel: whoever takes the last part sees the others' `is_bad`.
+        if large.left.fetch_sub(1, Ordering::AcqRel) > 1 || large.is_bad.load(Ordering::Relaxed) {
+            return;
+        }
+        let finished = place::finish(self.tree, &large.node, &large.file, &self.options, outcome);
+        match finished {
+            Ok(()) => {
+                outcome.report.files += 1;
+                outcome.report.bytes += large.node.size_bytes;
+            }
+            Err(error) => bad(error, outcome),
+        }
+    }
+}
+
+/// Extracts the files that are `wanted` into a folder. `written` counts bytes while it goes on.
+/// Blocks until all threads are done.
+///
+/// # Errors
+/// [`FilesError`] where the tree cannot be walked, the disk is full, or more would be written than
+/// is allowed. Files that fail by themselves are in the report.
+pub fn extract(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    into: &Folder,
+    options: Options,
+    written: &AtomicU64,
+) -> Result<Report, FilesError> {
+    let job = Job {
+        tree,
+        options,
+        budget: Budget {
+            written,
+            bytes_max: options.bytes_max,
+        },
+        stop: AtomicBool::new(false),
+        ended: Mutex::new(None),
+    };
+    let (sender, receiver) = bounded(BATCHES_MAX);
+    let mut outcome = Outcome::default();
+    let planned = std::thread::scope(|scope| {
+        let threads = (0..options.threads).map(|_| {
+            let receiver = receiver.clone();
+            let job = &job;
+            scope.spawn(move || job.run(&receiver))
+        });
+        let threads: Vec<_> = threads.collect();
+        let mut planner = Planner::new(&job, into, sender);
+        let walked = walk(tree, wanted, &mut |visit| {
+            if job.is_over() {
+                return Err(FilesError::Output(io::Error::other("ended")));
+            }
+            let path = Path::new(OsStr::from_bytes(visit.path));
+            planner.visit(path, visit.node, visit.wanted)
+        });
+        let planned = planner.end();
+        for thread in threads {
+            match thread.join() {
+                Ok(done) => outcome.add(done.report),
+                // A panic goes on in the caller's thread.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        walked.map(|()| planned)
+    });
+    // The reason for which the threads ended comes before the walk's, which they have stopped.
+    if let Some(error) = job.ended.lock().take() {
+        return Err(error);
+    }
+    let Planned {
+        links,
+        directories,
+        outcome: first,
+    } = planned?;
+    outcome.add(first.report);
+    for link in links {
+        match further(into, &link, &options) {
+            Ok(()) => outcome.report.links += 1,
+            Err(error) => job.judge(&link.path(), FilesError::Output(error), &mut outcome),
+        }
+    }
+    // The innermost first: what is made or changed in a directory changes its time.
+    for (path, node) in directories.iter().rev() {
+        let done = into
+            .beneath(path)
+            .map_err(FilesError::Output)
+            .and_then(|folder| place::finish(tree, node, &folder, &options, &mut outcome));
+        match done {
+            Ok(()) => outcome.report.directories += 1,
+            Err(error) => job.judge(path, error, &mut outcome),
+        }
+    }
+    match job.ended.lock().take() {
+        Some(error) => Err(error),
+        None => Ok(outcome.report),
+    }
+}
+
+/// A further name of a file.
+struct Further {
+    first: PathBuf,
+    directory: PathBuf,
+    name: OsString,
+}
+
+impl Further {
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+}
+
+fn further(into: &Folder, link: &Further, options: &Options) -> io::Result<()> {
+    let from = into.beneath(link.first.parent().unwrap_or(Path::new("")))?;
+    let name = link.first.file_name().unwrap_or_default();
+    let to = into.beneath(&link.directory)?;
+    place::link((&from, name), (&to, &link.name), options)
+}
+
+/// What the walk leaves for later.
+struct Planned {
+    links: Vec<Further>,
+    directories: Vec<(PathBuf, Node)>,
+    outcome: Outcome,
+}
+
+/// The walk's side: makes directories, and batches of the files in them.
+struct Planner<'p, 'j> {
+    job: &'p Job<'j>,
+    into: &'p Folder,
+    sender: Sender<Work>,
+    /// The directory of the files that are visited now.
+    directory: PathBuf,
+    folder: Option<Arc<Folder>>,
+    batch: Vec<Item>,
+    batch_bytes: u64,
+    /// The first names of files that have several.
+    first: HashMap<u64, PathBuf>,
+    planned: Planned,
+}
+
+impl<'p, 'j> Planner<'p, 'j> {
+    fn new(job: &'p Job<'j>, into: &'p Folder, sender: Sender<Work>) -> Self {
+        Self {
+            job,
+            into,
+            sender,
+            directory: PathBuf::new(),
+            folder: None,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            first: HashMap::new(),
+            planned: Planned {
+                links: Vec::new(),
+                directories: Vec::new(),
+                outcome: Outcome::default(),
+            },
+        }
+    }
+
+    fn visit(&mut self, path: &Path, node: &Node, wanted: bool) -> Result<(), FilesError> {
+        if path.as_os_str().is_empty() {
+            // The folder itself is the user's: it keeps its attributes, unless all is extracted.
+            if wanted {
+                self.planned.directories.push((PathBuf::new(), *node));
+            }
+            return Ok(());
+        }
+        let above = path.parent().unwrap_or(Path::new(""));
+        if above != self.directory || self.folder.is_none() {
+            self.send();
+            self.directory = above.to_owned();
+            self.folder = None;
+            match self.into.beneath(above) {
+                Ok(folder) => self.folder = Some(Arc::new(folder)),
+                Err(error) => {
+                    let error = FilesError::Output(error);
+                    self.job.judge(path, error, &mut self.planned.outcome);
+                    return Ok(());
+                }
+            }
+        }
+        let Some(folder) = self.folder.clone() else {
+            return Ok(());
+        };
+        let name = path.file_name().unwrap_or_default();
+        if node.kind == Kind::Directory {
+            match place::make_directory(&folder, name) {
+                Ok(()) => self.planned.directories.push((path.to_owned(), *node)),
+                Err(error) => {
+                    let error = FilesError::Output(error);
+                    self.job.judge(path, error, &mut self.planned.outcome);
+                }
+            }
+            return Ok(());
+        }
+        if node.links > 1 {
+            match self.first.entry(node.id) {
+                Entry::Occupied(first) => {
+                    self.planned.links.push(Further {
+                        first: first.get().clone(),
+                        directory: above.to_owned(),
+                        name: name.to_owned(),
+                    });
+                    return Ok(());
+                }
+                Entry::Vacant(first) => drop(first.insert(path.to_owned())),
+            }
+        }
+        match node.kind == Kind::File && node.size_bytes > LARGE_BYTES {
+            true => self.large(folder, path, node),
+            false => self.add(name, node),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &OsStr, node: &Node) {
+        let name = OsString::from_vec(name.as_bytes().to_vec());
+        self.batch.push(Item { name, node: *node });
+        self.batch_bytes += node.size_bytes;
+        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            self.send();
+        }
+    }
+
+    fn large(&mut self, folder: Arc<Folder>, path: &Path, node: &Node) {
+        self.send();
+        let name = path.file_name().unwrap_or_default();
+        let file = match place::create(&folder, name, node, &self.job.options) {
+            Ok(file) => file,
+            Err(error) => {
+                let error = FilesError::Output(error);
+                return self.job.judge(path, error, &mut self.planned.outcome);
+            }
+        };
+        // Few enough that finding the beginning of each costs little.
+        let part = LARGE_BYTES.max(
+            node.size_bytes
+                .div_ceil(PARTS_MAX)
+                .next_multiple_of(1 << 20),
+        );
+        let parts = node.size_bytes.div_ceil(part);
+        let large = Arc::new(Large {
+            folder,
+            name: name.to_owned(),
+            node: *node,
+            file,
+            left: AtomicUsize::new(usize::try_from(parts).unwrap_or(0)),
+            is_bad: AtomicBool::new(false),
+        });
+        for index in 0..parts {
+            let range = index * part..((index + 1) * part).min(node.size_bytes);
+            // It fails only where all threads have ended.
+            let _ = self.sender.send(Work::Part(Arc::clone(&large), range));
+        }
+    }
+
+    fn send(&mut self) {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if let Some(folder) = self.folder.clone().filter(|_| !batch.is_empty()) {
+            // As above.
+            let _ = self.sender.send(Work::Batch(folder, batch));
+        }
+    }
+
+    fn end(mut self) -> Planned {
+        self.send();
+        self.planned
+    }
+}
+
+/// Reports of files that could not be made.
+pub(crate) const PROBLEMS_MAX: usize = 20;
+/// Batches that wait for a thread.
+const BATCHES_MAX: usize = 64;
+/// Files of a batch: enough that handing it over costs little.
+const BATCH_FILES: usize = 32;
+const BATCH_BYTES: u64 = 512 << 10;
+/// Bytes from which on a file is filled in parts, and of a part.
+const LARGE_BYTES: u64 = 8 << 20;
+const PARTS_MAX: u64 = 64;

@@ -1,0 +1,228 @@
+//! Files made in a folder: contents, and then what the image says of them.
+//!
+//! Must stay true: every call goes through the descriptor of the folder in which the file lies, and
+//! no link is followed: nothing outside of the target changes, whatever other users do there. A
+//! file is made new or not at all.
+
+use super::{Budget, Options, Outcome};
+use crate::{FilesError, Kind, Node, Piece, Tree};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use sidecore_sys::folder::Folder;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+/// Makes `name` in `folder` a new regular file; its contents are still zeros.
+pub(super) fn create(
+    folder: &Folder,
+    name: &OsStr,
+    node: &Node,
+    options: &Options,
+) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Set-id bits only once the file has its owner; attributes can be set while it may be written.
+    let mode = Mode::from_raw_mode(u32::from(node.permissions & 0o777 | OWN_BITS));
+    let file = again(folder, name, options, || {
+        fs::openat(folder, name, flags, mode)
+    })?;
+    Ok(file.into())
+}
+
+/// Fills a part of a file.
+pub(super) fn fill(
+    tree: &dyn Tree,
+    node: &Node,
+    range: Range<u64>,
+    file: &File,
+    budget: &Budget<'_>,
+) -> Result<(), FilesError> {
+    let (mut at, end) = (range.start, range.end);
+    let mut ends_in_hole = false;
+    tree.contents(node, range, &mut |piece| {
+        match piece {
+            Piece::Bytes(bytes) => {
+                budget.take(bytes.len())?;
+                file.write_all_at(bytes, at)?;
+                at += u64::try_from(bytes.len()).unwrap_or(0);
+                ends_in_hole = false;
+            }
+            Piece::Hole(len) => {
+                at += len;
+                ends_in_hole = true;
+            }
+        }
+        Ok(())
+    })?;
+    if ends_in_hole && end == node.size_bytes {
+        file.set_len(end).map_err(FilesError::Output)?;
+    }
+    match at == end {
+        true => Ok(()),
+        false => Err(FilesError::damaged(node.id, "a file's contents")),
+    }
+}
+
+/// Makes anything but a regular file or a directory.
+pub(super) fn make(
+    tree: &dyn Tree,
+    folder: &Folder,
+    name: &OsStr,
+    node: &Node,
+    options: &Options,
+) -> Result<(), FilesError> {
+    let output = FilesError::Output;
+    if node.kind == Kind::Link {
+        let target = tree.link(node)?;
+        let link = || fs::symlinkat(&*target, folder, name);
+        return again(folder, name, options, link).map_err(output);
+    }
+    let kind = match node.kind {
+        Kind::CharacterDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        _ => FileType::Socket,
+    };
+    let mode = Mode::from_raw_mode(u32::from(node.permissions & 0o777));
+    let device = match node.kind {
+        Kind::CharacterDevice | Kind::BlockDevice => fs::makedev(node.device.0, node.device.1),
+        _ => 0,
+    };
+    let make = || fs::mknodat(folder, name, kind, mode, device);
+    again(folder, name, options, make).map_err(output)
+}
+
+/// Makes a further name of a file.
+pub(super) fn link(
+    from: (&Folder, &OsStr),
+    to: (&Folder, &OsStr),
+    options: &Options,
+) -> io::Result<()> {
+    let link = || fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty());
+    again(to.0, to.1, options, link)
+}
+
+/// Makes a directory that only this user enters for now. One that is there already will do.
+pub(super) fn make_directory(folder: &Folder, name: &OsStr) -> io::Result<()> {
+    match fs::mkdirat(folder, name, Mode::RWXU) {
+        Ok(()) => Ok(()),
+        // That it is a directory, and no link to one, shows when it is opened.
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Calls `make`, once more without the old file of that name where it may be replaced.
+fn again<T>(
+    folder: &Folder,
+    name: &OsStr,
+    options: &Options,
+    make: impl Fn() -> rustix::io::Result<T>,
+) -> io::Result<T> {
+    match make() {
+        Err(Errno::EXIST) if options.overwrite => {
+            // Removed, not written to: other names of the old file keep its contents.
+            fs::unlinkat(folder, name, AtFlags::empty())?;
+            Ok(make()?)
+        }
+        made => Ok(made?),
+    }
+}
+
+/// Gives a regular file or a directory, open as `file`, what its node says.
+pub(super) fn finish(
+    tree: &dyn Tree,
+    node: &Node,
+    file: impl AsFd,
+    options: &Options,
+    outcome: &mut Outcome,
+) -> Result<(), FilesError> {
+    let output = |errno: Errno| FilesError::Output(errno.into());
+    let owner = options.owner_of(node);
+    if let Some((uid, gid)) = owner {
+        let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
+        fs::fchown(&file, Some(uid), Some(gid)).map_err(output)?;
+    }
+    for (name, value) in tree.attributes(node)? {
+        let set = fs::fsetxattr(&file, &*name, &value, XattrFlags::empty());
+        outcome.attribute(&name, set)?;
+    }
+    let permissions = options.permissions_of(node, outcome);
+    // What the creation could not give: bits of the umask, set-id bits, and what chown took away.
+    let is_directory = node.kind == Kind::Directory;
+    let is_made_so =
+        permissions & (0o7000 | options.umask) == 0 && permissions & OWN_BITS == OWN_BITS;
+    if is_directory || !is_made_so {
+        let mode = Mode::from_raw_mode(permissions.into());
+        fs::fchmod(&file, mode).map_err(output)?;
+    }
+    fs::futimens(&file, &times(node)).map_err(output)
+}
+
+/// The same for what cannot be opened.
+pub(super) fn finish_named(
+    tree: &dyn Tree,
+    folder: &Folder,
+    name: &OsStr,
+    node: &Node,
+    options: &Options,
+    outcome: &mut Outcome,
+) -> Result<(), FilesError> {
+    let output = |errno: Errno| FilesError::Output(errno.into());
+    if let Some((uid, gid)) = options.owner_of(node) {
+        let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        fs::chownat(folder, name, Some(uid), Some(gid), flags).map_err(output)?;
+    }
+    let attributes = tree.attributes(node)?;
+    if !attributes.is_empty() {
+        // The calls for attributes take no folder's descriptor, but its path in /proc.
+        let place = folder.reach(name);
+        for (name, value) in attributes {
+            let set = fs::lsetxattr(&place, &*name, &value, XattrFlags::empty());
+            outcome.attribute(&name, set)?;
+        }
+    }
+    let permissions = options.permissions_of(node, outcome);
+    if node.kind != Kind::Link && permissions & (0o7000 | options.umask) != 0 {
+        // A link that was put in the place of the device would be followed: it is not touched.
+        let mode = Mode::from_raw_mode(permissions.into());
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(folder, name, flags, Mode::empty()).map_err(output)?;
+        let stat = fs::fstat(&file).map_err(output)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+            fs::chmod(place, mode).map_err(output)?;
+        }
+    }
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    fs::utimensat(folder, name, &times(node), flags).map_err(output)
+}
+
+/// This process's mask of permissions; the call that reads it would change it.
+pub(super) fn umask() -> Option<u16> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))?;
+    u16::from_str_radix(line.trim(), 8).ok()
+}
+
+/// What this user needs to fill a file: read and write.
+const OWN_BITS: u16 = 0o600;
+
+fn times(node: &Node) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: fs::UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: node.mtime_s,
+            tv_nsec: node.mtime_ns.into(),
+        },
+    }
+}

@@ -1,0 +1,261 @@
+//! Which files of a tree are meant, and a walk over them.
+//!
+//! A pattern is a path from the tree's root, with or without a slash in front. `*` and `?` stand
+//! for bytes of one name, `**` for any number of directories, `[...]` and `{...,...}` for
+//! alternatives. What a pattern names is meant with all that lies below it.
+//!
+//! Must stay true: a walk ends, whatever the image is: each directory is entered once, and
+//! [`ENTRIES_MAX`] names are visited at most. Only directories are entered in which something can
+//! be meant.
+
+use crate::{FilesError, Kind, Node, Tree};
+use std::collections::HashSet;
+
+/// A file on a walk.
+#[derive(Debug, Clone, Copy)]
+pub struct Visit<'v> {
+    /// Path from the root, without a slash in front; empty for the root.
+    pub path: &'v [u8],
+    /// The file.
+    pub node: &'v Node,
+    /// True where a pattern means it; false for a directory on the way.
+    pub wanted: bool,
+}
+
+impl Visit<'_> {
+    /// Its name: the path's last part.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"")
+    }
+}
+
+/// The files that are meant.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    /// As the user gave it.
+    given: String,
+    /// Without slashes around it.
+    text: Vec<u8>,
+    /// The directories in front of the first name with a wildcard.
+    literal: Vec<u8>,
+    has_wildcards: bool,
+    found: bool,
+}
+
+impl Wanted {
+    /// The files that these patterns mean; all, where there is none.
+    ///
+    /// # Errors
+    /// [`FilesError::Outside`] for a pattern with `..`.
+    pub fn new(patterns: &[&[u8]]) -> Result<Self, FilesError> {
+        let patterns = patterns.iter().map(|given| Pattern::new(given));
+        let mut patterns = patterns.collect::<Result<Vec<_>, _>>()?;
+        if patterns.is_empty() {
+            patterns.push(Pattern::new(b"/")?);
+        }
+        Ok(Self { patterns })
+    }
+
+    /// True if a pattern matches this one name.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| pattern.matches(name))
+    }
+
+    /// The patterns that no file matched, as they were given.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        let missing = self.patterns.iter().filter(|pattern| !pattern.found);
+        missing.map(|pattern| &*pattern.given)
+    }
+
+    fn means(&mut self, path: &[u8]) -> bool {
+        let mut means = false;
+        for pattern in &mut self.patterns {
+            let is_it = pattern.matches(path);
+            pattern.found |= is_it;
+            means |= is_it;
+        }
+        means
+    }
+
+    /// True if something below a directory may be meant.
+    fn leads(&self, path: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| {
+            let target = match pattern.has_wildcards {
+                true => &pattern.literal,
+                false => &pattern.text,
+            };
+            is_above(path, target) || (pattern.has_wildcards && is_above(target, path))
+        })
+    }
+}
+
+impl Pattern {
+    fn matches(&self, path: &[u8]) -> bool {
+        match self.has_wildcards {
+            true => fast_glob::glob_match(&self.text, path),
+            false => self.text == path,
+        }
+    }
+
+    fn new(given: &[u8]) -> Result<Self, FilesError> {
+        let shown = String::from_utf8_lossy(given).into_owned();
+        let parts = given.split(|&byte| byte == b'/');
+        let parts: Vec<_> = parts.filter(|it| !it.is_empty() && *it != b".").collect();
+        if parts.contains(&&b".."[..]) {
+            return Err(FilesError::Outside(shown));
+        }
+        let is_wild = |part: &&&[u8]| part.iter().any(|byte| b"*?[{\\".contains(byte));
+        let literal: Vec<&[u8]> = parts
+            .iter()
+            .take_while(|it| !is_wild(it))
+            .copied()
+            .collect();
+        Ok(Self {
+            given: shown,
+            has_wildcards: literal.len() < parts.len(),
+            literal: literal.join(&b'/'),
+            text: parts.join(&b'/'),
+            found: false,
+        })
+    }
+}
+
+/// True if `above` is `path`, or a directory on the way to it.
+fn is_above(above: &[u8], path: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
+    }
+}
+
+/// Walks over the files that are meant, and the directories on the way to them. A directory comes
+/// before what lies in it, and its files before its directories, both in the order of their names.
+///
+/// # Errors
+/// [`FilesError`] of a directory that cannot be read, or of `visit`.
+pub fn walk(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    visit: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
+) -> Result<(), FilesError> {
+    let root = tree.node(tree.root())?;
+    let mut seen = HashSet::from([root.id]);
+    let mut left = ENTRIES_MAX;
+    let mut directories = vec![(Vec::new(), root, wanted.means(b""))];
+    while let Some((path, directory, all)) = directories.pop() {
+        visit(Visit {
+            path: &path,
+            node: &directory,
+            wanted: all,
+        })?;
+        let mut names = Vec::new();
+        tree.list(&directory, &mut |name, id| {
+            left = left.checked_sub(1).ok_or(FilesError::TooMany)?;
+            names.push((name.to_vec(), id));
+            Ok(())
+        })?;
+        names.sort_unstable();
+        let first = directories.len();
+        for (name, id) in names {
+            let mut path = path.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(&name);
+            let means = wanted.means(&path) || all;
+            if !means && !wanted.leads(&path) {
+                continue;
+            }
+            let node = tree.node(id)?;
+            if node.kind == Kind::Directory {
+                // A second name could lead back up.
+                if !seen.insert(id) {
+                    return Err(FilesError::Twice(id));
+                }
+                directories.push((path, node, means));
+            } else if means {
+                visit(Visit {
+                    path: &path,
+                    node: &node,
+                    wanted: true,
+                })?;
+            }
+        }
+        // The first one is to be taken first.
+        directories[first..].reverse();
+    }
+    Ok(())
+}
+
+/// The file at a path, to which symbolic links inside the tree lead as they would if the tree were
+/// a root directory; with its path without links. `None` where there is none.
+///
+/// # Errors
+/// [`FilesError`].
+pub fn resolve(tree: &dyn Tree, path: &[u8]) -> Result<Option<(Vec<u8>, Node)>, FilesError> {
+    // The names still to go, the next one last.
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+        let parts = path.split(|&byte| byte == b'/').rev();
+        parts
+            .filter(|it| !it.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let mut left = parts(path);
+    let mut way: Vec<(Vec<u8>, Node)> = Vec::new();
+    let root = tree.node(tree.root())?;
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        match &*name {
+            b"." => continue,
+            b".." => {
+                way.pop();
+                continue;
+            }
+            _ => {}
+        }
+        let above = way.last().map_or(&root, |(_, node)| node);
+        let mut found = None;
+        if above.kind == Kind::Directory {
+            tree.list(above, &mut |it, id| {
+                if it == name {
+                    found = Some(id);
+                }
+                Ok(())
+            })?;
+        }
+        let Some(id) = found else {
+            return Ok(None);
+        };
+        let node = tree.node(id)?;
+        if node.kind != Kind::Link {
+            way.push((name, node));
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(FilesError::Links(String::from_utf8_lossy(path).into()));
+        }
+        let target = tree.link(&node)?;
+        if target.starts_with(b"/") {
+            way.clear();
+        }
+        left.extend(parts(&target));
+    }
+    let names: Vec<&[u8]> = way.iter().map(|(name, _)| &**name).collect();
+    let node = way.last().map_or(root, |(_, node)| *node);
+    Ok(Some((names.join(&b'/'), node)))
+}
+
+/// The most names that one walk visits.
+pub const ENTRIES_MAX: u64 = 20_000_000;
+/// Links on the way to a file, as in the kernel.
+const LINKS_MAX: usize = 40;
