@@ -212,10 +212,69 @@ fn lengths_that_begin_too_long_do_not_end_on_a_lower_top() {
         likelihood(&tree, vec![part(&patterns, "GTR+F+G4")])
     };
     let right = fit_from(None).optimise(0.1).unwrap();
-    let trapped = fit_from(Some(1.0)).optimise_from_here(0.1).unwrap();
+    let trapped = fit_from(Some(1.0))
+        .optimise_by_turns(0.1, First::Lengths)
+        .unwrap();
     assert!(trapped < right - 100.0, "no trap: {trapped}, {right}");
     let found = fit_from(Some(1.0)).optimise(0.1).unwrap();
     assert!((found - right).abs() < 0.5, "{found}, {right}");
     // And where a tree is right, nothing is reconsidered.
     assert!(!fit_from(None).reconsider_lengths().unwrap());
+}
+
+/// Models of each family, with the kind of data that each is for.
+const FAMILIES: [(&str, &str); 10] = [
+    ("GTR+FO+G", TRUTH),
+    ("HKY+FO+I+G", TRUTH),
+    ("GTR+R3", TRUTH),
+    ("JC", TRUTH),
+    ("LG+F+G", "LG+G4m{0.5}"),
+    ("LG4X+R4", "LG+G4m{0.5}"),
+    ("BIN+FO+G", "BIN+FU{0.3/0.7}+G4m{0.5}"),
+    ("MULTI4_GTR+G", "MULTI4_MK"),
+    ("GT10+FO", "GT10JC"),
+    ("GY+G2", "GY{0.3/2}"),
+];
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(20))]
+    #[test]
+    fn no_fit_ends_below_its_start(
+        seed in 0_u64..1 << 40,
+        taxa in 4_usize..8,
+        family in 0..FAMILIES.len(),
+        [short, long] in [-6.0_f64..-1.0, -2.0..2.0],
+    ) {
+        let (model, truth) = FAMILIES[family];
+        let mut random = Random::new(seed);
+        let tree = random_tree(taxa, 0.1, &mut random);
+        let sites = if family == 9 { 30 } else { 60 };
+        let patterns = evolved(&tree, truth, sites, seed);
+        // Any lengths, many far from right; any parameters.
+        let mut start = tree.clone();
+        for edge in start.edges() {
+            let exponent = short + (long - short) * random.unit();
+            start.set_length(edge, libm::exp(exponent * std::f64::consts::LN_10));
+        }
+        let mut own = likelihood(&start, vec![part(&patterns, model)]);
+        let mut values = own.parts()[0].model().clone();
+        for parameter in values.fitted() {
+            let [least, most] = values.range(parameter).map(libm::log);
+            values.set(parameter, libm::exp(least + (most - least) * random.unit()));
+        }
+        own.set_model(0, values);
+        let before = own.evaluate().unwrap();
+        let lengths = own.optimise_lengths(1e-3, 10).unwrap();
+        proptest::prop_assert!(lengths >= before - 1e-9, "{model}: {lengths} after {before}");
+        let models = own.optimise_models(1e-3).unwrap();
+        proptest::prop_assert!(models >= lengths - 1e-9, "{model}: {models} after {lengths}");
+        let onward = own.optimise_onward(1e-3).unwrap();
+        proptest::prop_assert!(onward >= models - 1e-9, "{model}: {onward} after {models}");
+        let all = own.optimise(1e-4).unwrap();
+        proptest::prop_assert!(all >= onward - 1e-9, "{model}: {all} after {onward}");
+        proptest::prop_assert!((all - own.evaluate().unwrap()).abs() < 1e-8 * all.abs());
+        // A fit from the true lengths comes as high, or less high than this one.
+        let right = likelihood(&tree, vec![part(&patterns, model)]).optimise(1e-4).unwrap();
+        proptest::prop_assert!(all > right - 0.01, "{model}: {all}, from right lengths {right}");
+    }
 }
