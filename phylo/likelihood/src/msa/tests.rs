@@ -193,7 +193,10 @@ fn every_code_means_its_states() {
         assert_eq!(found, states);
     }
     assert_eq!(Alphabet::Dna.code(b'E'), None);
-    assert_eq!(Alphabet::Protein.code(b'U'), None);
+    assert_eq!(
+        Alphabet::Protein.code(b'U'),
+        Some(Alphabet::Protein.unknown())
+    );
     for letter in *b"XxOo-?*~" {
         let unknown = Alphabet::Protein.unknown();
         assert_eq!(Alphabet::Protein.code(letter), Some(unknown), "{letter}");

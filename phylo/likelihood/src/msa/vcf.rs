@@ -56,23 +56,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Rows, usize), MsaError> {
             .split(|&byte| byte == b':')
             .position(|key| key == b"GT");
         let place = place.ok_or_else(|| error("FORMAT without GT".to_owned()))?;
-        let mut count = 0;
-        for (sample, row) in fields.by_ref().zip(&mut rows) {
+        let wrong_count = || error(format!("not {} samples, as the header has", names.len()));
+        for row in &mut rows {
+            let sample = fields.next().ok_or_else(wrong_count)?;
             // Trailing fields may be left out, GT among them.
-            let call = sample
-                .split(|&byte| byte == b':')
-                .nth(place)
-                .unwrap_or(b".");
+            let call = sample.split(|&byte| byte == b':').nth(place);
+            let call = call.unwrap_or(b".");
             let cell = cell(call, &alleles)
                 .ok_or_else(|| error(format!("`{}` is no genotype", shown(&name(call)))))?;
             row.push(cell);
-            count += 1;
         }
-        if count < names.len() || fields.next().is_some() {
-            return Err(error(format!(
-                "not {} samples, as the header has",
-                names.len()
-            )));
+        if fields.next().is_some() {
+            return Err(wrong_count());
         }
     }
     match names.is_empty() {
@@ -105,20 +100,20 @@ fn alleles(reference: &[u8], alternatives: &[u8]) -> Option<Vec<u8>> {
 /// The character of a call such as `0`, `0/1` or `1|.`.
 fn cell(call: &[u8], alleles: &[u8]) -> Option<u8> {
     let mut set = 0_u8;
-    let mut deleted = false;
     for number in call.split(|byte| matches!(byte, b'/' | b'|')) {
         if number == b"." {
             return Some(b'?');
         }
         let number: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
-        match alleles.get(number)? {
-            b'-' => deleted = true,
-            &base => set |= Alphabet::Dna.code(base)?,
-        }
+        // A deleted base adds nothing to the set.
+        set |= match alleles.get(number)? {
+            b'-' => 0,
+            &base => Alphabet::Dna.code(base)?,
+        };
     }
     // A code of DNA is the set of its bases.
-    match (set, deleted) {
-        (0, _) => Some(b'-'),
+    match set {
+        0 => Some(b'-'),
         _ => (b'A'..=b'Z').find(|&letter| Alphabet::Dna.code(letter) == Some(set)),
     }
 }
