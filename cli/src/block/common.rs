@@ -8,6 +8,7 @@ use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
 use sidecore_remote::access::AccessError;
 use sidecore_remote::{TraceWriter, frames_of_metadata, read_trace};
+use sidecore_sys::cpu;
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
@@ -27,13 +28,11 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// The number asked for, or that of the cores that this process may use.
+    /// The number asked for, or that of the cores whose time this process may have.
     pub(crate) fn count(self) -> usize {
         match self.engines {
             Some(engines) => engines.into(),
-            None => std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(ENGINES_MAX),
+            None => cpu::affordable().min(ENGINES_MAX),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::process::Command;
 #[command(after_help = "\
 Runs the program with libsidecore_z.so preloaded: large buffers are deflated on a daemon's engines \
 where one serves, else by the program itself; the output is the same. Programs that are linked \
-statically, or run as another user than who starts them, are not reached.
+statically or with musl, or run as another user than who starts them, are not reached.
 
 SIDECORE_ZLIB=local in the environment looks for no daemon, SIDECORE_ZLIB=off leaves all to the \
 library beneath, SIDECORE_ZLIB_LIBRARY=FILE names the library.
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let library = LIBRARY.find()?;
+        let library = preload::for_glibc(LIBRARY.find()?);
         let [program, arguments @ ..] = self.command.as_slice() else {
             bail!("no program is named; write it behind `--`");
         };

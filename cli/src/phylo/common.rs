@@ -2,7 +2,7 @@
 
 use super::limits;
 use crate::output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Progress};
 use sidecore_phylo::evaluation;
@@ -146,19 +146,12 @@ pub(super) fn alignment_support(
 
 /// A pool of the requested number of engines.
 pub(super) fn pool(asked: Option<u16>) -> Result<Pool> {
-    let config = pool_config(engines(asked)?, &[], Box::new(Equi::default()));
+    let config = pool_config(engines(asked), &[], Box::new(Equi::default()));
     Ok(Pool::start(config)?)
 }
 
 /// Engines to start: the requested number, or one for each core up to a pool's limit. A pool
 /// refuses more than its limit, and the error names it.
-pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
-    match asked {
-        Some(engines) => Ok(engines.into()),
-        None => match std::thread::available_parallelism() {
-            // A pool's own default stops at its most.
-            Ok(cores) => Ok(cores.get().min(PoolConfig::default().engines)),
-            Err(error) => bail!("cannot count this machine's cores: {error}; give --engines"),
-        },
-    }
+pub(super) fn engines(asked: Option<u16>) -> usize {
+    asked.map_or_else(|| PoolConfig::default().engines, usize::from)
 }

@@ -116,7 +116,7 @@ impl Args {
         let engines = match self.engines {
             Some(engines) => engines.into(),
             // A rank of a job has its share of the cores.
-            None => common::engines(None)?.min(cpus.len()),
+            None => common::engines(None).min(cpus.len()),
         };
         let config = pool_config(engines, &cpus, policy);
         let run = &setup.run;

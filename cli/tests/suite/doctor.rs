@@ -87,3 +87,57 @@ fn another_cause_has_another_remedy() {
     let images = &without["products"][0];
     assert_eq!(images["state"], "limited", "{images}");
 }
+
+/// A control group with the time of one core; removed at the end.
+struct Quota(std::path::PathBuf);
+
+impl Quota {
+    /// `None` where this process may not make one.
+    fn of_one_core() -> Option<Self> {
+        let name = format!("sidecore-test-{}", std::process::id());
+        let group = Self(["/sys/fs/cgroup/cpu", &name].iter().collect());
+        std::fs::create_dir(&group.0).ok()?;
+        for (file, us) in [
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_quota_us", "100000"),
+        ] {
+            std::fs::write(group.0.join(file), us).ok()?;
+        }
+        Some(group)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        std::fs::remove_dir(&self.0).ok();
+    }
+}
+
+#[test]
+fn a_quota_of_time_counts_as_the_cores_do() {
+    let Some(group) = Quota::of_one_core() else {
+        eprintln!("NOT TESTED: no control group can be made (root, cgroup version 1)");
+        return;
+    };
+    if sidecore_sys::cpu::allowed().unwrap().len() < 2 {
+        return;
+    }
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "echo $$ >\"$1\"/cgroup.procs && exec \"$2\" doctor --json",
+            "sh",
+        ])
+        .args([group.0.as_os_str(), PROGRAM.as_ref()]);
+    let report = report(command);
+    let offers = report["offers"].as_array().unwrap();
+    let cores = offers.iter().find(|offer| offer["name"] == "cores");
+    let cores = cores.unwrap();
+    let found = cores["found"].as_str().unwrap();
+    assert!(found.contains("the time of 1"), "{found}");
+    assert!(
+        cores["remedy"].as_str().unwrap().contains("cpu.max"),
+        "{cores}"
+    );
+}

@@ -154,6 +154,43 @@ fn what_cannot_run_is_refused_at_once() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
+fn programs_of_another_c_library_run_without_the_library() {
+    let scratch = tempfile::tempdir().unwrap();
+    let run = |command: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .args(["offload", "run", "--"])
+            .args(command)
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, maps, said) = run(&["cat", "/proc/self/maps"]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert!(maps.contains("libsidecore_z.so"), "{maps}");
+    let source = "#include <stdio.h>\nint main(void) { puts(\"as ever\"); return 7; }\n";
+    std::fs::write(scratch.path().join("program.c"), source).unwrap();
+    let compiler = Command::new("musl-gcc")
+        .args(["-o", "program", "program.c"])
+        .current_dir(scratch.path())
+        .output();
+    if !compiler.is_ok_and(|output| output.status.success()) {
+        eprintln!("NOT TESTED: musl-gcc is missing (scripts/setup)");
+        return;
+    }
+    // A child of a program that has the library, too.
+    for command in [&["./program"][..], &["sh", "-c", "./program; exit $?"]] {
+        let result = run(command);
+        assert_eq!(result, (Some(7), "as ever\n".to_owned(), String::new()));
+    }
+}
+
 /// Our processes whose temporary files go there: the bench and its children.
 fn children_of(scratch: &str) -> usize {
     let mark = format!("TMPDIR={scratch}");

@@ -178,10 +178,25 @@ impl Offer {
 /// sched_getaffinity(2).
 fn cores() -> Offer {
     let allowed = cpu::allowed().map_or(0, |cpus| cpus.len());
-    let found = format!("{allowed} for this process, {}", machine::processor());
-    let cause = (allowed < 2).then(|| {
-        let remedy = "a machine with two cores; taskset or the container's cpuset may hide them";
-        Cause::new("one core", remedy.to_owned())
+    let affordable = cpu::affordable();
+    let quota = match affordable < allowed {
+        true => format!(", the time of {affordable}"),
+        false => String::new(),
+    };
+    let found = format!(
+        "{allowed} for this process{quota}, {}",
+        machine::processor()
+    );
+    let cause = (affordable < 2).then(|| match allowed {
+        ..2 => {
+            let remedy =
+                "a machine with two cores; taskset or the container's cpuset may hide them";
+            Cause::new("one core", remedy.to_owned())
+        }
+        2.. => {
+            let remedy = "a quota of two cores or more (cpu.max; --cpus of containers)";
+            Cause::new("a quota of less than two cores", remedy.to_owned())
+        }
     });
     Offer::of("cores", found, "engines", cause)
 }

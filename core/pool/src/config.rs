@@ -39,9 +39,7 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            engines: cpu::allowed()
-                .map_or(1, |cpus| cpus.len())
-                .clamp(1, ENGINES_MAX),
+            engines: cpu::affordable().clamp(1, ENGINES_MAX),
             core: CoreOptions::of_this_machine(),
             grace: Duration::from_micros(8),
             pin: true,

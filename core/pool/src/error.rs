@@ -85,6 +85,16 @@ pub enum OffloadError {
     },
 }
 
+impl OffloadError {
+    /// The error of a task that caught a panic itself, with the panic's message.
+    #[must_use]
+    pub fn task_panicked(panic: &(dyn Any + Send)) -> Self {
+        Self::TaskPanicked {
+            message: message_of(panic),
+        }
+    }
+}
+
 /// Message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     panic

@@ -31,6 +31,17 @@ pub fn allowed() -> Result<Vec<usize>, SysError> {
         .collect())
 }
 
+/// The number of cores whose time this process may have: those of [`allowed`], or fewer where a
+/// control group's quota gives less (`cpu.max`; `cpu.cfs_quota_us` of version 1). Rounded down, at
+/// least 1. Reads the quota anew each time.
+///
+/// More engines than that would be stopped together for the rest of each period, with all that
+/// wait for them. Source: Documentation/admin-guide/cgroup-v2.rst, sched-bwc.rst.
+#[must_use]
+pub fn affordable() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// The core that this thread runs on at this moment; unless pinned it may be on another when the
 /// call returns.
 #[inline]

@@ -131,6 +131,28 @@ pub fn list(library: PathBuf) -> OsString {
     list
 }
 
+/// The path as glibc's dynamic linker alone finds it. Programs of another C library run without the
+/// library: musl's linker skips a path that does not exist, and ends the program (127) where a
+/// library wants functions that musl lacks.
+///
+/// glibc replaces `$LIB` by the folder of its libraries (ld.so(8)); from there the path goes up to
+/// the root. Where there is no such folder, the path is returned as it is.
+#[must_use]
+pub fn for_glibc(library: PathBuf) -> PathBuf {
+    let triplet = format!("/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let has_folder = [triplet.as_str(), "/lib64"]
+        .iter()
+        .any(|folder| Path::new(folder).is_dir());
+    if !has_folder || !library.is_absolute() {
+        return library;
+    }
+    // More steps than any such folder has: the root's parent is the root.
+    let mut path = OsString::from("/$LIB");
+    path.push("/..".repeat(8));
+    path.push(library);
+    path.into()
+}
+
 /// The dynamic linker's variable.
 pub const PRELOAD: &str = "LD_PRELOAD";
 /// Next to the program, and in cargo's folder for dependencies.

@@ -122,23 +122,26 @@ mod tests {
                     number += 1;
                 }
             });
-            let (mut found, mut kept) = (Vec::new(), 0);
+            let mut found = Vec::new();
+            while ring.count() == 0 {
+                std::thread::yield_now();
+            }
             for _ in 0..ROUNDS {
                 found.clear();
                 let before = ring.count();
                 let lost = ring.read(0, &mut found);
-                kept += found.len();
                 for (place, record) in found.iter().enumerate() {
                     assert_eq!(*record, words(lost + place.to_u64()));
                 }
                 assert!(lost + found.len().to_u64() >= before);
-                if before == 0 {
-                    std::thread::yield_now();
-                }
             }
             ends.store(true, Ordering::Relaxed);
-            assert!(cfg!(miri) || kept > 0);
         });
+        // How many a reader keeps meanwhile is the scheduler's business; afterwards it is not.
+        let mut found = Vec::new();
+        let lost = ring.read(0, &mut found);
+        assert_eq!(lost + found.len().to_u64(), ring.count());
+        assert!(!found.is_empty());
     }
 }
 

@@ -49,6 +49,25 @@ impl Deflater {
         })
     }
 
+    /// Allocates what blocks of this level need, so that they need no memory later.
+    pub fn prepare(&mut self, level: u8) {
+        let level = level.min(LEVEL_MAX);
+        if level > 0 {
+            self.compressor(level);
+            self.seams.get_or_insert_default();
+        }
+    }
+
+    /// The compressor of a level; `None` where the library has no such level.
+    fn compressor(&mut self, level: u8) -> Option<&mut Compressor> {
+        // Streams of one program seldom differ in their level.
+        if self.compressor.as_ref().is_none_or(|kept| kept.0 != level) {
+            let library_level = CompressionLvl::new(level.into()).ok()?;
+            self.compressor = Some((level, Compressor::new(library_level)));
+        }
+        self.compressor.as_mut().map(|(_, compressor)| compressor)
+    }
+
     fn compressed(
         &mut self,
         raw: &[u8],
@@ -56,15 +75,7 @@ impl Deflater {
         is_last: bool,
         out: &mut [u8],
     ) -> Option<usize> {
-        let (_, compressor) = match &mut self.compressor {
-            // Streams of one program seldom differ in their level.
-            Some(kept) if kept.0 == level => kept,
-            other => {
-                let library_level = CompressionLvl::new(level.into()).ok()?;
-                other.insert((level, Compressor::new(library_level)))
-            }
-        };
-        let bytes = compressor.deflate_compress(raw, out).ok()?;
+        let bytes = self.compressor(level)?.deflate_compress(raw, out).ok()?;
         if is_last {
             return Some(bytes);
         }

@@ -9,6 +9,7 @@
 //! [`ATTACH_LOOKS`] once in a while. Any thread.
 
 use crate::memory::{Bytes, NoMemory};
+use crate::process::{ProcessMark, is_limited};
 use crate::settings::{Use, settings};
 use sidecore_attach::Trust;
 use sidecore_daemon::client::{Client, ClientOptions, KernelId, Piece};
@@ -16,7 +17,7 @@ use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, Served};
 use sidecore_deflate::{BLOCK_BYTES, Deflater, block_bytes_max, served};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Makes blocks of `raw` and appends them to `out`.
@@ -26,9 +27,8 @@ pub(crate) fn deflate(
     is_last: bool,
     out: &mut Bytes,
 ) -> Result<(), NoMemory> {
-    // A full block may be the first of many, for which it is worth looking for engines.
+    // Only full blocks are worth the way.
     if raw.len() >= BLOCK_BYTES
-        && settings().used == Use::Engines
         && let Some(attachment) = Attachment::current()
     {
         let before = out.len();
@@ -41,12 +41,44 @@ pub(crate) fn deflate(
     deflate_here(raw, level, is_last, out)
 }
 
-/// The same, on this thread.
-fn deflate_here(raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Result<(), NoMemory> {
+/// What blocks need besides a stream's own memory, before the first: a program that begins a stream
+/// may then forbid itself all system calls but `read`, `write` and `exit`, as zlib allows. Engines
+/// are looked for here and nowhere else.
+pub(crate) fn prepare(level: u8) {
+    look();
+    // Without memory, the first block says so.
+    with_tools(|tools| tools.prepare(level)).ok();
+}
+
+/// Attaches this process where there is a daemon. The usual case, without one, costs a look at the
+/// socket once in a second.
+pub(crate) fn look() {
+    if settings().used == Use::Engines {
+        Attachment::look();
+    }
+}
+
+/// Runs work with this thread's compressor.
+fn with_tools<R>(work: impl FnOnce(&mut Tools) -> R) -> R {
     thread_local! {
         static TOOLS: RefCell<Tools> = RefCell::default();
     }
-    let mut work = |tools: &mut Tools| {
+    let mut work = Some(work);
+    // While a thread ends, its thread-local value may have been dropped.
+    let done = TOOLS.try_with(|tools| {
+        let mut tools = tools.try_borrow_mut().ok()?;
+        work.take().map(|work| work(&mut tools))
+    });
+    match (done, work) {
+        (Ok(Some(result)), _) => result,
+        (_, Some(work)) => work(&mut Tools::default()),
+        (_, None) => unreachable!("work that was taken has a result"),
+    }
+}
+
+/// The same as [`deflate`], on this thread.
+fn deflate_here(raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Result<(), NoMemory> {
+    with_tools(|tools| {
         let blocks = block_count(raw.len());
         for index in 0..blocks {
             let start = index * BLOCK_BYTES;
@@ -55,12 +87,24 @@ fn deflate_here(raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Result
             out.extend(tools.block(block, level, is_last)?)?;
         }
         Ok(())
-    };
-    // While a thread ends, its thread-local value may have been dropped.
-    match TOOLS.try_with(|tools| tools.try_borrow_mut().map(|mut kept| work(&mut kept))) {
-        Ok(Ok(result)) => result,
-        _ => work(&mut Tools::default()),
-    }
+    })
+}
+
+/// Makes one block of the bytes, on this thread, and puts it in their place; `before` sees them
+/// last. Without memory nothing has changed.
+pub(crate) fn replace(
+    bytes: &mut Bytes,
+    level: u8,
+    is_last: bool,
+    before: impl FnOnce(&[u8]) -> Result<(), NoMemory>,
+) -> Result<(), NoMemory> {
+    with_tools(|tools| {
+        let made = tools.block(bytes.as_slice(), level, is_last)?;
+        bytes.reserve_to(made.len())?;
+        before(bytes.as_slice())?;
+        bytes.clear();
+        bytes.extend(made)
+    })
 }
 
 /// A thread's compressor, and room for a block until its length is known: a stream's own memory may
@@ -72,35 +116,65 @@ struct Tools {
 }
 
 impl Tools {
-    fn block(&mut self, raw: &[u8], level: u8, is_last: bool) -> Result<&[u8], NoMemory> {
-        let wanted = block_bytes_max(raw.len());
-        let missing = wanted.saturating_sub(self.room.len());
+    fn prepare(&mut self, level: u8) -> Result<(), NoMemory> {
+        self.deflater.prepare(level);
+        self.make_room(block_bytes_max(BLOCK_BYTES))
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        let missing = bytes.saturating_sub(self.room.len());
         // A program may go on after Z_MEM_ERROR: an abort would take that from it.
         self.room.try_reserve_exact(missing).map_err(|_| NoMemory)?;
-        self.room.resize(wanted.max(self.room.len()), 0);
+        self.room.resize(bytes.max(self.room.len()), 0);
+        Ok(())
+    }
+
+    fn block(&mut self, raw: &[u8], level: u8, is_last: bool) -> Result<&[u8], NoMemory> {
+        self.make_room(block_bytes_max(raw.len()))?;
         let made = self.deflater.block(raw, level, is_last, &mut self.room);
         // There is room: it was made just now.
         made.map(|bytes| &self.room[..bytes]).ok_or(NoMemory)
     }
 }
 
-/// Blocks that a stream gathers before any is made: several where engines can share them.
-pub(crate) fn gathered_blocks() -> usize {
-    // Acquire: pairs with the release of the thread that made it.
-    let current = CURRENT.load(Ordering::Acquire);
-    // SAFETY: attachments are never freed.
-    match unsafe { current.as_ref() } {
-        Some(attachment) if !attachment.lost.load(Ordering::Relaxed) => GATHERED_BLOCKS,
-        _ => 1,
+/// True where this process is attached to a daemon's engines.
+pub(crate) fn are_there() -> bool {
+    Attachment::current().is_some()
+}
+
+/// Leave of a stream to gather [`GATHERED_BLOCKS`] blocks before any is made, for engines to share
+/// them. A few streams have it at a time: programs with hundreds of them count on zlib's memory.
+#[derive(Debug)]
+pub(crate) struct Leave(());
+
+impl Leave {
+    /// `None` where there are no engines, or enough streams have leave.
+    pub(crate) fn ask() -> Option<Self> {
+        if !are_there() {
+            return None;
+        }
+        GIVEN
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |given| {
+                (given < LEAVES_MAX).then_some(given + 1)
+            })
+            .ok()
+            .map(|_| Self(()))
     }
 }
 
+impl Drop for Leave {
+    fn drop(&mut self) {
+        GIVEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+static GIVEN: AtomicUsize = AtomicUsize::new(0);
+
 /// A process's attachment to a daemon. Never freed.
 struct Attachment {
-    process: u32,
+    process: ProcessMark,
     client: Client,
     kernel: KernelId,
-    lost: AtomicBool,
 }
 
 static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
@@ -109,23 +183,24 @@ static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 
 impl Attachment {
-    /// The one of this process; made if there is a daemon.
+    /// The one of this process, if there is one that works. No system call.
     fn current() -> Option<&'static Self> {
+        if is_limited() {
+            return None;
+        }
         // Acquire: pairs with the release in `attach`.
         let current = CURRENT.load(Ordering::Acquire);
-        let process = std::process::id();
         // SAFETY: attachments are never freed.
-        match unsafe { current.as_ref() } {
-            // A child of a `fork` has its parent's attachment, and must not use it.
-            Some(attachment) if attachment.process == process => {
-                if attachment.client.is_attached() {
-                    return Some(attachment);
-                }
-                attachment.lost.store(true, Ordering::Relaxed);
-            }
-            _ => {}
+        let attachment = unsafe { current.as_ref() }?;
+        // A child of a `fork` has its parent's attachment, and must not use it.
+        (attachment.process.is_here() && attachment.client.is_attached()).then_some(attachment)
+    }
+
+    /// Attaches this process if it is not attached, and there is a daemon.
+    fn look() {
+        if !is_limited() && Self::current().is_none() {
+            Self::attach(CURRENT.load(Ordering::Acquire), std::process::id());
         }
-        Self::attach(current, process)
     }
 
     #[cold]
@@ -141,7 +216,7 @@ impl Attachment {
         NEXT_TRY
             .compare_exchange(next_try, then, Ordering::Relaxed, Ordering::Relaxed)
             .ok()?;
-        let attachment = Box::into_raw(Box::new(Self::to_daemon(process)?));
+        let attachment = Box::into_raw(Box::new(Self::to_daemon()?));
         // Release: pairs with the acquire of its users.
         match CURRENT.compare_exchange(before, attachment, Ordering::AcqRel, Ordering::Relaxed) {
             // SAFETY: attachments are never freed.
@@ -154,11 +229,10 @@ impl Attachment {
         }
     }
 
-    fn to_daemon(process: u32) -> Option<Self> {
+    fn to_daemon() -> Option<Self> {
         let trust = Trust::default();
         let socket = settings().socket.clone();
         let socket = socket.unwrap_or_else(|| find_socket(&trust));
-        // The usual case, without a daemon, costs one system call.
         if !socket.exists() {
             return None;
         }
@@ -175,10 +249,9 @@ impl Attachment {
             drop(client.buffer(1));
             if client.is_attached() {
                 return Some(Self {
-                    process,
+                    process: ProcessMark::new()?,
                     client,
                     kernel,
-                    lost: AtomicBool::new(false),
                 });
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -245,8 +318,10 @@ fn since_start_ms() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1
 }
 
-/// Blocks that a stream gathers for engines.
-const GATHERED_BLOCKS: usize = 8;
+/// Blocks that a stream with leave gathers for engines.
+pub(crate) const GATHERED_BLOCKS: usize = 8;
+/// Streams that gather so at a time.
+const LEAVES_MAX: usize = 8;
 /// Blocks handed to the engines at once.
 const WAVE_BLOCKS: usize = 16;
 /// Room for a wave of two threads, raw and deflated.

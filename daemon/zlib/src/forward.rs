@@ -15,7 +15,7 @@ macro_rules! forward {
         /// As zlib's manual says.
         #[unsafe(no_mangle)]
         #[allow(unused_unsafe, reason = "some of them are safe")]
-        pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+        pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
             // SAFETY: the program's promises are those that the base library asks for.
             unsafe { ::libz_rs_sys::$name($($argument),*) }
         }
@@ -38,7 +38,7 @@ forward! {
 
 /// The version of zlib whose ABI this is.
 #[unsafe(no_mangle)]
-pub extern "C" fn zlibVersion() -> *const c_char {
+pub extern "C-unwind" fn zlibVersion() -> *const c_char {
     VERSION.as_ptr()
 }
 
@@ -58,7 +58,7 @@ pub(crate) unsafe fn is_compatible(version: *const c_char, stream_bytes: c_int) 
 /// # Safety
 /// `bytes` is null or `len` bytes may be read there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+pub unsafe extern "C-unwind" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
     if bytes.is_null() {
         return 0;
     }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> 
 /// # Safety
 /// As [`crc32_z`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+pub unsafe extern "C-unwind" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
     // SAFETY: the caller's promise.
     unsafe { crc32_z(crc, bytes, len.to_usize()) }
 }
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c
 /// # Safety
 /// `bytes` is null or `len` bytes may be read there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+pub unsafe extern "C-unwind" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
     if bytes.is_null() {
         return 1;
     }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize)
 /// # Safety
 /// As [`adler32_z`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+pub unsafe extern "C-unwind" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
     // SAFETY: the caller's promise.
     unsafe { adler32_z(adler, bytes, len.to_usize()) }
 }

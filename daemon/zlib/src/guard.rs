@@ -1,5 +1,7 @@
-//! The border to C: nothing unwinds across it, and nothing is printed.
+//! The border to C: nothing of ours unwinds across it, and nothing is printed. An exception of the
+//! program itself goes on there ([`foreign`]).
 
+use crate::foreign;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
@@ -26,5 +28,7 @@ pub(crate) fn call<R>(otherwise: R, work: impl FnOnce() -> R) -> R {
     if let Ok(outer) = outer {
         INSIDE.try_with(|inside| inside.set(outer)).ok();
     }
+    // Behind all that would have to be undone: nothing is dropped below this frame any more.
+    foreign::go_on();
     result.unwrap_or(otherwise)
 }

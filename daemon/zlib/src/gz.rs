@@ -42,7 +42,7 @@ forward! {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char {
+pub unsafe extern "C-unwind" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char {
     if len == 1 && !text.is_null() {
         // Room for the terminating zero alone means that nothing is read; a pending seek is carried
         // out all the same.
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> 
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64 {
+pub unsafe extern "C-unwind" fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64 {
     // SAFETY: the caller's promise.
     unsafe {
         // The base library clears its buffer before it has one: later gaps would be filled with old
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gzseek(file: gzFile, offset: c_long, whence: c_int) -> c_long {
+pub unsafe extern "C-unwind" fn gzseek(file: gzFile, offset: c_long, whence: c_int) -> c_long {
     // SAFETY: the caller's promise.
     unsafe { gzseek64(file, offset, whence) }
 }
@@ -94,7 +94,7 @@ unsafe extern "C" {
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn gzprintf() {
+pub unsafe extern "C-unwind" fn gzprintf() {
     #[cfg(target_arch = "x86_64")]
     naked_asm!("jmp {}", sym sidecore_z_printf);
     #[cfg(target_arch = "aarch64")]
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn gzprintf() {
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn gzvprintf() {
+pub unsafe extern "C-unwind" fn gzvprintf() {
     #[cfg(target_arch = "x86_64")]
     naked_asm!("jmp {}", sym sidecore_z_vprintf);
     #[cfg(target_arch = "aarch64")]

@@ -2,22 +2,24 @@
 //!
 //! Top-down: `deflate`, `inflate`, `whole` (one buffer to another) and `gz` have the functions that
 //! programs call; `forward` those of the base library (zlib-rs). `engines` makes blocks, on engines
-//! or on the caller; `memory`, `io`, `settings` and `guard` are the base of the others.
+//! or on the caller; `memory`, `io`, `settings`, `guard` and `foreign` are the base of the others.
 //!
-//! Must stay true: whatever a program may rely on in zlib's manual holds here. Nothing unwinds into
-//! the program, nothing is printed, no thread is started. Any thread may call, each stream one at a
+//! Must stay true: whatever a program may rely on in zlib's manual holds here. No panic unwinds
+//! into the program, nothing is printed, no thread is started. Any thread may call, each stream one at a
 //! time, as zlib has it. Source: zlib's manual (zlib.h), RFC 1950, 1951, 1952.
 
 #![allow(unsafe_code, reason = "a C surface")]
 
 mod deflate;
 mod engines;
+mod foreign;
 mod forward;
 mod guard;
 mod gz;
 mod inflate;
 mod io;
 mod memory;
+mod process;
 mod settings;
 mod whole;
 
@@ -29,4 +31,5 @@ pub use forward::{
 };
 pub use gz::*;
 pub use inflate::*;
+pub use process::prctl;
 pub use whole::*;

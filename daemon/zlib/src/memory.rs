@@ -4,6 +4,7 @@
 //! stream; so nothing else allocates for a stream. Must stay true: running out is a value, not an
 //! abort.
 
+use crate::foreign;
 use libc::{c_uint, c_void};
 use libz_rs_sys::z_stream;
 use sidecore_bare::width::ToUsize;
@@ -30,11 +31,27 @@ impl Memory {
         }
     }
 
-    /// Sets the functions of a stream inside ours to these.
-    pub(crate) fn lend_to(self, stream: &mut z_stream) {
+    /// Sets the functions of a program's stream to these, as zlib does where it gave none.
+    pub(crate) fn show_in(self, stream: &mut z_stream) {
         stream.zalloc = Some(self.allocate);
         stream.zfree = Some(self.free);
         stream.opaque = self.opaque;
+    }
+
+    /// Sets the functions of a stream inside ours to these; an exception of the program's does not
+    /// reach the base library.
+    ///
+    /// # Safety
+    /// `self` stays where it is for as long as the stream has a state.
+    pub(crate) unsafe fn lend_to(&self, stream: &mut z_stream) {
+        stream.zalloc = Some(lent_allocate);
+        stream.zfree = Some(lent_free);
+        stream.opaque = ptr::from_ref(self).cast_mut().cast();
+    }
+
+    /// True if a stream inside ours has these functions by [`Self::lend_to`].
+    pub(crate) fn lends_to(&self, stream: &z_stream) -> bool {
+        ptr::eq(self, stream.opaque.cast())
     }
 
     /// malloc and free.
@@ -47,8 +64,14 @@ impl Memory {
     /// Bytes, aligned as malloc aligns; their contents are unspecified.
     fn bytes(self, bytes: usize) -> Option<NonNull<u8>> {
         let count = c_uint::try_from(bytes).ok()?;
+        NonNull::new(self.allocate(1, count).cast())
+    }
+
+    fn allocate(self, items: c_uint, size: c_uint) -> *mut c_void {
+        let function = self.allocate as *const c_void;
+        let words = [self.opaque as usize, items.to_usize(), size.to_usize()];
         // SAFETY: the program's promise for `zalloc`; malloc keeps it too.
-        NonNull::new(unsafe { (self.allocate)(self.opaque, 1, count) }.cast())
+        unsafe { foreign::call(function, words) as *mut c_void }
     }
 
     /// A value in this memory, to be given back with [`Self::take`]. `None` where there is no room,
@@ -82,6 +105,32 @@ unsafe extern "C" fn malloc(_opaque: *mut c_void, items: c_uint, size: c_uint) -
     let bytes = items.to_usize().saturating_mul(size.to_usize());
     // SAFETY: malloc takes any size.
     unsafe { libc::malloc(bytes) }
+}
+
+/// Streams of the base library may borrow it for as long as they like.
+pub(crate) static MALLOC: Shared = Shared(Memory::MALLOC);
+
+/// Memory functions that hold nothing of one thread.
+pub(crate) struct Shared(pub(crate) Memory);
+
+// SAFETY: malloc and free, which any thread may call, and no address.
+unsafe impl Sync for Shared {}
+
+unsafe extern "C" fn lent_allocate(
+    lender: *mut c_void,
+    items: c_uint,
+    size: c_uint,
+) -> *mut c_void {
+    // SAFETY: `lend_to` set it, whose caller promised that it is still there.
+    unsafe { (*lender.cast::<Memory>()).allocate(items, size) }
+}
+
+unsafe extern "C" fn lent_free(lender: *mut c_void, address: *mut c_void) {
+    // SAFETY: as above; the address came from `lent_allocate`.
+    unsafe {
+        let memory = *lender.cast::<Memory>();
+        (memory.free)(memory.opaque, address);
+    }
 }
 
 unsafe extern "C" fn free(_opaque: *mut c_void, address: *mut c_void) {
@@ -197,10 +246,15 @@ impl Bytes {
         }
         // By factors while it is small, by 96 KiB later: few steps, and little in vain.
         let grown = (self.room * 8).min(self.room + GROWTH_BYTES_MAX);
-        let room = wanted.max(grown).max(ROOM_MIN);
+        self.move_to(wanted.max(grown).max(ROOM_MIN))
+    }
+
+    /// Moves the contents to new memory, which has room for them.
+    fn move_to(&mut self, room: usize) -> Result<(), NoMemory> {
         let mut lender = self.memory;
         let mut start = lender.bytes(room);
-        if start.is_none() && self.is_never_short {
+        // An exception is an answer: the call ends with it, and not with another's memory.
+        if start.is_none() && self.is_never_short && !foreign::is_held() {
             lender = Memory::MALLOC;
             start = lender.bytes(room);
         }
@@ -220,16 +274,17 @@ impl Bytes {
         }
     }
 
-    /// Empty, in the same kind of memory, with room for `bytes`.
-    pub(crate) fn like(&self, bytes: usize) -> Result<Self, NoMemory> {
-        let mut like = self.like_this();
-        like.reserve(bytes)?;
-        Ok(like)
+    /// Makes room for exactly `bytes` in all, where there is less.
+    pub(crate) fn reserve_to(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        match bytes > self.room {
+            true => self.move_to(bytes),
+            false => Ok(()),
+        }
     }
 
-    /// Makes room for `bytes` in all.
-    pub(crate) fn reserve_up_to(&mut self, bytes: usize) -> Result<(), NoMemory> {
-        self.reserve(bytes.saturating_sub(self.len))
+    /// Bytes that there is room for in all.
+    pub(crate) fn room(&self) -> usize {
+        self.room
     }
 
     /// All from `at` on, which is cut off here.

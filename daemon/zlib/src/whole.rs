@@ -18,7 +18,7 @@ use sidecore_bare::width::{ToU64, ToUsize};
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn compress(
+pub unsafe extern "C-unwind" fn compress(
     target: *mut u8,
     target_bytes: *mut c_ulong,
     source: *const u8,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn compress(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn compress2(
+pub unsafe extern "C-unwind" fn compress2(
     target: *mut u8,
     target_bytes: *mut c_ulong,
     source: *const u8,
@@ -79,6 +79,9 @@ unsafe fn compress_at_once(
         bytes => unsafe { std::slice::from_raw_parts(source, bytes.to_usize()) },
     };
     let mut made = Bytes::new(Memory::MALLOC);
+    if raw.len() > sidecore_deflate::BLOCK_BYTES {
+        engines::look();
+    }
     // The only level below 0 that comes here stands for the usual one.
     let level = u8::try_from(level).unwrap_or(USUAL_LEVEL);
     let header = match level {
@@ -125,7 +128,7 @@ unsafe fn compress_at_once(
 
 /// The most bytes that [`compress`] makes of a buffer.
 #[unsafe(no_mangle)]
-pub extern "C" fn compressBound(source_bytes: c_ulong) -> c_ulong {
+pub extern "C-unwind" fn compressBound(source_bytes: c_ulong) -> c_ulong {
     let bound = zlib_bound(source_bytes).saturating_add(6);
     base::compressBound(source_bytes).max(bound)
 }
@@ -135,7 +138,7 @@ pub extern "C" fn compressBound(source_bytes: c_ulong) -> c_ulong {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn uncompress(
+pub unsafe extern "C-unwind" fn uncompress(
     target: *mut u8,
     target_bytes: *mut c_ulong,
     source: *const u8,
@@ -150,7 +153,7 @@ pub unsafe extern "C" fn uncompress(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn uncompress2(
+pub unsafe extern "C-unwind" fn uncompress2(
     target: *mut u8,
     target_bytes: *mut c_ulong,
     source: *const u8,

@@ -10,10 +10,13 @@ now() {
   echo "${up%.*}${up#*.}"
 }
 
-# result NAME BEGUN: says that a step went well and how long it took.
+# result NAME BEGUN: says that a step went well and how long it took. By a process of its own: the
+# end of a server that init has inherited interrupts the shell's own write to a console, and the
+# line is lost.
 result() {
   spent=$(($(now) - $2))
-  printf 'guest: %s ok %d.%02d\n' "$1" $((spent / 100)) $((spent % 100))
+  printf 'guest: %s ok %d.%02d\n' "$1" $((spent / 100)) $((spent % 100)) >/run/result
+  cat /run/result
 }
 
 # step NAME COMMAND...: runs a command (or function), says how it went, and ends the guest if it

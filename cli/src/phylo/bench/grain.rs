@@ -61,7 +61,7 @@ impl Args {
         }
         let stop = raise_on(&[SIGINT, SIGTERM])?;
         let cpus = cpu::allowed()?;
-        let engines = common::engines(self.engines)?;
+        let engines = common::engines(self.engines);
         let mut options = GrainOptions::on(cpus, engines, self.quick);
         options.hybrid = self.hybrid.unwrap_or(options.hybrid);
         options.bootstraps = self.bootstraps.unwrap_or(options.bootstraps);

@@ -74,7 +74,8 @@ use std::time::Duration;
 pub struct DaemonOptions {
     /// The socket's path; [`default_socket`] by default.
     pub socket: PathBuf,
-    /// Engines, 1 to [`ENGINES_MAX`]; 0 for one less than the cores that this process may use.
+    /// Engines, 1 to [`ENGINES_MAX`]; 0 for one less than the cores whose
+    /// time this process may have ([`cpu::affordable`]).
     pub engines: usize,
     /// Time that an engine without a request polls before it sleeps. Waking it costs a client a
     /// system call and some ten microseconds.
@@ -346,7 +347,10 @@ impl Stopper {
 
 fn engine_count(options: &DaemonOptions, cores: usize) -> Result<usize, DaemonError> {
     let engines = match options.engines {
-        0 => cores.saturating_sub(1).clamp(1, ENGINES_MAX),
+        0 => cores
+            .min(cpu::affordable())
+            .saturating_sub(1)
+            .clamp(1, ENGINES_MAX),
         engines => engines,
     };
     if engines > ENGINES_MAX {

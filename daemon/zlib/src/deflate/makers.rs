@@ -3,24 +3,22 @@
 use super::parameters::{HISTORY_BYTES, Parameters};
 use super::state::{Ask, Made, Maker, State, Status, continue_check, refuse};
 use crate::engines;
+use crate::foreign;
 use crate::forward;
 use crate::io;
-use crate::memory::Memory;
+use crate::memory::{Bytes, MALLOC, NoMemory};
 use libc::c_int;
 use libz_rs_sys as base;
 use libz_rs_sys::*;
 use sidecore_bare::width::{ToU64, ToUsize};
-use sidecore_deflate::{BLOCK_BYTES, CheckKind};
-use std::ptr;
+use sidecore_deflate::{BLOCK_BYTES, CheckKind, block_bytes_max};
+use std::{mem, ptr};
 
 impl State {
     /// The base library's stream begins: raw, with the present parameters.
     pub(super) fn begin_base(&mut self) -> Result<(), c_int> {
-        let Parameters {
-            memory_level,
-            strategy,
-            ..
-        } = self.parameters;
+        let Parameters { strategy, .. } = self.parameters;
+        let memory_level = self.parameters.base_memory_level();
         let level = self.parameters.base_level();
         let window_bits = -self.parameters.window_size_bits();
         let mut code = Z_STREAM_ERROR;
@@ -36,8 +34,11 @@ impl State {
             }
             if code != Z_OK {
                 self.end_base();
-                for memory in [self.memory, Memory::MALLOC] {
-                    memory.lend_to(&mut self.base);
+                for is_own in [true, false] {
+                    match is_own {
+                        true => self.memory.lend_to(&mut self.base),
+                        false => MALLOC.0.lend_to(&mut self.base),
+                    }
                     code = base::deflateInit2_(
                         &mut self.base,
                         level,
@@ -49,7 +50,7 @@ impl State {
                         STREAM_BYTES,
                     );
                     // Where blocks were begun with, zlib would have its memory by now.
-                    if code == Z_OK || self.status == Status::Init {
+                    if code == Z_OK || self.status == Status::Init || foreign::is_held() {
                         break;
                     }
                 }
@@ -66,6 +67,14 @@ impl State {
         Ok(())
     }
 
+    /// The base library's stream, copied from another's, is lent this state's own memory.
+    pub(super) fn keep_lender(&mut self) {
+        if !self.base.state.is_null() && !MALLOC.0.lends_to(&self.base) {
+            // SAFETY: the state has its place, and ends this stream before it leaves it.
+            unsafe { self.memory.lend_to(&mut self.base) };
+        }
+    }
+
     pub(super) fn end_base(&mut self) {
         if !self.base.state.is_null() {
             // SAFETY: the base library's own stream.
@@ -79,16 +88,6 @@ impl State {
     pub(super) fn switch_to_base(&mut self) -> Result<(), c_int> {
         if self.maker != Maker::Blocks {
             return Ok(());
-        }
-        if self.status == Status::Finish {
-            // All is made; only the dictionary is left.
-            let (old, new) = self.dictionary();
-            let mut last = self.history.like(old.len() + new.len())?;
-            last.extend(old)?;
-            last.extend(new)?;
-            self.history = last;
-            self.gathered.clear();
-            self.fed = 0;
         }
         // Whole blocks stay blocks, however many were gathered.
         self.emit_blocks(self.gathered.len().saturating_sub(1) / BLOCK_BYTES)?;
@@ -104,7 +103,18 @@ impl State {
                 )
             };
         }
+        if self.gathered.is_empty() {
+            self.give_room_back();
+        }
         Ok(())
+    }
+
+    /// The base library has all that was here.
+    fn give_room_back(&mut self) {
+        self.leave = None;
+        self.fed = 0;
+        self.gathered.give_back();
+        self.history.give_back();
     }
 
     /// Blocks of the program's input.
@@ -128,6 +138,7 @@ impl State {
                 // Before the output is out: a repeated finish must not make another last block.
                 self.emit(true)?;
                 self.status = Status::Finish;
+                self.give_leave_back();
                 // SAFETY: the caller's promise.
                 unsafe { self.drain(stream) };
                 return Ok(match stream.avail_out {
@@ -165,15 +176,20 @@ impl State {
     /// # Safety
     /// As [`Self::deflate`].
     unsafe fn gather(&mut self, stream: &mut z_stream) -> Result<bool, c_int> {
-        let batch = engines::gathered_blocks() * BLOCK_BYTES;
         while stream.avail_in > 0 {
             // SAFETY: the caller's promise.
             let input = unsafe { io::input(stream) };
+            let batch = self.batch_bytes(input.len());
             if self.gathered.is_empty() && input.len() > batch {
                 // Straight from the program's memory: all but the last block, which may be the
                 // stream's.
                 let whole = (input.len() - 1) / BLOCK_BYTES * BLOCK_BYTES;
-                let part = &input[..whole.min(DIRECT_BYTES_MAX)];
+                let at_once = match engines::are_there() {
+                    true => DIRECT_BYTES_MAX,
+                    false => BLOCK_BYTES,
+                };
+                let part = &input[..whole.min(at_once)];
+                self.lend_room();
                 self.blocks(Some(part), false)?;
                 self.take_in(stream, part);
             } else if self.gathered.len() >= batch {
@@ -182,6 +198,7 @@ impl State {
                 self.emit_blocks(self.gathered.len() / BLOCK_BYTES)?;
             } else {
                 let part = &input[..input.len().min(batch - self.gathered.len())];
+                self.make_room(part.len(), batch)?;
                 self.gathered.extend(part)?;
                 self.take_in(stream, part);
                 // Nothing was made, so there is nothing to drain.
@@ -194,6 +211,63 @@ impl State {
             }
         }
         Ok(true)
+    }
+
+    /// Input that is gathered before any of it becomes blocks: several blocks where engines can
+    /// share them.
+    fn batch_bytes(&mut self, more: usize) -> usize {
+        if self.leave.is_none() && self.gathered.len() + more > BLOCK_BYTES {
+            self.leave = engines::Leave::ask();
+        }
+        match self.leave {
+            Some(_) if engines::are_there() => engines::GATHERED_BLOCKS * BLOCK_BYTES,
+            _ => BLOCK_BYTES,
+        }
+    }
+
+    /// Makes room for `more` gathered bytes, in few steps: there are programs whose memory is not
+    /// given back before the stream ends.
+    fn make_room(&mut self, more: usize, batch: usize) -> Result<(), c_int> {
+        // One buffer serves both: input is gathered only once all output is out.
+        if self.gathered.is_empty()
+            && self.pending.is_empty()
+            && self.pending.room() > self.gathered.room()
+        {
+            mem::swap(&mut self.gathered, &mut self.pending);
+        }
+        let wanted = self.gathered.len() + more;
+        let room = if wanted <= SMALL_BYTES {
+            buffer_bytes(SMALL_BYTES)
+        } else if wanted <= BLOCK_BYTES {
+            BUFFER_BYTES
+        } else {
+            batch.max(wanted)
+        };
+        Ok(self.gathered.reserve_to(room)?)
+    }
+
+    /// Gathers one block at a time from now on.
+    pub(super) fn give_leave_back(&mut self) {
+        self.leave = None;
+        if self.gathered.is_empty() && self.gathered.room() > BUFFER_BYTES {
+            self.gathered.give_back();
+        }
+    }
+
+    /// Lends the room for input to output that is made now.
+    fn lend_room(&mut self) {
+        if self.gathered.is_empty()
+            && self.pending.is_empty()
+            && self.gathered.room() > self.pending.room()
+        {
+            mem::swap(&mut self.gathered, &mut self.pending);
+        }
+    }
+
+    /// The room that a stream of blocks needs until it ends, before the first, as zlib has it.
+    pub(super) fn make_first_room(&mut self) -> Result<(), c_int> {
+        self.gathered.reserve_to(BUFFER_BYTES)?;
+        Ok(self.history.reserve_to(HISTORY_BYTES)?)
     }
 
     /// Counts input as consumed.
@@ -215,7 +289,11 @@ impl State {
     /// Blocks of all gathered input, then an empty stored block. Programs look for its last four
     /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
     fn emit_flushed(&mut self) -> Result<(), c_int> {
-        self.pending.reserve(EMPTY_STORED.len())?;
+        self.lend_room();
+        // Of a block made in its place, the buffer has room for it.
+        if self.gathered.is_empty() || !self.is_made_in_place() {
+            self.pending.reserve(EMPTY_STORED.len())?;
+        }
         self.emit(false)?;
         self.unflushed_bytes = 0;
         Ok(self.pending.extend(&EMPTY_STORED)?)
@@ -254,37 +332,41 @@ impl State {
     /// Makes blocks of `raw`, or of the gathered input: all of it, or nothing where memory is
     /// short.
     fn blocks(&mut self, raw: Option<&[u8]>, is_last: bool) -> Result<(), c_int> {
-        let bytes = raw.unwrap_or(self.gathered.as_slice());
         let level = self.parameters.level as u8;
-        let before = self.pending.len();
+        let bytes = raw.unwrap_or(self.gathered.as_slice());
         // Reserved before the work: behind it a failure would lose the blocks, or the history.
-        if !is_last {
-            let kept = match bytes.len() {
-                HISTORY_BYTES.. => 0,
-                _ => self.history.len(),
-            };
-            self.history
-                .reserve_up_to(kept + bytes.len().min(HISTORY_BYTES))?;
+        let kept = (self.history.len() + bytes.len()).min(HISTORY_BYTES);
+        self.history.reserve_to(kept)?;
+        if raw.is_none() && self.is_made_in_place() {
+            return self.block_in_place(level, is_last);
         }
+        let before = self.pending.len();
         if let Err(error) = engines::deflate(bytes, level, is_last, &mut self.pending) {
             self.pending.truncate(before);
             return Err(error.into());
         }
-        // Matches of a later block reach back 32 KiB (RFC 1951, 2).
-        if !is_last {
-            if bytes.len() >= HISTORY_BYTES {
-                self.history.clear();
-            }
-            self.history
-                .extend(&bytes[bytes.len().saturating_sub(HISTORY_BYTES)..])?;
-            self.history.keep_last(HISTORY_BYTES);
+        push_history(&mut self.history, bytes)?;
+        if raw.is_none() {
+            self.gathered.clear();
         }
-        match raw {
-            // The end of the stream is still its dictionary.
-            None if is_last => self.fed = self.gathered.len(),
-            None => self.gathered.clear(),
-            Some(_) => {}
-        }
+        Ok(())
+    }
+
+    /// True where a block of the gathered input can take its place: nothing waits before it, and it
+    /// is made on this thread.
+    fn is_made_in_place(&self) -> bool {
+        let bytes = self.gathered.len();
+        self.pending.is_empty()
+            && (bytes < BLOCK_BYTES || (bytes == BLOCK_BYTES && !engines::are_there()))
+    }
+
+    /// Makes one block of the gathered input; the buffer becomes that of the pending output.
+    fn block_in_place(&mut self, level: u8, is_last: bool) -> Result<(), c_int> {
+        self.gathered
+            .reserve_to(buffer_bytes(self.gathered.len()))?;
+        let (gathered, history) = (&mut self.gathered, &mut self.history);
+        engines::replace(gathered, level, is_last, |raw| push_history(history, raw))?;
+        mem::swap(&mut self.gathered, &mut self.pending);
         Ok(())
     }
 
@@ -307,8 +389,7 @@ impl State {
                 base_result(stream, code, Z_NO_FLUSH)?;
                 return Ok(Made::More);
             }
-            self.gathered.clear();
-            self.fed = 0;
+            self.give_room_back();
             if is_rest {
                 self.note_finish(code, flush);
                 return base_result(stream, code, flush);
@@ -415,6 +496,22 @@ fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made,
     }
 }
 
+/// The last 32 KiB that came in; its memory has room for them. Matches of a later block reach that
+/// far back (RFC 1951, 2).
+fn push_history(history: &mut Bytes, bytes: &[u8]) -> Result<(), NoMemory> {
+    let last = &bytes[bytes.len().saturating_sub(HISTORY_BYTES)..];
+    history.keep_last(HISTORY_BYTES - last.len());
+    history.extend(last)
+}
+
+/// Room for so much input, or for a block of it with a mark of a flush and a trailer.
+const fn buffer_bytes(raw_bytes: usize) -> usize {
+    block_bytes_max(raw_bytes) + 16
+}
+
+const BUFFER_BYTES: usize = buffer_bytes(BLOCK_BYTES);
+/// Streams of small messages do with so much.
+const SMALL_BYTES: usize = 4 << 10;
 /// The most input that becomes blocks before their output is handed over.
 const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
 /// From this many bytes on, a sync flush ends a block without a history: the output grows by less

@@ -8,6 +8,7 @@ mod makers;
 mod parameters;
 mod state;
 
+use crate::engines;
 use crate::forward::is_compatible;
 use crate::guard;
 use crate::io;
@@ -63,7 +64,7 @@ unsafe fn with(stream: z_streamp, work: impl FnOnce(&mut z_stream, &mut State) -
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateInit_(
+pub unsafe extern "C-unwind" fn deflateInit_(
     stream: z_streamp,
     level: c_int,
     version: *const c_char,
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn deflateInit_(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateInit2_(
+pub unsafe extern "C-unwind" fn deflateInit2_(
     stream: z_streamp,
     level: c_int,
     method: c_int,
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn deflateInit2_(
             return Z_STREAM_ERROR;
         };
         let memory = Memory::of(open);
-        memory.lend_to(open);
+        memory.show_in(open);
         let handle = Handle {
             magic: MAGIC,
             state: State::new(stream, memory, parameters),
@@ -127,7 +128,11 @@ pub unsafe extern "C" fn deflateInit2_(
         open.state = place.as_ptr().cast();
         // SAFETY: it was put there just now.
         let state = unsafe { &mut (*place.as_ptr()).state };
-        let begun = state.begin(open, uses_blocks());
+        let mut begun = state.begin(open, uses_blocks());
+        if begun == Z_OK && state.maker == Maker::Blocks {
+            engines::prepare(state.parameters.level as u8);
+            begun = state.make_first_room().err().unwrap_or(Z_OK);
+        }
         if begun != Z_OK {
             // SAFETY: as above; the stream forgets it.
             drop(unsafe { memory.take(place) });
@@ -147,7 +152,7 @@ fn uses_blocks() -> bool {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |stream, state| {
@@ -164,7 +169,7 @@ pub unsafe extern "C" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateEnd(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn deflateEnd(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe {
         with(
@@ -185,6 +190,8 @@ unsafe fn release(stream: z_streamp) {
     // SAFETY: the caller's promise.
     if let Some((open, state)) = unsafe { open(stream) } {
         let memory = state.memory;
+        // Its lender is the memory of the state, which is moved out of its place.
+        state.end_base();
         if let Some(place) = NonNull::new(open.state.cast::<Handle>()) {
             // SAFETY: it was put there by these functions; the stream forgets it.
             let mut handle = unsafe { memory.take(place) };
@@ -199,7 +206,7 @@ unsafe fn release(stream: z_streamp) {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateReset(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn deflateReset(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { with(stream, |stream, state| state.begin(stream, uses_blocks())) }
 }
@@ -209,7 +216,7 @@ pub unsafe extern "C" fn deflateReset(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateResetKeep(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn deflateResetKeep(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { deflateReset(stream) }
 }
@@ -219,7 +226,7 @@ pub unsafe extern "C" fn deflateResetKeep(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(source, |source, state| {
@@ -242,6 +249,7 @@ pub unsafe extern "C" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_
                 return Z_MEM_ERROR;
             };
             open.state = place.as_ptr().cast();
+            (*place.as_ptr()).state.keep_lender();
             Z_OK
         })
     }
@@ -252,7 +260,11 @@ pub unsafe extern "C" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn deflateParams(
+    stream: z_streamp,
+    level: c_int,
+    strategy: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |stream, state| {
@@ -288,7 +300,7 @@ pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateSetDictionary(
+pub unsafe extern "C-unwind" fn deflateSetDictionary(
     stream: z_streamp,
     dictionary: *const c_uchar,
     bytes: c_uint,
@@ -310,7 +322,7 @@ pub unsafe extern "C" fn deflateSetDictionary(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateGetDictionary(
+pub unsafe extern "C-unwind" fn deflateGetDictionary(
     stream: z_streamp,
     dictionary: *mut c_uchar,
     bytes: *mut c_uint,
@@ -339,7 +351,7 @@ pub unsafe extern "C" fn deflateGetDictionary(
 /// # Safety
 /// As zlib's manual says: they stay where they are until the header is written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateSetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
+pub unsafe extern "C-unwind" fn deflateSetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
@@ -357,7 +369,7 @@ pub unsafe extern "C" fn deflateSetHeader(stream: z_streamp, header: gz_headerp)
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflatePending(
+pub unsafe extern "C-unwind" fn deflatePending(
     stream: z_streamp,
     pending: *mut c_uint,
     bits: *mut c_int,
@@ -383,7 +395,7 @@ pub unsafe extern "C" fn deflatePending(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
@@ -404,7 +416,11 @@ pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_i
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn deflatePrime(
+    stream: z_streamp,
+    bits: c_int,
+    value: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
@@ -426,7 +442,7 @@ pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_i
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateTune(
+pub unsafe extern "C-unwind" fn deflateTune(
     stream: z_streamp,
     good: c_int,
     lazy: c_int,
@@ -449,7 +465,7 @@ pub unsafe extern "C" fn deflateTune(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> c_ulong {
+pub unsafe extern "C-unwind" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> c_ulong {
     guard::call(c_ulong::MAX, || {
         // SAFETY: the caller's promise.
         let open = unsafe { open(stream) };

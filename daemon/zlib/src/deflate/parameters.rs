@@ -75,6 +75,12 @@ impl Parameters {
         }
     }
 
+    /// The memory level at which the base library takes about what zlib takes at this one: besides
+    /// zlib's buffers it has one of 3 << (level + 6) bytes, 48 KiB at the usual level.
+    pub(crate) fn base_memory_level(&self) -> c_int {
+        (self.memory_level - 1).max(1)
+    }
+
     /// Bits of the window: zlib takes 9 for a requested 8.
     pub(crate) fn window_size_bits(&self) -> c_int {
         let bits = match self.window_bits {

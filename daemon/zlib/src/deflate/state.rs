@@ -24,13 +24,14 @@
 
 use super::header;
 use super::parameters::{HISTORY_BYTES, Parameters};
+use crate::engines;
 use crate::forward;
 use crate::io;
 use crate::memory::{Bytes, Memory, NoMemory};
 use libc::c_int;
 use libz_rs_sys as base;
 use libz_rs_sys::*;
-use sidecore_deflate::CheckKind;
+use sidecore_deflate::{BLOCK_BYTES, CheckKind};
 use std::{mem, ptr};
 
 /// The maker of DEFLATE from the input.
@@ -115,12 +116,12 @@ pub(super) struct State {
     /// Output for which there was no room.
     pub(super) pending: Bytes,
     pub(super) taken: usize,
+    /// To gather several blocks for engines.
+    pub(super) leave: Option<engines::Leave>,
 }
 
 impl State {
     pub(super) fn new(owner: *mut z_stream, memory: Memory, parameters: Parameters) -> Self {
-        let mut base = z_stream::default();
-        memory.lend_to(&mut base);
         Self {
             owner,
             memory,
@@ -128,7 +129,7 @@ impl State {
             maker: Maker::Blocks,
             status: Status::Init,
             is_closed: false,
-            base,
+            base: z_stream::default(),
             is_base_done: false,
             base_parameters: parameters,
             given_header: ptr::null_mut(),
@@ -142,6 +143,7 @@ impl State {
             history: Bytes::never_short(memory),
             pending: Bytes::never_short(memory),
             taken: 0,
+            leave: None,
         }
     }
 
@@ -164,6 +166,7 @@ impl State {
         self.gathered.clear();
         self.history.clear();
         self.pending.clear();
+        self.give_leave_back();
         self.maker = Maker::Blocks;
         // The base library's memory is some 270 KiB: streams of blocks do without it.
         if blocks && self.parameters.suit_blocks() {
@@ -362,10 +365,14 @@ impl State {
     pub(super) unsafe fn drain(&mut self, stream: &mut z_stream) {
         // SAFETY: the caller's promise.
         self.taken += unsafe { io::put(stream, &self.pending.as_slice()[self.taken..]) };
-        // Its memory is kept: the next output is of a similar size.
+        // Its memory is kept: the next output is of a similar size, or input takes its place.
         if self.taken == self.pending.len() {
             self.pending.clear();
             self.taken = 0;
+            // The base library keeps its own; and a wave of engines was an exception.
+            if self.maker == Maker::Base || self.pending.room() > PENDING_ROOM_MAX {
+                self.pending.give_back();
+            }
         }
     }
 
@@ -438,7 +445,7 @@ impl State {
         (&old[old.len() - keep..], new)
     }
 
-    /// A copy for another stream.
+    /// A copy for another stream. Once it has its place, [`Self::keep_lender`] is due.
     pub(super) fn duplicate(&mut self, owner: *mut z_stream) -> Result<Self, c_int> {
         let mut copy = Self {
             owner,
@@ -446,9 +453,9 @@ impl State {
             gathered: self.gathered.duplicate()?,
             history: self.history.duplicate()?,
             pending: self.pending.duplicate()?,
+            leave: None,
             ..*self
         };
-        self.memory.lend_to(&mut copy.base);
         if !self.base.state.is_null() {
             // SAFETY: the base library's own stream, and one without a state.
             let code = unsafe { base::deflateCopy(&mut copy.base, &mut self.base) };
@@ -497,6 +504,9 @@ pub(super) fn continue_check(wrapper: CheckKind, check: u32, bytes: &[u8]) -> u3
         CheckKind::Crc32 => forward::crc32_of(check, bytes),
     }
 }
+
+/// Output keeps the room of some blocks.
+const PENDING_ROOM_MAX: usize = 2 * BLOCK_BYTES;
 
 impl From<NoMemory> for c_int {
     fn from(_: NoMemory) -> Self {

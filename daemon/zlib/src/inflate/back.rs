@@ -8,11 +8,12 @@
 
 use super::machine::{Leave, Machine, Mode};
 use super::run::Run;
+use crate::foreign;
 use crate::forward::is_compatible;
 use crate::guard;
 use crate::io::available;
 use crate::memory::{Bytes, Memory};
-use libc::{c_char, c_int, c_uchar, c_void};
+use libc::{c_char, c_int, c_uchar, c_uint, c_void};
 use libz_rs_sys::*;
 use sidecore_bare::width::ToUsize;
 use std::ptr::{self, NonNull};
@@ -42,7 +43,7 @@ unsafe fn open<'a>(stream: z_streamp) -> Option<(&'a mut z_stream, &'a mut Handl
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateBackInit_(
+pub unsafe extern "C-unwind" fn inflateBackInit_(
     stream: z_streamp,
     window_bits: c_int,
     window: *mut c_uchar,
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn inflateBackInit_(
         }
         open.msg = ptr::null_mut();
         let memory = Memory::of(open);
-        memory.lend_to(open);
+        memory.show_in(open);
         let mut machine = Machine::new(memory);
         machine.window_bits = window_bits.cast_unsigned();
         machine.window.bytes = Bytes::never_short(memory);
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn inflateBackInit_(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateBack(
+pub unsafe extern "C-unwind" fn inflateBack(
     stream: z_streamp,
     input: Option<in_func>,
     input_with: *mut c_void,
@@ -145,13 +146,13 @@ pub unsafe extern "C" fn inflateBack(
                 }
                 (run.put, run.left) = (window, size);
                 // SAFETY: the caller's promise.
-                if unsafe { output(output_with, window, available(size)) } != 0 {
+                if unsafe { call_output(output, output_with, window, size) } != 0 {
                     break Z_BUF_ERROR;
                 }
             } else {
                 let mut next = run.next;
                 // SAFETY: the caller's promise.
-                run.have = unsafe { input(input_with, &mut next) }.to_usize();
+                run.have = unsafe { call_input(input, input_with, &mut next) };
                 run.next = next;
                 // NULL says that the input ended, and not the output (zlib's manual).
                 if run.have == 0 {
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn inflateBack(
         let (next, have, made) = (run.next, run.have, size - run.left);
         (stream.next_in, stream.avail_in) = (next, available(have));
         // SAFETY: the caller's promise.
-        if made > 0 && unsafe { output(output_with, window, available(made)) } != 0 {
+        if made > 0 && unsafe { call_output(output, output_with, window, made) } != 0 {
             return match code {
                 Z_STREAM_END => Z_BUF_ERROR,
                 code => code,
@@ -173,12 +174,40 @@ pub unsafe extern "C" fn inflateBack(
     })
 }
 
+/// More input by the program's function, in bytes; none where it threw.
+///
+/// # Safety
+/// The function's contract holds.
+unsafe fn call_input(function: in_func, with: *mut c_void, next: &mut *const c_uchar) -> usize {
+    let words = [with as usize, ptr::from_mut(next) as usize, 0];
+    // SAFETY: the caller's promise.
+    let word = unsafe { foreign::call(function as *const c_void, words) };
+    // The upper half of the register is not the function's.
+    (word as c_uint).to_usize()
+}
+
+/// Output to the program's function; its answer, and a refusal where it threw.
+///
+/// # Safety
+/// The function's contract holds.
+unsafe fn call_output(
+    function: out_func,
+    with: *mut c_void,
+    window: *mut c_uchar,
+    bytes: usize,
+) -> c_int {
+    let words = [with as usize, window as usize, bytes];
+    // SAFETY: the caller's promise.
+    let word = unsafe { foreign::call(function as *const c_void, words) };
+    if foreign::is_held() { 1 } else { word as c_int }
+}
+
 /// Ends reading.
 ///
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateBackEnd(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateBackEnd(stream: z_streamp) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.
         let Some((stream, handle)) = (unsafe { open(stream) }) else {

@@ -122,7 +122,7 @@ unsafe fn with<R: Copy>(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateInit_(
+pub unsafe extern "C-unwind" fn inflateInit_(
     stream: z_streamp,
     version: *const c_char,
     stream_bytes: c_int,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn inflateInit_(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateInit2_(
+pub unsafe extern "C-unwind" fn inflateInit2_(
     stream: z_streamp,
     window_bits: c_int,
     version: *const c_char,
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn inflateInit2_(
         };
         open.msg = ptr::null_mut();
         let memory = Memory::of(open);
-        memory.lend_to(open);
+        memory.show_in(open);
         let Some(place) = memory.put(Handle {
             magic: MAGIC,
             owner: stream,
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn inflateInit2_(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflate(stream: z_streamp, flush: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn inflate(stream: z_streamp, flush: c_int) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.
         let Some((stream, handle)) = (unsafe { open(stream) }) else {
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn inflate(stream: z_streamp, flush: c_int) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateEnd(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateEnd(stream: z_streamp) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.
         let Some((stream, handle)) = (unsafe { open(stream) }) else {
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn inflateEnd(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateReset(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateReset(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |stream, machine| {
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn inflateReset(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateReset2(stream: z_streamp, window_bits: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn inflateReset2(stream: z_streamp, window_bits: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |stream, machine| {
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn inflateReset2(stream: z_streamp, window_bits: c_int) ->
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateResetKeep(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateResetKeep(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |stream, machine| {
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn inflateResetKeep(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateCopy(target: z_streamp, source: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateCopy(target: z_streamp, source: z_streamp) -> c_int {
     guard::call(Z_STREAM_ERROR, || {
         // SAFETY: the caller's promise.
         let (opened, target_open) = unsafe { (open(source), target.as_mut()) };
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn inflateCopy(target: z_streamp, source: z_streamp) -> c_
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateSetDictionary(
+pub unsafe extern "C-unwind" fn inflateSetDictionary(
     stream: z_streamp,
     dictionary: *const c_uchar,
     bytes: c_uint,
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn inflateSetDictionary(
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateGetDictionary(
+pub unsafe extern "C-unwind" fn inflateGetDictionary(
     stream: *const z_stream,
     dictionary: *mut c_uchar,
     bytes: *mut c_uint,
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn inflateGetDictionary(
 /// # Safety
 /// As zlib's manual says: they stay where they are until the header was read.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateGetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateGetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |_, machine| {
@@ -379,7 +379,11 @@ pub unsafe extern "C" fn inflateGetHeader(stream: z_streamp, header: gz_headerp)
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflatePrime(stream: z_streamp, bits: c_int, value: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn inflatePrime(
+    stream: z_streamp,
+    bits: c_int,
+    value: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |_, machine| {
@@ -393,7 +397,7 @@ pub unsafe extern "C" fn inflatePrime(stream: z_streamp, bits: c_int, value: c_i
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateSync(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateSync(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |stream, machine| {
@@ -407,7 +411,7 @@ pub unsafe extern "C" fn inflateSync(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateSyncPoint(stream: z_streamp) -> c_int {
+pub unsafe extern "C-unwind" fn inflateSyncPoint(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |_, machine| {
@@ -421,7 +425,7 @@ pub unsafe extern "C" fn inflateSyncPoint(stream: z_streamp) -> c_int {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateMark(stream: *const z_stream) -> c_long {
+pub unsafe extern "C-unwind" fn inflateMark(stream: *const z_stream) -> c_long {
     // SAFETY: the caller's promise.
     unsafe { with(stream, NO_MARK, |_, machine| machine.mark()) }
 }
@@ -431,7 +435,7 @@ pub unsafe extern "C" fn inflateMark(stream: *const z_stream) -> c_long {
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateUndermine(stream: z_streamp, _subvert: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn inflateUndermine(stream: z_streamp, _subvert: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { with(stream, Z_STREAM_ERROR, |_, _| Z_DATA_ERROR) }
 }
@@ -441,7 +445,7 @@ pub unsafe extern "C" fn inflateUndermine(stream: z_streamp, _subvert: c_int) ->
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateValidate(stream: z_streamp, check: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn inflateValidate(stream: z_streamp, check: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, Z_STREAM_ERROR, |_, machine| {
@@ -460,7 +464,7 @@ pub unsafe extern "C" fn inflateValidate(stream: z_streamp, check: c_int) -> c_i
 /// # Safety
 /// As zlib's manual says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn inflateCodesUsed(stream: z_streamp) -> c_ulong {
+pub unsafe extern "C-unwind" fn inflateCodesUsed(stream: z_streamp) -> c_ulong {
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, c_ulong::MAX, |_, machine| {

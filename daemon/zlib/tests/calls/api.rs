@@ -11,7 +11,7 @@ macro_rules! api {
         #[allow(non_snake_case)]
         pub(crate) struct Api {
             pub(crate) name: &'static str,
-            $(pub(crate) $name: unsafe extern "C" fn($($kind),*) -> $result,)*
+            $(pub(crate) $name: unsafe extern "C-unwind" fn($($kind),*) -> $result,)*
         }
 
         impl Api {

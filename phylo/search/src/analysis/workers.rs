@@ -30,6 +30,7 @@ use sidecore_offload::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -221,7 +222,10 @@ impl<'j> Workers<'j> {
             piece,
             saved_ns: task::now_ns(),
         };
-        let result = self.job.run(&piece, saved, &mut minder);
+        let job = AssertUnwindSafe(|| self.job.run(&piece, saved, &mut minder));
+        // The coordinator waits for an event of every piece: without one the run would never end.
+        let result = panic::catch_unwind(job)
+            .unwrap_or_else(|panic| Err(OffloadError::task_panicked(&*panic).into()));
         // Removed before the event, since the piece may be handed out again at once.
         self.queue.lock().working.remove(&piece);
         (self.notify)(match result {

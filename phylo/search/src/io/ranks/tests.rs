@@ -22,11 +22,11 @@ struct Stepper {
     steps: u32,
 }
 
-/// One that does its share and no more until the other has done its share, too: which process gets
-/// a core, and when, is the machine's business.
+/// One that does its share and no more until all others have done their share, too: which process
+/// gets a core, and when, is the machine's business.
 struct Sharing<'s> {
     own: &'s Stepper,
-    other: &'s Stepper,
+    others: &'s [&'s Stepper],
     share: u32,
 }
 
@@ -39,8 +39,9 @@ impl Job for Sharing<'_> {
     ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
         let pieces = |job: &Stepper| job.pieces.load(Ordering::Relaxed);
         let until = Instant::now() + Duration::from_secs(120);
-        while pieces(self.own) >= self.share && pieces(self.other) < self.share {
-            assert!(Instant::now() < until, "the other gets nothing");
+        let is_short = |job: &&Stepper| pieces(job) < self.share;
+        while pieces(self.own) >= self.share && self.others.iter().any(is_short) {
+            assert!(Instant::now() < until, "another gets nothing");
             let soon_ns = task::now_ns() + 1_000_000;
             task::sleep_until(soon_ns).map_err(|_| OffloadError::Cancelled)?;
         }
@@ -166,23 +167,22 @@ fn ranks_share_the_pieces() {
     let mut others = desks.split_off(1);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for (own, other) in [(&two, &one), (&one, &two)] {
+        for (own, others_of) in [(&two, [&zero, &one]), (&one, [&zero, &two])] {
             let mut desk = others.pop().unwrap();
             scope.spawn(move || {
                 let job = Sharing {
                     own,
-                    other,
+                    others: &others_of,
                     share: 5,
                 };
                 farm::work(&mut desk, crew(&pool(), &job)).unwrap();
             });
         }
         let (pool, mut notes) = (pool(), Notes::default());
-        let share = 5;
         let job = Sharing {
             own: &zero,
-            other: &one,
-            share,
+            others: &[&one, &two],
+            share: 5,
         };
         let lead = lead(&mut coordinator, &mut notes, &stop);
         let ended = farm::lead(&mut desks[0], 1..3, crew(&pool, &job), lead).unwrap();
@@ -225,7 +225,7 @@ fn what_a_dead_rank_had_is_done_by_others() {
         let pool = pool();
         let job = Sharing {
             own: &own,
-            other: &has_two,
+            others: &[&has_two],
             share: 1,
         };
         let lead = lead(&mut coordinator, &mut notes, &stop);
@@ -238,6 +238,35 @@ fn what_a_dead_rank_had_is_done_by_others() {
     assert!(outcomes.iter().all(|one| one.tree != "dead"));
     // One of its pieces went on from the state that was kept.
     assert_eq!(outcomes.iter().filter(|one| one.start == "3").count(), 1);
+}
+
+/// A job with a bug.
+struct Panicking;
+
+impl Job for Panicking {
+    fn run(
+        &self,
+        piece: &Piece,
+        _: Option<&str>,
+        _: &mut dyn Watch,
+    ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
+        panic!("piece {} has no number", piece.first)
+    }
+}
+
+#[test]
+fn a_piece_that_panics_ends_the_run_on_every_rank() {
+    let mut desks = Desk::all(2);
+    let mut coordinator = bootstraps(10);
+    let (mut notes, stop) = (Notes::default(), AtomicBool::new(false));
+    let mut other = desks.pop().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || farm::work(&mut other, crew(&pool(), &Panicking)));
+        let (pool, lead) = (pool(), lead(&mut coordinator, &mut notes, &stop));
+        let ended = farm::lead(&mut desks[0], 1..2, crew(&pool, &Panicking), lead);
+        let said = ended.unwrap_err().to_string();
+        assert!(said.contains("has no number"), "{said}");
+    });
 }
 
 #[test]
