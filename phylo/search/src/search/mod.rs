@@ -5,7 +5,7 @@
 //! again. In slow rounds more of the places are refined, and near misses get a second chance. At
 //! the end parameters are fitted fully. A subtree is moved as soon as a better place is found for
 //! it. Before the end come perturbations: a few cheap moves near one another; their result is kept
-//! if it is better.
+//! if it is better, or of near-identical sequences as good.
 //!
 //! Its speed: places are scored without changing the tree ([`Likelihood::score_insertions`]). A
 //! walk stops where losses are above the last round's mean. Only the best places get their three
