@@ -19,7 +19,8 @@ the table is a node, a column of the alignment (from 1), the most probable state
 probability of each state given the alignment (marginal, by empirical Bayes). Columns without a \
 character are left out. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
-    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Tree, in Newick or NEXUS, with the alignment's taxa

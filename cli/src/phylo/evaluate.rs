@@ -25,7 +25,8 @@ A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in
 1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. Exit status: 0 done, 2 \
 something cannot be read or does not go together.")]
 pub(crate) struct Args {
-    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Tree or trees, in Newick or NEXUS, with the alignment's taxa; each is evaluated by itself

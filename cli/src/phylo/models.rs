@@ -23,7 +23,8 @@ fitted: special cases of a model whose likelihood is too low already (DNA); prot
 are far behind with all else as fitted for another; more free rates than gain. Exit status: 0 \
 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
-    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Kind of data
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     partitions: Option<PathBuf>,
     /// Merge partitions as long as that scores better
-    #[arg(long, requires = "partitions")]
+    #[arg(long)]
     merge: bool,
     /// Information criterion
     #[arg(long, value_enum, default_value = "bic")]
@@ -107,8 +108,21 @@ impl Args {
             free_rates_max: self.free_rates_max.into(),
         };
         match &self.partitions {
-            None => self.whole(&alignment, &options, &pool),
-            Some(path) => self.parts(path, &alignment, &options, &pool),
+            None if alignment.loci().is_empty() => {
+                ensure!(
+                    !self.merge,
+                    "--merge needs parts: give --partitions FILE, or a folder of loci as --msa"
+                );
+                self.whole(&alignment, &options, &pool)
+            }
+            None => {
+                let text = alignment.lines_of_loci("auto");
+                self.parts(&text, &self.msa, &alignment, &options, &pool)
+            }
+            Some(path) => {
+                let text = common::reader().text(path)?;
+                self.parts(&text, path, &alignment, &options, &pool)
+            }
         }
     }
 

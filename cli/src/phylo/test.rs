@@ -19,7 +19,8 @@ p-SH, p-WKH, p-WSH: tests of Kishino and Hasegawa and of Shimodaira and Hasegawa
 weighted; c-ELW: expected likelihood weight; p-AU: approximately unbiased test. A p-value below \
 0.05 excludes its tree. Exit status: 0 done, 2 something cannot be read or does not go together.")]
 pub(crate) struct Args {
-    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Trees to compare, in Newick or NEXUS, with the alignment's taxa

@@ -143,7 +143,8 @@ mod tests {
             }
         );
         assert!(distance("(a,a,c,d);", "(a,b,c,x);").is_err());
-        assert!(distance("(a,b,c);", "(a,b,c);").is_err());
+        assert_eq!(distance("(a,b,c);", "(c,(a,b));").unwrap().rf, 0);
+        assert!(distance("(a,b);", "(a,b);").is_err());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub enum CompareError {
         /// The tip.
         label: String,
     },
-    /// Too few taxa for any difference.
-    #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
+    /// Too few taxa for a tree.
+    #[error("a tree of {taxa} taxa has no inner node: at least 3 are needed")]
     TooSmall {
         /// The number.
         taxa: usize,
@@ -55,7 +55,7 @@ impl Taxa {
     pub fn of(tree: &Newick) -> Result<Self, CompareError> {
         let taxa = Self::any(tree)?;
         match taxa.len() {
-            0..4 => Err(CompareError::TooSmall { taxa: taxa.len() }),
+            0..3 => Err(CompareError::TooSmall { taxa: taxa.len() }),
             _ => Ok(taxa),
         }
     }

@@ -27,7 +27,7 @@ impl Fit {
     ) -> Result<f64, LikelihoodError> {
         match self {
             Self::Nothing => likelihood.evaluate(),
-            Self::Branches => likelihood.optimise_lengths(epsilon, ROUNDS_MAX),
+            Self::Branches => likelihood.optimise_lengths_anew(epsilon, ROUNDS_MAX),
             Self::All => likelihood.optimise(epsilon),
         }
     }

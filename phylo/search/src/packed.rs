@@ -1,9 +1,11 @@
-//! Decompresses files: gzip (bgzip's blocks too) and zstd, recognised by their first bytes.
+//! Decompresses files: gzip (bgzip's blocks too), zstd, xz and bzip2, recognised by their first
+//! bytes.
 //!
 //! Alignments and trees are often kept compressed; [`unpack`] runs before their parsers and returns
 //! plain files unchanged. A file's name is not looked at.
 //! Must stay true: any bytes are accepted, and the output is bounded: a few kilobytes may unpack to
-//! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd).
+//! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd), the .xz file
+//! format 1.2.
 //!
 //! ```
 //! use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
@@ -13,6 +15,7 @@
 //! # Ok::<(), sidecore_phylo::packed::PackedError>(())
 //! ```
 
+use liblzma::stream::{Action, Stream};
 use sidecore_bare::width::ToUsize;
 use zlib_rs::{Inflate, InflateFlush, Status};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
@@ -28,13 +31,16 @@ pub enum PackedError {
         max >> 20
     )]
     TooLarge {
-        /// gzip or zstd.
+        /// gzip, zstd, xz or bzip2.
         format: &'static str,
         /// The limit, bytes.
         max: usize,
     },
     /// A compressed file that is not read.
-    #[error("it is a {format} file: gzip and zstd are read; unpack it, and give the plain file")]
+    #[error(
+        "it is a {format} file: gzip, zstd, xz and bzip2 are read; unpack it, and give the plain \
+         file"
+    )]
     Unsupported {
         /// Its format.
         format: &'static str,
@@ -42,7 +48,7 @@ pub enum PackedError {
     /// It ends too early.
     #[error("the {format} file is cut off after {at} bytes: copy it again")]
     Cut {
-        /// gzip or zstd.
+        /// gzip, zstd, xz or bzip2.
         format: &'static str,
         /// Bytes of the file.
         at: usize,
@@ -50,7 +56,7 @@ pub enum PackedError {
     /// It is damaged, or made in a way that is not supported.
     #[error("the {format} file is damaged at about byte {at}: {what}")]
     Damaged {
-        /// gzip or zstd.
+        /// gzip, zstd, xz or bzip2.
         format: &'static str,
         /// About where, from 0.
         at: usize,
@@ -59,9 +65,9 @@ pub enum PackedError {
     },
 }
 
-/// Unpacks a gzip or zstd file; other bytes are returned unchanged.
+/// Unpacks a gzip, zstd, xz or bzip2 file; other bytes are returned unchanged.
 ///
-/// Memory: the output, at most `max` bytes, and zstd's window of at most 128 MiB.
+/// Memory: the output, at most `max` bytes, and a window of at most 128 MiB.
 ///
 /// # Errors
 /// [`PackedError`].
@@ -70,6 +76,10 @@ pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
         gzip(&bytes, max)
     } else if bytes.starts_with(&ZSTD) {
         zstd(&bytes, max)
+    } else if bytes.starts_with(&XZ) {
+        xz(&bytes, max)
+    } else if bytes.starts_with(&BZIP2) {
+        bzip2(&bytes, max)
     } else if let Some((_, format)) = OTHERS.iter().find(|(mark, _)| bytes.starts_with(mark)) {
         Err(PackedError::Unsupported { format })
     } else {
@@ -132,6 +142,62 @@ fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     }
 }
 
+fn xz(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
+    let mut out = Output::new("xz", max);
+    // Without a limit a file of some bytes could request a window of 4 GiB. Streams may follow one
+    // another, padded with zeros, as `cat` and pixz write them.
+    let stream = Stream::new_stream_decoder(XZ_WINDOW_BYTES_MAX, CONCATENATED);
+    let mut stream = stream.map_err(|_| out.damaged(0, "no memory to unpack it with"))?;
+    loop {
+        let (read, written) = (stream.total_in(), stream.total_out());
+        let rest = &bytes[read.to_usize()..];
+        let status = stream.process(rest, &mut out.block, Action::Finish);
+        let status = status.map_err(|error| {
+            let what = match error {
+                liblzma::stream::Error::MemLimit => "its window is larger than xz -9 makes",
+                _ => "the compressed bytes are wrong",
+            };
+            out.damaged(stream.total_in().to_usize(), what)
+        })?;
+        let count = (stream.total_out() - written).to_usize();
+        out.take(count)?;
+        if status == liblzma::stream::Status::StreamEnd {
+            return Ok(out.all);
+        }
+        if count == 0 && stream.total_in() == read {
+            return Err(out.cut(bytes));
+        }
+    }
+}
+
+fn bzip2(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
+    let mut out = Output::new("bzip2", max);
+    let mut rest = bytes;
+    // Parallel programs write a stream a block.
+    while rest.starts_with(&BZIP2) {
+        let mut stream = bzip2::Decompress::new(false);
+        loop {
+            let (read, written) = (stream.total_in(), stream.total_out());
+            let status = stream.decompress(&rest[read.to_usize()..], &mut out.block);
+            let at = bytes.len() - rest.len() + stream.total_in().to_usize();
+            let status = status.map_err(|_| out.damaged(at, "the compressed bytes are wrong"))?;
+            let count = (stream.total_out() - written).to_usize();
+            out.take(count)?;
+            if status == bzip2::Status::StreamEnd {
+                rest = &rest[stream.total_in().to_usize()..];
+                break;
+            }
+            if count == 0 && stream.total_in() == read {
+                return Err(out.cut(bytes));
+            }
+        }
+    }
+    match rest.is_empty() {
+        true => Ok(out.all),
+        false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
+    }
+}
+
 /// Unpacked bytes, block by block.
 struct Output {
     format: &'static str,
@@ -182,10 +248,14 @@ impl Output {
 pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+const XZ: [u8; 6] = *b"\xFD7zXZ\0";
+const BZIP2: [u8; 3] = *b"BZh";
+/// liblzma's flag for streams after one another.
+const CONCATENATED: u32 = 0x08;
+/// `xz -9` needs 65 MiB.
+const XZ_WINDOW_BYTES_MAX: u64 = 128 << 20;
 /// Formats that are recognised, for the error, and not read.
-const OTHERS: [(&[u8], &str); 6] = [
-    (b"\xFD7zXZ\0", "xz"),
-    (b"BZh", "bzip2"),
+const OTHERS: [(&[u8], &str); 4] = [
     (b"\x04\x22\x4D\x18", "LZ4"),
     (b"PK\x03\x04", "zip"),
     (b"7z\xBC\xAF\x27\x1C", "7z"),
@@ -210,6 +280,22 @@ mod tests {
         stream.to_vec()
     }
 
+    fn xz_of(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut encoder = liblzma::write::XzEncoder::new(&mut out, 6);
+        std::io::Write::write_all(&mut encoder, text).unwrap();
+        encoder.finish().unwrap();
+        out
+    }
+
+    fn bz2_of(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut encoder = ::bzip2::write::BzEncoder::new(&mut out, ::bzip2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, text).unwrap();
+        encoder.finish().unwrap();
+        out
+    }
+
     fn zst(text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len() + 1_000);
         zstd_safe::compress(&mut out, text, 3).unwrap();
@@ -217,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn plain_files_gzip_and_zstd_come_out_alike() {
+    fn plain_and_packed_files_come_out_alike() {
         let text: Vec<u8> = (0..400_000_u32)
             .map(|i| b"ACGT"[(i % 7 % 4) as usize])
             .collect();
         assert_eq!(unpack(text.clone(), 10).unwrap(), text);
-        for pack in [gz, zst] {
+        for pack in [gz, zst, xz_of, bz2_of] {
             assert_eq!(unpack(pack(&text), text.len()).unwrap(), text);
             // Several members or frames after one another: bgzip, pzstd, cat.
             let twice = [pack(&text[..1_000]), pack(&text[1_000..])].concat();
@@ -244,11 +330,16 @@ mod tests {
     #[test]
     fn damage_and_bombs_are_one_line() {
         let zeros = vec![0; 8 << 20];
-        for (format, pack) in [("gzip", gz as fn(&[u8]) -> Vec<u8>), ("zstd", zst)] {
+        for (format, pack) in [
+            ("gzip", gz as fn(&[u8]) -> Vec<u8>),
+            ("zstd", zst),
+            ("xz", xz_of),
+            ("bzip2", bz2_of),
+        ] {
             let bomb = unpack(pack(&zeros), 1 << 20).unwrap_err();
             assert!(bomb.to_string().contains("more than 1 MiB"), "{bomb}");
             let packed = pack(b"ACGTACGTAAGTCC");
-            for cut in 4..packed.len() {
+            for cut in 6..packed.len() {
                 let error = unpack(packed[..cut].to_vec(), 100).unwrap_err();
                 assert_eq!(error, PackedError::Cut { format, at: cut }, "{cut}");
             }

@@ -14,13 +14,13 @@ use std::path::Path;
 impl Args {
     pub(super) fn parts(
         &self,
+        text: &str,
         path: &Path,
         alignment: &Alignment,
         options: &selection::Options,
         pool: &Pool,
     ) -> Result<Outcome> {
-        let text = common::reader().text(path)?;
-        let (parts, patterns) = parts_to_model(alignment, &text, path.display())?;
+        let (parts, patterns) = parts_to_model(alignment, text, path.display())?;
         common::reader().findings(&self.msa, alignment, &patterns);
         let patterns: Vec<&Patterns> = patterns.iter().collect();
         let tree = self.tree(alignment, &patterns)?;

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 /// Options that a run's results depend on.
 #[derive(clap::Args)]
 pub(super) struct Options {
-    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    /// Alignment (PHYLIP, FASTA, NEXUS, Clustal, Stockholm, MSF, VCF or MAPLE's), plain or packed;
+    /// `-` is standard input, a folder has an alignment for each locus
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS

@@ -6,7 +6,7 @@
 use super::{Lengths, Likelihood, LikelihoodError};
 use crate::kernel::Derivatives;
 use crate::runner::Runner;
-use crate::tree::EdgeId;
+use crate::tree::{EdgeId, Walk};
 
 pub use crate::tree::{LENGTH_MAX, LENGTH_MIN};
 
@@ -17,6 +17,10 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+        // A node of many neighbours stays one.
+        if self.tree().is_joint(edge) {
+            return Ok(self.tree().length(edge));
+        }
         if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
             // A common length would not be the best of any partition.
             return self.optimise_unlinked_length(edge);
@@ -28,7 +32,8 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Improves all branch lengths, round by round, until a round gains less than `epsilon` or
-    /// `rounds_max` are over; returns the log-likelihood.
+    /// `rounds_max` are over; returns the log-likelihood, which is never below the one at the
+    /// start.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -39,22 +44,56 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
         // Depth first: consecutive branches are adjacent, so few CLVs have to be recomputed.
-        let (mut walk, mut edges) = std::mem::take(&mut self.edges);
-        self.tree.edges_depth_first_into(&mut walk, &mut edges);
+        let mut rounds = std::mem::take(&mut self.rounds);
+        let (walk, edges) = (&mut rounds.walk, &mut rounds.edges);
+        self.tree.edges_depth_first_into(walk, edges);
         for _ in 0..rounds_max {
-            for &edge in &edges {
+            self.tree.all_lengths_into(&mut rounds.before);
+            for &edge in &rounds.edges {
                 self.optimise_length(edge)?;
             }
-            let better = self.evaluate()?;
+            let mut better = self.evaluate()?;
+            if better < lnl {
+                self.restore_lengths(rounds.before.clone());
+                // A branch may have come to another top of its own, which is lower.
+                if lnl - better > LOSS && self.lengths != Lengths::Unlinked {
+                    better = self.optimise_lengths_with_care(&rounds.edges)?.max(lnl);
+                } else {
+                    better = lnl;
+                }
+            }
             let gain = better - lnl;
             lnl = better;
             if gain < epsilon {
                 break;
             }
         }
-        self.edges = (walk, edges);
+        self.rounds = rounds;
         Ok(lnl)
     }
+
+    /// A round over all lengths that leaves each one as it was where the new one is worse.
+    fn optimise_lengths_with_care(&mut self, edges: &[EdgeId]) -> Result<f64, LikelihoodError> {
+        for &edge in edges {
+            let before = self.tree().length(edge);
+            let lnl = self.evaluate_length(edge, before)?;
+            let after = self.optimise_length(edge)?;
+            if after != before && self.evaluate_length(edge, after)? < lnl {
+                self.set_length(edge, before);
+            }
+        }
+        self.evaluate()
+    }
+}
+
+/// Scratch of rounds over all lengths; kept, so that a round allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    walk: Walk,
+    /// The order of the branches.
+    edges: Vec<EdgeId>,
+    /// Lengths and factors before the round.
+    before: (Vec<f64>, Vec<Vec<f64>>),
 }
 
 /// The best length, from a start, where `slope` gives the derivatives at a length.

@@ -96,7 +96,7 @@ impl Chunk {
             part: number,
             tips: TipStates {
                 codes,
-                code_count: part.patterns().alphabet().masks().len(),
+                code_count: part.patterns().masks().len(),
                 // A chunk has at most 2^15 patterns.
                 identity: (0..=u16::MAX).take(len).collect(),
             },

@@ -5,6 +5,7 @@
 
 use super::climb::Bend;
 use super::part_fit::PartFit;
+use super::starts::{First, Kept};
 use super::{LENGTH_MAX, LENGTH_MIN, Lengths, Likelihood, LikelihoodError, Part};
 use crate::model::SCALER_RANGE;
 use crate::parsimony::mean_length;
@@ -47,13 +48,25 @@ impl<R: Runner> Likelihood<R> {
         bends: &mut [Bend],
     ) -> Result<f64, LikelihoodError> {
         // Repeats are found here, for all partitions.
-        self.evaluate_once()?;
+        let lnl = self.evaluate_once()?;
+        let before = Kept::of(self, lnl);
         // The partitions' gains add up: together they may miss `epsilon`, not each.
         let each = epsilon / bends.len() as f64;
         for (part, bend) in bends.iter_mut().enumerate() {
             PartFit::new(self, part, bend).run(each)?;
         }
         self.level_scales();
+        self.end_fit(&before)
+    }
+
+    /// The log-likelihood after a fit of parameters, which is undone if it lost: lengths that a
+    /// scale moved beyond their bounds can lose more than the parameters gained.
+    fn end_fit(&mut self, before: &Kept) -> Result<f64, LikelihoodError> {
+        let lnl = self.evaluate_once()?;
+        if lnl >= before.lnl {
+            return Ok(lnl);
+        }
+        before.restore(self);
         self.evaluate_once()
     }
 
@@ -62,10 +75,11 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn optimise_model(&mut self, part: usize, epsilon: f64) -> Result<f64, LikelihoodError> {
-        self.evaluate_once()?;
+        let lnl = self.evaluate_once()?;
+        let before = Kept::of(self, lnl);
         PartFit::new(self, part, &mut Bend::default()).run(epsilon)?;
         self.level_scales();
-        self.evaluate_once()
+        self.end_fit(&before)
     }
 
     /// Makes the scales' mean 1 and moves the factor into the tree's lengths.
@@ -86,6 +100,9 @@ impl<R: Runner> Likelihood<R> {
             return;
         }
         for edge in self.tree.edges() {
+            if self.tree.is_joint(edge) {
+                continue;
+            }
             let length = (self.tree.length(edge) * mean).clamp(LENGTH_MIN, LENGTH_MAX);
             self.tree.set_length(edge, length);
         }
@@ -99,33 +116,54 @@ impl<R: Runner> Likelihood<R> {
         self.forget_values();
     }
 
-    /// Improves lengths and parameters in turn until a round gains less than `epsilon`; returns the
-    /// log-likelihood. If the lengths come out far longer than parsimony suggests, a second fit
+    /// As [`Likelihood::optimise`], but climbs only from the present values: for a fit that goes on
+    /// from a good one. If the lengths come out far longer than parsimony suggests, a second fit
     /// starts from parsimony's lengths ([`Likelihood::reconsider_lengths`]).
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
-    pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
-        let lnl = self.optimise_from_here(epsilon)?;
+    pub fn optimise_onward(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+        let lnl = self.optimise_by_turns(epsilon, First::Lengths)?;
         match self.reconsider_lengths()? {
-            true => self.optimise_from_here(epsilon),
+            true => self.optimise_by_turns(epsilon, First::Lengths),
             false => Ok(lnl),
         }
     }
 
-    fn optimise_from_here(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+    /// Rounds of lengths and parameters until one gains less than `epsilon`, and those to come are
+    /// predicted to. Never ends below its start.
+    pub(super) fn optimise_by_turns(
+        &mut self,
+        epsilon: f64,
+        first: First,
+    ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate_once()?;
+        let mut best = Kept::of(self, lnl);
         let mut bends = vec![Bend::default(); self.parts().len()];
+        if first == First::Parameters {
+            lnl = self.optimise_models_with(epsilon, &mut bends)?;
+            best.keep_better(self, lnl);
+        }
+        let mut last_gain = f64::INFINITY;
         for _ in 0..ROUNDS_MAX {
             let lengths = self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
             // Parameters are fitted no finer than the lengths still improve.
             let coarse = (COARSE * (lengths - lnl)).max(0.1 * epsilon);
             let better = self.optimise_models_with(coarse, &mut bends)?;
+            best.keep_better(self, better);
             let gain = better - lnl;
             lnl = better;
-            if gain < epsilon {
+            // Gains of blocks in turn fall like a geometric series: this is the sum of its rest.
+            let left = gain * gain / (last_gain - gain).max(f64::MIN_POSITIVE);
+            if gain < 0.1 * epsilon || gain < epsilon && left < epsilon {
                 break;
             }
+            last_gain = gain;
+        }
+        // Clamped lengths, a longer branch's other top, or rounding can lose what was gained.
+        if lnl < best.lnl {
+            best.restore(self);
+            lnl = self.evaluate_once()?;
         }
         Ok(lnl)
     }
@@ -144,22 +182,20 @@ impl<R: Runner> Likelihood<R> {
         if self.tree.total_length() <= LONG * length * branches {
             return Ok(false);
         }
-        let before = self.evaluate()?;
-        let (tree, parts) = (self.tree.clone(), self.parts.len());
-        let models: Vec<_> = self.parts.iter().map(|part| part.model().clone()).collect();
-        let scales: Vec<_> = self.parts.iter().map(Part::scale).collect();
-        let mut short = tree.clone();
+        let lnl = self.evaluate()?;
+        let before = Kept::of(self, lnl);
+        let mut short = self.tree.clone();
         short.set_all_lengths(length);
         // From parsimony's lengths a climb cannot stay on the top of the long ones.
         self.set_tree(short);
         let mut lnl = f64::NEG_INFINITY;
         for _ in 0..RECONSIDERED_MAX {
             self.optimise_lengths(RECONSIDERED_EPSILON, LENGTH_ROUNDS_MAX)?;
-            for part in 0..parts {
+            for part in 0..self.parts.len() {
                 self.optimise_model(part, RECONSIDERED_EPSILON)?;
             }
             let better = self.evaluate()?;
-            if better > before + RECONSIDERED_EPSILON {
+            if better > before.lnl + RECONSIDERED_EPSILON {
                 return Ok(true);
             }
             // A fit that gains no more and is still worse will not overtake.
@@ -168,11 +204,7 @@ impl<R: Runner> Likelihood<R> {
             }
             lnl = better;
         }
-        self.set_tree(tree);
-        for (part, (model, scale)) in models.into_iter().zip(scales).enumerate() {
-            self.set_model(part, model);
-            self.set_scale(part, scale);
-        }
+        before.restore(self);
         Ok(false)
     }
 }

@@ -212,10 +212,77 @@ fn lengths_that_begin_too_long_do_not_end_on_a_lower_top() {
         likelihood(&tree, vec![part(&patterns, "GTR+F+G4")])
     };
     let right = fit_from(None).optimise(0.1).unwrap();
-    let trapped = fit_from(Some(1.0)).optimise_from_here(0.1).unwrap();
+    let trapped = fit_from(Some(1.0))
+        .optimise_by_turns(0.1, First::Lengths)
+        .unwrap();
     assert!(trapped < right - 100.0, "no trap: {trapped}, {right}");
     let found = fit_from(Some(1.0)).optimise(0.1).unwrap();
     assert!((found - right).abs() < 0.5, "{found}, {right}");
     // And where a tree is right, nothing is reconsidered.
     assert!(!fit_from(None).reconsider_lengths().unwrap());
+}
+
+/// Models of each family, with the kind of data that each is for.
+const FAMILIES: [(&str, &str); 10] = [
+    ("GTR+FO+G", TRUTH),
+    ("HKY+FO+I+G", TRUTH),
+    ("GTR+R3", TRUTH),
+    ("JC", TRUTH),
+    ("LG+F+G", "LG+G4m{0.5}"),
+    ("LG4X+R4", "LG+G4m{0.5}"),
+    ("BIN+FO+G", "BIN+FU{0.3/0.7}+G4m{0.5}"),
+    ("MULTI4_GTR+G", "MULTI4_MK"),
+    ("GT10+FO", "GT10JC"),
+    ("GY", "GY{0.3/2}"),
+];
+
+/// Any lengths, many far from right, and any parameters.
+fn anywhere(
+    tree: &Tree,
+    patterns: &Patterns,
+    model: &str,
+    random: &mut Random,
+) -> Likelihood<Serial> {
+    let mut start = tree.clone();
+    for edge in start.edges() {
+        start.set_length(edge, libm::pow(10.0, 7.0 * random.unit() - 5.5));
+    }
+    let mut own = likelihood(&start, vec![part(patterns, model)]);
+    let mut values = own.parts()[0].model().clone();
+    for parameter in values.fitted() {
+        let [least, most] = values.range(parameter).map(libm::log);
+        values.set(parameter, libm::exp(least + (most - least) * random.unit()));
+    }
+    own.set_model(0, values);
+    own
+}
+
+#[test]
+fn no_fit_ends_below_its_start() {
+    for (case, (model, truth)) in (0..).zip(FAMILIES) {
+        let mut random = Random::new(case);
+        let tree = random_tree(4 + random.index(3), 0.1, &mut random);
+        let patterns = evolved(&tree, truth, 45, case);
+        let mut own = anywhere(&tree, &patterns, model, &mut random);
+        let mut last = own.evaluate().unwrap();
+        let mut above = |what: &str, lnl: f64| {
+            assert!(
+                lnl >= last - 1e-9,
+                "case {case}, {model}, {what}: {lnl} after {last}"
+            );
+            last = lnl;
+        };
+        above("lengths", own.optimise_lengths(1e-2, 2).unwrap());
+        above("parameters", own.optimise_models(1e-2).unwrap());
+        above("onward", own.optimise_onward(1e-2).unwrap());
+        above("all", own.optimise(1e-3).unwrap());
+        assert!((last - own.evaluate().unwrap()).abs() < 1e-8 * last.abs());
+        // And no fit from the true lengths comes higher.
+        let mut right = likelihood(&tree, vec![part(&patterns, model)]);
+        let right = right.optimise(1e-3).unwrap();
+        assert!(
+            last > right - 0.01,
+            "case {case}, {model}: {last}, from right lengths {right}"
+        );
+    }
 }

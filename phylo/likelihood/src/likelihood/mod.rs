@@ -31,6 +31,7 @@ mod lengths;
 mod part;
 mod part_fit;
 mod plan;
+mod starts;
 mod step;
 mod sums;
 mod unlinked;
@@ -45,7 +46,8 @@ use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work};
-use crate::tree::{EdgeId, HalfId, Tree, Walk};
+use crate::tree::{EdgeId, HalfId, Tree};
+use branches::Rounds;
 use chunk::Chunk;
 use chunks::Chunks;
 use plan::{Plan, Storage};
@@ -119,9 +121,7 @@ pub struct Likelihood<R> {
     validity: Validity,
     plan: Plan,
     insertions: insertion::Scratch,
-    /// Order of branches for a fit of lengths; kept, as all scratch is, so that it allocates
-    /// nothing.
-    edges: (Walk, Vec<EdgeId>),
+    rounds: Rounds,
     /// Linkage of the partitions' lengths.
     lengths: Lengths,
 }
@@ -191,7 +191,7 @@ impl<R: Runner> Likelihood<R> {
             validity: Validity::new(&tree),
             plan: Plan::default(),
             insertions: insertion::Scratch::default(),
-            edges: (Walk::default(), Vec::new()),
+            rounds: Rounds::default(),
             tree,
             parts,
             lengths,

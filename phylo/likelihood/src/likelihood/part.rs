@@ -78,7 +78,7 @@ impl Part {
         let transitions = Transitions {
             isa,
             process: model.process(),
-            alphabet: patterns.alphabet(),
+            masks: patterns.masks().to_vec(),
             scale,
         };
         let (matrix, table) = (transitions.matrix_quads(), transitions.table_quads());

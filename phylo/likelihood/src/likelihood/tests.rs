@@ -470,9 +470,9 @@ fn partitions_add_up_and_scale_lengths() {
 #[test]
 fn tree_and_alignment_must_have_the_same_taxa() {
     let (_, patterns, model) = case("JC", 5, 20, 0.1, 1);
-    let tree = Newick::parse("(t1,t2,t3,t4);").unwrap();
+    let tree = Newick::parse("(t1,t2,(t3),t4);").unwrap();
     let error = Tree::from_newick(&tree, &numbered_names(4)).unwrap_err();
-    assert!(error.to_string().contains("4 neighbours"), "{error}");
+    assert!(error.to_string().contains("2 neighbours"), "{error}");
     let tree = random_tree(6, 0.1, &mut Random::new(1));
     let error = Likelihood::new(tree, patterns, model, Serial, Options::default()).unwrap_err();
     assert!(

@@ -82,7 +82,12 @@ impl<R: Runner> Likelihood<R> {
             let lengths = lengths.map(|length| length.clamp(LENGTH_MIN, LENGTH_MAX));
             (edge, lengths.collect())
         };
-        let all: Vec<(EdgeId, Vec<f64>)> = self.tree.edges().map(own).collect();
+        let all: Vec<(EdgeId, Vec<f64>)> = self
+            .tree
+            .edges()
+            .filter(|&edge| !self.tree.is_joint(edge))
+            .map(own)
+            .collect();
         self.parts.iter_mut().for_each(|part| part.set_scale(1.0));
         for (edge, own) in all {
             self.set_own_lengths(edge, &own);

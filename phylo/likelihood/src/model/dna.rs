@@ -46,8 +46,9 @@ pub(super) const NAMED: [Named; 22] = [
     named("GTR", [0, 1, 2, 3, 4, 5], false),
 ];
 
-/// Other names in use.
-pub(super) const ALIASES: [(&str, &str); 9] = [
+/// Other names in use. IQ-TREE ends names with `e` for equal frequencies and with `u` for unequal
+/// ones; names that mean something else here (`TIM2`, `TPM2`) are no aliases.
+pub(super) const ALIASES: [(&str, &str); 24] = [
     ("JC69", "JC"),
     ("K2P", "K80"),
     ("HKY85", "HKY"),
@@ -57,4 +58,19 @@ pub(super) const ALIASES: [(&str, &str); 9] = [
     ("TPM1", "K81"),
     ("TPM1uf", "K81uf"),
     ("K3P", "K81"),
+    ("K3Pe", "K81"),
+    ("K3Pu", "K81uf"),
+    ("K81u", "K81uf"),
+    ("TNe", "TN93ef"),
+    ("TrNe", "TN93ef"),
+    ("TNef", "TN93ef"),
+    ("TPM1u", "K81uf"),
+    ("TPM2u", "TPM2uf"),
+    ("TPM3u", "TPM3uf"),
+    ("TIM", "TIM1uf"),
+    ("TIMe", "TIM1"),
+    ("TIM1e", "TIM1"),
+    ("TIM2e", "TIM2"),
+    ("TIM3e", "TIM3"),
+    ("TVMe", "TVMef"),
 ];

@@ -18,7 +18,7 @@ pub(crate) fn empirical(patterns: &Patterns) -> Vec<f64> {
 
 /// As [`empirical`], where states that no taxon has are 0.
 pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
-    let masks = patterns.alphabet().masks();
+    let masks = patterns.masks();
     let states = patterns.alphabet().states();
     let mut by_code = vec![0.0; masks.len()];
     for taxon in 0..patterns.taxa() {

@@ -28,6 +28,7 @@ pub use name::{
 };
 pub use parameters::Parameter;
 pub use process::Process;
+pub use states::with_states;
 
 use crate::kernel::RATES_MAX;
 use crate::msa::{Alphabet, GeneticCode, Patterns};
@@ -228,6 +229,27 @@ impl Model {
             constant_share,
         };
         model.normalise_free_rates();
+        model
+    }
+
+    /// This model with its fitted parameters at their start values; all others stay.
+    ///
+    /// # Panics
+    /// When `patterns` are of another alphabet.
+    #[must_use]
+    pub(crate) fn at_start(&self, patterns: &Patterns) -> Self {
+        let start = Self::new(self.name.clone(), patterns);
+        let mut model = self.clone();
+        for parameter in self.fitted() {
+            match parameter {
+                Parameter::Exchange(_) => model.exchange.clone_from(&start.exchange),
+                Parameter::Frequency(_) => model.frequencies.clone_from(&start.frequencies),
+                Parameter::Invariant => model.invariant = start.invariant,
+                Parameter::Alpha => model.alpha = start.alpha,
+                Parameter::FreeRate(_) => model.free_rates.clone_from(&start.free_rates),
+                Parameter::FreeWeight(_) => model.free_weights.clone_from(&start.free_weights),
+            }
+        }
         model
     }
 

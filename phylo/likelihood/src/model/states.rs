@@ -5,6 +5,7 @@
 //! of single-cell phylogenies from scDNA-seq data", Genome Biology 23 (2022), 37).
 
 use crate::msa::{Alphabet, MULTISTATE_MAX};
+use std::borrow::Cow;
 
 /// A matrix: its name, and which of its rates are equal.
 pub(super) struct Matrix {
@@ -95,6 +96,26 @@ pub(super) fn by_name(name: &str) -> Option<Matrix> {
         given,
         equal,
     })
+}
+
+/// A model's name with its number of states, where multistate data's is written without one: `MK`,
+/// as IQ-TREE has it, `MULTIx_MK` or `MULTIx_GTR`. `states` is asked for the number only then; a
+/// name stays as it is if there is none.
+#[must_use]
+pub fn with_states(model: &str, states: impl FnOnce() -> Option<u8>) -> Cow<'_, str> {
+    let (head, rest) = match model.find(['+', '{']) {
+        Some(at) => model.split_at(at),
+        None => (model, ""),
+    };
+    let kind = match head.trim().to_ascii_uppercase().as_str() {
+        "MK" | "MULTI_MK" | "MULTIX_MK" => "MK",
+        "MULTI_GTR" | "MULTIX_GTR" => "GTR",
+        _ => return Cow::Borrowed(model),
+    };
+    match states() {
+        Some(states) => Cow::Owned(format!("MULTI{states}_{kind}{rest}")),
+        None => Cow::Borrowed(model),
+    }
 }
 
 /// All that have a name of their own, with their alphabets; multistate ones with `x` for the number

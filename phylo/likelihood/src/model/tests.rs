@@ -42,6 +42,28 @@ fn names_as_raxml_ng_writes_them() {
 }
 
 #[test]
+fn names_as_iq_tree_writes_them() {
+    for (theirs, ours) in [
+        ("TNe", "TN93ef"),
+        ("K3Pu+FO", "K81uf"),
+        ("TPM2u", "TPM2uf"),
+        ("tpm3u", "TPM3uf"),
+        ("TIM", "TIM1uf"),
+        ("TIMe", "TIM1"),
+        ("TIM3e", "TIM3"),
+        ("TVMe", "TVMef"),
+    ] {
+        assert_eq!(parse(theirs).unwrap(), parse(ours).unwrap(), "{theirs}");
+    }
+    assert_eq!(parse("GTR+ASC").unwrap(), parse("GTR+ASC_LEWIS").unwrap());
+    assert!(parse("GTR+ASCII").is_err());
+    let counted = |text: &'static str| with_states(text, || Some(5)).into_owned();
+    assert_eq!(counted("MK+G+ASC"), "MULTI5_MK+G+ASC");
+    assert_eq!(counted("MULTIx_GTR{1/2}"), "MULTI5_GTR{1/2}");
+    assert_eq!(with_states("JC+G", || None), "JC+G");
+}
+
+#[test]
 fn defaults_follow_raxml_ng() {
     assert_eq!(parse("JC").unwrap().frequencies, FrequencyName::Equal);
     assert_eq!(parse("GTR").unwrap().frequencies, FrequencyName::Fitted);

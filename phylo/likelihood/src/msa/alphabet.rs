@@ -3,8 +3,8 @@
 //! A *code* is a character's number within its alphabet; characters that mean the same have one
 //! code. DNA: the code is the set of states itself (A 1, C 2, G 4, T 8). Protein: 20 states in the
 //! order A R N D C Q E G H I L K M F P S T W Y V, then B (N or D), Z (Q or E), J (I or L), and
-//! "unknown" for X, `-`, `?`, `*`, `~` and O (pyrrolysine, which no matrix has). U (selenocysteine)
-//! is refused: where it stands, RNA was given a protein's model more often than not.
+//! "unknown" for X, `-`, `?`, `*`, `~`, and for O and U (pyrrolysine and selenocysteine, which no
+//! matrix has; RNA that was given a protein's model is found by its letters as a whole).
 //!
 //! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
 //! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT
@@ -235,6 +235,7 @@ const PROTEIN_CODES: [u8; 256] = {
         (b'J', 22),
         (b'X', 23),
         (b'O', 23),
+        (b'U', 23),
         (b'-', 23),
         (b'?', 23),
         (b'*', 23),

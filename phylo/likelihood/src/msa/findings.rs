@@ -90,6 +90,11 @@ pub enum Warning {
         /// The number.
         count: usize,
     },
+    /// Records of variants that are not single bases were left out.
+    NoBases {
+        /// The number.
+        count: usize,
+    },
     /// Names were not UTF-8.
     NotText {
         /// The number.
@@ -282,6 +287,12 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "alignments in the file after the first: {count}, left out"
+                )
+            }
+            Self::NoBases { count } => {
+                write!(
+                    f,
+                    "records of other variants than single bases: {count}, left out"
                 )
             }
             Self::NotText { count, names } => write!(

@@ -11,10 +11,14 @@ mod blocks;
 mod codon;
 mod fasta;
 mod findings;
+mod loci;
+mod maple;
+mod msf;
 mod nexus;
 pub mod partitions;
 mod patterns;
 mod phylip;
+mod vcf;
 
 pub use alphabet::Alphabet;
 pub(crate) use alphabet::MULTISTATE_MAX;
@@ -33,7 +37,7 @@ pub enum MsaError {
     /// Not in one of the formats.
     #[error(
         "not an alignment: it begins neither as PHYLIP (two numbers), FASTA (`>`), NEXUS \
-         (`#NEXUS`), Clustal (`CLUSTAL`) nor Stockholm (`# STOCKHOLM`)"
+         (`#NEXUS`), Clustal (`CLUSTAL`), Stockholm (`# STOCKHOLM`), MSF nor VCF"
     )]
     UnknownFormat,
     /// It breaks its format's rules.
@@ -133,8 +137,8 @@ pub enum MsaError {
     Undetermined,
 }
 
-/// The fewest taxa of an unrooted tree with an inner branch.
-pub(crate) const TAXA_MIN: usize = 4;
+/// The fewest taxa of an unrooted tree with an inner node.
+pub(crate) const TAXA_MIN: usize = 3;
 /// The most taxa.
 pub(crate) const TAXA_MAX: usize = 1 << 20;
 /// The most sites.
@@ -145,40 +149,60 @@ pub(crate) const SITES_MAX: usize = 1 << 30;
 pub struct Alignment {
     names: Vec<String>,
     rows: Vec<Vec<u8>>,
+    /// Characters of cells with several states; a byte from [`SET_FIRST`] on in a row stands for
+    /// the set at its place.
+    sets: Vec<Vec<u8>>,
+    /// Names and columns of the loci that were joined.
+    loci: Vec<(String, usize)>,
     /// Warnings about input that was read as something else.
     warnings: Vec<Warning>,
 }
 
 impl Alignment {
     /// Reads PHYLIP (relaxed or strict; sequential or interleaved), FASTA, a NEXUS data block,
-    /// Clustal or Stockholm: whichever it is.
+    /// Clustal, Stockholm, MSF, VCF or MAPLE's format: whichever it is.
     ///
     /// # Errors
     /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than `TAXA_MIN`
     /// taxa.
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
+        Self::parse_within(bytes, WRITTEN_OUT_MAX)
+    }
+
+    /// As [`Alignment::parse`]. `memory`: the most bytes that sequences may take which a file holds
+    /// as differences.
+    ///
+    /// # Errors
+    /// As [`Alignment::parse`].
+    pub fn parse_within(bytes: &[u8], memory: u64) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let bytes = &*with_line_feeds(bytes);
         // Digits and signs are states of multistate data, and a mistake in all others. Files that
         // cannot be read without them are read with them, and a model without such states reports
         // the error.
-        match Self::parse_with(bytes, is_sequence) {
+        match Self::parse_with(bytes, memory, is_sequence) {
             Err(error @ (MsaError::Format { .. } | MsaError::Length { .. })) => {
-                Self::parse_with(bytes, is_multistate).map_err(|_| error)
+                Self::parse_with(bytes, memory, is_multistate).map_err(|_| error)
             }
             parsed => parsed,
         }
     }
 
-    fn parse_with(bytes: &[u8], accept: Accept) -> Result<Self, MsaError> {
+    fn parse_with(bytes: &[u8], memory: u64, accept: Accept) -> Result<Self, MsaError> {
         let start = bytes.trim_ascii_start();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut sets) = (Vec::new(), Vec::new());
         let (names, rows) = match start.first() {
+            Some(b'>') if maple::is(start) => maple::parse(start, memory)?,
             Some(b'>') => without_dots(fasta::parse(bytes, accept)?, Dots::Unclear)?,
             Some(b'#') if start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS") => {
                 let found = nexus::parse(bytes, accept)?;
-                warnings = found.warnings;
+                (warnings, sets) = (found.warnings, found.sets);
                 without_dots(found.rows, found.dots)?
+            }
+            Some(b'#') if vcf::is(start) => {
+                let (rows, count) = vcf::parse(start)?;
+                warnings.extend((count > 0).then_some(Warning::NoBases { count }));
+                rows
             }
             Some(b'0'..=b'9') => without_dots(phylip::parse(bytes, accept)?, Dots::Match)?,
             _ => match blocks::Format::of(start) {
@@ -187,12 +211,14 @@ impl Alignment {
                     warnings.extend((count > 0).then_some(Warning::Further { count }));
                     without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?
                 }
+                None if msf::is(start) => msf::parse(start)?,
                 None => return Err(MsaError::UnknownFormat),
             },
         };
         warnings.extend(Warning::not_text(&names));
         Ok(Self {
             warnings,
+            sets,
             ..Self::new(names, rows)?
         })
     }
@@ -221,6 +247,8 @@ impl Alignment {
         Ok(Self {
             names,
             rows,
+            sets: Vec::new(),
+            loci: Vec::new(),
             warnings: Vec::new(),
         })
     }
@@ -247,6 +275,42 @@ impl Alignment {
     #[must_use]
     pub fn row(&self, taxon: usize) -> &[u8] {
         &self.rows[taxon]
+    }
+
+    /// The characters of a cell's states where it has several; empty for all other cells.
+    pub(crate) fn set_of(&self, cell: u8) -> &[u8] {
+        let set = cell.checked_sub(SET_FIRST);
+        let set = set.and_then(|place| self.sets.get(usize::from(place)));
+        set.map_or(&[], Vec::as_slice)
+    }
+
+    /// The number of states that an alphabet of multistate data needs for this alignment: one more
+    /// than the place of its last state, and at least 2. `None` if a character is no such state.
+    #[must_use]
+    pub fn multistates(&self) -> Option<u8> {
+        let mut used = [false; 256];
+        self.rows
+            .iter()
+            .flatten()
+            .for_each(|&cell| used[usize::from(cell)] = true);
+        let cells = (0..=u8::MAX).filter(|&cell| used[usize::from(cell)]);
+        let mut most = 2;
+        let all = Alphabet::Multistate(MULTISTATE_MAX as u8);
+        for cell in cells {
+            let set = self.set_of(cell);
+            let members = if set.is_empty() {
+                std::slice::from_ref(&cell)
+            } else {
+                set
+            };
+            for &member in members {
+                match all.code(member)? {
+                    unknown if unknown == all.unknown() => {}
+                    state => most = most.max(state + 1),
+                }
+            }
+        }
+        Some(most)
     }
 
     /// The likely alphabet: DNA where nine of ten characters are nucleotides or gaps, else protein.
@@ -415,6 +479,11 @@ fn shown(name: &str) -> String {
 }
 
 const SHOWN_MAX: usize = 60;
+/// Bytes that sequences may take which a file holds as differences, unless a caller says otherwise.
+const WRITTEN_OUT_MAX: u64 = 1 << 30;
+
+/// The first byte that stands for a set of states; no character of any alphabet is beyond ASCII.
+const SET_FIRST: u8 = 128;
 
 /// Decides which characters can occur in a sequence.
 type Accept = fn(u8) -> bool;

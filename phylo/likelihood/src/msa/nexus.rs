@@ -23,6 +23,8 @@ pub(super) use tokens::without_comments;
 /// Contents of a file.
 pub(super) struct Found {
     pub(super) rows: Rows,
+    /// Sets of states that bytes from [`super::SET_FIRST`] on stand for.
+    pub(super) sets: Vec<Vec<u8>>,
     /// The meaning of dots. If a file names another gap symbol, a dot can only be the first
     /// sequence's character.
     pub(super) dots: Dots,
@@ -313,9 +315,7 @@ impl<'m> Matrix<'m> {
     }
 
     fn done(self, tokens: &Tokens<'_>) -> Result<Found, MsaError> {
-        let Self {
-            names, rows, taxa, ..
-        } = self;
+        let (names, rows, taxa) = (self.names, self.rows, self.taxa);
         // Without row labels the names, and so their number, come from TAXLABELS.
         let declared = match self.format.labels {
             true => self.size.taxa,
@@ -348,6 +348,7 @@ impl<'m> Matrix<'m> {
         }
         Ok(Found {
             rows: (names, rows),
+            sets: self.cells.sets,
             dots: self.format.dots,
             warnings,
         })

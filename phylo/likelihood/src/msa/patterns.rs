@@ -15,6 +15,8 @@ use sidecore_bare::width::ToUsize;
 #[derive(Debug, Clone)]
 pub struct Patterns {
     alphabet: Alphabet,
+    /// For each code its set of states: the alphabet's, then those of sets in the alignment.
+    masks: Vec<u64>,
     /// Taxon by taxon, each pattern's code.
     codes: Vec<Vec<u8>>,
     weights: Vec<u32>,
@@ -79,21 +81,27 @@ impl Patterns {
         let mut codes = vec![0_u8; taxa * sites.len()];
         let mut characters = Vec::with_capacity(width);
         let (mut unread, mut unread_codons) = ([0_usize; 256], 0);
+        let mut masks = alphabet.masks().to_vec();
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
             for (k, site) in sites.iter().enumerate() {
                 // A site is one column, or three of a codon.
                 characters.clear();
                 characters.extend(site.iter().map(|&column| row[column.to_usize()]));
-                let code =
-                    alphabet
-                        .code_of(&characters)
-                        .ok_or_else(|| MsaError::IllegalCharacter {
-                            taxon: shown(&alignment.names()[taxon]),
-                            site: site[0].to_usize() + 1,
-                            character: shown(&String::from_utf8_lossy(&characters)),
-                            alphabet,
-                        })?;
+                let set = alignment.set_of(characters[0]);
+                let code = match set.is_empty() {
+                    true => alphabet.code_of(&characters),
+                    false => code_of_set(alphabet, set, &mut masks),
+                };
+                let code = code.ok_or_else(|| {
+                    let shown_characters = if set.is_empty() { &characters } else { set };
+                    MsaError::IllegalCharacter {
+                        taxon: shown(&alignment.names()[taxon]),
+                        site: site[0].to_usize() + 1,
+                        character: shown(&String::from_utf8_lossy(shown_characters)),
+                        alphabet,
+                    }
+                })?;
                 codes[k * taxa + taxon] = code;
                 // Unknown by an unusual character: a mistake that the user should hear of.
                 if code == alphabet.unknown() && !characters.iter().all(|&c| says_nothing(c)) {
@@ -122,6 +130,7 @@ impl Patterns {
         let places = left_out.iter().flat_map(|&k| sites[k.to_usize()]).copied();
         let mut patterns = Self {
             alphabet,
+            masks,
             codes: vec![Vec::new(); taxa],
             weights: Vec::new(),
             of_site: vec![0; kept.len()],
@@ -179,6 +188,7 @@ impl Patterns {
             .for_each(|pattern| *pattern = renumbered[pattern.to_usize()]);
         Self {
             alphabet: self.alphabet,
+            masks: self.masks.clone(),
             codes: self
                 .codes
                 .iter()
@@ -199,6 +209,12 @@ impl Patterns {
     #[must_use]
     pub fn alphabet(&self) -> Alphabet {
         self.alphabet
+    }
+
+    /// For each code its set of states.
+    #[must_use]
+    pub fn masks(&self) -> &[u64] {
+        &self.masks
     }
 
     /// Number of taxa.
@@ -245,7 +261,8 @@ impl Patterns {
     }
 
     /// Characters that were read as unknown although they are not the usual ones (`-`, `?`, `~`,
-    /// `N`, `X`), each with its count: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
+    /// `N`, `X`), each with its count: stops (`*`), pyrrolysine and selenocysteine in proteins, `O`
+    /// in DNA.
     #[must_use]
     pub fn unread(&self) -> &[(u8, usize)] {
         &self.unread
@@ -293,12 +310,27 @@ impl Patterns {
     /// The states that every taxon may have at a pattern: 0 if it cannot be invariable.
     #[must_use]
     pub fn common_states(&self, pattern: usize) -> u64 {
-        let masks = self.alphabet.masks();
+        let masks = &self.masks;
         let all = masks[usize::from(self.alphabet.unknown())];
         self.codes.iter().fold(all, |common, codes| {
             common & masks[usize::from(codes[pattern])]
         })
     }
+}
+
+/// The code of a set of states, which may be one of the alphabet's own; `None` where the alphabet
+/// lacks one of them.
+fn code_of_set(alphabet: Alphabet, set: &[u8], masks: &mut Vec<u64>) -> Option<u8> {
+    let mut mask = 0;
+    for &character in set {
+        mask |= alphabet.masks()[usize::from(alphabet.code(character)?)];
+    }
+    let place = masks.iter().position(|&other| other == mask);
+    let place = place.unwrap_or_else(|| {
+        masks.push(mask);
+        masks.len() - 1
+    });
+    u8::try_from(place).ok()
 }
 
 /// True of characters for missing data.

@@ -44,7 +44,7 @@ impl Sites {
 
     fn push(&mut self, patterns: &Patterns) {
         let states = patterns.alphabet().states();
-        let masks = patterns.alphabet().masks();
+        let masks = patterns.masks();
         let mut columns: Vec<usize> = Vec::new();
         for (pattern, &weight) in patterns.weights().iter().enumerate() {
             // A pattern with the same cost on every tree needs no bits.
@@ -80,7 +80,7 @@ impl Sites {
         if patterns.common_states(pattern) != 0 {
             return Some(0);
         }
-        let masks = patterns.alphabet().masks();
+        let masks = patterns.masks();
         let unknown = patterns.alphabet().unknown();
         let (mut once, mut again) = (0_u64, 0_u64);
         for taxon in 0..patterns.taxa() {

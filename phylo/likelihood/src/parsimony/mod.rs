@@ -24,6 +24,9 @@
 
 mod bits;
 mod moves;
+mod near;
+
+pub use near::are_near;
 
 use crate::constraint::Constraint;
 use crate::msa::Patterns;
@@ -65,6 +68,7 @@ fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
 
 /// A tree by stepwise addition in random order, improved by moves of subtrees up to
 /// `MOVE_RADIUS`; all lengths are its [`mean_length`]. With a constraint, one that obeys it.
+/// Near-identical sequences ([`are_near`]) also move among places that cost the same.
 ///
 /// # Panics
 /// When there is no partition, or there are fewer than 3 taxa.
@@ -92,6 +96,9 @@ pub fn parsimony_tree(
     }
     sets.forget();
     moves::improve(&mut tree, &mut sets, constraint, MOVE_RADIUS);
+    if are_near(parts) {
+        moves::drift(&mut tree, &mut sets, constraint, MOVE_RADIUS, random);
+    }
     sets.forget();
     let length = mean_of(sets.score(&tree), &tree, parts);
     tree.set_all_lengths(length);

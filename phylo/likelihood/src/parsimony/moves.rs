@@ -2,6 +2,7 @@
 
 use super::Sets;
 use crate::constraint::Constraint;
+use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, Tree};
 
 /// Moves subtrees up to `radius` nodes away, each to where it costs least, until no move saves a
@@ -14,25 +15,45 @@ pub(super) fn improve(
 ) {
     let mut walk = Walk::default();
     for _ in 0..ROUNDS_MAX {
-        let mut moved = false;
-        for half in (tree.taxa()..tree.halves()).map(HalfId::new) {
-            let allowed = constraint.map(|constraint| constraint.edges_for_subtree(tree, half));
-            let Some(target) = walk.better(tree, sets, half, radius, allowed.as_deref()) else {
-                continue;
-            };
-            // Marked at the old and at the new place: the sets of both see the subtree.
-            sets.mark_node(tree, half);
-            let pruned = tree.prune(half);
-            sets.mark_around(tree, pruned.edges[0]);
-            sets.mark_around(tree, target);
-            let _ = tree.regraft(pruned, target);
-            sets.mark_node(tree, half);
-            moved = true;
-        }
-        if !moved {
+        if walk.round(tree, sets, constraint, radius, None).moved == 0 {
             break;
         }
     }
+}
+
+/// As [`improve`], but a subtree also moves to any place that costs as much as its own: a walk over
+/// the plateaus of near-identical sequences, which have few better neighbours and very many equal
+/// ones. Ends after [`IDLE_ROUNDS`] rounds without a change saved.
+pub(super) fn drift(
+    tree: &mut Tree,
+    sets: &mut Sets<'_>,
+    constraint: Option<&Constraint>,
+    radius: usize,
+    random: &mut Random,
+) {
+    let mut walk = Walk::default();
+    let mut idle = 0;
+    for _ in 0..ROUNDS_MAX {
+        let round = walk.round(tree, sets, constraint, radius, Some(random));
+        idle = if round.saved == 0 { idle + 1 } else { 0 };
+        if idle == IDLE_ROUNDS || round.moved == 0 {
+            break;
+        }
+    }
+}
+
+/// Results of a round over all subtrees.
+struct Round {
+    moved: usize,
+    /// Changes saved.
+    saved: u64,
+}
+
+/// A place for a subtree.
+struct Place {
+    edge: EdgeId,
+    /// Changes that it saves.
+    saved: u64,
 }
 
 /// Scratch memory of a walk away from a pruned place, kept between walks.
@@ -43,8 +64,39 @@ struct Walk {
 }
 
 impl Walk {
+    /// Moves each subtree to its best place; with `ties` also among equally good ones.
+    fn round(
+        &mut self,
+        tree: &mut Tree,
+        sets: &mut Sets<'_>,
+        constraint: Option<&Constraint>,
+        radius: usize,
+        mut ties: Option<&mut Random>,
+    ) -> Round {
+        let mut round = Round { moved: 0, saved: 0 };
+        for half in (tree.taxa()..tree.halves()).map(HalfId::new) {
+            let allowed = constraint.map(|constraint| constraint.edges_for_subtree(tree, half));
+            let ties = ties.as_deref_mut();
+            let Some(place) = self.better(tree, sets, half, radius, allowed.as_deref(), ties)
+            else {
+                continue;
+            };
+            // Marked at the old and at the new place: the sets of both see the subtree.
+            sets.mark_node(tree, half);
+            let pruned = tree.prune(half);
+            sets.mark_around(tree, pruned.edges[0]);
+            sets.mark_around(tree, place.edge);
+            let _ = tree.regraft(pruned, place.edge);
+            sets.mark_node(tree, half);
+            round.moved += 1;
+            round.saved += place.saved;
+        }
+        round
+    }
+
     /// The branch into which the subtree behind `half` is inserted at least cost, if that is
-    /// cheaper than its present place.
+    /// cheaper than its present place. With `ties` one that costs as much will do: any of those,
+    /// with equal chances.
     fn better(
         &mut self,
         tree: &Tree,
@@ -52,24 +104,27 @@ impl Walk {
         half: HalfId,
         radius: usize,
         allowed: Option<&[bool]>,
-    ) -> Option<EdgeId> {
+        mut ties: Option<&mut Random>,
+    ) -> Option<Place> {
         let sides = tree.others(half).map(|own| tree.back(own));
         let below = tree.back(half);
         for end in [sides[0], sides[1], below] {
             sets.make(tree, end);
         }
         let sites = sets.sites;
-        let least = sites.insert(
+        let here = sites.insert(
             sets.get(sides[0]),
             sets.get(sides[1]),
             sets.get(below),
             u64::MAX,
         );
-        let (mut best, mut least) = (None, least);
+        let (mut best, mut least, mut equal) = (None, here, 0);
         // No place can need fewer than 0 changes.
-        if least == 0 {
+        if least == 0 && ties.is_none() {
             return None;
         }
+        // Costs are counted up to a limit: ties need one more.
+        let more = u64::from(ties.is_some());
         self.near.resize_with(radius + 1, || vec![0; sites.words()]);
         // Both directions from the old place; the other side is the near side of the first branch.
         for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
@@ -97,17 +152,31 @@ impl Walk {
                 let edge = tree.edge(near);
                 if allowed.is_none_or(|allowed| allowed[edge.index()]) {
                     // The cost stops being counted once it exceeds the least one so far.
-                    let cost = sites.insert(&own[0], sets.get(far), sets.get(below), least);
+                    let limit = least + more;
+                    let cost = sites.insert(&own[0], sets.get(far), sets.get(below), limit);
                     if cost < least {
-                        (best, least) = (Some(edge), cost);
+                        (best, least, equal) = (Some(edge), cost, 1);
+                    } else if cost == least
+                        && let Some(random) = ties.as_deref_mut()
+                    {
+                        // The k-th of equal places replaces the one before with a chance of 1/k.
+                        equal += 1;
+                        if random.below(equal) == 0 {
+                            best = Some(edge);
+                        }
                     }
                 }
                 spread(&mut path, far, depth);
             }
         }
-        best
+        best.map(|edge| Place {
+            edge,
+            saved: here - least,
+        })
     }
 }
 
 /// Rounds end by themselves; this only makes that visible.
 const ROUNDS_MAX: usize = 100;
+/// Rounds among equal trees that may save nothing before a walk ends.
+const IDLE_ROUNDS: usize = 10;

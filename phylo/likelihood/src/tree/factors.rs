@@ -38,6 +38,12 @@ impl Tree {
         (self.length.clone(), self.factors.clone())
     }
 
+    /// As [`Tree::all_lengths`], into memory that is reused.
+    pub(crate) fn all_lengths_into(&self, to: &mut (Vec<f64>, Vec<Vec<f64>>)) {
+        to.0.clone_from(&self.length);
+        to.1.clone_from(&self.factors);
+    }
+
     /// Takes the factors of [`Tree::all_lengths`] of this tree.
     pub(crate) fn restore_factors(&mut self, factors: Vec<Vec<f64>>) {
         self.factors = factors;

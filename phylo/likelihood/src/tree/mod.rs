@@ -20,7 +20,7 @@ pub use random::random_tree;
 pub use traverse::Walk;
 
 use crate::newick::{Newick, write_label};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Errors that keep a tree from being used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,9 +46,9 @@ pub enum TreeError {
         /// Number found.
         count: usize,
     },
-    /// A node with more than three neighbours.
-    #[error("a node of the tree has {neighbours} neighbours, 3 are needed: resolve it first")]
-    NotBinary {
+    /// An inner node with fewer than three neighbours.
+    #[error("a node of the tree has {neighbours} neighbours, 3 or more are needed: leave it out")]
+    TooFewNeighbours {
         /// The number.
         neighbours: usize,
     },
@@ -61,6 +61,10 @@ pub enum TreeError {
 }
 
 /// An unrooted binary tree with branch lengths.
+///
+/// A node of more than three neighbours is several binary ones, with branches of length 0 between
+/// them ([`Tree::is_joint`]): no fit gives these a length, and Newick's text does not have them. A
+/// search calls [`Tree::resolve`] first.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "saved::Saved", into = "saved::Saved")]
 pub struct Tree {
@@ -75,6 +79,9 @@ pub struct Tree {
     /// For each partition each branch's length relative to `length`; empty where partitions have
     /// the tree's lengths.
     factors: Vec<Vec<f64>>,
+    /// For each branch whether it is within a node of more than three neighbours; empty where there
+    /// is no such node.
+    joints: Vec<bool>,
 }
 
 /// Equal when half-edges, branches and lengths are; a branch has no direction.
@@ -84,6 +91,7 @@ impl PartialEq for Tree {
             && self.edge == other.edge
             && self.length == other.length
             && self.factors == other.factors
+            && self.joints == other.joints
     }
 }
 
@@ -103,6 +111,7 @@ impl Tree {
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![length; 2 * taxa - 3],
             factors: Vec::new(),
+            joints: Vec::new(),
         };
         for (k, tip) in first.into_iter().enumerate() {
             tree.join(HalfId::new(tip), HalfId::new(taxa + k), EdgeId::new(k));
@@ -110,8 +119,9 @@ impl Tree {
         tree
     }
 
-    /// From a parsed tree; `names` number the tips. A root of two branches is dissolved. Branches
-    /// without a length get [`LENGTH_DEFAULT`].
+    /// From a parsed tree; `names` number the tips. A root of two branches is dissolved; nodes of
+    /// more than three neighbours are kept as such. Branches without a length get
+    /// [`LENGTH_DEFAULT`].
     ///
     /// # Errors
     /// [`TreeError`].
@@ -122,51 +132,8 @@ impl Tree {
         if taxa < 3 {
             return Err(TreeError::TooSmall { taxa });
         }
-        let by_name: HashMap<&str, usize> = names
-            .iter()
-            .enumerate()
-            .map(|(taxon, name)| (name.as_str(), taxon))
-            .collect();
-        let mut taxon_of = vec![None; nodes.len()];
-        let mut seen = vec![false; taxa];
-        for tip in newick.tips() {
-            let label = &nodes[tip].label;
-            // Alignment formats write `_` for the blanks of a quoted name.
-            let plain = || match label.contains(char::is_whitespace) {
-                true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
-                false => None,
-            };
-            let found = by_name.get(label.as_str()).or_else(plain);
-            let &taxon = found.ok_or_else(|| TreeError::Unknown {
-                label: short(label),
-            })?;
-            if std::mem::replace(&mut seen[taxon], true) {
-                return Err(TreeError::Twice {
-                    label: short(label),
-                });
-            }
-            taxon_of[tip] = Some(taxon);
-        }
-        let mut missing = seen.iter().enumerate().filter(|(_, seen)| !**seen);
-        if let Some((taxon, _)) = missing.next() {
-            let label = short(&names[taxon]);
-            return Err(TreeError::Missing {
-                label,
-                count: 1 + missing.count(),
-            });
-        }
-        // A root of degree 2 is allowed: it is dissolved below.
-        for (node, own) in nodes.iter().enumerate() {
-            let children = own.children.len();
-            let right = match node {
-                0 => matches!(children, 2 | 3),
-                _ => matches!(children, 0 | 2),
-            };
-            if !right {
-                let neighbours = children + usize::from(node > 0);
-                return Err(TreeError::NotBinary { neighbours });
-            }
-        }
+        let mut taxon_of = taxa_of_tips(newick, names)?;
+        let children = binary_children(newick)?;
         let halves = taxa + 3 * (taxa - 2);
         let mut tree = Self {
             taxa,
@@ -175,12 +142,14 @@ impl Tree {
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
             factors: Vec::new(),
+            joints: Vec::new(),
         };
+        taxon_of.resize(children.len(), None);
         // The half-edge with which each node points to its parent, then those for its children.
         let mut inner = 0;
-        let mut up = vec![HalfId(0); nodes.len()];
-        let dissolved = nodes[0].children.len() == 2;
-        for node in 0..nodes.len() {
+        let mut up = vec![HalfId(0); children.len()];
+        let dissolved = children[0].len() == 2;
+        for node in 0..children.len() {
             up[node] = match taxon_of[node] {
                 Some(taxon) => HalfId::new(taxon),
                 None if node == 0 && dissolved => continue,
@@ -196,34 +165,39 @@ impl Tree {
             edges += 1;
             tree.join(a, b, edge);
             tree.length[edge.index()] = length.unwrap_or(LENGTH_DEFAULT);
+            edge
         };
-        for (node, own) in nodes.iter().enumerate() {
-            match (node, own.children.as_slice()) {
-                // The two branches at a dissolved root become one, with the sum of their lengths.
-                (0, &[a, b]) => {
-                    let lengths = [nodes[a].length, nodes[b].length];
-                    let sum = match lengths {
-                        [None, None] => None,
-                        [a, b] => Some(a.unwrap_or(0.0) + b.unwrap_or(0.0)),
-                    };
-                    join(&mut tree, up[a], up[b], sum);
+        let mut joints = Vec::new();
+        for (node, own) in children.iter().enumerate() {
+            // The two branches at a dissolved root become one, with the sum of their lengths.
+            if let (0, &[a, b]) = (node, own.as_slice()) {
+                let lengths = [a, b].map(|child| nodes[child].length);
+                let sum = match lengths {
+                    [None, None] => None,
+                    [a, b] => Some(a.unwrap_or(0.0) + b.unwrap_or(0.0)),
+                };
+                join(&mut tree, up[a], up[b], sum);
+                continue;
+            }
+            // The first half-edge of all nodes but the root looks up, the others to the children.
+            let mut here = up[node];
+            for (k, &child) in own.iter().enumerate() {
+                if node > 0 || k > 0 {
+                    here = tree.next(here);
                 }
-                (0, children) => {
-                    let mut here = up[0];
-                    for &child in children {
-                        join(&mut tree, here, up[child], nodes[child].length);
-                        here = tree.next(here);
+                match nodes.get(child) {
+                    Some(read) => {
+                        join(&mut tree, here, up[child], read.length);
                     }
-                }
-                // The node's first half-edge looks up, the other two to its children.
-                (_, children) => {
-                    let mut here = up[node];
-                    for &child in children {
-                        here = tree.next(here);
-                        join(&mut tree, here, up[child], nodes[child].length);
-                    }
+                    None => joints.push(join(&mut tree, here, up[child], Some(0.0))),
                 }
             }
+        }
+        if !joints.is_empty() {
+            tree.joints = vec![false; tree.length.len()];
+            joints
+                .into_iter()
+                .for_each(|edge| tree.joints[edge.index()] = true);
         }
         Ok(tree)
     }
@@ -244,13 +218,21 @@ impl Tree {
             let mut path = vec![(start, 0)];
             while let Some((half, done)) = path.pop() {
                 let below = self.back(half);
+                let joint = self.is_joint(self.edge(half));
                 if self.is_tip(below) {
                     write(&mut text, below);
                 } else if done < 2 {
-                    text.push(if done == 0 { '(' } else { ',' });
+                    match done {
+                        1 => text.push(','),
+                        _ if joint => {}
+                        _ => text.push('('),
+                    }
                     path.push((half, done + 1));
                     let first = self.next(below);
                     path.push((if done == 0 { first } else { self.next(first) }, 0));
+                    continue;
+                } else if joint {
+                    // The node above has these branches, too.
                     continue;
                 } else {
                     text.push(')');
@@ -347,10 +329,25 @@ impl Tree {
         self.length[edge.index()] = length;
     }
 
-    /// Sets the lengths of all branches, in all partitions.
+    /// Sets the lengths of all branches but joints, in all partitions.
     pub fn set_all_lengths(&mut self, length: f64) {
-        self.length.fill(length);
+        for edge in self.edges() {
+            if !self.is_joint(edge) {
+                self.length[edge.index()] = length;
+            }
+        }
         self.factors.clear();
+    }
+
+    /// True of a branch within a node of more than three neighbours, whose length is 0.
+    #[must_use]
+    pub fn is_joint(&self, edge: EdgeId) -> bool {
+        self.joints.get(edge.index()).is_some_and(|&joint| joint)
+    }
+
+    /// Makes joints branches like all others: their order is as the tree was read.
+    pub fn resolve(&mut self) {
+        self.joints.clear();
     }
 
     /// The sum of all branches' lengths.
@@ -367,6 +364,73 @@ impl Tree {
         self.edge[b.index()] = edge;
         self.end[edge.index()] = a;
     }
+}
+
+/// For each node of a parsed tree its taxon, if it is a tip. Every taxon is one.
+fn taxa_of_tips(newick: &Newick, names: &[String]) -> Result<Vec<Option<usize>>, TreeError> {
+    let (nodes, taxa) = (newick.nodes(), names.len());
+    let by_name: HashMap<&str, usize> = names
+        .iter()
+        .enumerate()
+        .map(|(taxon, name)| (name.as_str(), taxon))
+        .collect();
+    let mut taxon_of = vec![None; nodes.len()];
+    let mut seen = vec![false; taxa];
+    for tip in newick.tips() {
+        let label = &nodes[tip].label;
+        // Alignment formats write `_` for the blanks of a quoted name.
+        let plain = || match label.contains(char::is_whitespace) {
+            true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
+            false => None,
+        };
+        let found = by_name.get(label.as_str()).or_else(plain);
+        let &taxon = found.ok_or_else(|| TreeError::Unknown {
+            label: short(label),
+        })?;
+        if std::mem::replace(&mut seen[taxon], true) {
+            return Err(TreeError::Twice {
+                label: short(label),
+            });
+        }
+        taxon_of[tip] = Some(taxon);
+    }
+    let mut missing = seen.iter().enumerate().filter(|(_, seen)| !**seen);
+    if let Some((taxon, _)) = missing.next() {
+        let label = short(&names[taxon]);
+        return Err(TreeError::Missing {
+            label,
+            count: 1 + missing.count(),
+        });
+    }
+    Ok(taxon_of)
+}
+
+/// For each node its children, at most two (of the root three). A node that has more gets further
+/// nodes between, behind those of the text.
+fn binary_children(newick: &Newick) -> Result<Vec<Vec<usize>>, TreeError> {
+    let nodes = newick.nodes();
+    let mut children: Vec<Vec<usize>> = Vec::with_capacity(2 * nodes.len());
+    children.extend(nodes.iter().map(|node| node.children.clone()));
+    for node in 0..nodes.len() {
+        let most = if node == 0 { 3 } else { 2 };
+        // A root of two neighbours is dissolved later; a tip has none.
+        let neighbours = children[node].len() + usize::from(node > 0);
+        if neighbours < 2 && node == 0 || neighbours == 2 && node > 0 {
+            return Err(TreeError::TooFewNeighbours { neighbours });
+        }
+        if children[node].len() <= most {
+            continue;
+        }
+        // In pairs, and pairs of pairs: the depth grows with the logarithm of the number.
+        let mut queue = VecDeque::from(std::mem::take(&mut children[node]));
+        while queue.len() > most {
+            let pair = queue.drain(..2).collect();
+            queue.push_back(children.len());
+            children.push(pair);
+        }
+        children[node] = queue.into();
+    }
+    Ok(children)
 }
 
 /// A label short enough for a message of one line.

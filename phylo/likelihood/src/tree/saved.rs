@@ -17,6 +17,9 @@ pub(super) struct Saved {
     /// Empty in files of versions without factors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     factors: Vec<Vec<u64>>,
+    /// Empty in files of versions without joints, and where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    joints: Vec<bool>,
 }
 
 impl From<Tree> for Saved {
@@ -28,6 +31,7 @@ impl From<Tree> for Saved {
             end: tree.end.iter().map(|half| half.0).collect(),
             length: bits(&tree.length),
             factors: tree.factors.iter().map(|own| bits(own)).collect(),
+            joints: tree.joints,
         }
     }
 }
@@ -52,6 +56,7 @@ impl TryFrom<Saved> for Tree {
             || saved.edge.len() != saved.back.len()
             || saved.end.len() != 2 * taxa - 3
             || saved.length.len() != saved.end.len()
+            || ![0, saved.end.len()].contains(&saved.joints.len())
             || !saved.factors.iter().all(|own| own.len() == saved.end.len())
         {
             return Err("a saved tree's arrays do not fit its number of taxa");
@@ -63,6 +68,7 @@ impl TryFrom<Saved> for Tree {
             end: saved.end.into_iter().map(HalfId).collect(),
             length: numbers(saved.length),
             factors: saved.factors.into_iter().map(numbers).collect(),
+            joints: saved.joints,
         };
         // Indices first, so that none of the accesses below can panic.
         let halves = tree.halves();

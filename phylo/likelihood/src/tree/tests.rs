@@ -46,8 +46,8 @@ fn what_does_not_fit_is_named() {
     assert!(error("(a,b,(c,x));").contains("`x` that the alignment"));
     assert!(error("(a,b,(c,c));").contains("`c` twice"));
     assert!(error("(a,b,c);").contains("no tip `d` (1 of"));
-    assert!(error("(a,b,c,d);").contains("4 neighbours"));
-    assert!(error("(a,(b,c,d));").contains("4 neighbours"));
+    assert!(error("(a,b,(c),d);").contains("2 neighbours"));
+    assert!(error("((a,b,c,d));").contains("1 neighbours"));
     assert!(error("((a,b),(c,(d)));").contains("2 neighbours"));
 }
 
@@ -118,5 +118,43 @@ proptest! {
                 prop_assert_eq!(done.contains(&end), !tree.is_tip(end));
             }
         }
+    }
+}
+
+#[test]
+fn nodes_of_many_neighbours_are_kept() {
+    let names = numbered_names(9);
+    for text in [
+        "(t1,t2,t3,t4,t5,t6,t7,t8,t9);",
+        "((t1,t2,t3,t4),(t5,t6,t7,t8,t9));",
+        "(t1,t2,(t3,t4,t5,(t6,t7,t8)),t9);",
+        "((t1,(t2,t3)),(t4,t5),((t6,t7),t8),t9);",
+    ] {
+        let newick = Newick::parse(text).unwrap();
+        let mut tree = Tree::from_newick(&newick, &names).unwrap();
+        let joints = tree.edges().filter(|&edge| tree.is_joint(edge)).count();
+        let inner = newick
+            .nodes()
+            .iter()
+            .filter(|node| !node.children.is_empty());
+        let rooted = usize::from(newick.nodes()[0].children.len() == 2);
+        // Of a binary tree there would be as many inner nodes as taxa less two.
+        assert_eq!(joints, 7 - (inner.count() - rooted), "{text}");
+        let lengths = tree.edges().filter(|&edge| tree.is_joint(edge));
+        assert!(
+            lengths
+                .map(|edge| tree.length(edge))
+                .all(|length| length == 0.0)
+        );
+        // Written and read again it is the same tree, of no more nodes.
+        let again = Newick::parse(&tree.to_newick(&names)).unwrap();
+        let [a, b] = [&newick, &again].map(|tree| crate::compare::compare(tree, &newick).unwrap());
+        assert_eq!((a.rf, b.rf), (0, 0), "{text}");
+        let saved: Tree = saved::Saved::from(tree.clone()).try_into().unwrap();
+        assert_eq!(saved, tree);
+        tree.set_all_lengths(0.5);
+        assert_eq!(tree.total_length(), 0.5 * (15 - joints) as f64);
+        tree.resolve();
+        assert!(!tree.edges().any(|edge| tree.is_joint(edge)));
     }
 }

@@ -99,7 +99,11 @@ impl AlignmentSupport {
         runner: impl Runner,
         mut progress: impl FnMut(Progress),
     ) -> Result<Newick, AnalysisError> {
-        let tree = Tree::from_newick(newick, names)?;
+        let mut tree = Tree::from_newick(newick, names)?;
+        // Its search rearranges the whole tree.
+        if self.kind == AlignmentKind::Ufboot {
+            tree.resolve();
+        }
         let options = likelihood::Options::default();
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, options)?;
         // Both tests compare likelihoods of neighbours: lengths must be at their best first.

@@ -236,7 +236,7 @@ impl<'p> Block<'p> {
         let rates = sums.chunks_mut(n).zip(matrix.chunks(n * n));
         let scaled = if tree.is_tip(below) {
             let code = patterns.codes(below.index())[first + at];
-            let mask = patterns.alphabet().masks()[usize::from(code)];
+            let mask = patterns.masks()[usize::from(code)];
             // A tip's ambiguous code allows several states: the columns of all of them are added.
             for (sums, matrix) in rates {
                 for state in (0..n).filter(|state| mask >> state & 1 == 1) {

@@ -3,10 +3,12 @@
 //! Must stay true: what the command line refuses, Python refuses; a file is bounded before it is
 //! parsed ([`super::input`]). What is odd but usable is passed to `warn`, a line for each kind.
 
+mod loci;
+
 use super::input::{self, Input, InputError, Memory, model_file};
 use crate::analysis::setup::SetupError;
 use crate::likelihood::{Lengths, PartOptions};
-use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName};
+use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
 use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning, partitions};
 use crate::newick::Newick;
 use crate::selection::partitions::Part;
@@ -62,6 +64,18 @@ pub enum DataError {
         /// All sites.
         sites: usize,
     },
+    /// A folder without a file.
+    #[error("the folder has no files: put an alignment of each locus there")]
+    NoLoci,
+    /// A folder of too many files.
+    #[error("the folder has more than {} files, one a locus", loci::FILES_MAX)]
+    ManyLoci,
+    /// A partition without a model, where models are not chosen.
+    #[error(
+        "no model is given: `phylo models -o FILE` chooses one for each part, and FILE is then the \
+         model"
+    )]
+    NoModel,
     /// A scaler of a partition that has no others next to it.
     #[error(
         "+B scales a partition's lengths against those of the others, and there are none: leave \
@@ -160,7 +174,12 @@ impl Partitions {
         let lines = partitions::parse(text, alignment.sites()).at(&file)?;
         let (mut parts, mut names) = (Vec::new(), Vec::new());
         for line in lines {
-            let name = model_name(&line.model).at(format_args!("{file}: {}", line.name))?;
+            let place = format_args!("{file}: {}", line.name);
+            if is_auto(&line.model) {
+                return Err(DataError::NoModel).at(place);
+            }
+            let name =
+                model_name(&with_states(&line.model, || alignment.multistates())).at(place)?;
             // What is wrong with characters is the alignment's fault, not the line's.
             let place = format!("{msa}, partition {}", line.name);
             let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites);
@@ -395,6 +414,9 @@ impl Reader {
         let partitions = if Path::new(model).is_file() {
             let text = self.text(Path::new(model))?;
             Partitions::of_lines(&alignment, &shown, &text, model)?
+        } else if !alignment.loci().is_empty() {
+            let text = alignment.lines_of_loci(model);
+            Partitions::of_lines(&alignment, &shown, &text, format_args!("--model {model}"))?
         } else if is_auto(model) {
             Partitions::one(choose(&alignment).at(&shown)?)
         } else {
@@ -418,7 +440,8 @@ impl Reader {
         msa: &Path,
         model: &str,
     ) -> Result<Partitions, DataError> {
-        let name = model_name(model);
+        let counted = with_states(model, || alignment.multistates());
+        let name = model_name(&counted);
         // No model has such a character outside braces, where numbers and paths stand.
         let name = match model.contains(['.', '/']) && !model.contains('{') {
             true => name.at(format_args!(
@@ -456,13 +479,22 @@ impl Reader {
         findings
     }
 
-    /// Reads an alignment.
+    /// Reads an alignment; of a folder the alignments of its files, side by side.
     ///
     /// # Errors
     /// [`DataError`].
     pub fn alignment(self, path: &Path) -> Result<Alignment, DataError> {
-        let bytes = Input::read(path, self.memory)?.bytes;
-        Alignment::parse(&bytes).at(path.display())
+        match path.is_dir() {
+            true => self.loci(path),
+            false => self.one_alignment(path),
+        }
+    }
+
+    fn one_alignment(self, path: &Path) -> Result<Alignment, DataError> {
+        let input = Input::read(path, self.memory)?;
+        // The rows are copied once more for patterns.
+        let rows = input.memory / 2;
+        Alignment::parse_within(&input.bytes, rows).at(path.display())
     }
 
     /// Reads a file with one tree or more.

@@ -153,11 +153,15 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads a file, unpacked if it is compressed.
+    /// Reads a file, unpacked if it is compressed; `-` is the standard input.
     ///
     /// # Errors
     /// [`InputError`].
     pub fn read(path: &Path, memory: Memory) -> Result<Self, InputError> {
+        let path = match path.as_os_str() == "-" {
+            true => Path::new("/dev/stdin"),
+            false => path,
+        };
         let owned = || path.to_owned();
         let failed = |source| InputError::Io {
             path: owned(),

@@ -5,7 +5,7 @@
 //! again. In slow rounds more of the places are refined, and near misses get a second chance. At
 //! the end parameters are fitted fully. A subtree is moved as soon as a better place is found for
 //! it. Before the end come perturbations: a few cheap moves near one another; their result is kept
-//! if it is better.
+//! if it is better, or of near-identical sequences as good.
 //!
 //! Its speed: places are scored without changing the tree ([`Likelihood::score_insertions`]). A
 //! walk stops where losses are above the last round's mean. Only the best places get their three
@@ -26,9 +26,9 @@ pub use crate::constraint::Constraint;
 pub use state::{Phase, State};
 
 use crate::constraint;
-use crate::likelihood::{Insertions, Lengths, Likelihood, LikelihoodError};
+use crate::likelihood::{Insertions, Lengths, Likelihood, LikelihoodError, Part};
 use crate::msa::Patterns;
-use crate::parsimony::{mean_length, parsimony_tree};
+use crate::parsimony::{are_near, mean_length, parsimony_tree};
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
@@ -156,6 +156,8 @@ struct Search<'a, R> {
     options: &'a Options,
     state: State,
     found: Insertions,
+    /// For near-identical sequences the least cutoff of a walk; else `None`.
+    near: Option<f64>,
 }
 
 impl<'a, R: Runner> Search<'a, R> {
@@ -216,11 +218,13 @@ impl<'a, R: Runner> Search<'a, R> {
                 likelihood.set_scale(part, *scale);
             }
         }
+        let near = near(likelihood);
         Ok(Self {
             likelihood,
             options,
             state,
             found: Insertions::default(),
+            near,
         })
     }
 
@@ -341,7 +345,8 @@ impl<'a, R: Runner> Search<'a, R> {
         state.quiet.fill(false);
         state.tries.fill(0);
         if phase == Phase::Perturb {
-            state.set_cutoff(self.options.cutoff * NARROW, state.lnl.0);
+            let lnl = state.lnl.0;
+            state.set_cutoff(self.options.cutoff * NARROW, lnl, self.near.unwrap_or(0.0));
         }
         state.radius = match (phase, self.options.radius) {
             (Phase::Slow | Phase::Perturb, _) => SLOW_RADIUS,
@@ -352,11 +357,17 @@ impl<'a, R: Runner> Search<'a, R> {
 
     fn begin_round(&mut self) -> Result<(), LikelihoodError> {
         let lnl = self.likelihood.evaluate()?;
+        // There is one tree of three taxa.
+        if self.likelihood.tree().taxa() < 4 {
+            self.enter(Phase::Last);
+            return Ok(());
+        }
         let tree = self.likelihood.tree();
         let state = &mut self.state;
         (state.lnl, state.round_lnl, state.at) = (Exact(lnl), Exact(lnl), 0);
         let wide = state.phase == Phase::Slow && state.radius > SLOW_RADIUS;
-        state.set_cutoff(self.options.cutoff * if wide { WIDE } else { NARROW }, lnl);
+        let factor = self.options.cutoff * if wide { WIDE } else { NARROW };
+        state.set_cutoff(factor, lnl, self.near.unwrap_or(0.0));
         // Depth first, so that consecutive prunings share CLVs.
         let ends = tree
             .edges_depth_first()
@@ -404,9 +415,21 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 }
 
+/// The least cutoff for near-identical sequences: a few changes of state. Each costs about the
+/// logarithm of the number of sites, and a mean loss is less than one where most places cost
+/// nothing.
+fn near<R: Runner>(likelihood: &Likelihood<R>) -> Option<f64> {
+    let patterns = likelihood.parts().iter().map(Part::patterns);
+    let patterns: Vec<&Patterns> = patterns.collect();
+    let sites: usize = patterns.iter().map(|patterns| patterns.sites()).sum();
+    are_near(&patterns).then(|| NEAR_CHANGES * libm::log(sites as f64))
+}
+
 /// Mean losses up to which a walk continues: in most rounds, and in those with a large radius.
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
+/// Changes that a walk over near-identical sequences may cost.
+const NEAR_CHANGES: f64 = 2.5;
 /// Failed perturbations for each hundred taxa.
 const PERTURBATIONS: u32 = 80;
 /// Prunings between two calls of [`Watch::step`].
@@ -418,7 +441,7 @@ const MIDDLE_EPSILON: f64 = 1.0;
 const FAST_EPSILON: f64 = 0.5;
 /// Least gain of the last rounds over all lengths, and of those over lengths and parameters.
 const LAST_EPSILON: f64 = 1e-3;
-const SETTLED_EPSILON: f64 = 1e-4;
+const SETTLED_EPSILON: f64 = 2e-5;
 const LENGTH_ROUNDS: usize = 2;
 const PASSES_MAX: u32 = 32;
 const FAST_RADIUS: u32 = 6;

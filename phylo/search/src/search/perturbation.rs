@@ -72,7 +72,9 @@ impl<R: Runner> Search<'_, R> {
     fn leave(&mut self) -> Result<(), LikelihoodError> {
         let taxa = self.likelihood.tree().taxa() as u32;
         // A gain shows that the data have several local maxima; most easy data have one.
-        let share = if self.state.rugged { 1 } else { EASY_SHARE };
+        // So have near-identical sequences, whose gains are small and rare.
+        let several = self.state.rugged || self.near.is_some();
+        let share = if several { 1 } else { EASY_SHARE };
         let patience = (self.options.perturbations * taxa).div_ceil(100 * share);
         let seeds: Vec<Close> = self.state.runner_up.iter().flatten().copied().collect();
         if self.state.failures >= patience || seeds.is_empty() {
@@ -187,6 +189,10 @@ impl<R: Runner> Search<'_, R> {
             return Ok(());
         }
         self.state.failures += 1;
+        // Equal trees are many where sequences hardly differ: the search walks among them.
+        if self.near.is_some() && self.state.lnl.0 >= best.lnl.0 {
+            return Ok(());
+        }
         self.likelihood.set_tree(best.tree);
         (self.state.lnl, self.state.runner_up) = (best.lnl, best.runner_up);
         Ok(())

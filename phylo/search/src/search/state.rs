@@ -112,7 +112,8 @@ impl From<Exact> for u64 {
 impl State {
     /// A search's beginning. `seed` is for the search's own draws.
     #[must_use]
-    pub fn new(tree: Tree, seed: u64) -> Self {
+    pub fn new(mut tree: Tree, seed: u64) -> Self {
+        tree.resolve();
         let halves = tree.halves();
         Self {
             tree,
@@ -139,15 +140,17 @@ impl State {
         }
     }
 
-    /// The next cutoff: `factor` times the mean loss of the insertions since the last one.
-    pub(super) fn set_cutoff(&mut self, factor: f64, lnl: f64) {
+    /// The next cutoff: `factor` times the mean loss of the insertions since the last one, and no
+    /// less than `least`.
+    pub(super) fn set_cutoff(&mut self, factor: f64, lnl: f64, least: f64) {
         let (sum, count) = std::mem::take(&mut self.losses);
-        self.cutoff = Exact(if count == 0 {
+        let cutoff = if count == 0 {
             // RAxML's start value, before there is a mean.
             factor * -lnl / 1000.0
         } else {
             factor * sum.0 / count as f64
-        });
+        };
+        self.cutoff = Exact(cutoff.max(least));
     }
 
     /// The best tree so far.

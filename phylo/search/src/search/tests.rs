@@ -68,6 +68,48 @@ fn finds_the_true_tree_from_either_start() {
 }
 
 #[test]
+fn near_identical_sequences_reach_the_best_tree() {
+    // A change a branch.
+    let (truth, patterns) = case(60, 5_000, 0.0002, 5);
+    assert!(are_near(&[&patterns]));
+    let on_truth = likelihood(&truth, &patterns, "GTR+F+G4", Serial)
+        .optimise(1e-3)
+        .unwrap();
+    for seed in 1..4 {
+        let start = start_tree(Start::Parsimony, &[&patterns], None, seed);
+        let score = |tree: &Tree| crate::parsimony::score(tree, &[&patterns]);
+        assert!(score(&start) <= score(&truth), "seed {seed}");
+        let mut likelihood = likelihood(&start, &patterns, "GTR+F+G4", Serial);
+        let state = State::new(start, seed);
+        let state = run(&mut likelihood, state, &Options::default(), &mut go_on).unwrap();
+        assert!(
+            state.lnl() > on_truth - 0.01,
+            "seed {seed}: {} {on_truth}",
+            state.lnl()
+        );
+    }
+}
+
+#[test]
+fn three_taxa_have_one_tree() {
+    let (truth, patterns) = case(3, 200, 0.1, 2);
+    let best = likelihood(&truth, &patterns, "GTR+F+G4", Serial)
+        .optimise(1e-4)
+        .unwrap();
+    for kind in [Start::Parsimony, Start::Random] {
+        let start = start_tree(kind, &[&patterns], None, 1);
+        let mut likelihood = likelihood(&start, &patterns, "GTR+F+G4", Serial);
+        let state = State::new(start, 1);
+        let state = run(&mut likelihood, state, &Options::default(), &mut go_on).unwrap();
+        assert!(
+            state.is_done() && (state.lnl() - best).abs() < 1e-3,
+            "{}",
+            state.lnl()
+        );
+    }
+}
+
+#[test]
 fn the_log_likelihood_never_falls() {
     let (_, patterns) = case(30, 300, 0.05, 8);
     let start = start_tree(Start::Random, &[&patterns], None, 3);

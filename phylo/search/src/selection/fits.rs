@@ -111,7 +111,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         let likelihood = self.prepared(candidate, start)?;
         let lnl = match proportional {
             true => likelihood.optimise_models(epsilon)?,
-            false => likelihood.optimise(epsilon)?,
+            false => likelihood.optimise_onward(epsilon)?,
         };
         Ok(self.made(candidate, lnl))
     }

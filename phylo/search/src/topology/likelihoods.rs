@@ -26,7 +26,7 @@ pub fn fitted_sites(
     let mut best = (0, f64::NEG_INFINITY);
     for (at, tree) in trees.into_iter().enumerate() {
         likelihood.set_tree(tree);
-        let lnl = likelihood.optimise_lengths(EPSILON_COARSE, ROUNDS_MAX)?;
+        let lnl = likelihood.optimise_lengths_anew(EPSILON_COARSE, ROUNDS_MAX)?;
         if lnl > best.1 {
             best = (at, lnl);
         }

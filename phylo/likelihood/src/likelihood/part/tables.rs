@@ -7,7 +7,6 @@
 
 use crate::kernel::{Buffer, Isa, QUAD, Quad, transitions};
 use crate::model::Process;
-use crate::msa::Alphabet;
 use crate::tree::EdgeId;
 
 /// One branch's matrices, and a tip's table of them.
@@ -57,7 +56,8 @@ impl Tables {
 pub(super) struct Transitions {
     pub(super) isa: Isa,
     pub(super) process: Process,
-    pub(super) alphabet: Alphabet,
+    /// For each code its set of states.
+    pub(super) masks: Vec<u64>,
     /// The partition's rate relative to the tree's branch lengths.
     pub(super) scale: f64,
 }
@@ -70,12 +70,12 @@ impl Transitions {
 
     /// For each code the matrices applied to the code's states.
     pub(super) fn table(&self, matrix: &[f64], to: &mut [f64]) {
-        self.process.tip_table(matrix, self.alphabet.masks(), to);
+        self.process.tip_table(matrix, &self.masks, to);
     }
 
     /// Quads of a tip's table: a span for each code.
     pub(super) fn table_quads(&self) -> usize {
-        self.alphabet.masks().len() * self.process.shape.quads()
+        self.masks.len() * self.process.shape.quads()
     }
 
     /// Quads of the matrices of a branch.

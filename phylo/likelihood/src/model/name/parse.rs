@@ -246,7 +246,8 @@ impl Parser<'_, '_> {
             Ok::<_, ModelError>(counts)
         };
         match (label.to_ascii_uppercase().as_str(), braces.as_slice()) {
-            ("ASC_LEWIS", []) => Ok(AscertainmentName::Lewis),
+            // Without a kind, as IQ-TREE writes it, it is Lewis's.
+            ("ASC_LEWIS" | "ASC", []) => Ok(AscertainmentName::Lewis),
             ("ASC_FELS", [text]) => {
                 let counts = counts(self, text, 1)?;
                 Ok(AscertainmentName::Felsenstein(counts[0]))

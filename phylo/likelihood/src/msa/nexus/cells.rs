@@ -2,11 +2,11 @@
 //!
 //! A set in braces means one of its states, one in parentheses all of them. A likelihood treats
 //! both as ambiguity, as PAUP and IQ-TREE do; the second kind is counted for a warning, since it
-//! changes the meaning. A set without a letter of its own is refused.
+//! changes the meaning. A set without a letter of its own gets a byte beyond ASCII.
 
 use super::format::{DataType, Format};
 use super::tokens::Tokens;
-use crate::msa::{Accept, Alphabet, MsaError, is_multistate, name, shown};
+use crate::msa::{Accept, Alphabet, MsaError, SET_FIRST, is_multistate, name, shown};
 
 /// Reads cells.
 pub(super) struct Cells<'f> {
@@ -16,6 +16,8 @@ pub(super) struct Cells<'f> {
     meaning: Vec<Meaning>,
     /// Cells in parentheses.
     pub(super) polymorphic: usize,
+    /// Sets of states without a letter; the byte of the k-th is [`SET_FIRST`] plus k.
+    pub(super) sets: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,7 @@ impl<'f> Cells<'f> {
             accept,
             meaning: Vec::new(),
             polymorphic: 0,
+            sets: Vec::new(),
         };
         cells.meaning = (0..=u8::MAX).map(|byte| cells.meaning_of(byte)).collect();
         // In the file's order: a later EQUATE may use an earlier one.
@@ -122,7 +125,7 @@ impl<'f> Cells<'f> {
     }
 
     /// A set of states.
-    fn set(&self, inside: &[u8]) -> Meaning {
+    fn set(&mut self, inside: &[u8]) -> Meaning {
         // Blanks and commas only separate the members.
         let members = inside
             .iter()
@@ -132,6 +135,10 @@ impl<'f> Cells<'f> {
             // A gap or a missing state within a set leaves the cell open.
             match &self.meaning[usize::from(member)] {
                 Meaning::Is(b'-' | b'?') => return Meaning::Is(b'?'),
+                // A symbol that EQUATE has given a set.
+                Meaning::Is(byte @ SET_FIRST..) => {
+                    found.extend_from_slice(&self.sets[usize::from(byte - SET_FIRST)]);
+                }
                 Meaning::Is(byte) => found.push(byte.to_ascii_uppercase()),
                 other => return other.clone(),
             }
@@ -161,15 +168,29 @@ impl<'f> Cells<'f> {
                     .is_some_and(|c| usize::from(c) == code)
             })
         });
-        let shown_set = || shown(&name(inside));
         match letter {
             Some(letter) => Meaning::Is(letter),
             None if found.is_empty() => Meaning::Wrong("a cell without a state".to_owned()),
-            None => Meaning::Wrong(format!(
-                "a cell of the states `{}`: no letter stands for them, and models take no other \
-                 sets; write the missing character there to leave it open",
-                shown_set()
-            )),
+            None => self.number(found),
         }
+    }
+
+    /// The byte that stands for a set of states.
+    fn number(&mut self, members: Vec<u8>) -> Meaning {
+        let known = self.sets.iter().position(|set| *set == members);
+        let place = known.unwrap_or(self.sets.len());
+        let Some(byte) = u8::try_from(place)
+            .ok()
+            .and_then(|k| SET_FIRST.checked_add(k))
+        else {
+            return Meaning::Wrong(format!(
+                "a cell of the states `{}`: more than {place} different sets of states",
+                shown(&name(&members))
+            ));
+        };
+        if known.is_none() {
+            self.sets.push(members);
+        }
+        Meaning::Is(byte)
     }
 }

@@ -116,18 +116,49 @@ fn sets_of_states_are_the_letters_that_stand_for_them() {
     let found = read(&block("datatype=protein", matrix));
     assert_eq!(found.row(0)[0], b'B');
     assert_eq!([found.row(1)[0], found.row(3)[0]], *b"ZJ");
-    // The message is about the cell, not about a digit that the data may have.
-    let matrix = "a 00{01}1\nb 01(12)1\nc 0111\nd 1010\n";
-    let said = refused(&block("datatype=standard symbols=\"012\"", matrix));
-    assert!(
-        said.contains("line 10: a cell of the states `01`"),
-        "{said}"
+    // Sets without a letter are codes of their own, equal sets one.
+    let matrix = "a 00{01}1\nb 01(12)1\nc 01{1,0}1\nd 101{1?}\n";
+    let found = read(&block("datatype=standard symbols=\"012\"", matrix));
+    assert_eq!(found.multistates(), Some(3));
+    let states = |alphabet, taxon: usize, site: usize| {
+        let patterns = Patterns::new(&found, alphabet).unwrap();
+        let (_, pattern) = patterns
+            .site_patterns()
+            .find(|(at, _)| *at == site)
+            .unwrap();
+        patterns.masks()[usize::from(patterns.codes(taxon)[pattern])]
+    };
+    let three = Alphabet::Multistate(3);
+    assert_eq!(
+        [0, 1, 2].map(|taxon| states(three, taxon, 2)),
+        [0b011, 0b110, 0b011]
     );
-    let said = refused(&block(
-        "datatype=protein",
-        "a {AR}CGT\nb ACGT\nc ACGT\nd ACGT\n",
-    ));
-    assert!(said.contains("states `AR`"), "{said}");
+    assert_eq!([states(three, 3, 2), states(three, 3, 3)], [0b010, 0b111]);
+    let error = Patterns::new(&found, Alphabet::Binary).unwrap_err();
+    assert!(
+        error.to_string().contains("`12` is no binary character"),
+        "{error}"
+    );
+    let matrix = "a {AR}CGT\nb ACGT\nc {RA}CGT\nd ACGT\n";
+    let found = read(&block("datatype=protein", matrix));
+    let patterns = Patterns::new(&found, Alphabet::Protein).unwrap();
+    assert!(patterns.masks().ends_with(&[0b11]));
+    // Symbols that EQUATE makes sets may be in sets themselves.
+    let format = "datatype=standard symbols=\"0123\" equate=\"x={01}\"";
+    let found = read(&block(format, "a 0x1{x2}\nb 0111\nc 0110\nd 3111\n"));
+    assert_eq!(
+        (found.set_of(found.row(0)[1]), found.set_of(found.row(0)[3])),
+        (&b"01"[..], &b"012"[..])
+    );
+    // No file has more sets than there are bytes for them.
+    let mut matrix = String::from("a ");
+    for set in 1..200_u32 {
+        let members = (0..10).filter(|state| (set << 1 | 1) >> state & 1 == 1);
+        let members: String = members.map(|state| state.to_string()).collect();
+        matrix.push_str(&format!("{{{members}}}"));
+    }
+    let many = block("datatype=standard", &matrix).replace("nchar=4", "nchar=199");
+    assert!(refused(&many).contains("more than 128 different sets"));
     let said = refused(&block("datatype=dna", "a {AGCGT\nb ACGT\nc ACGT\nd ACGT\n"));
     assert!(said.contains("is not closed"), "{said}");
 }

@@ -8,7 +8,8 @@
 //!   charpartition mine = GTR+G:one, HKY:two;
 //! end;
 //! ```
-//! A charset may name earlier ones. Of several `charpartition`s the one with `*` counts. Charsets
+//! Without a `charpartition` each charset is a partition whose model is to be chosen (`auto`), as
+//! IQ-TREE takes them. A charset may name earlier ones. Of several `charpartition`s the one with `*` counts. Charsets
 //! that it does not name are ignored, as are all other blocks and commands.
 //! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
 //! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
@@ -35,7 +36,9 @@ pub(super) fn parse(text: &str, claims: &mut Claims) -> Result<(), PartitionErro
     // Comments are cut out at ASCII characters, so it is still UTF-8.
     let text = String::from_utf8(text).unwrap_or_default();
     let commands = Commands::read(&text)?;
-    let (line, entries) = commands.partition()?;
+    let Some((line, entries)) = commands.partition()? else {
+        return commands.claim_each(claims);
+    };
     for entry in split_outside_braces(entries, ',') {
         let error = |what: String| sets_error(line, what);
         let mut halves = split_outside_braces(entry, ':');
@@ -71,6 +74,8 @@ struct Commands<'t> {
     charsets: Vec<(usize, &'t str)>,
     /// Names of charsets in lower case, and the place of each.
     names: HashMap<String, usize>,
+    /// Their names as they are written.
+    shown: Vec<String>,
     /// Charpartitions: line, marked with `*`, entries as text.
     partitions: Vec<(usize, bool, &'t str)>,
     last_line: usize,
@@ -81,6 +86,7 @@ impl<'t> Commands<'t> {
         let mut found = Self {
             charsets: Vec::new(),
             names: HashMap::new(),
+            shown: Vec::new(),
             partitions: Vec::new(),
             last_line: 1,
         };
@@ -130,16 +136,24 @@ impl<'t> Commands<'t> {
             if found.names.insert(key, place).is_some() {
                 return Err(sets_error(line, format!("charset `{}` twice", shown(name))));
             }
+            // Blanks, `=` and `,` are separators in RAxML's partition format.
+            let plain = name.trim_matches('\'').replace(['=', ','], "_");
+            found
+                .shown
+                .push(plain.split_whitespace().collect::<Vec<_>>().join("_"));
             found.charsets.push((line, value));
         }
         Ok(found)
     }
 
     /// The charpartition that counts: its line and entries.
-    fn partition(&self) -> Result<(usize, &'t str), PartitionError> {
+    fn partition(&self) -> Result<Option<(usize, &'t str)>, PartitionError> {
         let starred = self.partitions.iter().find(|(_, starred, _)| *starred);
         match (starred, &self.partitions[..]) {
-            (Some((line, _, entries)), _) | (None, [(line, _, entries)]) => Ok((*line, entries)),
+            (Some((line, _, entries)), _) | (None, [(line, _, entries)]) => {
+                Ok(Some((*line, entries)))
+            }
+            (None, []) if !self.charsets.is_empty() => Ok(None),
             (None, []) => Err(sets_error(
                 self.last_line,
                 "no charpartition says which model each charset has".to_owned(),
@@ -149,6 +163,15 @@ impl<'t> Commands<'t> {
                 "a second charpartition: mark the one that counts with `*`".to_owned(),
             )),
         }
+    }
+
+    /// Makes each charset a partition, its model to be chosen.
+    fn claim_each(&self, claims: &mut Claims) -> Result<(), PartitionError> {
+        for (place, (line, members)) in self.charsets.iter().enumerate() {
+            claims.begin(AUTO, &self.shown[place]);
+            self.claim(*line, members, claims)?;
+        }
+        Ok(())
     }
 
     /// Gives the sites of `members` to the partition that was begun last.
@@ -228,6 +251,9 @@ fn first_word(text: &str) -> (&str, &str) {
 fn newlines(text: &str) -> usize {
     text.bytes().filter(|&byte| byte == b'\n').count()
 }
+
+/// The model of a charset that has none.
+const AUTO: &str = "auto";
 
 fn sets_error(line: usize, what: String) -> PartitionError {
     PartitionError::Sets { line, what }

@@ -61,6 +61,14 @@ fn nexus_sets_are_partitions() {
     assert_eq!(found[1].sites, [4, 6, 5, 7, 9]);
     let all = "#NEXUS begin sets; charpartition p = JC : all; end;";
     assert_eq!(parse(all, 3).unwrap()[0].sites, [0, 1, 2]);
+    // Without a charpartition each charset counts, its model to be chosen.
+    let alone = "#NEXUS\nbegin sets;\ncharset one=1-4 6;\ncharset 'the other' = 5;\nend;";
+    let alone = parse(alone, 6).unwrap();
+    assert_eq!(alone[0].sites, [0, 1, 2, 3, 5]);
+    assert_eq!(
+        (alone[1].model.as_str(), alone[1].name.as_str()),
+        ("auto", "the_other")
+    );
     let error = |sets: &str| {
         let said = parse(&format!("#NEXUS\nbegin sets;\n{sets}"), 10);
         let said = said.unwrap_err().to_string();
@@ -68,7 +76,8 @@ fn nexus_sets_are_partitions() {
         said
     };
     for (sets, line, what) in [
-        ("charset a = 1-10;", 3, "no charpartition"),
+        ("taxset a = 1-10;", 3, "no charpartition"),
+        ("charset a = 1-5;\ncharset b = 6-11;", 4, "beyond"),
         ("charset a 1-10;\n", 3, "charset without `=`"),
         ("charset a = , ;\n", 3, "without a name or a value"),
         (

@@ -1,0 +1,97 @@
+//! A folder of loci: an alignment a file, read as one alignment of several parts.
+//!
+//! Must stay true: the files' order is that of their names, so that one folder gives one result.
+//! What the loci take together is bounded before they are joined: a taxon that a locus lacks costs as
+//! much as one that it has.
+
+use super::{At, DataError, Reader};
+use crate::msa::Alignment;
+use sidecore_bare::width::ToU64;
+use std::collections::HashSet;
+use std::path::Path;
+
+impl Reader {
+    /// Reads a folder of loci: a file each, in the order of their names.
+    pub(super) fn loci(self, folder: &Path) -> Result<Alignment, DataError> {
+        let shown = folder.display();
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).at(&shown)? {
+            let entry = entry.at(&shown)?;
+            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if !hidden && !entry.path().is_dir() {
+                files.push(entry.path());
+            }
+            if files.len() > FILES_MAX {
+                return Err(DataError::ManyLoci).at(&shown);
+            }
+        }
+        // The order in which a folder lists files is any.
+        files.sort_unstable();
+        let mut loci = Vec::with_capacity(files.len());
+        let (mut names, mut sites) = (HashSet::new(), 0);
+        for file in files {
+            let alignment = self.one_alignment(&file)?;
+            names.extend(alignment.names().iter().cloned());
+            sites += alignment.sites();
+            let need = names.len().saturating_mul(sites).to_u64();
+            self.memory
+                .check_work("the loci as one alignment", need)
+                .at(&shown)?;
+            let stem = file.file_stem().unwrap_or_default();
+            loci.push((stem.to_string_lossy().into_owned(), alignment));
+        }
+        if loci.is_empty() {
+            return Err(DataError::NoLoci).at(&shown);
+        }
+        Alignment::concatenated(loci).at(shown)
+    }
+}
+
+/// The most files of a folder.
+pub(super) const FILES_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use crate::io::input::Memory;
+
+    fn reader(bytes: u64) -> Reader {
+        Reader {
+            memory: Memory::new(Some(bytes)),
+            warn: |_| {},
+        }
+    }
+
+    #[test]
+    fn a_folder_is_one_alignment_with_a_part_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let no_choice = |_: &Alignment| Err::<PartOptions, _>("no choice");
+        let data = |model: &str| reader(1 << 30).data(path, model, no_choice);
+        let said = |model: &str| data(model).unwrap_err().to_string();
+        assert!(said("JC").contains(path.to_str().unwrap()));
+        std::fs::write(path.join("b.fa"), ">x\nACGT\n>y\nACGA\n>z\nACCA\n").unwrap();
+        std::fs::write(path.join("a.phy"), "3 3\nw ACG\nx ACC\ny AGG\n").unwrap();
+        std::fs::write(path.join(".hidden"), "no alignment").unwrap();
+        std::fs::create_dir(path.join("folder")).unwrap();
+        let found = data("JC").unwrap();
+        assert_eq!(found.alignment.names(), ["w", "x", "y", "z"]);
+        assert_eq!(found.partitions.names, ["a", "b"]);
+        let sites = found
+            .partitions
+            .parts
+            .iter()
+            .map(|part| part.patterns.alignment_sites());
+        assert_eq!(sites.collect::<Vec<_>>(), [vec![0, 1, 2], vec![3, 4, 5, 6]]);
+        assert!(matches!(data("auto"), Err(DataError::At { .. })));
+        // The joined alignment is bounded, too, not only each file.
+        let many: String = (0..40)
+            .map(|k| format!(">t{k}\n{}\n", "A".repeat(1000)))
+            .collect();
+        std::fs::write(path.join("c.fa"), many).unwrap();
+        assert!(reader(1 << 16).alignment(path).is_err());
+        assert!(reader(1 << 30).alignment(path).is_ok());
+        std::fs::write(path.join("d.txt"), "no alignment").unwrap();
+        assert!(said("JC").contains("d.txt"));
+    }
+}
