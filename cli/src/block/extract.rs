@@ -90,7 +90,9 @@ impl Args {
         let bar = bar(Shape::Bytes, 0);
         bar.set_message("extracting");
         let report = std::thread::scope(|scope| {
-            let work = scope.spawn(|| extract(tree, wanted, into, options, &written));
+            let thread = std::thread::Builder::new().name("extracting".to_owned());
+            let work =
+                thread.spawn_scoped(scope, || extract(tree, wanted, into, options, &written))?;
             while !work.is_finished() {
                 let done = written.load(Ordering::Relaxed);
                 // The whole is not known before the end.
@@ -98,10 +100,10 @@ impl Args {
                 bar.set_position(done);
                 std::thread::park_timeout(SHOWN_EVERY);
             }
-            work.join()
+            Ok::<_, std::io::Error>(work.join())
         });
         bar.finish_and_clear();
-        let report = match report {
+        let report = match report.context("cannot start a thread")? {
             Ok(report) => report?,
             Err(panic) => std::panic::resume_unwind(panic),
         };

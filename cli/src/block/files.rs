@@ -229,7 +229,7 @@ pub(super) fn write(
     node: &Node,
     output: &mut dyn Write,
 ) -> Result<(), FilesError> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     tree.contents(node, 0..node.size_bytes, &mut |piece| match piece {
         Piece::Bytes(bytes) => output.write_all(bytes),
         Piece::Hole(mut len) => {

@@ -15,8 +15,9 @@ use std::time::Instant;
 /// Arguments of `block index`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG): each is fetched once, and kept \
-with its index in the folder --layers; `sidecore block layer` and `sidecore snapshotter` mount it. \
+For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG): each is fetched once, and \
+kept with its index in the folder --layers; `sidecore block layer` and `sidecore snapshotter` \
+mount it. \
 --push puts the indexes next to the image, as an artifact that refers to it, for other machines.
 
 For files of many zstd frames and no table of them, as pzstd writes. Every frame is inflated once; \

@@ -5,8 +5,8 @@
 //! or on the caller; `memory`, `io`, `settings`, `guard` and `foreign` are the base of the others.
 //!
 //! Must stay true: whatever a program may rely on in zlib's manual holds here. No panic unwinds
-//! into the program, nothing is printed, no thread is started. Any thread may call, each stream one at a
-//! time, as zlib has it. Source: zlib's manual (zlib.h), RFC 1950, 1951, 1952.
+//! into the program, nothing is printed, no thread is started. Any thread may call, each stream one
+//! at a time, as zlib has it. Source: zlib's manual (zlib.h), RFC 1950, 1951, 1952.
 
 #![allow(unsafe_code, reason = "a C surface")]
 

@@ -175,7 +175,7 @@ fn known_is_new(kind: EntryType) -> bool {
 }
 
 fn zeros(output: &mut dyn Write, mut len: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while len > 0 {
         let part = usize::try_from(len).unwrap_or(ZEROS.len()).min(ZEROS.len());
         output.write_all(&ZEROS[..part])?;
@@ -215,7 +215,7 @@ fn place_time(header: &mut Header, node: &Node, records: &mut Vec<(String, Vec<u
     }
     // Of a time before 1970, the parts of a second count away from the second before.
     let text = match (node.mtime_s, node.mtime_ns) {
-        (s @ ..0, ns @ 1..) if s == -1 => format!("-0.{:09}", 1_000_000_000 - ns),
+        (-1, ns @ 1..) => format!("-0.{:09}", 1_000_000_000 - ns),
         (s @ ..0, ns @ 1..) => format!("{}.{:09}", s + 1, 1_000_000_000 - ns),
         (s, 0) => s.to_string(),
         (s, ns) => format!("{s}.{ns:09}"),

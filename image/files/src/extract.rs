@@ -13,7 +13,6 @@ mod place;
 
 use crate::walk::{Wanted, walk};
 use crate::{FilesError, Kind, Node, Tree};
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
@@ -27,6 +26,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// How files are extracted.
 #[derive(Debug, Clone, Copy)]
@@ -235,9 +235,11 @@ impl Job<'_> {
         }
     }
 
-    fn run(&self, work: &Receiver<Work>) -> Outcome {
+    fn run(&self, work: &Mutex<Receiver<Work>>) -> Outcome {
         let mut outcome = Outcome::default();
-        for work in work {
+        // One thread waits for work, and the others for the lock that it holds meanwhile.
+        let next = || work.lock().recv();
+        while let Ok(work) = next() {
             if self.is_over() {
                 continue;
             }
@@ -352,16 +354,22 @@ pub fn extract(
         stop: AtomicBool::new(false),
         ended: Mutex::new(None),
     };
-    let (sender, receiver) = bounded(BATCHES_MAX);
+    let (sender, receiver) = sync_channel(BATCHES_MAX);
+    let receiver = Mutex::new(receiver);
     let mut outcome = Outcome::default();
     let planned = std::thread::scope(|scope| {
-        let threads = (0..options.threads).map(|_| {
-            let receiver = receiver.clone();
-            let job = &job;
-            scope.spawn(move || job.run(&receiver))
-        });
-        let threads: Vec<_> = threads.collect();
-        let mut planner = Planner::new(&job, into, sender);
+        let (job, receiver) = (&job, &receiver);
+        let mut threads = Vec::new();
+        for _ in 0..options.threads {
+            let thread = std::thread::Builder::new().name("extract".to_owned());
+            match thread.spawn_scoped(scope, move || job.run(receiver)) {
+                Ok(thread) => threads.push(thread),
+                // Fewer will do; none would leave the walk waiting for ever.
+                Err(error) if threads.is_empty() => return Err(FilesError::Output(error)),
+                Err(_) => break,
+            }
+        }
+        let mut planner = Planner::new(job, into, sender);
         let walked = walk(tree, wanted, &mut |visit| {
             if job.is_over() {
                 return Err(FilesError::Output(io::Error::other("ended")));
@@ -443,7 +451,7 @@ struct Planned {
 struct Planner<'p, 'j> {
     job: &'p Job<'j>,
     into: &'p Folder,
-    sender: Sender<Work>,
+    sender: SyncSender<Work>,
     /// The directory of the files that are visited now.
     directory: PathBuf,
     folder: Option<Arc<Folder>>,
@@ -455,7 +463,7 @@ struct Planner<'p, 'j> {
 }
 
 impl<'p, 'j> Planner<'p, 'j> {
-    fn new(job: &'p Job<'j>, into: &'p Folder, sender: Sender<Work>) -> Self {
+    fn new(job: &'p Job<'j>, into: &'p Folder, sender: SyncSender<Work>) -> Self {
         Self {
             job,
             into,

@@ -1,7 +1,8 @@
 //! Local addresses of the sockets taken from the kernel, by bind(2)'s rules.
 //!
-//! As in Linux, overlapping addresses conflict, unless both sockets allow it (SO_REUSEPORT with
-//! one owner, or SO_REUSEADDR while neither listens). Must stay true: a released port is free at once. Pure.
+//! As in Linux, overlapping addresses conflict, unless both sockets allow it (SO_REUSEPORT with one
+//! owner, or SO_REUSEADDR while neither listens). Must stay true: a released port is free at once.
+//! Pure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

@@ -117,7 +117,9 @@ impl Parser {
 }
 
 /// The labels behind a brace, and the text after them.
-fn labels<'a>(mut rest: &'a str, line: &str) -> Result<(Vec<(String, String)>, &'a str), Invalid> {
+type Labels = Vec<(String, String)>;
+
+fn labels<'a>(mut rest: &'a str, line: &str) -> Result<(Labels, &'a str), Invalid> {
     let mut all: Vec<(String, String)> = Vec::new();
     loop {
         if let Some(rest) = rest.strip_prefix('}') {

@@ -129,7 +129,8 @@ impl Walk<'_> {
             let name = entry.file_name().to_bytes();
             let is_dots = name == b"." || name == b"..";
             let path = || self.path.join(OsStr::from_bytes(name));
-            if !is_dots && !(self.rules.may_exclude() && self.rules.excludes_itself(&path())) {
+            let is_excluded = self.rules.may_exclude() && self.rules.excludes_itself(&path());
+            if !is_dots && !is_excluded {
                 names.push(Name {
                     name: OsString::from_vec(name.to_vec()),
                     kind: entry.file_type(),

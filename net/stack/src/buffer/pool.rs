@@ -1,10 +1,11 @@
 //! The pool of buffers, cut from slabs: the memory budget of a stack.
 //!
 //! While less than an eighth of it is in use, a session's buffers are as large as configured.
-//! Beyond that they follow what its peer takes, and each ring is bounded by a share of what is free, as in
-//! switches with a shared buffer (Choudhury and Hahne, "Dynamic queue length thresholds", 1998):
-//! however many sessions stall, a part is left for those that come. Must stay true: a session may
-//! always hold [`SHARE_BYTES_MIN`]; slabs of small buffers have room that large ones cannot take.
+//! Beyond that they follow what its peer takes, and each ring is bounded by a share of what is
+//! free, as in switches with a shared buffer (Choudhury and Hahne, "Dynamic queue length
+//! thresholds", 1998): however many sessions stall, a part is left for those that come. Must stay
+//! true: a session may always hold [`SHARE_BYTES_MIN`]; slabs of small buffers have room that large
+//! ones cannot take.
 
 use crate::memory::{MemorySource, Use};
 use sidecore_bare::Memory;

@@ -283,22 +283,7 @@ impl Host {
     #[inline]
     fn feed_starved(&mut self) {
         if !self.common.starved.is_empty() && self.common.pool.take_returned() {
-            self.feed_some();
-        }
-    }
-
-    #[cold]
-    fn feed_some(&mut self) {
-        for _ in 0..self.common.starved.len().min(FED_MAX) {
-            let Some(number) = self.common.starved.pop_front() else {
-                return;
-            };
-            let mut session = self.sessions.access(&mut self.common, number);
-            // Others have ended meanwhile, or their number was reused.
-            if session.hot.has(Flags::WANTS_ROOM) && session.hot.state() != State::Closed {
-                session.hot.clear(Flags::WANTS_ROOM);
-                session.notify();
-            }
+            feed_some(&mut self.sessions, &mut self.common);
         }
     }
 
@@ -365,6 +350,21 @@ impl Host {
     #[inline]
     pub(crate) fn sweep(&mut self) {
         self.sessions.sweep(&mut self.common);
+    }
+}
+
+#[cold]
+fn feed_some(sessions: &mut Sessions, common: &mut Common) {
+    for _ in 0..common.starved.len().min(FED_MAX) {
+        let Some(number) = common.starved.pop_front() else {
+            return;
+        };
+        let mut session = sessions.access(common, number);
+        // Others have ended meanwhile, or their number was reused.
+        if session.hot.has(Flags::WANTS_ROOM) && session.hot.state() != State::Closed {
+            session.hot.clear(Flags::WANTS_ROOM);
+            session.notify();
+        }
     }
 }
 

@@ -94,8 +94,8 @@ impl<R: Runner> Likelihood<R> {
         self.optimise_by_turns(epsilon, First::Lengths)
     }
 
-    /// Improves all branch lengths, as [`Likelihood::optimise_lengths`] does, from the given ones and
-    /// from parsimony's mean length; the better is kept.
+    /// Improves all branch lengths, as [`Likelihood::optimise_lengths`] does, from the given ones
+    /// and from parsimony's mean length; the better is kept.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -107,24 +107,16 @@ impl<R: Runner> Likelihood<R> {
         let coarse = epsilon.max(START_EPSILON);
         let lnl = self.optimise_lengths(coarse, rounds_max)?;
         let given = Kept::of(self, lnl);
-        self.set_short_lengths();
+        self.set_tree(short_tree(&self.tree, &self.parts));
         if self.optimise_lengths(coarse, rounds_max)? < given.lnl + SAME_LNL {
             given.restore(self);
         }
         self.optimise_lengths(epsilon, rounds_max)
     }
 
-    fn set_short_lengths(&mut self) {
-        let patterns: Vec<_> = self.parts.iter().map(Part::patterns).collect();
-        let length = mean_length(&self.tree, &patterns);
-        let mut tree = self.tree.clone();
-        tree.set_all_lengths(length);
-        self.set_tree(tree);
-    }
-
     /// Sets all lengths to parsimony's mean, and parameters that are fitted to their start values.
     fn start_short(&mut self) {
-        self.set_short_lengths();
+        self.set_tree(short_tree(&self.tree, &self.parts));
         for part in 0..self.parts.len() {
             let own = &self.parts[part];
             let model = own.model().at_start(own.patterns());
@@ -134,6 +126,14 @@ impl<R: Runner> Likelihood<R> {
             }
         }
     }
+}
+
+/// The tree with parsimony's mean length for all branches.
+fn short_tree(tree: &Tree, parts: &[Part]) -> Tree {
+    let patterns: Vec<_> = parts.iter().map(Part::patterns).collect();
+    let mut short = tree.clone();
+    short.set_all_lengths(mean_length(tree, &patterns));
+    short
 }
 
 /// A round of a coarse climb that gains less ends it. Tops that matter are further apart.

@@ -8,11 +8,10 @@
 //! -    7    2
 //! ```
 //! A line has a character, the site (from 1) and perhaps a number of sites. The reference is no
-//! taxon. Why here: genomes of an outbreak are kept so; a search takes them as an alignment.
-//! Must stay true: the sequences take more memory than the file, so their size is checked before
-//! it is allocated.
-//! Source: De Maio and others, "Maximum likelihood pandemic-scale phylogenetics", Nature Genetics 55
-//! (2023), 746-752, and the format's description with MAPLE.
+//! taxon. Why here: genomes of an outbreak are kept so; a search takes them as an alignment. Must
+//! stay true: the sequences take more memory than the file, so their size is checked before it is
+//! allocated. Source: De Maio and others, "Maximum likelihood pandemic-scale phylogenetics", Nature
+//! Genetics 55 (2023), 746-752, and the format's description with MAPLE.
 
 use super::{MsaError, Rows, is_sequence, name, shown};
 

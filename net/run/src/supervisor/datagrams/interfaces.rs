@@ -2,8 +2,8 @@
 //!
 //! getifaddrs(3) and servers that bind to each address ask the kernel by a netlink socket
 //! (rtnetlink(7)). The request goes to the kernel; one message of ours precedes its answer, with
-//! the stack's link or addresses. The ioctl(2) requests about a link (netdevice(7)) are answered for
-//! that link alone. Must stay true: the kernel's own links and addresses are as without a
+//! the stack's link or addresses. The ioctl(2) requests about a link (netdevice(7)) are answered
+//! for that link alone. Must stay true: the kernel's own links and addresses are as without a
 //! supervisor; an answer that no program reads is dropped once there are too many.
 
 use super::header::{CONTROL_BYTES_AT, FLAGS_AT, Header, NAME_BYTES_AT};

@@ -9,12 +9,11 @@
 //! end;
 //! ```
 //! Without a `charpartition` each charset is a partition whose model is to be chosen (`auto`), as
-//! IQ-TREE takes them. A charset may name earlier ones. Of several `charpartition`s the one with `*` counts. Charsets
-//! that it does not name are ignored, as are all other blocks and commands.
+//! IQ-TREE takes them. A charset may name earlier ones. Of several `charpartition`s the one with
+//! `*` counts. Charsets that it does not name are ignored, as are all other blocks and commands.
 //! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
 //! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
-//! twice.
-//! Sources: Maddison and others (1997), as for alignments; models in place of the labels of
+//! twice. Sources: Maddison and others (1997), as for alignments; models in place of the labels of
 //! `charpartition`: IQ-TREE's manual.
 
 use super::super::nexus::without_comments;
