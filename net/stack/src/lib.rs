@@ -37,8 +37,8 @@ pub use error::{NetError, SessionError};
 pub use secrets::Ends;
 pub use shared::config::{Cidr, Config, Ecn, Keepalive, Offers, Route};
 pub use shared::counters::Counters;
-pub use stack::Stack;
 pub use stack::names::{ListenerId, SessionId, UdpId};
+pub use stack::{Buffers, Stack};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;

@@ -67,8 +67,7 @@ impl Session {
 impl Report {
     /// The stack's part of a report.
     pub(super) fn of_stack(stack: &Stack) -> Self {
-        let (buffer_bytes, buffers_in_use) = stack.buffers();
-        let (memory_bytes_max, memory_bytes) = stack.memory();
+        let buffers = stack.buffers();
         let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
         let addresses = stack.own_addresses().into_iter();
         let networks = stack.reachable_networks().into_iter();
@@ -77,10 +76,10 @@ impl Report {
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             networks: networks.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             sessions: stack.sessions(),
-            memory_bytes_max,
-            memory_bytes,
-            buffer_bytes,
-            buffers_in_use,
+            memory_bytes_max: buffers.bytes_max,
+            memory_bytes: buffers.bytes_in_use,
+            buffer_bytes: buffers.allocated_bytes,
+            buffers_in_use: buffers.in_use,
             packets_in_fragments,
             packets_in_fragments_bytes,
             stack: stack.counters(),

@@ -172,7 +172,7 @@ impl Stack {
         // Acknowledgments that wait stop timers that would otherwise send the same data again.
         self.process_staged();
         self.host.run_timers();
-        self.host.feed_starved();
+        feed_starved(&mut self.host);
         self.host.resolve();
         let common = &mut self.host.common;
         let sent = &mut common.counters.control_sent;
@@ -237,19 +237,17 @@ impl Stack {
         self.host.sessions.store.taken()
     }
 
-    /// The memory budget of all buffers, in bytes, and the part of it that is in use.
+    /// The memory of all buffers.
     #[must_use]
-    pub fn memory(&self) -> (usize, usize) {
-        self.host.common.pool.budget()
-    }
-
-    /// Bytes of buffer memory that was allocated, and number of buffers in use.
-    #[must_use]
-    pub fn buffers(&self) -> (usize, usize) {
-        (
-            self.host.common.pool.bytes_held(),
-            self.host.common.pool.taken(),
-        )
+    pub fn buffers(&self) -> Buffers {
+        let pool = &self.host.common.pool;
+        let (bytes_max, bytes_in_use) = pool.budget();
+        Buffers {
+            allocated_bytes: pool.bytes_held(),
+            in_use: pool.taken(),
+            bytes_max,
+            bytes_in_use,
+        }
     }
 }
 
@@ -277,14 +275,6 @@ impl Host {
             }
         }
         true
-    }
-
-    /// Lets sessions write again that found no memory, some at a time.
-    #[inline]
-    fn feed_starved(&mut self) {
-        if !self.common.starved.is_empty() && self.common.pool.take_returned() {
-            feed_some(&mut self.sessions, &mut self.common);
-        }
     }
 
     fn run_timers(&mut self) {
@@ -350,6 +340,27 @@ impl Host {
     #[inline]
     pub(crate) fn sweep(&mut self) {
         self.sessions.sweep(&mut self.common);
+    }
+}
+
+/// The memory of a stack's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// Bytes that were allocated.
+    pub allocated_bytes: usize,
+    /// Number of buffers that sessions have.
+    pub in_use: usize,
+    /// The budget in bytes.
+    pub bytes_max: usize,
+    /// Bytes of the budget that are in use.
+    pub bytes_in_use: usize,
+}
+
+/// Lets sessions write again that found no memory, some at a time.
+#[inline]
+fn feed_starved(host: &mut Host) {
+    if !host.common.starved.is_empty() && host.common.pool.take_returned() {
+        feed_some(&mut host.sessions, &mut host.common);
     }
 }
 

@@ -95,7 +95,10 @@ fn two_stacks_talk_and_part() {
         world.run(S);
         assert_eq!(world.stacks[0].sessions(), 0);
         assert_eq!(world.stacks[1].sessions(), 0);
-        assert_eq!(world.stacks[0].buffers().1 + world.stacks[1].buffers().1, 0);
+        assert_eq!(
+            world.stacks[0].buffers().in_use + world.stacks[1].buffers().in_use,
+            0
+        );
         assert_eq!(world.stacks[0].counters().retransmitted, 0);
         assert_eq!(world.stacks[1].counters().retransmitted, 0);
     }

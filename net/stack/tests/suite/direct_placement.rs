@@ -99,7 +99,7 @@ fn run(seed: u64, streams: usize, impairment: Impairment, window: u32) -> u64 {
     world.run(200 * S);
     assert_eq!(world.stacks[1].sessions(), 0, "seed {seed}");
     assert_eq!(
-        world.stacks[1].buffers().1,
+        world.stacks[1].buffers().in_use,
         0,
         "seed {seed}: a buffer is left"
     );

@@ -147,7 +147,7 @@ fn schedule(seed: u64) {
     world.run(400 * S);
     for stack in &world.stacks {
         assert_eq!(stack.sessions(), 0, "a session is left over");
-        assert_eq!(stack.buffers().1, 0, "a buffer is left over");
+        assert_eq!(stack.buffers().in_use, 0, "a buffer is left over");
     }
 }
 

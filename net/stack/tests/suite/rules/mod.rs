@@ -380,6 +380,6 @@ fn an_idle_session_holds_no_buffer() {
         let mut bytes = [0; 10];
         assert_eq!(world.stacks[1].read(server, &mut bytes).expect("open"), 4);
     }
-    assert_eq!(world.stacks[0].buffers().1, 0);
-    assert_eq!(world.stacks[1].buffers().1, 0);
+    assert_eq!(world.stacks[0].buffers().in_use, 0);
+    assert_eq!(world.stacks[1].buffers().in_use, 0);
 }
