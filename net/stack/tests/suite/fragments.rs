@@ -53,7 +53,7 @@ fn datagrams_of_any_length_arrive() {
         assert_eq!(sent.packets_fragmented, received.packets_reassembled);
         assert!(sent.packets_fragmented >= 6);
         assert_eq!(world.stacks[1].fragments_held(), (0, 0));
-        assert_eq!(world.stacks[1].buffers().1, 0);
+        assert_eq!(world.stacks[1].buffers().in_use, 0);
     }
 }
 
@@ -107,7 +107,7 @@ fn pieces_come_in_any_order() {
         assert!(target.out.is_empty(), "no answer");
         target.wait(61 * S);
         assert_eq!(target.stack.fragments_held(), (0, 0));
-        assert_eq!(target.stack.buffers().1, 0);
+        assert_eq!(target.stack.buffers().in_use, 0);
     }
     assert!(whole > 1500 && refused > 100, "{whole} {refused}");
 }
@@ -130,7 +130,7 @@ fn what_contradicts_refuses_what_comes_later_too() {
         }
         assert_eq!(target.read(), None);
         assert_eq!(target.stack.counters().reassemblies_refused, 1);
-        assert_eq!(target.stack.buffers().1, 0);
+        assert_eq!(target.stack.buffers().in_use, 0);
         // RFC 8200 section 4.5: no error is sent.
         target.wait(61 * S);
         assert!(target.out.is_empty());
@@ -210,10 +210,10 @@ fn memory_is_bounded_and_the_oldest_goes() {
     let counters = target.stack.counters();
     assert!(counters.reassemblies_evicted > 19_000, "{counters:?}");
     // Buffers grow in slabs of 2 MiB; four classes have one.
-    assert!(target.stack.buffers().0 <= BYTES_MAX + 4 * (2 << 20));
+    assert!(target.stack.buffers().allocated_bytes <= BYTES_MAX + 4 * (2 << 20));
     target.wait(61 * S);
     assert_eq!(target.stack.fragments_held(), (0, 0));
-    assert_eq!(target.stack.buffers().1, 0);
+    assert_eq!(target.stack.buffers().in_use, 0);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn what_no_honest_sender_makes_is_refused() {
     target.put(frame(true, 2, &crooked));
     assert!(target.out.is_empty());
     assert_eq!(target.stack.counters().reassemblies_refused, 2);
-    assert_eq!(target.stack.buffers().1, 0);
+    assert_eq!(target.stack.buffers().in_use, 0);
 }
 
 /// RFC 6946: a fragment that is a whole packet is processed alone.
