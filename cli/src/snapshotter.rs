@@ -8,6 +8,7 @@ use anyhow::Result;
 use sidecore_oci::snapshotter::{Config, run, stopper};
 use sidecore_terminal::quantity;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Arguments of `snapshotter`.
 #[derive(clap::Args)]
@@ -26,8 +27,7 @@ pub(crate) struct Args {
         value_name = "unix:PATH",
         default_value = "unix:/run/sidecore/snapshotter.sock"
     )]
-    #[arg(value_parser = parse_address)]
-    address: PathBuf,
+    address: Address,
     /// Folder of snapshots and layers
     #[arg(
         long,
@@ -51,7 +51,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let signals = signals::begin_server()?;
         let config = Config {
-            socket: std::path::absolute(self.address)?,
+            socket: std::path::absolute(self.address.0)?,
             root: std::path::absolute(self.root)?,
             trust_indexes: self.trust_index,
             rate_bytes: self.rate,
@@ -68,9 +68,17 @@ impl Args {
     }
 }
 
-fn parse_address(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => Err("must be unix: and a path".into()),
+/// A socket's path, written as `unix:PATH`.
+#[derive(Debug, Clone)]
+struct Address(PathBuf);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Self(path.into())),
+            _ => Err("must be unix: and a path".into()),
+        }
     }
 }

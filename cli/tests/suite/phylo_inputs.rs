@@ -367,7 +367,7 @@ fn nexus_sets_and_stops_are_files_of_partitions() {
     for (text, part) in [
         (
             "#nexus begin sets; charset a = 1-300; end;",
-            "no charpartition",
+            "no model is given",
         ),
         (
             "#nexus begin sets; charpartition p = GTR:b; end;",

@@ -285,7 +285,14 @@ fn a_daemon_records_calls_by_kernel_and_client() {
     let call = [
         "offload", "call", "xxh3", "--input", &raw, "--socket", &socket,
     ];
-    assert!(sidecore(&call).output().unwrap().status.success());
+    // A client whose engine gets no core in time does the call itself.
+    let is_served = || {
+        let output = sidecore(&call).output().unwrap();
+        assert!(output.status.success());
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).contains("1 calls on the daemon's engines")
+    };
+    assert!((0..100).any(|_| is_served()), "no call was served");
     let (status, said) = server.end();
     assert_eq!(status, Some(0), "{said}");
     let (summary, calls) = read(&scratch.path("events.json"), "call");

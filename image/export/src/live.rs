@@ -437,7 +437,7 @@ mod tests {
         let made = export(json!({"image": "/a.img", "way": "mount", "where": "/mnt",
             "read_bytes": 1_u64 << 40, "cache_hits": 3, "cache_misses": 1}));
         let row = cells(&made);
-        assert_eq!((&*row[0], &*row[3], &*row[4]), ("mount", "1.0 TiB", "75 %"));
+        assert_eq!((&*row[0], &*row[3], &*row[4]), ("mount", "1 TiB", "75 %"));
         assert_eq!((&*row[6], &*row[7]), ("/a.img", "/mnt"));
         let odd = export(
             json!({"image": 7, "way": "a\x1b[2Jlong way", "read_bytes": "x",

@@ -56,7 +56,7 @@ pub fn alignment(bytes: &[u8]) -> bool {
     };
     let sites = alignment.sites();
     let taxa = alignment.names().len();
-    assert!(taxa >= 4 && sites > 0, "{taxa} taxa, {sites} sites");
+    assert!(taxa >= 3 && sites > 0, "{taxa} taxa, {sites} sites");
     // A dot may stand for any character, but each character has its byte.
     assert!(
         taxa * sites <= bytes.len(),

@@ -58,7 +58,9 @@ pub(crate) fn watch(time: Duration) -> (Used, Used) {
 pub(crate) fn assert_asleep(used: Used, reference: Used, turns_max: u64) {
     assert!(reference.turns > 0, "the reference never ran");
     let turn_ns = (reference.run_ns / reference.turns).max(10_000);
-    let allowed_ns = 8 * turn_ns * (used.turns + 50);
+    // A turn of the daemon's does more than the reference's, the more so with cold caches; a thread
+    // that polled would use a hundred times that.
+    let allowed_ns = 16 * turn_ns * (used.turns + 50);
     println!("{used:?}; {turn_ns} ns a turn of the reference; {allowed_ns} ns allowed");
     assert!(
         used.run_ns <= allowed_ns,

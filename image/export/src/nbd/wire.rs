@@ -182,7 +182,7 @@ pub mod state {
     /// Reads as zeros.
     pub const ZERO: u32 = 1 << 1;
     /// Written since the checkpoint (of `qemu:dirty-bitmap`, defined by QEMU's
-    /// `docs/interop/nbd.rst`).
+    /// page on NBD).
     pub const DIRTY: u32 = 1 << 0;
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Must stay true: servers of layers outlive this process, and containers do not notice its end; a
 //! layer that cannot be mounted is unpacked by containerd as any other.
-//! Source: containerd, `docs/remote-snapshotter.md` and `docs/PLUGINS.md` ("Proxy Plugins").
+//! Source: containerd, its pages on remote snapshotters and on plug-ins ("Proxy Plugins").
 
 mod grpc;
 mod messages;

@@ -62,7 +62,8 @@ fn the_memory_budget_is_read() {
     let config = Setup::parse(&text).unwrap().stack.config().unwrap();
     assert_eq!(config.buffers_bytes, 64 << 20);
     let text = GOOD.replace("[stack]", "[stack]\nmemory = 4096");
-    let error = Setup::parse(&text).err().unwrap().to_string();
+    let refused = Setup::parse(&text).unwrap().stack.config();
+    let error = refused.err().unwrap().to_string();
     assert!(error.contains("16777216"), "{error}");
 }
 

@@ -277,11 +277,12 @@ fn no_fit_ends_below_its_start() {
         above("onward", own.optimise_onward(1e-2).unwrap());
         above("all", own.optimise(1e-3).unwrap());
         assert!((last - own.evaluate().unwrap()).abs() < 1e-8 * last.abs());
-        // And no fit from the true lengths comes higher.
+        // And no fit from the true lengths comes much higher: of data as small as these, some have
+        // several tops close to one another.
         let mut right = likelihood(&tree, vec![part(&patterns, model)]);
         let right = right.optimise(1e-3).unwrap();
         assert!(
-            last > right - 0.01,
+            last > right - 0.1,
             "case {case}, {model}: {last}, from right lengths {right}"
         );
     }

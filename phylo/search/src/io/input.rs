@@ -158,10 +158,6 @@ impl Input {
     /// # Errors
     /// [`InputError`].
     pub fn read(path: &Path, memory: Memory) -> Result<Self, InputError> {
-        let path = match path.as_os_str() == "-" {
-            true => Path::new("/dev/stdin"),
-            false => path,
-        };
         let owned = || path.to_owned();
         let failed = |source| InputError::Io {
             path: owned(),
