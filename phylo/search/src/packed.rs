@@ -345,10 +345,10 @@ mod tests {
             }
             let mut followed = packed.clone();
             followed.extend_from_slice(b"more");
-            assert!(matches!(
-                unpack(followed, 100).unwrap_err(),
-                PackedError::Damaged { .. }
-            ));
+            let error = unpack(followed, 100).unwrap_err();
+            // "more" could be the beginning of a further stream.
+            let is_refused = matches!(error, PackedError::Damaged { .. } | PackedError::Cut { .. });
+            assert!(is_refused, "{format}: {error:?}");
             for at in 0..packed.len() {
                 let mut damaged = packed.clone();
                 damaged[at] ^= 0x55;

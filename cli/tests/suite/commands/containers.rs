@@ -123,11 +123,10 @@ fn answer(mut stream: &TcpStream, shelf: &Shelf) -> Option<()> {
     let length = bytes.len();
     let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{more}\r\n");
     stream.write_all(head.as_bytes()).ok()?;
-    let has_body = method != "HEAD";
-    has_body
-        .then(|| stream.write_all(&bytes))
-        .unwrap_or(Ok(()))
-        .ok()
+    match method {
+        "HEAD" => Some(()),
+        _ => stream.write_all(&bytes).ok(),
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn other_tips_are_refused() {
     let tree = newick("((a,b),c,d);");
     let reference = Reference::new(&tree).unwrap();
     assert!(reference.tally(&newick("((a,b),c,e);"), Kind::Fbp).is_err());
-    assert!(Reference::new(&newick("(a,b,c);")).is_err());
+    assert!(Reference::new(&newick("(a,b);")).is_err());
 }
 
 /// All sides of all branches as sets of labels, one for each branch.

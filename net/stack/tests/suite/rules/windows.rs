@@ -155,19 +155,28 @@ fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     };
     peer.send(&fin);
     peer.take();
+    // All are open before memory is short: no session begins then. Each has its least part of it.
     let mut others = Vec::new();
-    let mut full = false;
-    while !full {
+    for _ in 0..400 {
         peer.port += 1;
         peer.sequence = 1000;
-        others.push(peer.open_at(listener, &SACK));
-        let before = peer.stack.counters().no_memory;
-        peer.data(&[1; 1000]);
-        full = peer.stack.counters().no_memory > before;
-        for _ in 1..30 {
-            peer.data(&[1; 1000]);
-        }
+        let id = peer.open_at(listener, &SACK);
+        others.push((id, peer.port, peer.sequence, peer.acknowledgment));
+    }
+    let mut ends = others.iter().cycle();
+    let before = peer.stack.counters().no_memory;
+    for turn in 0.. {
+        assert!(turn < 10_000, "memory does not end");
+        let &(_, port, sequence, acknowledgment) = ends.next().expect("some");
+        peer.port = port;
+        peer.sequence = sequence.wrapping_add(turn / 400 * 1000);
+        peer.acknowledgment = acknowledgment;
+        let data = peer.segment(ACK, &[1; 1000]);
+        peer.send(&data);
         peer.take();
+        if peer.stack.counters().no_memory > before {
+            break;
+        }
     }
     peer.port = 4000;
     (peer.sequence, peer.acknowledgment) = (sequence, acknowledgment);
@@ -175,7 +184,7 @@ fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     let before = peer.stack.counters().no_memory;
     peer.send(&missing);
     assert_eq!(peer.stack.counters().no_memory, before + 1);
-    for id in others {
+    for (id, ..) in others {
         peer.stack.abort(id).expect("open");
     }
     peer.send(&missing);

@@ -85,10 +85,12 @@ mod tests {
         assert_eq!(sites.collect::<Vec<_>>(), [vec![0, 1, 2], vec![3, 4, 5, 6]]);
         assert!(matches!(data("auto"), Err(DataError::At { .. })));
         // The joined alignment is bounded, too, not only each file.
-        let many: String = (0..40)
-            .map(|k| format!(">t{k}\n{}\n", "A".repeat(1000)))
-            .collect();
-        std::fs::write(path.join("c.fa"), many).unwrap();
+        for locus in 0..4 {
+            let many: String = (0..40)
+                .map(|k| format!(">t{locus}_{k}\n{}\n", "A".repeat(1000)))
+                .collect();
+            std::fs::write(path.join(format!("c{locus}.fa")), many).unwrap();
+        }
         assert!(reader(1 << 16).alignment(path).is_err());
         assert!(reader(1 << 30).alignment(path).is_ok());
         std::fs::write(path.join("d.txt"), "no alignment").unwrap();
