@@ -157,26 +157,28 @@ fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     peer.take();
     // All are open before memory is short: no session begins then. Each has its least part of it.
     let mut others = Vec::new();
-    for _ in 0..400 {
+    for _ in 0..2500 {
         peer.port += 1;
         peer.sequence = 1000;
         let id = peer.open_at(listener, &SACK);
         others.push((id, peer.port, peer.sequence, peer.acknowledgment));
     }
     let mut ends = others.iter().cycle();
-    let before = peer.stack.counters().no_memory;
-    for turn in 0.. {
-        assert!(turn < 10_000, "memory does not end");
+    let (mut refused, mut turn) = (0, 0);
+    // The smallest buffers are the last to run out.
+    while refused < 2500 {
+        assert!(turn < 100_000, "memory does not end");
+        let before = peer.stack.counters().no_memory;
         let &(_, port, sequence, acknowledgment) = ends.next().expect("some");
         peer.port = port;
-        peer.sequence = sequence.wrapping_add(turn / 400 * 1000);
+        peer.sequence = sequence.wrapping_add(turn / 2500 * 1000);
         peer.acknowledgment = acknowledgment;
         let data = peer.segment(ACK, &[1; 1000]);
         peer.send(&data);
         peer.take();
-        if peer.stack.counters().no_memory > before {
-            break;
-        }
+        let is_refused = peer.stack.counters().no_memory > before;
+        refused = if is_refused { refused + 1 } else { 0 };
+        turn += 1;
     }
     peer.port = 4000;
     (peer.sequence, peer.acknowledgment) = (sequence, acknowledgment);
