@@ -1,10 +1,10 @@
 //! `sidecore block extract`.
 
-use super::files::{TreeArgs, missing, wanted, write};
+use super::files::{TreeArgs, missing, wanted, write_wanted};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_files::walk::{Visit, Wanted, walk};
-use sidecore_files::{Kind, Options, Report, Tree, archive, extract};
+use sidecore_files::walk::Wanted;
+use sidecore_files::{Options, Report, Tree, archive, extract};
 use sidecore_sys::folder::Folder;
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::{Shape, bar};
@@ -159,14 +159,7 @@ fn tell(report: &Report) {
 
 fn contents(tree: &dyn Tree, wanted: &mut Wanted) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    walk(
-        tree,
-        wanted,
-        &mut |visit: Visit<'_>| match visit.wanted && visit.node.kind == Kind::File {
-            true => write(tree, visit.node, &mut stdout),
-            false => Ok(()),
-        },
-    )?;
+    write_wanted(tree, wanted, &mut stdout)?;
     Ok(stdout.flush()?)
 }
 

@@ -10,7 +10,7 @@ use sidecore_block::overlay::open_to_read;
 use sidecore_block::source::BlockSource;
 use sidecore_files::listing::{Listed, kind_name};
 use sidecore_files::walk::{Visit, Wanted, resolve, walk};
-use sidecore_files::{FilesError, Kind, Node, Piece, Tree};
+use sidecore_files::{FilesError, Kind, Node, Tree};
 use sidecore_sys::text::printable;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -86,7 +86,7 @@ Exit status: 0 listed, 1 a PATH is not in the image, 2 could not read it.")]
 pub(crate) struct FindArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// Where to begin, from the root of the image [default: /]
+    /// Starting points, from the root of the image [default: /]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// Only files whose name matches this pattern
@@ -224,23 +224,26 @@ fn lines_of(lines: impl Iterator<Item = String>) -> Result<()> {
 }
 
 /// Writes a file's contents.
-pub(super) fn write(
+fn write(tree: &dyn Tree, node: &Node, output: &mut dyn Write) -> Result<(), FilesError> {
+    tree.contents(node, 0..node.size_bytes, &mut |piece| {
+        piece.write_to(output)
+    })
+}
+
+/// Writes the contents of all regular files that are wanted, in the tree's order.
+pub(super) fn write_wanted(
     tree: &dyn Tree,
-    node: &Node,
+    wanted: &mut Wanted,
     output: &mut dyn Write,
 ) -> Result<(), FilesError> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    tree.contents(node, 0..node.size_bytes, &mut |piece| match piece {
-        Piece::Bytes(bytes) => output.write_all(bytes),
-        Piece::Hole(mut len) => {
-            while len > 0 {
-                let part = usize::try_from(len).unwrap_or(ZEROS.len()).min(ZEROS.len());
-                output.write_all(&ZEROS[..part])?;
-                len -= part as u64;
-            }
-            Ok(())
-        }
-    })
+    walk(
+        tree,
+        wanted,
+        &mut |visit: Visit<'_>| match visit.wanted && visit.node.kind == Kind::File {
+            true => write(tree, visit.node, output),
+            false => Ok(()),
+        },
+    )
 }
 
 impl CatArgs {
@@ -253,14 +256,7 @@ impl CatArgs {
             let shown = path.to_string_lossy();
             if is_pattern(path) {
                 let mut wanted = wanted(std::slice::from_ref(path))?;
-                walk(
-                    &*tree,
-                    &mut wanted,
-                    &mut |visit: Visit<'_>| match visit.wanted && visit.node.kind == Kind::File {
-                        true => write(&*tree, visit.node, &mut stdout),
-                        false => Ok(()),
-                    },
-                )?;
+                write_wanted(&*tree, &mut wanted, &mut stdout)?;
                 absent.extend(wanted.missing().map(str::to_owned));
                 continue;
             }

@@ -7,7 +7,7 @@ mod inflate_frame;
 mod kernels;
 #[cfg(feature = "bench")]
 mod peer;
-mod run;
+pub(crate) mod run;
 
 use crate::Outcome;
 #[cfg(not(feature = "bench"))]

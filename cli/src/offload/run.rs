@@ -35,20 +35,32 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let library = preload::for_glibc(LIBRARY.find()?);
-        let [program, arguments @ ..] = self.command.as_slice() else {
-            bail!("no program is named; write it behind `--`");
-        };
-        let mut command = Command::new(program);
-        command.args(arguments).env(PRELOAD, preload::list(library));
-        if let Some(socket) = self.socket {
-            // The program may change its directory before it first needs a daemon.
-            let socket = std::path::absolute(&socket).unwrap_or(socket);
-            command.env("SIDECORE_ZLIB_SOCKET", socket);
-        }
-        let error = command.exec();
-        Err(error).with_context(|| format!("cannot run {}", Path::new(program).display()))
+        // The program may change its directory before it first needs a daemon.
+        let socket = self
+            .socket
+            .map(|path| std::path::absolute(&path).unwrap_or(path).into_os_string());
+        become_program(&LIBRARY, &self.command, ("SIDECORE_ZLIB_SOCKET", socket))
     }
+}
+
+/// Becomes the program of a command line, with `library` preloaded and a variable of the
+/// environment set, if it has a value. Returns only where the program could not be started.
+pub(crate) fn become_program(
+    library: &Library,
+    command_line: &[OsString],
+    (variable, value): (&str, Option<OsString>),
+) -> Result<Outcome> {
+    let library = preload::for_glibc(library.find()?);
+    let [program, arguments @ ..] = command_line else {
+        bail!("no program is named; write it behind `--`");
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env(PRELOAD, preload::list(library));
+    if let Some(value) = value {
+        command.env(variable, value);
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", Path::new(program).display()))
 }
 
 const LIBRARY: Library = Library {

@@ -4,12 +4,10 @@
 //! children are its own; nothing is printed unless it cannot start.
 
 use crate::Outcome;
-use anyhow::{Context, Result, bail};
-use sidecore_sys::preload::{self, Library, PRELOAD};
+use crate::offload::run::become_program;
+use anyhow::Result;
+use sidecore_sys::preload::Library;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
 
 /// Arguments of `phylo beagle`.
 #[derive(clap::Args)]
@@ -33,17 +31,12 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let library = preload::for_glibc(LIBRARY.find()?);
-        let [program, arguments @ ..] = self.command.as_slice() else {
-            bail!("no program is named; write it behind `--`");
-        };
-        let mut command = Command::new(program);
-        command.args(arguments).env(PRELOAD, preload::list(library));
-        if let Some(engines) = self.engines {
-            command.env("SIDECORE_BEAGLE_ENGINES", engines.to_string());
-        }
-        let error = command.exec();
-        Err(error).with_context(|| format!("cannot run {}", Path::new(program).display()))
+        let engines = self.engines.map(|engines| engines.to_string().into());
+        become_program(
+            &LIBRARY,
+            &self.command,
+            ("SIDECORE_BEAGLE_ENGINES", engines),
+        )
     }
 }
 

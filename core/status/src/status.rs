@@ -103,7 +103,7 @@ impl Status {
 
     /// The same, which does what its user asks for: `actions` gets the request, a JSON object with
     /// `action`, and returns a JSON object, with `error` where it was not done. It runs on the
-    /// thread that serves clients, who wait meanwhile.
+    /// thread that serves clients, which wait meanwhile.
     #[must_use]
     pub fn with_actions(
         self: Arc<Self>,

@@ -41,7 +41,7 @@ pub(crate) fn deflate(
     deflate_here(raw, level, is_last, out)
 }
 
-/// What blocks need besides a stream's own memory, before the first: a program that begins a stream
+/// Allocates all that blocks need besides a stream's own memory: a program that begins a stream
 /// may then forbid itself all system calls but `read`, `write` and `exit`, as zlib allows. Engines
 /// are looked for here and nowhere else.
 pub(crate) fn prepare(level: u8) {

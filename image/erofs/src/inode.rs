@@ -29,8 +29,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Kind by the bits of a mode.
-    fn of_mode(mode: u16) -> Option<Self> {
+    /// Kind by the bits of a mode (stat(2)); `None` where they are none.
+    #[must_use]
+    pub fn of_mode(mode: u16) -> Option<Self> {
         Some(match mode & 0o170_000 {
             0o100_000 => Self::File,
             0o040_000 => Self::Directory,

@@ -1,8 +1,8 @@
 //! Files of an image as a tar stream (POSIX.1-2001, pax), in the order of the walk.
 //!
-//! Must stay true: a file's head says how many bytes follow, and so many follow or the stream ends
-//! with an error. What ustar's fields cannot hold (long names, large numbers, parts of seconds,
-//! extended attributes) stands in pax records.
+//! Must stay true: a file's head says how many bytes follow, and that number follows or the stream
+//! ends with an error. What ustar's fields cannot hold (long names, large numbers, parts of
+//! seconds, extended attributes) stands in pax records.
 
 use crate::walk::{Wanted, walk};
 use crate::{FilesError, Kind, Node, Piece, Tree};
@@ -149,39 +149,21 @@ impl Archive<'_> {
         let output = self.builder.get_mut();
         let mut done = 0;
         self.tree.contents(node, 0..node.size_bytes, &mut |piece| {
-            match piece {
-                Piece::Bytes(bytes) => {
-                    output.write_all(bytes)?;
-                    done += u64::try_from(bytes.len()).unwrap_or(0);
-                }
-                Piece::Hole(len) => {
-                    zeros(*output, len)?;
-                    done += len;
-                }
-            }
-            Ok(())
+            done += piece.len();
+            piece.write_to(*output)
         })?;
         if done != node.size_bytes {
             return Err(FilesError::damaged(node.id, "a file's contents"));
         }
         let padding = done.next_multiple_of(BLOCK_BYTES) - done;
-        zeros(*output, padding).map_err(FilesError::Output)
+        let padding = Piece::Hole(padding).write_to(*output);
+        padding.map_err(FilesError::Output)
     }
 }
 
 /// True for an entry that further names can refer to.
 fn known_is_new(kind: EntryType) -> bool {
     kind != EntryType::Link
-}
-
-fn zeros(output: &mut dyn Write, mut len: u64) -> io::Result<()> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    while len > 0 {
-        let part = usize::try_from(len).unwrap_or(ZEROS.len()).min(ZEROS.len());
-        output.write_all(&ZEROS[..part])?;
-        len -= u64::try_from(part).unwrap_or(0);
-    }
-    Ok(())
 }
 
 fn place_name(header: &mut Header, name: &[u8], records: &mut Vec<(String, Vec<u8>)>) {

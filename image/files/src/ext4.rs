@@ -25,7 +25,7 @@ pub(crate) struct Ext4 {
     inodes: u32,
     inode_bytes: u16,
     inodes_per_group: u32,
-    /// Where the descriptors of the groups begin, and bytes of each.
+    /// Start of the descriptors of the groups, and bytes of each.
     groups_at: u64,
     group_bytes: u16,
 }
@@ -127,7 +127,7 @@ impl Ext4 {
         let mut raw = vec![0; self.inode_bytes.into()];
         self.read(table * u64::from(self.block_bytes) + within, &mut raw)?;
         let mode = le16(&raw, 0);
-        let kind = kind_of(mode).ok_or_else(damaged)?;
+        let kind = Kind::of_mode(mode).ok_or_else(damaged)?;
         let extra_bytes = match raw.len() > INODE_BYTES {
             true => le16(&raw, 128),
             false => 0,
@@ -269,19 +269,6 @@ impl Ext4 {
         }
         Ok(())
     }
-}
-
-fn kind_of(mode: u16) -> Option<Kind> {
-    Some(match mode & 0o170_000 {
-        0o100_000 => Kind::File,
-        0o040_000 => Kind::Directory,
-        0o120_000 => Kind::Link,
-        0o020_000 => Kind::CharacterDevice,
-        0o060_000 => Kind::BlockDevice,
-        0o010_000 => Kind::Fifo,
-        0o140_000 => Kind::Socket,
-        _ => return None,
-    })
 }
 
 impl Tree for Ext4 {

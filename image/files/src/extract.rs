@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// How files are extracted.
+/// Settings of an extraction.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Replace files that are there already.
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Nothing replaced, up to 1 TiB, on so many threads.
+    /// Nothing replaced, up to 1 TiB, on that number of threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         Self {
@@ -195,7 +195,7 @@ impl Budget<'_> {
     }
 }
 
-/// What all threads share.
+/// The part that all threads share.
 struct Job<'j> {
     tree: &'j dyn Tree,
     options: Options,
@@ -440,7 +440,7 @@ fn further(into: &Folder, link: &Further, options: &Options) -> io::Result<()> {
     place::link((&from, name), (&to, &link.name), options)
 }
 
-/// What the walk leaves for later.
+/// The rest that the walk leaves for later.
 struct Planned {
     links: Vec<Further>,
     directories: Vec<(PathBuf, Node)>,

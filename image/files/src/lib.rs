@@ -33,7 +33,7 @@ pub use extract::{Options, Report, extract};
 pub use sidecore_erofs::Kind;
 
 use sidecore_format::source::{BlockSource, ReadError};
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -70,8 +70,36 @@ pub type Attribute = (Vec<u8>, Vec<u8>);
 pub enum Piece<'b> {
     /// Bytes.
     Bytes(&'b [u8]),
-    /// So many zeros, which the image does not store.
+    /// That number of zeros, which the image does not store.
     Hole(u64),
+}
+
+impl Piece<'_> {
+    /// Its bytes, those of a hole too.
+    pub(crate) fn len(self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Self::Hole(len) => len,
+        }
+    }
+
+    /// Writes it; a hole as zeros.
+    ///
+    /// # Errors
+    /// Those of `output`.
+    pub fn write_to(self, output: &mut dyn Write) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut len = match self {
+            Self::Bytes(bytes) => return output.write_all(bytes),
+            Self::Hole(len) => len,
+        };
+        while len > 0 {
+            let part = usize::try_from(len).unwrap_or(ZEROS.len()).min(ZEROS.len());
+            output.write_all(&ZEROS[..part])?;
+            len -= u64::try_from(part).unwrap_or(len);
+        }
+        Ok(())
+    }
 }
 
 /// Receives the parts of a file's contents in their order.

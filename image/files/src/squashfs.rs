@@ -33,7 +33,7 @@ pub(crate) struct Squashfs {
 struct AttributeTable {
     pairs_at: u64,
     count: u32,
-    /// Where the places of the blocks of the index stand.
+    /// Start of the list of the index's blocks.
     index_at: u64,
 }
 
@@ -44,7 +44,7 @@ struct Inode {
     attributes: u32,
 }
 
-/// What an inode has besides its attributes.
+/// The part of an inode besides its attributes.
 enum Rest {
     /// Of a directory: place of its block behind the table, place in the block.
     Directory { block: u32, offset: u16 },

@@ -74,7 +74,8 @@ fn plant(root: &Path) {
     }
 }
 
-/// What a test compares of a file: kind and mode, size, links, time, target or contents, attribute.
+/// The parts of a file that a test compares: kind and mode, size, links, time, target or contents,
+/// attribute.
 type Facts = (u32, u64, u64, i64, Vec<u8>, Vec<u8>);
 
 fn facts(root: &Path) -> BTreeMap<String, Facts> {

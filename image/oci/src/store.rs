@@ -8,8 +8,9 @@ use crate::index::{INDEX_BYTES_MAX, Index, IndexError, hex};
 use crate::tree::Layer as Tree;
 use ring::digest;
 use sidecore_bare::width::ToU64;
+use sidecore_sys::folder::Folder;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -159,18 +160,9 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 /// Writes a file durably: readers see all of it or none, also after a crash.
 pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = folder.join(format!("{name}.{}", std::process::id()));
-    let write = || {
-        let file = open_data(&temporary)?;
-        file.set_len(0)?;
-        file.write_all_at(bytes, 0)?;
-        file.sync_all()?;
-        fs::rename(&temporary, folder.join(name))?;
-        File::open(folder)?.sync_all()
-    };
-    write().inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+    let folder = Folder::open(folder)?;
+    folder.replace(name.as_ref(), 0o600, |file| file.write_all(bytes))?;
+    folder.sync()
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {

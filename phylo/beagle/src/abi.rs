@@ -133,7 +133,7 @@ pub struct PartitionOperation {
     pub cumulative: c_int,
 }
 
-/// What `beagleCreateInstance` says of an instance.
+/// Answer of `beagleCreateInstance` about an instance.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InstanceDetails {
@@ -157,9 +157,9 @@ pub struct Resource {
     pub name: *const c_char,
     /// Its description.
     pub description: *const c_char,
-    /// What it can do.
+    /// Flags that it supports.
     pub support_flags: c_long,
-    /// What a client must ask for.
+    /// Flags that a client must ask for.
     pub required_flags: c_long,
 }
 
@@ -183,9 +183,9 @@ pub struct BenchmarkedResource {
     pub name: *const c_char,
     /// Its description.
     pub description: *const c_char,
-    /// What it can do.
+    /// Flags that it supports.
     pub support_flags: c_long,
-    /// What a client must ask for.
+    /// Flags that a client must ask for.
     pub required_flags: c_long,
     /// Outcome of the measurement.
     pub return_code: c_int,

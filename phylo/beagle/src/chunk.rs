@@ -10,7 +10,7 @@ use crate::steps::{Group, Member, Scaling, Step, Sums, Update};
 use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
 use std::sync::Arc;
 
-/// What chunks share while they run.
+/// Context that chunks share while they run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) kernels: Kernels,
@@ -86,7 +86,7 @@ struct Work {
 pub(crate) struct Extents {
     pub(crate) nodes: usize,
     pub(crate) scales: usize,
-    /// What scale buffers begin with.
+    /// Initial value of scale buffers.
     pub(crate) scale: f64,
     pub(crate) inner: usize,
 }

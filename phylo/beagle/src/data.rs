@@ -1,4 +1,4 @@
-//! What clients set and get: tips, partials, models, matrices, weights, partitions.
+//! Data that clients set and get: tips, partials, models, matrices, weights, partitions.
 
 use crate::abi::{NONE, Refusal};
 use crate::chunk::Chunk;

@@ -18,7 +18,7 @@ pub(crate) const IMPLEMENTATION: &CStr = c"Sidecore";
 /// Description of the implementation.
 pub(crate) const ABOUT: &CStr = c"none";
 
-/// What instances can do.
+/// Flags that instances support.
 pub(crate) const SUPPORTED: c_long = flag::PRECISION_SINGLE
     | flag::PRECISION_DOUBLE
     | flag::COMPUTATION_SYNCH

@@ -34,7 +34,7 @@ pub(crate) struct Update {
     pub(crate) children: [usize; 2],
     /// Their matrices.
     pub(crate) matrices: [usize; 2],
-    /// What is scaled.
+    /// The kind of scaling.
     pub(crate) scaling: Scaling,
     /// The partition, or all.
     pub(crate) partition: Option<usize>,

@@ -126,7 +126,7 @@ pub(super) fn plain(
 
 type Buffered = BufReader<Box<dyn Read + Send>>;
 
-/// What decompresses a stream.
+/// The decompressor of a stream.
 enum Decoder {
     Of(Box<dyn Read + Send>),
     /// It is not compressed in a supported format.

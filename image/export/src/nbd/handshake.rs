@@ -572,7 +572,7 @@ fn put_reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
-/// What the name of a bitmap's context begins with.
+/// Prefix of the name of a bitmap's context.
 const BITMAP_CONTEXTS: &str = "qemu:dirty-bitmap:";
 /// Its identifier in replies.
 pub(crate) const BITMAP_CONTEXT_ID: u32 = 2;

@@ -1,4 +1,4 @@
-//! Where the blocks of an ext4 file lie: trees of extents, and the older tables of blocks.
+//! Places of the blocks of an ext4 file: trees of extents, and the older tables of blocks.
 //!
 //! Must stay true: a tree is at most [`DEPTH_MAX`] high, and each step goes down by one; a place
 //! lies inside the file system or is an error.

@@ -211,7 +211,7 @@ pub(super) fn umask() -> Option<u16> {
     u16::from_str_radix(line.trim(), 8).ok()
 }
 
-/// What this user needs to fill a file: read and write.
+/// Permissions that this user needs to fill a file: read and write.
 const OWN_BITS: u16 = 0o600;
 
 fn times(node: &Node) -> Timestamps {

@@ -1,4 +1,5 @@
-//! What a packed tree takes over from its source: names that are left out, owners and times.
+//! Rules of the parts that a packed tree takes over from its source: names that are left out,
+//! owners and times.
 //!
 //! Pure. Called from: any thread.
 

@@ -163,7 +163,7 @@ fn a_trees_uuid_is_its_own_and_goes_with_it() {
     assert_ne!(text, uuid(second.path()));
 }
 
-/// What a packed tree takes over from its source is what the rules leave of it.
+/// A packed tree takes over from its source that which the rules leave.
 #[test]
 fn rules_leave_out_names_and_set_owners_and_times() {
     let tree = tree();

@@ -231,7 +231,7 @@ fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
     assert_eq!(lines_over_stack("small", small), ["True", "True"]);
 }
 
-/// What a program prints over a stack, with the names of the cases.
+/// Output of a program over a stack, with the names of the cases.
 fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = format!(

@@ -18,7 +18,7 @@ pub(crate) const BUFFER_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
 /// Bytes of a slab, unless one buffer needs more: one huge page.
 const SLAB_BYTES: usize = 2 << 20;
 
-/// What a session may hold, however little memory is free.
+/// Bytes that a session may hold, however little memory is free.
 pub(crate) const SHARE_BYTES_MIN: usize = 16 << 10;
 /// A ring may hold one part in this many of the free memory.
 const SHARES: usize = 512;

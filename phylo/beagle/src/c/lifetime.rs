@@ -12,7 +12,7 @@ pub extern "C" fn beagleGetVersion() -> *const c_char {
     c"3.1.2".as_ptr()
 }
 
-/// What to cite.
+/// The work to cite.
 #[unsafe(no_mangle)]
 pub extern "C" fn beagleGetCitation() -> *const c_char {
     CITATION.as_ptr()

@@ -7,7 +7,7 @@ use sidecore_random::SplitMix;
 use std::ffi::{c_int, c_long};
 use std::ptr::null;
 
-/// What a session is like.
+/// Shape of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Config {
     pub(crate) states: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Config {
     pub(crate) partitions: usize,
 }
 
-/// What the calls returned, each with a name.
+/// Results of the calls, each with a name.
 pub(crate) type Log = Vec<(String, Vec<f64>)>;
 
 /// Numbers of one session.

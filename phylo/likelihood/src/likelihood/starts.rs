@@ -54,7 +54,7 @@ impl Kept {
     }
 }
 
-/// What is fitted first in a round.
+/// The first thing that a round fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
     /// Parameters: the lengths are trusted.

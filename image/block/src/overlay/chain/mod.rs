@@ -37,7 +37,7 @@ pub struct Overlay {
     base: Arc<dyn BlockSource>,
     /// The top one first. A writer holds the list while it writes, so that its layer stays the top.
     layers: RwLock<Layers>,
-    /// Where the top one lies, for a new one above it; none in tests. Held while one is put there.
+    /// Place of the top one, for a new one above it; none in tests. Held while one is put there.
     origin: Mutex<Option<Origin>>,
     /// The layer that was the top one, until it is durable and frozen: no flush is answered before.
     unfrozen: Mutex<Option<Arc<Layer>>>,

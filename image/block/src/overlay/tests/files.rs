@@ -152,7 +152,7 @@ fn the_number_of_layers_is_bounded() {
     assert!(files.open(&before, false).is_ok());
 }
 
-/// The device has zeros behind the image's end, which are read, written and told of as others.
+/// The device has zeros behind the image's end, which are read, written and reported as others.
 #[test]
 fn an_overlay_may_be_larger_than_its_image() {
     let files = Files::new();
@@ -184,8 +184,8 @@ fn an_overlay_may_be_larger_than_its_image() {
     assert!(over.read_into(size - 1, &mut [0; 2]).is_err());
 }
 
-/// What a snapshot keeps is what had been written before it, whatever goes on; what was written
-/// since is told grain by grain, also after the overlay was closed.
+/// A snapshot keeps all that had been written before it, whatever goes on; later writes are
+/// reported grain by grain, also after the overlay was closed.
 #[test]
 fn a_snapshot_of_a_running_overlay_parts_before_from_since() {
     let files = Files::new();

@@ -1,7 +1,7 @@
 //! A folder of loci: an alignment a file, read as one alignment of several parts.
 //!
 //! Must stay true: the files' order is that of their names, so that one folder gives one result.
-//! What the loci take together is bounded before they are joined: a taxon that a locus lacks costs
+//! The loci's memory together is bounded before they are joined: a taxon that a locus lacks costs
 //! as much as one that it has.
 
 use super::{At, DataError, Reader};
