@@ -74,10 +74,14 @@ mod tests {
             let examples: Vec<_> = PAGES.examples(words).collect();
             assert!(!examples.is_empty(), "`{words}` has no example");
             for (_, line) in examples {
-                // One argument in quotes is all that the lines have.
-                let (plain, quoted) = line.split_once(" '").unwrap_or((line, ""));
-                let mut arguments: Vec<_> = plain.split(' ').collect();
-                arguments.extend((!quoted.is_empty()).then(|| quoted.trim_end_matches('\'')));
+                // Every second part stands in quotes, and is one argument.
+                let arguments = line
+                    .split('\'')
+                    .enumerate()
+                    .flat_map(|(i, part)| match i % 2 {
+                        0 => part.split_whitespace().collect(),
+                        _ => vec![part],
+                    });
                 assert!(
                     line.starts_with(format!("sidecore {words}").trim()),
                     "{line}"
