@@ -360,22 +360,22 @@ fn pairs_at(sizes: impl Iterator<Item = [u64; 3]> + Clone) -> u64 {
     // Of each pair of sets: the products within a part.
     let mut both = [0; 3];
     for own in sizes.clone() {
-        for k in 0..3 {
-            sum[k] += own[k];
-            both[k] += own[(k + 1) % 3] * own[(k + 2) % 3];
+        for ((set, sum), both) in sum.iter_mut().enumerate().zip(&mut both) {
+            *sum += own[set];
+            *both += own[(set + 1) % 3] * own[(set + 2) % 3];
         }
     }
-    let mut found = 0;
-    for own in sizes {
-        for k in 0..3 {
-            let (b, c) = ((k + 1) % 3, (k + 2) % 3);
-            let two = own[k] * own[k].saturating_sub(1) / 2;
+    let of_part = |own: [u64; 3]| {
+        let of_set = |set: usize| {
+            let (b, c) = ((set + 1) % 3, (set + 2) % 3);
+            let two = own[set] * own[set].saturating_sub(1) / 2;
             // One of each other set, in two different other parts.
             let others = (sum[b] - own[b]) * (sum[c] - own[c]);
-            found += two * (others - (both[k] - own[b] * own[c]));
-        }
-    }
-    found
+            two * (others - (both[set] - own[b] * own[c]))
+        };
+        (0..3).map(of_set).sum::<u64>()
+    };
+    sizes.map(of_part).sum()
 }
 
 /// The three pairings of four sets at a node: the pair is in one part, the other two in two others.
@@ -505,6 +505,105 @@ pub(crate) fn clades(
     below
 }
 
+/// Mean numbers of branches between taxa in the gene trees.
+pub(crate) struct Distances {
+    taxa: usize,
+    values: Vec<f64>,
+}
+
+impl Distances {
+    pub(crate) fn of(genes: &GeneTrees) -> Self {
+        let taxa = genes.taxa();
+        let (mut sums, mut counts) = (vec![0_u32; taxa * taxa], vec![0_u32; taxa * taxa]);
+        for gene in &genes.genes {
+            let own: Vec<usize> = gene.taxa.taxa().collect();
+            // Two taxa are apart by the inner branches between them: those whose side has one.
+            for (at, &a) in own.iter().enumerate() {
+                for &b in &own[at + 1..] {
+                    counts[a * taxa + b] += 1;
+                }
+            }
+            for split in gene.splits() {
+                let (inside, outside): (Vec<usize>, Vec<usize>) =
+                    own.iter().partition(|&&taxon| split.has(taxon));
+                for &a in &inside {
+                    for &b in &outside {
+                        sums[a.min(b) * taxa + a.max(b)] += 1;
+                    }
+                }
+            }
+        }
+        let pairs = sums.iter().zip(&counts);
+        // Taxa that never occur together are as far apart as can be.
+        let mean = |(&sum, &count): (&u32, &u32)| match count {
+            0 => f64::INFINITY,
+            _ => f64::from(sum) / f64::from(count),
+        };
+        Self {
+            taxa,
+            values: pairs.map(mean).collect(),
+        }
+    }
+
+    fn between(&self, a: usize, b: usize) -> f64 {
+        self.values[a.min(b) * self.taxa + a.max(b)]
+    }
+
+    /// Of some taxa the nearest one.
+    pub(crate) fn nearest(&self, taxon: usize, of: &TaxonSet) -> Option<usize> {
+        of.taxa()
+            .min_by(|&a, &b| self.between(taxon, a).total_cmp(&self.between(taxon, b)))
+    }
+
+    /// The clades of the tree that joins the nearest clusters (mean distance of their taxa).
+    pub(crate) fn clusters(&self) -> Vec<TaxonSet> {
+        let singles = (0..self.taxa).map(|taxon| {
+            let mut set = TaxonSet::empty(self.taxa);
+            set.insert(taxon);
+            set
+        });
+        let mut open: Vec<(TaxonSet, Vec<f64>)> = singles
+            .enumerate()
+            .map(|(a, set)| {
+                let row = (0..self.taxa).map(|b| {
+                    // Finite, so that means of it stay numbers.
+                    self.between(a, b).min(self.taxa as f64)
+                });
+                (set, row.collect())
+            })
+            .collect();
+        let mut clades = Vec::new();
+        while open.len() > 3 {
+            let pairs = (0..open.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+            let nearest = pairs.min_by(|&(a, b), &(c, d)| open[a].1[b].total_cmp(&open[c].1[d]));
+            let Some((a, b)) = nearest else { break };
+            let (taken, row) = open.swap_remove(a);
+            // The last one has moved to the place of the removed one.
+            let moved = open.len();
+            let (own, other) = (open[b].0.len() as f64, taken.len() as f64);
+            open[b].0.add(&taken);
+            clades.push(open[b].0.clone());
+            for (at, (_, values)) in open.iter_mut().enumerate() {
+                if a < moved {
+                    values[a] = values[moved];
+                }
+                values.truncate(moved);
+                let far = row[if at == a { moved } else { at }];
+                if at != b {
+                    values[b] = (own * values[b] + other * far) / (own + other);
+                }
+            }
+            let column: Vec<f64> = open.iter().map(|(_, values)| values[b]).collect();
+            for (at, value) in column.into_iter().enumerate() {
+                if at != b {
+                    open[b].1[at] = value;
+                }
+            }
+        }
+        clades
+    }
+}
+
 /// Bytes of memory that gene trees of so many nodes and taxa take at most.
 #[must_use]
 pub fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
@@ -619,8 +718,8 @@ mod tests {
             found("((t0,t1),(t2,(t3,(t4,t5))));"),
             [[1, 1, 1, 3], [1, 2, 1, 2], [1, 1, 1, 3]]
         );
-        // A node of four branches has no four neighbours at its branch.
-        assert_eq!(found("(t0,t1,(t2,(t3,t4,t5)));").len(), 0);
+        // A branch to a node of four branches has five neighbours.
+        assert_eq!(found("(t0,t1,(t2,(t3,t4,t5)));"), [[1, 3, 1, 1]]);
         assert_eq!(found("(t0,(t1,t2),(t3,(t4,t5)));").len(), 3);
     }
 }

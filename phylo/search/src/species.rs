@@ -33,7 +33,7 @@
 //! ```
 
 use crate::newick::Newick;
-use crate::quartets::{Around, GeneTrees, TaxonSet, branches, clades, threes};
+use crate::quartets::{Around, Distances, GeneTrees, TaxonSet, branches, clades, threes};
 use crate::runner::{Runner, Work};
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,7 @@ pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTr
     let candidates = sets.len();
     let mut tree = best_tree(genes, sets, runner)?;
     loop {
-        let mut around = around_all(genes, &tree, runner)?;
+        let around = around_all(genes, &tree, runner)?;
         let better = around.iter().filter_map(|(at, quartets)| {
             let [own, second, third] = quartets.totals();
             let (way, gain) = if second >= third {
@@ -95,30 +95,14 @@ pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTr
             } else {
                 (2, third)
             };
-            (gain > own).then(|| (gain - own, at.node, way))
+            (gain > own).then(|| (gain - own, at, way))
         });
         // The largest gain first; of equals the first branch.
         let best = better.reduce(|best, other| if other.0 > best.0 { other } else { best });
-        let Some((_, node, way)) = best else {
-            around.sort_by_key(|(at, _)| at.node);
-            return Ok(annotated(
-                genes, tree, around, is_exact, candidates, runner,
-            )?);
+        let Some((_, at, way)) = best else {
+            return annotated(genes, tree, around, is_exact, candidates, runner);
         };
-        let found = around.into_iter().find(|(at, _)| at.node == node);
-        match found {
-            Some((at, _)) => tree = swapped(genes, &tree, &at, way),
-            None => {
-                return Ok(annotated(
-                    genes,
-                    tree,
-                    Vec::new(),
-                    is_exact,
-                    candidates,
-                    runner,
-                )?);
-            }
-        }
+        tree = swapped(genes, &tree, at, way);
     }
 }
 
@@ -208,7 +192,9 @@ fn annotated(
         let names = clade.taxa().map(|taxon| genes.labels[taxon].clone());
         let branch = Branch::new(at.node, names.collect(), sums.shares);
         tree.set_label(at.node, format!("{:.6}", branch.posterior[0]));
-        tree.set_length(at.node, Some(branch.length));
+        // To ten decimals, as trees are written elsewhere.
+        let length = (1e10 * branch.length).round() / 1e10;
+        tree.set_length(at.node, Some(length));
         found.push(branch);
     }
     Ok(SpeciesTree {
@@ -374,105 +360,6 @@ fn candidates(genes: &GeneTrees) -> HashSet<TaxonSet> {
     }
     distances.clusters().into_iter().for_each(add);
     sets
-}
-
-/// Mean numbers of branches between taxa in the gene trees.
-struct Distances {
-    taxa: usize,
-    values: Vec<f64>,
-}
-
-impl Distances {
-    fn of(genes: &GeneTrees) -> Self {
-        let taxa = genes.taxa();
-        let (mut sums, mut counts) = (vec![0_u32; taxa * taxa], vec![0_u32; taxa * taxa]);
-        for gene in &genes.genes {
-            let own: Vec<usize> = gene.taxa.taxa().collect();
-            // Two taxa are apart by the inner branches between them: those whose side has one.
-            for (at, &a) in own.iter().enumerate() {
-                for &b in &own[at + 1..] {
-                    counts[a * taxa + b] += 1;
-                }
-            }
-            for split in gene.splits() {
-                let (inside, outside): (Vec<usize>, Vec<usize>) =
-                    own.iter().partition(|&&taxon| split.has(taxon));
-                for &a in &inside {
-                    for &b in &outside {
-                        sums[a.min(b) * taxa + a.max(b)] += 1;
-                    }
-                }
-            }
-        }
-        let pairs = sums.iter().zip(&counts);
-        // Taxa that never occur together are as far apart as can be.
-        let mean = |(&sum, &count): (&u32, &u32)| match count {
-            0 => f64::INFINITY,
-            _ => f64::from(sum) / f64::from(count),
-        };
-        Self {
-            taxa,
-            values: pairs.map(mean).collect(),
-        }
-    }
-
-    fn between(&self, a: usize, b: usize) -> f64 {
-        self.values[a.min(b) * self.taxa + a.max(b)]
-    }
-
-    /// Of some taxa the nearest one.
-    fn nearest(&self, taxon: usize, of: &TaxonSet) -> Option<usize> {
-        of.taxa()
-            .min_by(|&a, &b| self.between(taxon, a).total_cmp(&self.between(taxon, b)))
-    }
-
-    /// The clades of the tree that joins the nearest clusters (mean distance of their taxa).
-    fn clusters(&self) -> Vec<TaxonSet> {
-        let singles = (0..self.taxa).map(|taxon| {
-            let mut set = TaxonSet::empty(self.taxa);
-            set.insert(taxon);
-            set
-        });
-        let mut open: Vec<(TaxonSet, Vec<f64>)> = singles
-            .enumerate()
-            .map(|(a, set)| {
-                let row = (0..self.taxa).map(|b| {
-                    // Finite, so that means of it stay numbers.
-                    self.between(a, b).min(self.taxa as f64)
-                });
-                (set, row.collect())
-            })
-            .collect();
-        let mut clades = Vec::new();
-        while open.len() > 3 {
-            let pairs = (0..open.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-            let nearest = pairs.min_by(|&(a, b), &(c, d)| open[a].1[b].total_cmp(&open[c].1[d]));
-            let Some((a, b)) = nearest else { break };
-            let (taken, row) = open.swap_remove(a);
-            // The last one has moved to the place of the removed one.
-            let moved = open.len();
-            let (own, other) = (open[b].0.len() as f64, taken.len() as f64);
-            open[b].0.add(&taken);
-            clades.push(open[b].0.clone());
-            for (at, (_, values)) in open.iter_mut().enumerate() {
-                if a < moved {
-                    values[a] = values[moved];
-                }
-                values.truncate(moved);
-                let far = row[if at == a { moved } else { at }];
-                if at != b {
-                    values[b] = (own * values[b] + other * far) / (own + other);
-                }
-            }
-            let column: Vec<f64> = open.iter().map(|(_, values)| values[b]).collect();
-            for (at, value) in column.into_iter().enumerate() {
-                if at != b {
-                    open[b].1[at] = value;
-                }
-            }
-        }
-        clades
-    }
 }
 
 /// A clade with the cuts in two that its candidates allow.
@@ -651,12 +538,13 @@ mod tests {
     fn genes(taxa: usize, count: usize, seed: u64, missing: bool) -> GeneTrees {
         let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
         let mut random = Random::new(seed);
-        let trees = (0..count).map(|k| {
+        let mut tree = |k: usize| {
             let size = taxa - if missing { k % 3 } else { 0 };
             let text = random_tree(size, 0.1, &mut random).to_newick(&names[..size]);
             Newick::parse(&text).unwrap()
-        });
-        GeneTrees::new(names, &trees.collect::<Vec<_>>(), None).unwrap()
+        };
+        let trees: Vec<Newick> = (0..count).map(&mut tree).collect();
+        GeneTrees::new(names, &trees, None).unwrap()
     }
 
     #[test]

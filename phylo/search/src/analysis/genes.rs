@@ -18,11 +18,11 @@ use super::workers::{Job, Watch};
 use crate::bootstrap::convergence;
 use crate::likelihood::PartOptions;
 use crate::model::ModelName;
-use crate::msa::Alignment;
+use crate::msa::{Alignment, Patterns};
 use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
 use crate::search;
-use crate::selection::{SelectionError, select_for};
+use crate::selection::{Fit, SelectionError, select_for};
 use crate::support::{Kind as Replicates, Reference};
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToUsize;
@@ -116,8 +116,8 @@ fn order(loci: &[Locus]) -> Vec<usize> {
 /// A locus in progress.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Saved {
-    /// Its model, once it is chosen.
-    model: String,
+    /// Its model's name, where it was chosen.
+    model: Option<String>,
     /// The best search, once all are done.
     best: Option<Outcome>,
     /// The searches or bootstraps in progress.
@@ -165,7 +165,7 @@ impl<R: Runner + Clone> Job for GeneTrees<'_, R> {
             index,
             why: error.to_string(),
         })?;
-        let part = self
+        let (chosen, part) = self
             .part(locus, saved.as_ref())
             .map_err(|error| match error {
                 SelectionError::Likelihood(error) => error.into(),
@@ -175,7 +175,7 @@ impl<R: Runner + Clone> Job for GeneTrees<'_, R> {
         let mut within = Within {
             outer: watch,
             done: Saved {
-                model: part.model.name().to_string(),
+                model: chosen,
                 best: saved.and_then(|saved| saved.best),
                 inner: None,
             },
@@ -224,25 +224,30 @@ impl<R: Runner + Clone> Job for GeneTrees<'_, R> {
 }
 
 impl<R: Runner + Clone> GeneTrees<'_, R> {
-    /// A locus' patterns and model, chosen where it has none. A chosen model starts from its
-    /// default parameters, as after an interruption, where the name alone is known.
-    fn part(&self, locus: &Locus, saved: Option<&Saved>) -> Result<PartOptions, SelectionError> {
+    /// A locus' patterns and model, and its name where it is chosen. That starts from its default
+    /// parameters, as after an interruption, where the name alone is known.
+    fn part(
+        &self,
+        locus: &Locus,
+        saved: Option<&Saved>,
+    ) -> Result<(Option<String>, PartOptions), SelectionError> {
         if let Some(part) = &locus.part {
-            return Ok(part.clone());
+            return Ok((None, part.clone()));
         }
-        let known = saved.map(|saved| saved.model.clone());
-        let (name, patterns) = match known.and_then(|name| named(&name)) {
-            Some(name) => {
-                let alphabet = locus.alignment.likely_alphabet();
-                (name, crate::msa::Patterns::new(&locus.alignment, alphabet)?)
-            }
+        let chosen = match saved.and_then(|saved| saved.model.clone()) {
+            Some(chosen) => chosen,
             None => {
-                let (part, best) = select_for(&locus.alignment, self.runner.clone(), |_| {})?;
-                let own = part.model.name().clone();
-                (named(&best.name).unwrap_or(own), part.patterns)
+                let fitted = |_: &Fit| {};
+                let (_, best) = select_for(&locus.alignment, self.runner.clone(), fitted)?;
+                best.name
             }
         };
-        Ok(PartOptions::new(name, patterns))
+        let alphabet = locus.alignment.likely_alphabet();
+        let patterns = Patterns::new(&locus.alignment, alphabet)?;
+        let name = named(&chosen).ok_or_else(|| SelectionError::NoCandidates {
+            alphabet: alphabet.to_string(),
+        })?;
+        Ok((Some(chosen), PartOptions::new(name, patterns)))
     }
 
     fn searches(&self, locus: &Locus, part: PartOptions, index: u32) -> Searches<R> {
@@ -279,7 +284,7 @@ impl<R: Runner + Clone> GeneTrees<'_, R> {
         for &kind in &self.options.supports {
             let name = best.models.first().and_then(|model| named(model));
             let patterns = |name: &ModelName| {
-                crate::msa::Patterns::new(&locus.alignment, name.alphabet())
+                Patterns::new(&locus.alignment, name.alphabet())
                     .map_err(|error| AnalysisError::Keep(error.into()))
             };
             let Some(name) = name else { continue };

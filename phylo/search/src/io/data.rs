@@ -69,6 +69,9 @@ pub enum DataError {
     /// A folder without a file.
     #[error("the folder has no files: put an alignment of each locus there")]
     NoLoci,
+    /// No locus with enough taxa.
+    #[error("no locus has 3 taxa with a character: a tree needs as many")]
+    SmallLoci,
     /// One alignment without parts, where each part gets a tree.
     #[error(
         "one alignment without loci: give a folder of alignments, or a file of partitions as --model"

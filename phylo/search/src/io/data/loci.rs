@@ -110,7 +110,7 @@ impl Reader {
             });
         }
         if loci.is_empty() {
-            return Err(DataError::NoLoci).at(shown);
+            return Err(DataError::SmallLoci).at(shown);
         }
         let cells = alignment.to_phylip();
         Ok(GeneLoci {
