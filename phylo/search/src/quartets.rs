@@ -154,6 +154,8 @@ impl Gene {
 #[derive(Debug)]
 struct Node {
     parts: Vec<TaxonSet>,
+    /// The number of taxa of each.
+    sizes: Vec<u64>,
     /// Number of gene trees that have it.
     count: u64,
 }
@@ -279,7 +281,12 @@ impl GeneTrees {
             let next = self.nodes.len() as u32;
             let place = *places.entry(parts).or_insert_with_key(|parts| {
                 let parts = parts.clone();
-                self.nodes.push(Node { parts, count: 0 });
+                let sizes = parts.iter().map(|part| part.len().to_u64()).collect();
+                self.nodes.push(Node {
+                    parts,
+                    sizes,
+                    count: 0,
+                });
                 next
             });
             self.nodes[place.to_usize()].count += 1;
@@ -292,9 +299,26 @@ impl GeneTrees {
     /// those with two taxa in one of its parts and one in each of the others.
     #[must_use]
     pub fn at_node(&self, parts: [&TaxonSet; 3]) -> u128 {
+        let [one, two, three] = parts;
+        let all: usize = parts.iter().map(|part| part.len()).sum();
+        let sizes = |part: &TaxonSet, size: u64| {
+            let (a, b) = (one.shared(part), two.shared(part));
+            // Of three sets with all taxa the third has the rest of each part.
+            let c = match all == self.taxa() {
+                true => size - a - b,
+                false => three.shared(part),
+            };
+            [a, b, c]
+        };
         let shared = self.nodes.iter().map(|node| {
-            let sizes = |part: &TaxonSet| parts.map(|own| own.shared(part));
-            u128::from(node.count) * u128::from(pairs_at(node.parts.iter().map(sizes)))
+            let found = match (&node.parts[..], &node.sizes[..]) {
+                ([p, q, r], &[x, y, z]) => pairs_at(&[sizes(p, x), sizes(q, y), sizes(r, z)]),
+                (parts, all) => {
+                    let all = parts.iter().zip(all).map(|(part, &size)| sizes(part, size));
+                    pairs_at(&all.collect::<Vec<_>>())
+                }
+            };
+            u128::from(node.count) * u128::from(found)
         });
         shared.sum()
     }
@@ -355,17 +379,17 @@ pub struct Quartets {
 
 /// Quartets with two taxa in one part and two in two others, on both sides alike. `sizes` are, part
 /// by part of a gene tree's node, the taxa that it shares with each of three sets.
-fn pairs_at(sizes: impl Iterator<Item = [u64; 3]> + Clone) -> u64 {
+fn pairs_at(sizes: &[[u64; 3]]) -> u64 {
     let mut sum = [0; 3];
     // Of each pair of sets: the products within a part.
     let mut both = [0; 3];
-    for own in sizes.clone() {
+    for own in sizes {
         for ((set, sum), both) in sum.iter_mut().enumerate().zip(&mut both) {
             *sum += own[set];
             *both += own[(set + 1) % 3] * own[(set + 2) % 3];
         }
     }
-    let of_part = |own: [u64; 3]| {
+    let of_part = |own: &[u64; 3]| {
         let of_set = |set: usize| {
             let (b, c) = ((set + 1) % 3, (set + 2) % 3);
             let two = own[set] * own[set].saturating_sub(1) / 2;
@@ -375,7 +399,7 @@ fn pairs_at(sizes: impl Iterator<Item = [u64; 3]> + Clone) -> u64 {
         };
         (0..3).map(of_set).sum::<u64>()
     };
-    sizes.map(of_part).sum()
+    sizes.iter().map(of_part).sum()
 }
 
 /// The three pairings of four sets at a node: the pair is in one part, the other two in two others.
@@ -453,30 +477,6 @@ pub fn branches(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usiz
         if let Ok([c, d]) = <[TaxonSet; 2]>::try_from(beyond) {
             let sets = [below[a].clone(), below[b].clone(), c, d];
             found.push(Around { node, sets });
-        }
-    }
-    found
-}
-
-/// The sets of taxa at each inner node of a tree, three at a time where it has more branches.
-pub(crate) fn threes(
-    tree: &Newick,
-    taxa: usize,
-    number: impl Fn(&str) -> Option<usize>,
-) -> Vec<[TaxonSet; 3]> {
-    let below = clades(tree, taxa, number);
-    let mut found = Vec::new();
-    for (node, own) in tree.nodes().iter().enumerate() {
-        let mut parts: Vec<&TaxonSet> = own.children.iter().map(|&child| &below[child]).collect();
-        let rest = below[0].without(&below[node]);
-        if !own.children.is_empty() && !rest.is_empty() {
-            parts.push(&rest);
-        }
-        for (c, third) in parts.iter().enumerate() {
-            for (b, second) in parts[..c].iter().enumerate() {
-                let threes = parts[..b].iter();
-                found.extend(threes.map(|&first| [first, *second, *third].map(Clone::clone)));
-            }
         }
     }
     found
@@ -651,31 +651,53 @@ mod tests {
         GeneTrees::new(names, &trees, None).unwrap()
     }
 
-    #[test]
-    fn counts_are_those_of_a_list_of_quartets() {
-        let all = random_genes(8, 6, 5);
-        let sets = [&[0, 1][..], &[2], &[3, 4, 5], &[6, 7]].map(|taxa| {
+    fn sets<const N: usize>(lists: [&[usize]; N]) -> [TaxonSet; N] {
+        lists.map(|taxa| {
             let mut set = TaxonSet::empty(8);
             taxa.iter().for_each(|&taxon| set.insert(taxon));
             set
-        });
-        let found = all.around(sets.each_ref());
+        })
+    }
+
+    /// What a gene tree says about all quartets with one taxon of each list.
+    fn listed(gene: &Gene, [p, q, r, s]: [&[usize]; 4]) -> Quartets {
+        let (mut found, mut possible) = ([0; 3], 0);
+        for number in 0..p.len() * q.len() * r.len() * s.len() {
+            let (a, rest) = (p[number % p.len()], number / p.len());
+            let (b, rest) = (q[rest % q.len()], rest / q.len());
+            let four = [a, b, r[rest % r.len()], s[rest / r.len()]];
+            if four.iter().all(|&taxon| gene.taxa.has(taxon)) {
+                possible += 1;
+                found[pairing(gene, four).unwrap()] += 1;
+            }
+        }
+        Quartets { found, possible }
+    }
+
+    #[test]
+    fn counts_are_those_of_a_list_of_quartets() {
+        let all = random_genes(8, 6, 5);
+        let lists = [&[0, 1][..], &[2], &[3, 4, 5], &[6, 7]];
+        let found = all.around(sets(lists).each_ref());
         for (gene, found) in all.genes.iter().zip(found) {
-            let (mut expected, mut possible) = ([0; 3], 0);
-            for a in sets[0].taxa() {
-                for b in sets[1].taxa() {
-                    for c in sets[2].taxa() {
-                        for d in sets[3].taxa() {
-                            if [a, b, c, d].iter().all(|&taxon| gene.taxa.has(taxon)) {
-                                possible += 1;
-                                expected[pairing(gene, [a, b, c, d]).unwrap()] += 1;
-                            }
-                        }
-                    }
+            assert_eq!(found, listed(gene, lists));
+            assert!(found.possible > 0);
+        }
+        // At a node with all taxa, and with a part of them, as where there are more branches.
+        for lists in [
+            [&[0, 1, 5][..], &[2, 6], &[3, 4, 7]],
+            [&[0, 1], &[2, 6, 7], &[3]],
+        ] {
+            let mut expected = 0;
+            for k in 0..3 {
+                let [pair, one, other] = [k, (k + 1) % 3, (k + 2) % 3].map(|set| lists[set]);
+                for (at, a) in pair.iter().enumerate() {
+                    let both = [std::slice::from_ref(a), &pair[..at], one, other];
+                    let shared = all.genes.iter().map(|gene| listed(gene, both).found[0]);
+                    expected += u128::from(shared.sum::<u64>());
                 }
             }
-            assert_eq!((found.found, found.possible), (expected, possible));
-            assert!(possible > 0);
+            assert_eq!(all.at_node(sets(lists).each_ref()), expected);
         }
     }
 

@@ -33,7 +33,7 @@
 //! ```
 
 use crate::newick::Newick;
-use crate::quartets::{Around, Distances, GeneTrees, TaxonSet, branches, clades, threes};
+use crate::quartets::{Around, Distances, GeneTrees, TaxonSet, branches, clades};
 use crate::runner::{Runner, Work};
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
@@ -222,6 +222,30 @@ fn shared_quartets(
     // Each quartet has two nodes in either tree, of which one pair each matches.
     let twice: u128 = items.iter().map(|(_, shared)| shared).sum();
     Ok((twice / 2, genes.quartets()))
+}
+
+/// The sets of taxa at each inner node of a tree, three at a time where it has more branches.
+fn threes(
+    tree: &Newick,
+    taxa: usize,
+    number: impl Fn(&str) -> Option<usize>,
+) -> Vec<[TaxonSet; 3]> {
+    let below = clades(tree, taxa, number);
+    let mut found = Vec::new();
+    for (node, own) in tree.nodes().iter().enumerate() {
+        let mut parts: Vec<&TaxonSet> = own.children.iter().map(|&child| &below[child]).collect();
+        let rest = below[0].without(&below[node]);
+        if !own.children.is_empty() && !rest.is_empty() {
+            parts.push(&rest);
+        }
+        for (c, third) in parts.iter().enumerate() {
+            for (b, second) in parts[..c].iter().enumerate() {
+                let threes = parts[..b].iter();
+                found.extend(threes.map(|&first| [first, *second, *third].map(Clone::clone)));
+            }
+        }
+    }
+    found
 }
 
 impl Branch {
