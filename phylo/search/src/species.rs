@@ -393,6 +393,9 @@ struct Cuts {
     cuts: Vec<(usize, usize, u128)>,
 }
 
+/// Quartets of the best tree of a clade, and the two parts of its root.
+type Best = (u128, Option<(usize, usize)>);
+
 /// The best tree whose clades are candidates.
 fn best_tree(
     genes: &GeneTrees,
@@ -435,7 +438,7 @@ fn best_tree(
         }
     })?;
     items.reverse();
-    let mut best: Vec<Option<(u128, Option<(usize, usize)>)>> = vec![None; sets.len()];
+    let mut best: Vec<Option<Best>> = vec![None; sets.len()];
     for item in items {
         if sets[item.clade].len() == 1 {
             best[item.clade] = Some((0, None));
