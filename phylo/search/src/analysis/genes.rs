@@ -351,11 +351,13 @@ mod tests {
         let mut random = crate::random::Random::new(seed);
         let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
         // Clades of neighbours: each site has two groups.
-        let mut rows = vec![vec![b'A'; sites]; taxa];
-        for site in 0..sites {
+        let mut rows = vec![Vec::new(); taxa];
+        for _ in 0..sites {
             let from = random.index(taxa);
-            let size = 1 + random.index(taxa / 2);
-            (from..(from + size).min(taxa)).for_each(|taxon| rows[taxon][site] = b'C');
+            let group = from..from + 1 + random.index(taxa / 2);
+            for (taxon, row) in rows.iter_mut().enumerate() {
+                row.push(if group.contains(&taxon) { b'C' } else { b'A' });
+            }
         }
         Locus {
             name: name.to_owned(),
