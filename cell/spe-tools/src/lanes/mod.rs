@@ -62,7 +62,8 @@ pub(crate) struct Rewritten {
 
 /// The source with exact lanes; nothing where it needs no change. Initializers that the compiler
 /// must evaluate are numbers already, with every treatment: it takes no casts of vectors there.
-pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
+/// `converts` says that casts between element sizes are known to be there.
+pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rewritten> {
     if !source.windows(4).any(|part| part == b"vec_") {
         return None;
     }
@@ -74,8 +75,9 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     }
     types.find_shared(&text, &unions.exact);
     // With elements of one size nothing is to be turned.
-    let several = types.widths.len() > 1 || !types.shared.is_empty();
-    let unaligned = several || pass::looks_at_addresses(&text);
+    let several = converts || types.widths.len() > 1 || !types.shared.is_empty();
+    let unaligned =
+        several || pass::looks_at_addresses(&text) || pass::casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
         Lanes::Off
     } else {
