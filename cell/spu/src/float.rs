@@ -1,11 +1,12 @@
-//! Single precision as the SPU has it, computed by whole numbers.
+//! Single precision as the SPU has it.
 //!
-//! It has no infinities, no numbers below the normal ones, truncates, and counts the
-//! largest exponent as numbers; zeros that it computes are positive.
+//! It has no infinities, no numbers below the normal ones, truncates, and counts the largest exponent
+//! as numbers; zeros that it computes are positive.
 //!
-//! Must stay true: no float of this machine's is computed with but for two tables, so that results
-//! do not depend on its modes. Source: SPU Instruction Set Architecture 1.2, section 9. The tables of the two
-//! estimates are computed, as the document has none: their last bits may be another chip's.
+//! Must stay true: this machine's doubles compute only what they hold exactly, or with the rest of a
+//! rounding to nearest, which Rust's floats always have. Source: SPU Instruction Set Architecture
+//! 1.2, section 9. The tables of the two estimates are computed, as the document has none: their
+//! last bits may be another chip's.
 
 use crate::registers::{Fields, Quadword, State, all, bits};
 use sidecore_bare::width::ToUsize;
@@ -43,13 +44,6 @@ impl Number {
             negative,
             exponent: number.0,
             mantissa: number.1,
-        }
-    }
-
-    fn negated(self) -> Self {
-        Self {
-            negative: !self.negative,
-            ..self
         }
     }
 
@@ -100,18 +94,49 @@ fn unpacked(word: u32) -> (bool, i32, u64) {
     )
 }
 
-fn number(word: u32) -> Number {
-    let (negative, exponent, mantissa) = unpacked(word);
-    Number::new(negative, exponent, mantissa.into())
+/// A word's value, which a double of this machine's holds exactly, as it does the product of two.
+fn wide(word: u32) -> f64 {
+    let exponent = u64::from(bits_of(word, 23, 8));
+    let size = if exponent == 0 {
+        0
+    } else {
+        (exponent + 896) << 52 | u64::from(word & 0x7f_ffff) << 29
+    };
+    f64::from_bits(u64::from(word >> 31) << 63 | size)
 }
 
-fn times(a: u32, b: u32) -> Number {
-    let ((a_sign, a_exponent, a), (b_sign, b_exponent, b)) = (unpacked(a), unpacked(b));
-    Number::new(
-        a_sign != b_sign,
-        a_exponent + b_exponent,
-        u128::from(a) * u128::from(b),
-    )
+/// The bits of a sum whose first 24 bits are those of the exact one.
+fn exact_sum(a: f64, b: f64) -> u64 {
+    let sum = a + b;
+    // What the rounding of the sum left out (Knuth, TAOCP 2, 4.2.2, theorem B).
+    let part = sum - a;
+    let rest = (a - (sum - part)) + (b - part);
+    let bits = sum.to_bits();
+    // A sum that was rounded away from zero to a number of few bits lies above the exact one.
+    let above = (rest < 0.0 && sum > 0.0) || (rest > 0.0 && sum < 0.0);
+    bits - u64::from(above && bits & 0x1fff_ffff == 0)
+}
+
+/// The word of a double's bits, cut off behind 24 bits, and its flags.
+fn cut(bits: u64) -> (u32, u32) {
+    if bits << 1 == 0 {
+        return (0, 0);
+    }
+    let top = high_half(bits);
+    let exponent = bits_of(top, 20, 11).cast_signed() - 896;
+    let sign = top & 0x8000_0000;
+    // Both halves hold a part of the fraction.
+    let fraction = (top & 0xf_ffff) << 3 | bits_of(low_half(bits), 29, 3);
+    of_parts(sign, exponent, fraction)
+}
+
+fn high_half(bits: u64) -> u32 {
+    low_half(bits >> 32)
+}
+
+fn low_half(bits: u64) -> u32 {
+    let [.., a, b, c, d] = bits.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 /// The word of a number, and its flags.
@@ -123,6 +148,11 @@ fn packed(number: Number) -> (u32, u32) {
     let sign = u32::from(number.negative) << 31;
     // Below 24 bits, as the first one stands at the top.
     let fraction = u32::try_from(number.mantissa >> (TOP - 23)).unwrap_or(0) & 0x7f_ffff;
+    of_parts(sign, exponent, fraction)
+}
+
+/// The word of a sign, an exponent of any size and a fraction, and its flags.
+fn of_parts(sign: u32, exponent: i32, fraction: u32) -> (u32, u32) {
     match exponent {
         ..1 => (0, single::UNDERFLOW | single::DIFFERS),
         1..255 => (sign | exponent.cast_unsigned() << 23 | fraction, 0),
@@ -142,46 +172,61 @@ pub(crate) const fn bits_of(word: u32, shift: u32, count: u32) -> u32 {
     word >> shift & ((1 << count) - 1)
 }
 
-/// RT of RA, RB and RC by a function of words that gives flags as well.
-fn singles(state: &mut State, fields: &Fields, each: impl Fn([u32; 3]) -> (u32, u32)) {
-    let registers = [fields.ra, fields.rb, fields.rc].map(|number| state.get(number).0);
+/// True for words that are normal numbers in both formats, or plain zeros.
+fn is_plain(word: u32) -> bool {
+    let size = word & 0x7fff_ffff;
+    size == 0 || size.wrapping_sub(0x80_0000) < 0x7f00_0000
+}
+
+/// RT of three registers by a function of doubles that gives a double's bits.
+fn singles(state: &mut State, to: u8, from: [u8; 3], each: impl Fn([f64; 3]) -> u64) {
+    let [a, b, c] = from.map(|number| state.get(number).0);
+    let mut plain = true;
+    let doubles: [u64; 4] = std::array::from_fn(|word| {
+        let words = [a[word], b[word], c[word]];
+        plain &= words.iter().all(|word| is_plain(*word));
+        each(words.map(wide))
+    });
+    // Most words need nothing but their first bits, and raise no flag.
+    let quick = doubles.map(|bits| {
+        let size = (bits << 1 >> 30).wrapping_sub(896 << 23);
+        plain &= size.wrapping_sub(0x80_0000) < 0x7f00_0000;
+        high_half(bits) & 0x8000_0000 | low_half(size)
+    });
+    if plain {
+        state.set(to, Quadword(quick));
+        return;
+    }
     let mut flags = [0; 4];
     let result = std::array::from_fn(|word| {
-        let (value, raised) = each(registers.map(|register| register[word]));
-        flags[word] = raised;
+        let (value, raised) = cut(doubles[word]);
+        flags[word] = raised | differs(a[word]) | differs(b[word]) | differs(c[word]);
         value
     });
-    state.set(fields.rt, Quadword(result));
+    state.set(to, Quadword(result));
     state.raise(flags);
 }
 
 /// `fa`, and `fs` where `minus`.
 pub(crate) fn sum(state: &mut State, fields: &Fields, minus: bool) {
-    singles(state, fields, |[a, b, _]| {
-        let second = if minus {
-            number(b).negated()
-        } else {
-            number(b)
-        };
-        let (value, flags) = packed(number(a).plus(second));
-        (value, flags | differs(a) | differs(b))
+    let from = [fields.ra, fields.rb, fields.rb];
+    singles(state, fields.rt, from, |[a, b, _]| {
+        exact_sum(a, if minus { -b } else { b })
     });
 }
 
 /// `fm`.
 pub(crate) fn product(state: &mut State, fields: &Fields) {
-    singles(state, fields, |[a, b, _]| {
-        let (value, flags) = packed(times(a, b));
-        (value, flags | differs(a) | differs(b))
-    });
+    let from = [fields.ra, fields.rb, fields.rb];
+    singles(state, fields.rt, from, |[a, b, _]| (a * b).to_bits());
 }
 
 /// `fma`; `fnms` where the product is negated, `fms` where RC is.
 pub(crate) fn fused(state: &mut State, fields: &Fields, product: bool, third: bool) {
-    let signed = |number: Number, negated: bool| if negated { number.negated() } else { number };
-    singles(state, fields, |[a, b, c]| {
-        let (value, flags) = packed(signed(times(a, b), product).plus(signed(number(c), third)));
-        (value, flags | differs(a) | differs(b) | differs(c))
+    let signed = |value: f64, negated: bool| if negated { -value } else { value };
+    let from = [fields.ra, fields.rb, fields.rc];
+    singles(state, fields.rt, from, |[a, b, c]| {
+        exact_sum(signed(a * b, product), signed(c, third))
     });
 }
 

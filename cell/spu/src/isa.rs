@@ -195,7 +195,7 @@ instructions! {
     Ilhu "ilhu" Ri16 0x208 => (|s, f| s.set(f.rt, words_of(bits(f.immediate) << 16)));
     Il "il" Ri16 0x204 => (|s, f| s.set(f.rt, words_of(bits(f.immediate))));
     Ila "ila" Ri18 0x210 => (|s, f| s.set(f.rt, words_of(bits(f.immediate))));
-    Iohl "iohl" Ri16 0x304 => (|s, f| or_low(s, f));
+    Iohl "iohl" Ri16 0x304 => (or_low);
     Fsmbi "fsmbi" Ri16 0x194 => (|s, f| s.set(f.rt, byte_mask(bits(f.immediate))));
     // Integers and logic.
     Ah "ah" Rr 0x0c8 => (|s, f| halves(s, f, u16::wrapping_add));
@@ -247,7 +247,7 @@ instructions! {
     Orbi "orbi" Ri10 0x030 => (|s, f| four_bytes(s, f, |a, b| a | b));
     Orhi "orhi" Ri10 0x028 => (|s, f| two_halves(s, f, |a, b| a | b));
     Ori "ori" Ri10 0x020 => (|s, f| numbers(s, f, |a, b| a | b));
-    Orx "orx" Rr 0x1f0 => (|s, f| across(s, f));
+    Orx "orx" Rr 0x1f0 => (across);
     Xor "xor" Rr 0x241 => (|s, f| words(s, f, |a, b| a ^ b));
     Xorbi "xorbi" Ri10 0x230 => (|s, f| four_bytes(s, f, |a, b| a ^ b));
     Xorhi "xorhi" Ri10 0x228 => (|s, f| two_halves(s, f, |a, b| a ^ b));
@@ -256,7 +256,7 @@ instructions! {
     Nor "nor" Rr 0x049 => (|s, f| words(s, f, |a, b| !(a | b)));
     Eqv "eqv" Rr 0x249 => (|s, f| words(s, f, |a, b| !(a ^ b)));
     Selb "selb" Rrr 0x400 => (|s, f| words_by(s, f, |a, b, c| (c & b) | (!c & a)));
-    Shufb "shufb" Rrr 0x580 => (|s, f| shuffle(s, f));
+    Shufb "shufb" Rrr 0x580 => (shuffle);
     // Shifts and rotations.
     Shlh "shlh" Rr 0x05f => (|s, f| halves(s, f, shift_half));
     Shlhi "shlhi" Ri7 0x07f => (|s, f| halves_with(s, f, shift_half));
@@ -340,7 +340,7 @@ instructions! {
     Dfa "dfa" Rr 0x2cc => (|s, f| double::operate(s, f, double::Operation::Add));
     Fs "fs" Rr 0x2c5 => (|s, f| float::sum(s, f, true));
     Dfs "dfs" Rr 0x2cd => (|s, f| double::operate(s, f, double::Operation::Subtract));
-    Fm "fm" Rr 0x2c6 => (|s, f| float::product(s, f));
+    Fm "fm" Rr 0x2c6 => (float::product);
     Dfm "dfm" Rr 0x2ce => (|s, f| double::operate(s, f, double::Operation::Multiply));
     Fma "fma" Rrr 0x700 => (|s, f| float::fused(s, f, false, false));
     Dfma "dfma" Rr 0x35c => (|s, f| double::operate(s, f, double::Operation::Fused(false, false)));
@@ -356,13 +356,13 @@ instructions! {
     Cflts "cflts" Ri8 0x3b0 => (|s, f| numbers(s, f, float::to_signed));
     Cuflt "cuflt" Ri8 0x3b6 => (|s, f| numbers(s, f, float::of_unsigned));
     Cfltu "cfltu" Ri8 0x3b2 => (|s, f| numbers(s, f, float::to_unsigned));
-    Frds "frds" Rr 0x3b9 => (|s, f| double::rounded(s, f));
-    Fesd "fesd" Rr 0x3b8 => (|s, f| double::extended(s, f));
+    Frds "frds" Rr 0x3b9 => (double::rounded);
+    Fesd "fesd" Rr 0x3b8 => (double::extended);
     Dfceq "dfceq" Rr 0x3c3 => (|s, f| double::compare(s, f, false, false));
     Dfcmeq "dfcmeq" Rr 0x3cb => (|s, f| double::compare(s, f, false, true));
     Dfcgt "dfcgt" Rr 0x2c3 => (|s, f| double::compare(s, f, true, false));
     Dfcmgt "dfcmgt" Rr 0x2cb => (|s, f| double::compare(s, f, true, true));
-    Dftsv "dftsv" Ri7 0x3bf => (|s, f| double::special(s, f));
+    Dftsv "dftsv" Ri7 0x3bf => (double::special);
     Fceq "fceq" Rr 0x3c2 => (|s, f| words(s, f, float::equal));
     Fcmeq "fcmeq" Rr 0x3ca => (|s, f| words(s, f, float::equal_size));
     Fcgt "fcgt" Rr 0x2c2 => (|s, f| words(s, f, float::greater));

@@ -206,7 +206,7 @@ impl Machine {
             let decoded = &self.decoded[place];
             if let Some(compute) = decoded.compute {
                 compute(&mut self.state, &decoded.fields);
-                self.pc = self.pc + 4 & MASK;
+                self.pc = (self.pc + 4) & MASK;
                 continue;
             }
             let Decoded { op, fields, .. } = *decoded;
@@ -231,7 +231,7 @@ impl Machine {
         fields: &Fields,
         word: u32,
     ) -> Option<Exit> {
-        let next = self.pc + 4 & MASK;
+        let next = (self.pc + 4) & MASK;
         if let Some(address) = self.address(op, fields) {
             match op {
                 Op::Lqd | Op::Lqx | Op::Lqa | Op::Lqr => {

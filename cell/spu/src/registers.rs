@@ -479,7 +479,7 @@ pub(crate) fn insertion_of(state: &mut State, fields: &Fields, width: u8) {
 fn insertion(address: u32, width: u8) -> Quadword {
     let start = address.to_le_bytes()[0] & 15 & !(width - 1);
     // A doubleword is the first of its register, and shorter elements lie in the preferred slot.
-    let first = if width < 4 { 4 - width } else { 0 };
+    let first = 4_u8.saturating_sub(width);
     let mut pattern = [0; 16];
     for (place, byte) in (0..).zip(&mut pattern) {
         *byte = match u8::checked_sub(place, start) {

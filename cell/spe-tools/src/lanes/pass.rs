@@ -36,7 +36,11 @@ impl<'a> Pass<'a> {
             types,
             lanes,
             addresses,
-            pointers: addresses.then(|| pointers(text, types)).unwrap_or_default(),
+            pointers: if addresses {
+                pointers(text, types)
+            } else {
+                BTreeSet::new()
+            },
             unions,
             edits: Edits::default(),
             warnings: Vec::new(),

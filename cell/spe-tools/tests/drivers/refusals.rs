@@ -49,7 +49,7 @@ fn refusals_say_why() {
     refused(
         "embedspu",
         "one real two.o",
-        "compile its source with spu-gcc",
+        "real ELF type 0 of the SPU, not an executable (2)",
     );
 }
 

@@ -12,6 +12,8 @@ mod call;
 mod memory;
 mod posix;
 
+pub(crate) use call::in_order;
+
 use parking_lot::RwLock;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -137,6 +139,8 @@ mod tests {
         for (number, operation) in [
             (C99, 0),
             (C99, 33),
+            // Formats of programs of the SPU's own library.
+            (C99, 37),
             (C99, 99),
             (POSIX, 0),
             (POSIX, 17),
