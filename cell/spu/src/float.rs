@@ -95,6 +95,7 @@ fn unpacked(word: u32) -> (bool, i32, u64) {
 }
 
 /// A word's value, which a double of this machine's holds exactly, as it does the product of two.
+#[inline]
 fn wide(word: u32) -> f64 {
     let exponent = u64::from(bits_of(word, 23, 8));
     let size = if exponent == 0 {
@@ -106,6 +107,7 @@ fn wide(word: u32) -> f64 {
 }
 
 /// The bits of a sum whose first 24 bits are those of the exact one.
+#[inline]
 fn exact_sum(a: f64, b: f64) -> u64 {
     let sum = a + b;
     // What the rounding of the sum left out (Knuth, TAOCP 2, 4.2.2, theorem B).
@@ -113,8 +115,8 @@ fn exact_sum(a: f64, b: f64) -> u64 {
     let rest = (a - (sum - part)) + (b - part);
     let bits = sum.to_bits();
     // A sum that was rounded away from zero to a number of few bits lies above the exact one.
-    let above = (rest < 0.0 && sum > 0.0) || (rest > 0.0 && sum < 0.0);
-    bits - u64::from(above && bits & 0x1fff_ffff == 0)
+    let above = ((rest < 0.0) & (sum > 0.0)) | ((rest > 0.0) & (sum < 0.0));
+    bits - u64::from(above & (bits & 0x1fff_ffff == 0))
 }
 
 /// The word of a double's bits, cut off behind 24 bits, and its flags.
@@ -130,10 +132,12 @@ fn cut(bits: u64) -> (u32, u32) {
     of_parts(sign, exponent, fraction)
 }
 
+#[inline]
 fn high_half(bits: u64) -> u32 {
     low_half(bits >> 32)
 }
 
+#[inline]
 fn low_half(bits: u64) -> u32 {
     let [.., a, b, c, d] = bits.to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
@@ -173,26 +177,28 @@ pub(crate) const fn bits_of(word: u32, shift: u32, count: u32) -> u32 {
 }
 
 /// True for words that are normal numbers in both formats, or plain zeros.
+#[inline]
 fn is_plain(word: u32) -> bool {
     let size = word & 0x7fff_ffff;
-    size == 0 || size.wrapping_sub(0x80_0000) < 0x7f00_0000
+    (size == 0) | (size.wrapping_sub(0x80_0000) < 0x7f00_0000)
 }
 
 /// RT of three registers by a function of doubles that gives a double's bits.
+#[inline]
 fn singles(state: &mut State, to: u8, from: [u8; 3], each: impl Fn([f64; 3]) -> u64) {
     let [a, b, c] = from.map(|number| state.get(number).0);
     let mut plain = true;
-    let doubles: [u64; 4] = std::array::from_fn(|word| {
-        let words = [a[word], b[word], c[word]];
-        plain &= words.iter().all(|word| is_plain(*word));
-        each(words.map(wide))
-    });
-    // Most words need nothing but their first bits, and raise no flag.
-    let quick = doubles.map(|bits| {
+    let (mut doubles, mut quick) = ([0; 4], [0; 4]);
+    for word in 0..4 {
+        let (a, b, c) = (a[word], b[word], c[word]);
+        let bits = each([wide(a), wide(b), wide(c)]);
+        // Most words need nothing but their first bits, and raise no flag.
         let size = (bits << 1 >> 30).wrapping_sub(896 << 23);
+        plain &= is_plain(a) & is_plain(b) & is_plain(c);
         plain &= size.wrapping_sub(0x80_0000) < 0x7f00_0000;
-        high_half(bits) & 0x8000_0000 | low_half(size)
-    });
+        doubles[word] = bits;
+        quick[word] = high_half(bits) & 0x8000_0000 | low_half(size);
+    }
     if plain {
         state.set(to, Quadword(quick));
         return;
