@@ -68,15 +68,19 @@ impl Call {
 
     /// A slot that holds an address or a number of the host's, of two words.
     pub(super) fn wide(&self, slot: u32) -> usize {
-        let place = self.slots + 16 * slot;
+        self.wide_at(self.slots + 16 * slot).to_usize()
+    }
+
+    /// Two words of the store as one number.
+    pub(super) fn wide_at(&self, place: u32) -> u64 {
         // Two words even on hosts of 32 bits: the layout is the program's.
-        let (first, second) = (self.word_at(place), self.word_at(place + 4));
+        let (first, second) = (self.word_at(place), self.word_at(place.wrapping_add(4)));
         let (lower, upper) = if self.big {
             (second, first)
         } else {
             (first, second)
         };
-        (u64::from(lower) | u64::from(upper) << 32).to_usize()
+        u64::from(lower) | u64::from(upper) << 32
     }
 
     pub(super) fn set_wide(&self, value: usize) {
