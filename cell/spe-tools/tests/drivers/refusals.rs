@@ -172,7 +172,10 @@ fn conversions_without_a_cast_keep_the_register() {
     let source = "#include <spu_intrinsics.h>\n#include <stdio.h>\n\
         int main(void) { vector unsigned int a = spu_maskb(0x8000); \
         printf(\"%x\\n\", spu_extract(a, 0)); return 0; }\n";
-    assert_eq!(printed(folder.path(), "b.c", "-O1", source), "ff000000\n");
+    let cast = source.replace("= spu_", "= (vector unsigned int)spu_");
+    for source in [source, &cast] {
+        assert_eq!(printed(folder.path(), "b.c", "-O1", source), "ff000000\n");
+    }
 }
 
 #[test]
