@@ -2,10 +2,10 @@
 //! [`crate::lanes`] then treats as it treats the user's own.
 //!
 //! Why by the compiler: only it knows the types on both sides of an assignment, a return or an
-//! argument. Told to permit no such conversion, it names the place and the types of each.
+//! argument. With no such conversion permitted, it names the place and the types of each.
 //!
-//! Must stay true: a conversion between elements of two sizes is a cast afterwards, or the source is
-//! refused with its line. Conversions between elements of one size, and those of the kit's own
+//! Must stay true: a conversion between elements of two sizes is a cast afterwards, or the source
+//! is refused with its line. Conversions between elements of one size, and those of the kit's own
 //! headers, stay as they are.
 
 use crate::Error;
@@ -96,16 +96,16 @@ fn conversions(said: &str) -> Vec<Conversion> {
     // The error's place, and its types, which a note may tell.
     let (mut error, mut found) = (None, None);
     for line in said.lines() {
-        let Some(told) = Diagnostic::read(line) else {
+        let Some(line_read) = Diagnostic::read(line) else {
             continue;
         };
-        if !told.note {
-            (error, found) = (told.place, None);
-        } else if error.is_none() && told.message.starts_with("in expansion of macro") {
+        if !line_read.note {
+            (error, found) = (line_read.place, None);
+        } else if error.is_none() && line_read.message.starts_with("in expansion of macro") {
             // The error is one of a macro's text: its place is the macro's name.
-            error = told.place;
+            error = line_read.place;
         }
-        found = found.or_else(|| types(told.message, told.note));
+        found = found.or_else(|| types(line_read.message, line_read.note));
         if let (Some((line, column)), Some((to, counts))) = (error, found)
             && !all
                 .iter()

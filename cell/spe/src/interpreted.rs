@@ -5,7 +5,7 @@
 //! channels, the same commands, the same store.
 //!
 //! Must stay true: the engine that has the context is the only one to run its machine. Words of the
-//! store have the most significant byte first, which the MFC's lists and callbacks are told.
+//! store have the most significant byte first, and so have the MFC's lists and callbacks.
 
 use crate::channel::Channels;
 use crate::engine::Request;
@@ -21,7 +21,8 @@ pub(crate) struct Interpreted {
     end: usize,
 }
 
-/// Stack pointer that a program begins with: the last quadwords of the store are the caller's frame.
+/// Stack pointer that a program begins with: the last quadwords of the store are the caller's
+/// frame.
 pub(crate) const STACK_TOP: u32 = 0x3_ffd0;
 /// Instructions between two looks at what else waits for the engine.
 const SLICE: u64 = 50_000;
@@ -72,7 +73,7 @@ impl Interpreted {
         }
     }
 
-    /// Where the program stands.
+    /// The address of the next instruction.
     pub(crate) fn pc(&self) -> u32 {
         self.machine.pc()
     }

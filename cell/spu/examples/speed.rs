@@ -1,4 +1,5 @@
-//! Instructions a second of the interpreter, for three loops: `cargo run --release --example speed`.
+//! Instructions a second of the interpreter, for three loops: `cargo run --release --example
+//! speed`.
 
 use sidecore_spu::{Exit, Fields, Machine, Quadword, STORE_BYTES, named};
 use std::io::Write as _;

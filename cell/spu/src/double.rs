@@ -1,5 +1,6 @@
 //! Double precision as the SPU has it: that of IEEE 754 with four roundings, except that operands
-//! below the normal ones count as zeros, and that a result that is no number is always the same one.
+//! below the normal ones count as zeros, and that a result that is no number is always the same
+//! one.
 //!
 //! Must stay true: no float of this machine's is computed with. Source: SPU Instruction Set
 //! Architecture 1.2, section 9.2.

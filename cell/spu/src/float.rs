@@ -1,10 +1,10 @@
 //! Single precision as the SPU has it.
 //!
-//! It has no infinities, no numbers below the normal ones, truncates, and counts the largest exponent
-//! as numbers; zeros that it computes are positive.
+//! It has no infinities, no numbers below the normal ones, truncates, and counts the largest
+//! exponent as numbers; zeros that it computes are positive.
 //!
-//! Must stay true: this machine's doubles compute only what they hold exactly, or with the rest of a
-//! rounding to nearest, which Rust's floats always have. Source: SPU Instruction Set Architecture
+//! Must stay true: this machine's doubles compute only what they hold exactly, or with the rest of
+//! a rounding to nearest, which Rust's floats always have. Source: SPU Instruction Set Architecture
 //! 1.2, section 9. The tables of the two estimates are computed, as the document has none: their
 //! last bits may be another chip's.
 

@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// What computes a register from registers.
+/// Computes a register from registers.
 pub(crate) type Compute = fn(&mut State, &Fields);
 
 /// A row of the table.
@@ -115,7 +115,7 @@ pub struct Instruction {
     pub format: Format,
     /// The operation's code as the first 11 bits of the word, the rest of them 0.
     pub code: u32,
-    /// What it computes; nothing for those that touch more than registers.
+    /// Its computation; nothing for those that touch more than registers.
     pub(crate) compute: Option<Compute>,
 }
 

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Layers, bottom up: `registers`, `float` and `double` compute; `isa` is the table of instructions with its
-//! decoder and encoder; `machine` runs them from a store, with channels behind a trait. Executables
-//! are read here.
+//! Layers, bottom up: `registers`, `float` and `double` compute; `isa` is the table of instructions
+//! with its decoder and encoder; `machine` runs them from a store, with channels behind a trait.
+//! Executables are read here.
 //!
 //! Must stay true: pure: no clock, no thread, no I/O, no unsafe code. The same store, registers and
 //! answers give the same results on every machine. Every offset that a file names is checked before

@@ -28,7 +28,7 @@ pub trait Store {
 pub struct Channel(pub u8);
 
 impl Channel {
-    /// Whether interrupts are enabled; the machine's own.
+    /// 1 while interrupts are enabled; the machine's own.
     pub const MACHINE_STATUS: Self = Self(13);
     /// Sets the address that an interrupt returns to; the machine's own.
     pub const WRITE_RETURN: Self = Self(14);
@@ -91,7 +91,7 @@ impl Decoded {
 pub struct Machine {
     state: State,
     pc: u32,
-    /// Where an interrupt came.
+    /// The address at which an interrupt came.
     return_to: u32,
     interrupts: bool,
     /// An event waits: `bisled` branches, and an interrupt comes where they are enabled.
@@ -349,8 +349,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Runs with channels until the program stops, waits at a channel, or `budget` instructions ran.
-    /// Where it waits, the operation is the exit, and [`Machine::answer`] goes on behind it.
+    /// Runs with channels until the program stops, waits at a channel, or `budget` instructions
+    /// ran. Where it waits, the operation is the exit, and [`Machine::answer`] goes on behind it.
     pub fn run_with(
         &mut self,
         store: &mut impl Store,

@@ -1,6 +1,8 @@
-//! Registers and their elements, and the arithmetic, logic, shifts and shuffles of integers on them.
+//! Registers and their elements, and the arithmetic, logic, shifts and shuffles of integers on
+//! them.
 //!
-//! Must stay true: a register's first word is the one that the store has first; nothing here traps; counts of shifts have as many bits as the document says.
+//! Must stay true: a register's first word is the one that the store has first; nothing here traps;
+//! counts of shifts have as many bits as the document says.
 
 /// A register: four words, the first of them in the preferred slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -101,8 +101,8 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rew
     })
 }
 
-/// True where the user's source casts an intrinsic's result, whose elements may have a size that the
-/// source has no name for.
+/// True where the user's source casts an intrinsic's result, whose elements may have a size that
+/// the source has no name for.
 fn casts_results(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
     (0..text.len()).any(|place| {
         let cast = text.at(place) == b"(" && text.at(place + 2) == b")";

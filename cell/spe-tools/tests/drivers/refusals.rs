@@ -151,7 +151,8 @@ fn conversions_without_a_cast_keep_the_register() {
     let Some(folder) = folder() else { return };
     let source = format!(
         "{SHORTS}int main(void) {{
-	vector unsigned int a, b; struct s s = {{ in }}, t; vector unsigned int list[] = {{ in, spu_add(in, in) }};
+	vector unsigned int a, b; struct s s = {{ in }}, t;
+	vector unsigned int list[] = {{ in, spu_add(in, in) }};
 	a = b = in; t.v = a[0] ? in : spu_add(in, in);
 	printf(\"%x %x %x %x %x\\n\", spu_extract(a, 0), spu_extract(s.v, 0), spu_extract(t.v, 0),
 		spu_extract(list[1], 0), arg(0, spu_add(in, in)));
@@ -210,8 +211,16 @@ static unsigned char b[64] __attribute__((aligned(16)));
 #define OWN __attribute__((noinline)) static
 OWN vector unsigned char load(unsigned char *p) { return *(vector unsigned char *)p; }
 OWN int one(unsigned char *p) { return spu_extract(*(vector unsigned char *)p, 3); }
-OWN int named(unsigned char *p) { vector unsigned char *v = (vector unsigned char *)p; return spu_extract(v[1], 3); }
-OWN void store(unsigned char *p, vector unsigned char v) { vector unsigned char *q = (vector unsigned char *)p; *q = v; }
+OWN int named(unsigned char *p)
+{
+	vector unsigned char *v = (vector unsigned char *)p;
+	return spu_extract(v[1], 3);
+}
+OWN void store(unsigned char *p, vector unsigned char v)
+{
+	vector unsigned char *q = (vector unsigned char *)p;
+	*q = v;
+}
 int main(void)
 {
 	int i;
@@ -294,11 +303,13 @@ int main() { V v(1), w(2); w = v; return (int)spu_extract(w.cut(), 3); }
     let aligned = "#include <stdio.h>\n\
         typedef struct { int a[5]; } item __attribute__((aligned(16)));\n\
         static item list[4];\n\
-        int main(void) { printf(\"%d %d\\n\", (int)sizeof list, (int)(long)list & 15); return 0; }\n";
+        int main(void) { printf(\"%d %d\\n\", (int)sizeof list, (int)(long)list & 15); \
+        return 0; }\n";
     assert_eq!(printed(folder, "aligned.c", "-O1", aligned), "80 0\n");
 
     let old = "#include <algorithm>\n#include <stdio.h>\n\
-        int main() { char a[4]; memset(a, 0, 4); return std::min((int)strlen(a), INT_MAX) + abs(0); }\n";
+        int main() { char a[4]; memset(a, 0, 4); \
+        return std::min((int)strlen(a), INT_MAX) + abs(0); }\n";
     write(folder, "old.cpp", old);
     driven(folder, "spu-g++", "-c old.cpp");
     driven(folder, "ppu-g++", "-c old.cpp");

@@ -3,8 +3,8 @@
 //! Its arguments lie in the store, a quadword each: those that came in registers first, and behind
 //! them, 32 bytes further, those that came on the stack.
 //!
-//! Must stay true: nothing of a program's reaches the C library's formatting but one conversion at a
-//! time, whose width and precision are bounded, with a value of our own. Source: the SPU's
+//! Must stay true: nothing of a program's reaches the C library's formatting but one conversion at
+//! a time, whose width and precision are bounded, with a value of our own. Source: the SPU's
 //! application binary interface 1.9 for lists of arguments, newlib for the calls.
 
 use super::call::Call;
@@ -52,7 +52,8 @@ struct Conversion {
     long: bool,
 }
 
-/// The text of a format in `slot` with the arguments behind it; nothing for a format without an end.
+/// The text of a format in `slot` with the arguments behind it; nothing for a format without an
+/// end.
 pub(super) fn text(call: &Call, slot: u32) -> Option<Vec<u8>> {
     let mut arguments = Arguments::of(call, slot + 1);
     let format = bytes_at(call, call.word(slot))?;
