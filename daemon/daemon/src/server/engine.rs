@@ -20,7 +20,7 @@ use super::error::DaemonError;
 use super::roster::Roster;
 use super::tracks;
 use super::turns::{Account, Turn, Turns, User};
-use crate::served::{Memory, Registry, Reply, Request};
+use crate::served::{Memory, Origin, Registry, Reply, Request};
 use crate::shm::activity::ActivityPage;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
@@ -363,7 +363,7 @@ impl Server {
         let failed = serve(
             &mut self.core,
             &self.registry,
-            session,
+            Origin::new(session, self.engine),
             &packet,
             sequence,
             pair,
@@ -519,15 +519,16 @@ impl Server {
 fn serve(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    origin: Origin<'_>,
     packet: &Packet,
     sequence: u32,
     pair: Pair<'_>,
 ) -> bool {
+    let session = origin.session();
     let request = Request {
         words: packet.words,
     };
-    let mut memory = Memory::new(&session.gone);
+    let mut memory = Memory::new(&session.gone).from(origin);
     let mut text = None;
     let result = match registry.entry(packet.kernel.to_usize()) {
         None => Err(Status::UnknownKernel),

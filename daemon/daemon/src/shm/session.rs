@@ -11,17 +11,21 @@ use super::ring::{JOB_RANGES_MAX, JobHeads, JobPacket, SLOT_RANGES_MAX};
 use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use sidecore_attach::Segment;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket::{self, Peer};
-use std::os::fd::{AsFd, OwnedFd};
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// One client, from its attachment to its end.
 #[derive(Debug)]
 pub struct Session {
+    /// What kernels keep for it at each engine. Before the memory: it may hold maps of it.
+    companions: Box<[CachePadded<Mutex<Companions>>]>,
     map: Segment,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
@@ -41,6 +45,9 @@ pub struct Session {
     /// This side's end of the descriptor that says that jobs are done.
     bell: Option<OwnedFd>,
 }
+
+/// Values that kernels keep for a session, each by its kernel's key.
+pub(crate) type Companions = Vec<(u64, Option<Box<dyn Any + Send>>)>;
 
 /// One engine's account of one client.
 #[derive(Debug, Default)]
@@ -64,6 +71,7 @@ impl Session {
     /// A session over a segment that was made for it, `layout::segment_bytes` long.
     pub fn new(names: Names, engines: usize, arena_bytes: u64, map: Segment) -> Self {
         Self {
+            companions: (0..engines).map(|_| CachePadded::default()).collect(),
             map,
             client: names.client,
             serial: names.serial,
@@ -94,6 +102,20 @@ impl Session {
     #[inline]
     pub(crate) fn may_be_served(&self) -> bool {
         self.load.as_ref().is_none_or(|load| load.has_room())
+    }
+
+    /// The values that kernels keep for it at an engine; that engine's thread alone asks.
+    pub(crate) fn companions(&self, engine: usize) -> MutexGuard<'_, Companions> {
+        self.companions[engine].lock()
+    }
+
+    /// The file of its memory.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.map.file()
+    }
+
+    pub(crate) fn arena_offset(&self) -> usize {
+        self.arena_offset
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -7,10 +7,9 @@
 
 use super::super::tracks;
 use super::{Recent, Seat, Server, Turn};
-use crate::served::{Memory, Registry, Reply, Request};
+use crate::served::{Memory, Origin, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
 use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
-use crate::shm::session::Session;
 use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sys::{SharedSlice, clock};
@@ -53,10 +52,11 @@ impl Server {
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
         let job = sidecore_trace::span(&tracks::JOB, session.peer.pid.unsigned_abs().into(), 0);
+        let origin = Origin::new(session, self.engine);
         let failed = run(
             &mut self.core,
             &self.registry,
-            session,
+            origin,
             jobs,
             place,
             &self.bench.kernel,
@@ -80,16 +80,17 @@ impl Server {
 fn run(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    origin: Origin<'_>,
     jobs: Jobs<'_>,
     place: usize,
     kernel: &AtomicU32,
 ) -> bool {
+    let session = origin.session();
     let Some(slot) = jobs.slot(place) else {
         return true; // No such place: a client that writes rubbish, and gets no answer.
     };
     let status = if slot.begin() {
-        answer(core, registry, session, slot, kernel)
+        answer(core, registry, origin, slot, kernel)
     } else {
         Status::TakenBack
     };
@@ -101,10 +102,11 @@ fn run(
 fn answer(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    origin: Origin<'_>,
     slot: &JobSlot,
     kernel: &AtomicU32,
 ) -> Status {
+    let session = origin.session();
     let packet = slot.packet();
     kernel.store(packet.kernel, Ordering::Relaxed);
     let Some(entry) = registry.entry(packet.kernel.to_usize()) else {
@@ -121,7 +123,8 @@ fn answer(
         usize::from(packet.inputs),
         &session.gone,
         Some(slot.state()),
-    );
+    )
+    .from(origin);
     let request = Request {
         words: packet.words,
     };
@@ -147,7 +150,7 @@ mod tests {
     use crate::shm::layout;
     use crate::shm::load::UserLoad;
     use crate::shm::ring::JobPacket;
-    use crate::shm::session::Names;
+    use crate::shm::session::{Names, Session};
     use sidecore_attach::Segment;
     use sidecore_engine::CoreOptions;
     use sidecore_sys::local_socket::Peer;

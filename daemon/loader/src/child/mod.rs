@@ -1,0 +1,636 @@
+//! Kernels in processes of their own: an object's host process, and its workers.
+//!
+//! ```text
+//! sidecore daemon                 host process (one an object)      worker (one a client and engine)
+//!   register ──── start, LOAD ──► links the object
+//!   engine, 1st call ── SPAWN ──► fork ───────────────────────────► confined: no files, few calls
+//!   engine ◄══════════ one page: request, turn, reply ════════════► runs kernels in the client's
+//!   engine, dead or late: kill ── REAP ──► waits for it              memory, on the engine's core
+//! ```
+//!
+//! Why here: whatever a kernel does, its request fails with a reason, and the next one gets a new
+//! worker. A worker shares its engine's core, and only one of the two runs at a time: the hand-over
+//! is a wake and a sleep each way (some 2 us), and its lines never leave that core's cache. A
+//! worker of its own for each client and engine keeps clients' memory apart, ends with the session,
+//! and needs no descriptors later. Must stay true: the engine's thread waits for a worker only
+//! while the kernel has time left (the worker's processor time; ten times that without any), and
+//! looks at its end on a clock, too, since a worker may unregister from the kernel's notice.
+//! Engines' threads; a lock for each host process, held while it makes a worker.
+//! Source: `Documentation/locking/robust-futex-ABI`, pidfd_open(2).
+
+mod confine;
+mod host;
+mod protocol;
+
+pub use host::serve_as_host;
+
+use crate::error::ObjectError;
+use crate::folder::Copy;
+use crate::kernel::Spoiler;
+use crate::object::check_name;
+use crate::{HostProgram, Limits};
+use confine::Room;
+use host::{ABI, LINKER, NO_MODULE, STORE, TABLE};
+use protocol::{
+    BAD, DONE, DONE_CHANGED, GOOD, LOAD, MESSAGE_BYTES_MAX, PAGE_BYTES, Page, RANGES_MAX, REAP,
+    RUN, Reader, SPAWN, Writer,
+};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use sidecore_bare::width::ToU64;
+use sidecore_daemon::served::{Foreign, KernelHash, Memory, Origin, Reply, Request};
+use sidecore_engine::{CoreOptions, KernelError};
+use sidecore_sys::futex::Woken;
+use sidecore_sys::local_socket::{self, Received};
+use sidecore_sys::{SharedMap, Sharing, clock, cpu, shared_futex};
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A kernel that workers run.
+#[derive(Debug)]
+pub(crate) struct ChildKernel {
+    name: String,
+    version: u32,
+    hash: KernelHash,
+    store_bytes: usize,
+    /// Its place in its object.
+    number: u32,
+    object: Arc<Object>,
+    spoiler: Spoiler,
+}
+
+/// Links an object in a process of its own; its kernels.
+pub(crate) fn load(
+    copy: Copy,
+    program: &HostProgram,
+    most: &Limits,
+) -> Result<Vec<ChildKernel>, ObjectError> {
+    let mut object = Object {
+        // Relaxed: only a unique number.
+        key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
+        program: program.clone(),
+        name: copy.name.to_string_lossy().into_owned(),
+        memory: copy.memory,
+        limits: *most,
+        link: Mutex::new(None),
+    };
+    let (link, table) = object.start()?;
+    let mut reader = Reader(&table);
+    let read = read_table(&mut reader).ok_or_else(|| broken("its host process made no sense"))??;
+    object.limits = most.of(&read.asks)?;
+    object.link = Mutex::new(Some(link));
+    let object = Arc::new(object);
+    let kernels = read.kernels.into_iter().zip(0..);
+    let kernel = |((name, version, store_bytes), number)| ChildKernel {
+        name,
+        version,
+        hash: copy.hash,
+        store_bytes,
+        number,
+        object: Arc::clone(&object),
+        spoiler: Spoiler::default(),
+    };
+    Ok(kernels.map(kernel).collect())
+}
+
+/// An object's answer: its limits, and its kernels' names, versions and local stores.
+struct Table {
+    asks: [u64; 3],
+    kernels: Vec<(String, u32, usize)>,
+}
+
+/// None where it makes no sense; an error is the object's.
+fn read_table(reader: &mut Reader<'_>) -> Option<Result<Table, ObjectError>> {
+    let code = reader.word()?;
+    let number = reader.word()?;
+    if code != GOOD {
+        let text = reader.text()?;
+        return Some(Err(match code {
+            LINKER => ObjectError::Linker(text),
+            NO_MODULE => ObjectError::NoModule,
+            ABI => ObjectError::Abi {
+                abi: u32::try_from(number).ok()?,
+            },
+            TABLE => ObjectError::Table(text),
+            STORE => ObjectError::Store {
+                name: text,
+                bytes: number,
+                has: CoreOptions::default().store_bytes,
+            },
+            _ => broken(&text),
+        }));
+    }
+    let mut asks = [0; 3];
+    for ask in &mut asks {
+        *ask = reader.word()?;
+    }
+    let mut kernels = Vec::new();
+    for _ in 0..number.min(sidecore_kernel_abi::raw::KERNELS_MAX.into()) {
+        let version = u32::try_from(reader.word()?).ok()?;
+        let store_bytes = usize::try_from(reader.word()?).ok()?;
+        let name = reader.text()?;
+        // Checked there, too; but there, an initializer may have done anything.
+        if let Err(error) = check_name(&name) {
+            return Some(Err(error));
+        }
+        kernels.push((name, version, store_bytes));
+    }
+    Some(Ok(Table { asks, kernels }))
+}
+
+impl Foreign for ChildKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn hash(&self) -> KernelHash {
+        self.hash
+    }
+
+    fn store_bytes(&self) -> usize {
+        self.store_bytes
+    }
+
+    #[inline]
+    fn run(
+        &self,
+        _state: &mut (dyn Any + Send),
+        _store: &mut [u8],
+        request: &Request,
+        memory: &Memory<'_>,
+    ) -> Result<Reply, KernelError> {
+        let origin = memory
+            .origin()
+            .ok_or_else(|| self.failed("it runs in a daemon's processes only"))?;
+        origin.companion(self.object.key, |kept| {
+            self.run_in(kept, origin, request, memory)
+        })
+    }
+}
+
+impl ChildKernel {
+    fn failed(&self, reason: &str) -> KernelError {
+        KernelError::failed(format!("{}: {reason}", self.name))
+    }
+
+    /// Runs a request in the session's worker, which is made where there is none.
+    fn run_in(
+        &self,
+        kept: &mut Option<Box<dyn Any + Send>>,
+        origin: Origin<'_>,
+        request: &Request,
+        memory: &Memory<'_>,
+    ) -> Result<Reply, KernelError> {
+        let mut is_new = false;
+        loop {
+            let known = kept.take().and_then(|kept| kept.downcast::<Worker>().ok());
+            let mut worker = match known {
+                Some(worker) => worker,
+                None => {
+                    is_new = true;
+                    let made = Worker::new(&self.object, origin);
+                    Box::new(made.map_err(|reason| self.failed(&reason))?)
+                }
+            };
+            worker.ask(self.number, origin, request, memory)?;
+            match worker.wait(memory, &self.object.limits) {
+                Ok(()) => {
+                    let answer = self.answer(worker.page());
+                    *kept = Some(worker);
+                    return answer;
+                }
+                // It had ended before the request came, as by a lack of memory: nothing was done.
+                Err(Ended::Gone) if !is_new && !worker.has_begun() => {}
+                Err(ended) => {
+                    let reason = worker.reason(ended);
+                    tracing::warn!(
+                        "kernel `{}` of {}: {reason}; its next request gets a new process",
+                        self.name,
+                        self.object.name
+                    );
+                    return Err(self.failed(&reason));
+                }
+            }
+        }
+    }
+
+    /// The answer that a worker has written.
+    #[inline]
+    fn answer(&self, page: &Page) -> Result<Reply, KernelError> {
+        let status = page.status.load(Ordering::Relaxed);
+        if status != DONE && status != DONE_CHANGED {
+            return Err(KernelError::failed(page.text()));
+        }
+        if status == DONE_CHANGED {
+            self.spoiler.report(&self.name, &page.text());
+        }
+        let mut reply = Reply::default();
+        for (word, from) in reply.words.iter_mut().zip(&page.words) {
+            *word = from.load(Ordering::Relaxed);
+        }
+        Ok(reply)
+    }
+}
+
+/// An object that a host process has linked.
+#[derive(Debug)]
+struct Object {
+    /// Names its workers among a session's companions.
+    key: u64,
+    program: HostProgram,
+    name: String,
+    memory: OwnedFd,
+    limits: Limits,
+    link: Mutex<Option<Link>>,
+}
+
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+impl Object {
+    /// Starts a host process and has it link the object; its answer.
+    fn start(&self) -> Result<(Link, Vec<u8>), ObjectError> {
+        let mut link = Link::start(&self.program)?;
+        let mut message = Writer::of(&[LOAD]);
+        message.text(&self.name);
+        let sent = local_socket::send(link.socket.as_fd(), &message.0, &[self.memory.as_fd()]);
+        let answer = sent.map_err(|error| error.to_string());
+        match answer.and_then(|()| link.answer()) {
+            Ok((answer, _)) => Ok((link, answer)),
+            Err(reason) => Err(broken(&link.end(&reason))),
+        }
+    }
+
+    /// Makes a worker: its number and page. A host process that has ended is started again.
+    fn spawn(&self, origin: Origin<'_>) -> Result<(Pid, OwnedFd), String> {
+        let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+        let limits = &self.limits;
+        let message = Writer::of(&[
+            SPAWN,
+            cpu::current().to_u64(),
+            i64::from(nice).cast_unsigned(),
+            origin.bytes(),
+            origin.arena_offset(),
+            limits.memory_bytes,
+            limits.stack_bytes,
+        ]);
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reason = String::new();
+        for _ in 0..2 {
+            let alive = match link.take() {
+                Some(alive) => alive,
+                None => self.start().map_err(|error| error.to_string())?.0,
+            };
+            match alive.spawn(&message, origin.file()) {
+                Ok(made) => {
+                    *link = Some(alive);
+                    return Ok(made);
+                }
+                Err(error) => reason = error,
+            }
+        }
+        Err(reason)
+    }
+
+    /// Has the host process wait for a worker that was killed; its status where `is_asked`.
+    fn reap(&self, worker: Pid, is_asked: bool) -> Option<i32> {
+        let number = worker.as_raw_nonzero().get().unsigned_abs();
+        let message = Writer::of(&[REAP, number.into(), is_asked.into()]);
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = link.as_ref()?;
+        local_socket::send(link.socket.as_fd(), &message.0, &[]).ok()?;
+        if !is_asked {
+            return None;
+        }
+        let (answer, _) = link.answer().ok()?;
+        let mut reader = Reader(&answer);
+        reader.word().filter(|&code| code == GOOD)?;
+        u32::try_from(reader.word()?).ok().map(u32::cast_signed)
+    }
+}
+
+fn broken(reason: &str) -> ObjectError {
+    ObjectError::Host(reason.to_owned())
+}
+
+/// A host process, and this side's end of its socket. Dropping it ends the process.
+#[derive(Debug)]
+struct Link {
+    socket: OwnedFd,
+    process: Child,
+}
+
+impl Link {
+    fn start(program: &HostProgram) -> Result<Self, ObjectError> {
+        let (socket, other) =
+            local_socket::pair().map_err(|error| broken(&format!("socketpair: {error}")))?;
+        let mut command = Command::new(&program.file);
+        command
+            .args(&program.arguments)
+            .stdin(Stdio::from(other))
+            .stdout(Stdio::null())
+            // Signals of the terminal are the daemon's, which may have answers to wait for.
+            .process_group(0)
+            // Its memory is a kernel's to read: no keys of the daemon's environment.
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == *kept)));
+        let process = command.spawn().map_err(|error| {
+            broken(&format!("cannot start {}: {error}", program.file.display()))
+        })?;
+        Ok(Self { socket, process })
+    }
+
+    /// The next answer, with its files.
+    fn answer(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        let until = Instant::now() + ANSWER_MAX;
+        let mut ready = Vec::new();
+        loop {
+            match local_socket::receive(self.socket.as_fd(), &mut buffer) {
+                Ok(Received::Message(bytes, files)) => {
+                    buffer.truncate(bytes);
+                    return Ok((buffer, files));
+                }
+                Ok(Received::End) => return Err("its host process ended".to_owned()),
+                Ok(Received::Nothing) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let limit = ANSWER_MAX.as_secs();
+                return Err(format!("its host process did not answer for {limit} s"));
+            }
+            local_socket::poll(&[self.socket.as_fd()], &mut ready, left)
+                .map_err(|error| error.to_string())?;
+        }
+    }
+
+    fn spawn(&self, message: &Writer, segment: BorrowedFd<'_>) -> Result<(Pid, OwnedFd), String> {
+        local_socket::send(self.socket.as_fd(), &message.0, &[segment])
+            .map_err(|error| error.to_string())?;
+        let (answer, mut files) = self.answer()?;
+        let mut reader = Reader(&answer);
+        let nonsense = || "its host process made no sense".to_owned();
+        match reader.word() {
+            Some(GOOD) => {
+                let number = reader.word().and_then(|number| i32::try_from(number).ok());
+                let worker = number.and_then(Pid::from_raw).ok_or_else(nonsense)?;
+                Ok((worker, files.pop().ok_or_else(nonsense)?))
+            }
+            Some(BAD) => Err(reader.text().unwrap_or_default()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Ends the process: what is known of its end, after `reason`.
+    fn end(&mut self, reason: &str) -> String {
+        use std::os::unix::process::ExitStatusExt;
+        // Where it ended by itself, the kill changes nothing.
+        self.process.kill().ok();
+        match self.process.wait().ok().map(ExitStatusExt::into_raw) {
+            Some(status) if status != libc::SIGKILL => {
+                format!("{reason}: it {}", confine::ending(status))
+            }
+            _ => reason.to_owned(),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.end("");
+    }
+}
+
+/// The process that runs an object's kernels for one client at one engine. Dropping it kills it.
+#[derive(Debug)]
+struct Worker {
+    object: Arc<Object>,
+    process: Pid,
+    /// Readable once it has ended.
+    end: OwnedFd,
+    map: SharedMap,
+    asked: u32,
+    is_reaped: bool,
+}
+
+/// The reason for which a worker gave no answer.
+#[derive(Debug, Clone, Copy)]
+enum Ended {
+    Gone,
+    Late,
+    Unwanted,
+}
+
+impl Worker {
+    fn new(object: &Arc<Object>, origin: Origin<'_>) -> Result<Self, String> {
+        let (process, page) = object.spawn(origin)?;
+        let made = rustix::process::pidfd_open(process, PidfdFlags::empty())
+            .map_err(|error| format!("pidfd_open: {error}"))
+            .and_then(|end| {
+                let map = SharedMap::open(page, PAGE_BYTES, Sharing::ReadWrite);
+                Ok((end, map.map_err(|error| error.to_string())?))
+            });
+        match made {
+            Ok((end, map)) => Ok(Self {
+                object: Arc::clone(object),
+                process,
+                end,
+                map,
+                asked: 0,
+                is_reaped: false,
+            }),
+            Err(reason) => {
+                rustix::process::kill_process(process, Signal::KILL).ok();
+                object.reap(process, false);
+                Err(reason)
+            }
+        }
+    }
+
+    fn page(&self) -> &Page {
+        let Some(page) = self.map.slice().overlay(0) else {
+            unreachable!("a page is longer than what lies on it");
+        };
+        page
+    }
+
+    fn turn(&self) -> u32 {
+        RUN | self.process.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Hands over a request.
+    #[inline]
+    fn ask(
+        &mut self,
+        number: u32,
+        origin: Origin<'_>,
+        request: &Request,
+        memory: &Memory<'_>,
+    ) -> Result<(), KernelError> {
+        self.asked = self.asked.wrapping_add(1);
+        let (page, turn) = (self.page(), self.turn());
+        let (inputs, outputs) = (memory.inputs(), memory.outputs());
+        if inputs + outputs > RANGES_MAX {
+            return Err(KernelError::failed("too many inputs and outputs"));
+        }
+        let mut ranges = page.ranges.iter();
+        for index in 0..inputs + outputs {
+            let stretch = match index.checked_sub(inputs) {
+                None => memory.input(index)?,
+                Some(output) => memory.output(output)?,
+            };
+            if let Some([offset, bytes]) = ranges.next() {
+                offset.store(origin.offset_of(stretch), Ordering::Relaxed);
+                bytes.store(stretch.len().to_u64(), Ordering::Relaxed);
+            }
+        }
+        let count = |value: usize| u32::try_from(value).unwrap_or(0);
+        page.inputs.store(count(inputs), Ordering::Relaxed);
+        page.outputs.store(count(outputs), Ordering::Relaxed);
+        page.kernel.store(number, Ordering::Relaxed);
+        page.wanted.store(Memory::WANTED, Ordering::Relaxed);
+        page.asked.store(self.asked, Ordering::Relaxed);
+        for (word, value) in page.words.iter().zip(request.words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Release: partner of the worker's Acquire.
+        page.turn.store(turn, Ordering::Release);
+        shared_futex::wake(&page.turn, 1);
+        Ok(())
+    }
+
+    /// Sleeps until the worker has answered, has ended, or must end.
+    #[inline]
+    fn wait(&self, memory: &Memory<'_>, limits: &Limits) -> Result<(), Ended> {
+        let (page, turn) = (self.page(), self.turn());
+        let mut look = Look::default();
+        loop {
+            let woken = shared_futex::wait(&page.turn, turn, look.pause);
+            // Acquire: partner of the worker's Release.
+            match page.turn.load(Ordering::Acquire) {
+                0 => return Ok(()),
+                now if now != turn => return Err(Ended::Gone),
+                _ if woken == Woken::TimedOut => self.look(&mut look, memory, limits)?,
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at a worker that has not answered for a while.
+    #[cold]
+    fn look(&self, look: &mut Look, memory: &Memory<'_>, limits: &Limits) -> Result<(), Ended> {
+        look.pause = (look.pause * 2).min(PAUSE_MAX);
+        if local_socket::is_readable(self.end.as_fd()) {
+            return Err(Ended::Gone);
+        }
+        let number = self.process.as_raw_nonzero().get();
+        let used = clock::process_cpu_ns(number).map_or(Duration::ZERO, Duration::from_nanos);
+        let (begun, used_before) = *look.begun.get_or_insert((Instant::now(), used));
+        let used = used.saturating_sub(used_before);
+        // One that sleeps, on a lock of its own, say, uses no time.
+        if used >= limits.time || begun.elapsed() >= limits.time * WALL_FACTOR {
+            return Err(Ended::Late);
+        }
+        if memory.is_abandoned() {
+            self.page().wanted.store(!Memory::WANTED, Ordering::Relaxed);
+            let since = *look.unwanted.get_or_insert((Instant::now(), used));
+            if used.saturating_sub(since.1) >= UNWANTED_MAX
+                || since.0.elapsed() >= UNWANTED_MAX * UNWANTED_FACTOR
+            {
+                return Err(Ended::Unwanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if it has begun with the last request.
+    fn has_begun(&self) -> bool {
+        self.page().begun.load(Ordering::Relaxed) == self.asked
+    }
+
+    /// Ends it; the reason, in few words: clients get 64 bytes.
+    fn reason(&mut self, ended: Ended) -> String {
+        self.kill();
+        match ended {
+            Ended::Late => {
+                let limit = self.object.limits.time.as_millis();
+                return format!("still running after {limit} ms");
+            }
+            Ended::Unwanted => return "abandoned".to_owned(),
+            Ended::Gone => {}
+        }
+        let room = self.object.limits.room();
+        let status = self.object.reap(self.process, true);
+        self.is_reaped = true;
+        if let Some(fault) = confine::fault(self.page(), room) {
+            return fault;
+        }
+        let text = self.page().text();
+        if !self.has_begun() && !text.is_empty() {
+            return text;
+        }
+        status.map_or_else(|| "its process is gone".to_owned(), confine::ending)
+    }
+
+    fn kill(&self) {
+        rustix::process::pidfd_send_signal(&self.end, Signal::KILL).ok();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill();
+            self.object.reap(self.process, false);
+        }
+    }
+}
+
+/// The looks at a worker that takes its time.
+struct Look {
+    pause: Duration,
+    /// The first look, and the processor time that it had used by then.
+    begun: Option<(Instant, Duration)>,
+    unwanted: Option<(Instant, Duration)>,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self {
+            pause: PAUSE_MIN,
+            begun: None,
+            unwanted: None,
+        }
+    }
+}
+
+impl Limits {
+    fn room(&self) -> Room {
+        Room {
+            memory_bytes: self.memory_bytes,
+            stack_bytes: self.stack_bytes,
+        }
+    }
+}
+
+/// Time between two looks: short at first, for a worker that ended unnoticed.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(8);
+/// Time by the clock that a kernel has for each second of its processor time: machines are busy.
+const WALL_FACTOR: u32 = 10;
+/// Processor time that a kernel has once its answer is not wanted, and that by the clock: less than
+/// the daemon waits before another thread takes the engine over.
+const UNWANTED_MAX: Duration = Duration::from_millis(20);
+const UNWANTED_FACTOR: u32 = 5;
+/// Time for a host process to answer: an object's initializers, or a fork on a busy machine.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Variables that the dynamic linker and the program itself may need.
+const KEPT: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LANG", "HOME"];
