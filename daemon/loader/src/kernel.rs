@@ -65,7 +65,10 @@ impl Spoiler {
         if !self.reported.load(Ordering::Relaxed) {
             return None;
         }
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// One line, with the first call that left other words.

@@ -8,9 +8,7 @@ mod children;
 use sidecore_daemon::client::{self, Args, Client, ClientError, ClientOptions};
 use sidecore_daemon::served::{KernelHash, Registry};
 use sidecore_daemon::{Daemon, DaemonOptions};
-use sidecore_loader::{
-    Fault, FolderError, HostProgram, Limits, Loading, ObjectError, Registered,
-};
+use sidecore_loader::{Fault, FolderError, HostProgram, Limits, Loading, ObjectError, Registered};
 use sidecore_sys::float::Modes;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -141,11 +141,7 @@ impl<'m> Memory<'m> {
     /// stretches of which the first `inputs` are inputs. `wanted` holds [`Self::WANTED`] for as
     /// long as the answer is.
     #[must_use]
-    pub fn on_loan(
-        stretches: &'m [SharedSlice<'m>],
-        inputs: usize,
-        wanted: &'m AtomicU32,
-    ) -> Self {
+    pub fn on_loan(stretches: &'m [SharedSlice<'m>], inputs: usize, wanted: &'m AtomicU32) -> Self {
         static GONE: AtomicBool = AtomicBool::new(false);
         Self::of_job(stretches, inputs.min(stretches.len()), &GONE, Some(wanted))
     }

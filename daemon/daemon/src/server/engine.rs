@@ -31,14 +31,15 @@ use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
 use sidecore_trace as trace;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
 /// people.
 #[derive(Debug)]
 pub struct Bench {
-    pub(crate) cpu: usize,
+    /// Its core: where the process was given others, not that of the start.
+    pub(crate) cpu: AtomicUsize,
     pub(crate) calls: AtomicU64,
     pub(crate) failures: AtomicU64,
     /// Cycles spent serving.
@@ -67,7 +68,7 @@ impl Bench {
     #[must_use]
     pub fn new(cpu: usize) -> Self {
         Self {
-            cpu,
+            cpu: AtomicUsize::new(cpu),
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             busy_cycles: AtomicU64::new(0),
@@ -85,7 +86,7 @@ impl Bench {
 
     /// Figures of the thread that takes the engine over: they go on from these.
     pub(crate) fn successor(&self) -> Self {
-        let next = Self::new(self.cpu);
+        let next = Self::new(self.cpu.load(Ordering::Relaxed));
         let begun = self.begun_cycles.load(Ordering::Relaxed);
         let running = match begun {
             0 => 0,
@@ -164,10 +165,14 @@ pub struct Server {
     recent: Recent,
     turns: Turns,
     grace_cycles: u64,
+    /// As configured: it may have to do without.
+    grace_cycles_max: u64,
     /// Idle time after which it lets others have its core now and then.
     yield_cycles: u64,
     /// True if other engines want the same core.
     shares_core: bool,
+    /// They did at the start.
+    shares_core_always: bool,
 }
 
 impl Server {
@@ -210,8 +215,10 @@ impl Server {
             recent: Recent::default(),
             turns: Turns::new(clock::cycles_per_us()),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
+            grace_cycles_max: (grace_us * clock::cycles_per_us()) as u64,
             yield_cycles: (YIELD_US * clock::cycles_per_us()) as u64,
             shares_core,
+            shares_core_always: shares_core,
         })
     }
 
@@ -220,11 +227,12 @@ impl Server {
         self.bench.thread.store(cpu::thread_id(), Ordering::Relaxed);
         // A refusal costs speed, not results. The niceness keeps the kernel from putting clients
         // on this core while others have room.
-        cpu::pin(self.bench.cpu).ok();
+        let cpu = self.bench.cpu.load(Ordering::Relaxed);
+        cpu::pin(cpu).ok();
         if !self.shares_core {
             cpu::set_nice(ENGINE_NICE).ok();
         }
-        trace::name_thread(|| format!("engine {} (cpu {})", self.engine, self.bench.cpu));
+        trace::name_thread(|| format!("engine {} (cpu {cpu})", self.engine));
         let alarm = Alarm(Arc::clone(&self.bench));
         let mut idle_rounds = 0u32;
         let mut polled_cycles = clock::cycles();
@@ -438,6 +446,7 @@ impl Server {
     /// Takes over the roster's list. The state of clients that stay is kept.
     fn reload(&mut self) {
         self.generation = self.roster.generation();
+        self.follow_cores();
         let before = std::mem::take(&mut self.seats);
         let users_before = std::mem::take(&mut self.users);
         let users = &mut self.users;
@@ -478,6 +487,20 @@ impl Server {
             })
             .collect();
         self.recent = Recent::default();
+    }
+
+    /// Goes where the process may run now.
+    fn follow_cores(&mut self) {
+        let cores = self.roster.cores();
+        if let Some(&cpu) = cores.cpus.get(self.engine)
+            && cpu != self.bench.cpu.swap(cpu, Ordering::Relaxed)
+        {
+            // A refusal costs speed, as at the start.
+            cpu::pin(cpu).ok();
+        }
+        self.shares_core = self.shares_core_always || cores.is_shared;
+        let polls = cores.pollers.is_none_or(|pollers| self.engine < pollers);
+        self.grace_cycles = if polls { self.grace_cycles_max } else { 0 };
     }
 
     /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has

@@ -281,7 +281,11 @@ impl Worker<'_> {
             let [start, bytes] = [0, 1].map(|at| range[at].load(Ordering::Relaxed).to_usize());
             let found = segment.range(start..start.saturating_add(bytes));
             let found = found.ok_or_else(|| KernelError::failed("no such memory"))?;
-            *stretch = if index < inputs { found.read_only() } else { found };
+            *stretch = if index < inputs {
+                found.read_only()
+            } else {
+                found
+            };
         }
         let memory = Memory::on_loan(&stretches[..used], inputs, &page.wanted);
         let mut request = Request::default();

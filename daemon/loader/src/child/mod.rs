@@ -80,7 +80,8 @@ pub(crate) fn load(
     };
     let (link, table) = object.start()?;
     let mut reader = Reader(&table);
-    let read = read_table(&mut reader).ok_or_else(|| broken("its host process made no sense"))??;
+    let read =
+        read_table(&mut reader).ok_or_else(|| broken("its host process made no sense"))??;
     object.limits = most.of(&read.asks)?;
     object.link = Mutex::new(Some(link));
     let object = Arc::new(object);

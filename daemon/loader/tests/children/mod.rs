@@ -130,7 +130,10 @@ fn harm_costs_one_request_and_its_process() {
         return;
     }
     let (kernels, sockets) = (folder(), folder());
-    harmful(kernels.path(), "SIDECORE_KERNEL_LIMITS(100000, 64 << 20, 0)\n");
+    harmful(
+        kernels.path(),
+        "SIDECORE_KERNEL_LIMITS(100000, 64 << 20, 0)\n",
+    );
     let loaded = register(Registry::builtin(), kernels.path()).unwrap();
     assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
     let daemon = serve(sockets.path(), loaded.registry);
@@ -335,10 +338,7 @@ fn a_kernel_whose_client_is_gone_ends() {
         return;
     }
     let (kernels, sockets) = (folder(), folder());
-    harmful(
-        kernels.path(),
-        "SIDECORE_KERNEL_LIMITS(10000000, 0, 0)\n",
-    );
+    harmful(kernels.path(), "SIDECORE_KERNEL_LIMITS(10000000, 0, 0)\n");
     let loaded = register(Registry::builtin(), kernels.path()).unwrap();
     let daemon = serve(sockets.path(), loaded.registry);
     let waiting = attach(&daemon, remote());

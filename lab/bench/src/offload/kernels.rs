@@ -62,7 +62,10 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         ..DaemonOptions::default()
     })?;
     let mut remote = registry;
-    for name in NAMES.iter().flat_map(|name| [(*name).to_owned(), inside(name)]) {
+    for name in NAMES
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), inside(name)])
+    {
         remote = remote.with_remote(&name, 1, None).map_err(service)?;
     }
     let client = Client::attach_with(
@@ -498,7 +501,10 @@ fn compile(folder: &Path) -> Result<(), String> {
     let source = sidecore_loader::TEMPLATE.replace(table, &entry);
     compile_to(&folder.join(CHILDREN), &source)?;
     let other = NAMES.iter().fold(source, |source, name| {
-        source.replace(&format!("{{\"{name}\","), &format!("{{\"{}\",", inside(name)))
+        source.replace(
+            &format!("{{\"{name}\","),
+            &format!("{{\"{}\",", inside(name)),
+        )
     });
     compile_to(&folder.join(INSIDE), &other)?;
     let close = std::fs::set_permissions(folder, Permissions::from_mode(0o755));

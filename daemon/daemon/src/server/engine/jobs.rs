@@ -143,7 +143,7 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::super::super::DaemonOptions;
-    use super::super::super::roster::Roster;
+    use super::super::super::roster::{Cores, Roster};
     use super::super::Bench;
     use super::*;
     use crate::shm::activity::ActivityPage;
@@ -255,6 +255,25 @@ mod tests {
         }
         while server.look() {}
         assert_eq!(completed(&session), 10);
+    }
+
+    #[test]
+    fn an_engine_without_time_of_its_own_does_not_poll() {
+        let session = Arc::new(session(0, 7));
+        let mut server = server(&[&session]);
+        server.look();
+        assert!(server.grace_cycles > 0 && !server.shares_core);
+        let cores = |pollers, is_shared| Cores {
+            cpus: vec![],
+            pollers,
+            is_shared,
+        };
+        server.roster.set_cores(cores(Some(0), true));
+        server.look();
+        assert!(server.grace_cycles == 0 && server.shares_core);
+        server.roster.set_cores(cores(None, false));
+        server.look();
+        assert!(server.grace_cycles > 0 && !server.shares_core);
     }
 
     #[test]
