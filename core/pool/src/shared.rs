@@ -262,14 +262,6 @@ impl Shared {
         }
     }
 
-    /// Has as many engines rest as the process may have cores less than at its start.
-    pub(crate) fn rest(&self, affordable: usize) {
-        let engines = self.engines.len();
-        for engine in self.resting.follow(&self.claims, engines, affordable) {
-            self.give_back(engine);
-        }
-    }
-
     /// Set of the engines whose threads are pinned to the core that this thread runs on.
     pub(crate) fn near(&self) -> &[u64] {
         if self.dedicated {

@@ -15,13 +15,12 @@ mod folder;
 mod kernel;
 mod object;
 
-pub use child::serve_as_host;
+pub use child::{HostProgram, Limits, Loading, serve_as_host};
 pub use error::{Fault, FolderError, ObjectError};
 
 use sidecore_daemon::served::Registry;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// A file of a folder of kernels that was not loaded.
 #[derive(Debug)]
@@ -45,101 +44,6 @@ pub struct Registered {
     pub registry: Registry,
     /// The files that were refused, each with its reason. None of their kernels is there.
     pub refused: Vec<Refused>,
-}
-
-/// The place where loaded kernels run, and what they may use there.
-#[derive(Debug, Clone)]
-pub struct Loading {
-    /// None: in this process, with all its rights; a crash of a kernel is this process's.
-    pub host: Option<HostProgram>,
-    /// The most that an object may ask for.
-    pub limits: Limits,
-}
-
-/// A program that calls [`serve_as_host`] when it is started with these arguments.
-#[derive(Debug, Clone)]
-pub struct HostProgram {
-    /// The program.
-    pub file: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
-}
-
-impl HostProgram {
-    /// This program, started with other arguments.
-    pub fn this(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self {
-            file: PathBuf::from("/proc/self/exe"),
-            arguments: arguments.into_iter().map(Into::into).collect(),
-        }
-    }
-}
-
-/// Limits of the process that runs an object's kernels for one client at one engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Processor time of one request. Ten times as long by the clock.
-    pub time: Duration,
-    /// Memory that kernels allocate, in bytes.
-    pub memory_bytes: u64,
-    /// Their stack, in bytes.
-    pub stack_bytes: u64,
-}
-
-impl Limits {
-    /// The most that an object may ask for, unless a daemon says otherwise.
-    pub const MOST: Self = Self {
-        time: Duration::from_secs(10),
-        memory_bytes: 1 << 30,
-        stack_bytes: 64 << 20,
-    };
-
-    /// The limits of an object that asks for none.
-    pub const DEFAULT: Self = Self {
-        time: Duration::from_secs(1),
-        memory_bytes: 256 << 20,
-        stack_bytes: 2 << 20,
-    };
-
-    /// The limits of an object that asks for these: microseconds, bytes of memory, of stack.
-    fn of(&self, [time_us, memory_bytes, stack_bytes]: &[u64; 3]) -> Result<Self, ObjectError> {
-        let amount = |asked: u64, usual: u64, most: u64, what, option| match asked {
-            0 => Ok(usual.min(most)),
-            asked if asked <= most => Ok(asked),
-            asked => Err(ObjectError::Limit {
-                what,
-                asked,
-                most,
-                option,
-            }),
-        };
-        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let (usual, memory, stack) = (Self::DEFAULT, "bytes of memory", "bytes of stack");
-        let time = amount(
-            *time_us,
-            us(usual.time),
-            us(self.time),
-            "us of processor time",
-            "--kernel-ms",
-        )?;
-        Ok(Self {
-            time: Duration::from_micros(time),
-            memory_bytes: amount(
-                *memory_bytes,
-                usual.memory_bytes,
-                self.memory_bytes,
-                memory,
-                "--kernel-memory",
-            )?,
-            stack_bytes: amount(
-                *stack_bytes,
-                usual.stack_bytes,
-                self.stack_bytes,
-                stack,
-                "--kernel-stack",
-            )?,
-        })
-    }
 }
 
 /// Adds the kernels of all files in `folder` whose names end in `.so`, in the order of their names.

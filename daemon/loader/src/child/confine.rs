@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // fork, signal handlers and lists that the kernel walks.
 
 use super::protocol::{CALL, MEMORY, Page, STACK};
+use crate::error::ObjectError;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -18,12 +19,76 @@ use sidecore_bare::width::{ToU64, ToUsize};
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
 
-/// Limits of one worker.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    pub(super) memory_bytes: u64,
-    pub(super) stack_bytes: u64,
+/// Limits of the process that runs an object's kernels for one client at one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Processor time of one request. Ten times as long by the clock.
+    pub time: Duration,
+    /// Memory that kernels allocate, in bytes.
+    pub memory_bytes: u64,
+    /// Their stack, in bytes.
+    pub stack_bytes: u64,
+}
+
+impl Limits {
+    /// The most that an object may ask for, unless a daemon says otherwise.
+    pub const MOST: Self = Self {
+        time: Duration::from_secs(10),
+        memory_bytes: 1 << 30,
+        stack_bytes: 64 << 20,
+    };
+
+    /// The limits of an object that asks for none.
+    pub const DEFAULT: Self = Self {
+        time: Duration::from_secs(1),
+        memory_bytes: 256 << 20,
+        stack_bytes: 2 << 20,
+    };
+
+    /// The limits of an object that asks for these: microseconds, bytes of memory, of stack.
+    pub(super) fn of(
+        &self,
+        [time_us, memory_bytes, stack_bytes]: &[u64; 3],
+    ) -> Result<Self, ObjectError> {
+        let amount = |asked: u64, usual: u64, most: u64, what, option| match asked {
+            0 => Ok(usual.min(most)),
+            asked if asked <= most => Ok(asked),
+            asked => Err(ObjectError::Limit {
+                what,
+                asked,
+                most,
+                option,
+            }),
+        };
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (usual, memory, stack) = (Self::DEFAULT, "bytes of memory", "bytes of stack");
+        let time = amount(
+            *time_us,
+            us(usual.time),
+            us(self.time),
+            "us of processor time",
+            "--kernel-ms",
+        )?;
+        Ok(Self {
+            time: Duration::from_micros(time),
+            memory_bytes: amount(
+                *memory_bytes,
+                usual.memory_bytes,
+                self.memory_bytes,
+                memory,
+                "--kernel-memory",
+            )?,
+            stack_bytes: amount(
+                *stack_bytes,
+                usual.stack_bytes,
+                self.stack_bytes,
+                stack,
+                "--kernel-stack",
+            )?,
+        })
+    }
 }
 
 /// Filters of system calls, made before a worker is.
@@ -112,13 +177,13 @@ pub(super) fn ending(status: i32) -> String {
 }
 
 /// The text for what a handler noted.
-pub(super) fn fault(page: &Page, room: Room) -> Option<String> {
+pub(super) fn fault(page: &Page, limits: Limits) -> Option<String> {
     let signal = i32::try_from(page.signal.load(Ordering::Relaxed)).ok()?;
     let detail = page.detail.load(Ordering::Relaxed);
     Some(match (signal, page.cause.load(Ordering::Relaxed)) {
         (0, _) => return None,
-        (_, STACK) => format!("out of stack ({} KiB)", room.stack_bytes >> 10),
-        (_, MEMORY) => format!("out of memory ({} KiB)", room.memory_bytes >> 10),
+        (_, STACK) => format!("out of stack ({} KiB)", limits.stack_bytes >> 10),
+        (_, MEMORY) => format!("out of memory ({} KiB)", limits.memory_bytes >> 10),
         (libc::SIGSYS, _) if detail == libc::SYS_tgkill.unsigned_abs() => "aborted".to_owned(),
         (libc::SIGSYS, _) => format!("system call {detail} is not allowed"),
         (libc::SIGSEGV, _) => format!("bad address {detail:#x} (SIGSEGV)"),
@@ -135,7 +200,7 @@ pub(super) fn fault(page: &Page, room: Room) -> Option<String> {
 /// The text of what the operating system refused: then no kernel may run.
 pub(super) fn confine(
     page: &'static Page,
-    room: Room,
+    limits: Limits,
     filters: &Filters,
     host: Option<Pid>,
 ) -> Result<(), String> {
@@ -147,13 +212,16 @@ pub(super) fn confine(
     if rustix::process::getppid() != host {
         return Err("its host process has ended".to_owned());
     }
-    catch_signals(page, room);
+    catch_signals(page, limits);
     let own_bytes = data_bytes().unwrap_or(0);
     for (resource, bytes) in [
         (Resource::Core, 0),
         (Resource::Fsize, 0),
-        (Resource::Data, own_bytes.saturating_add(room.memory_bytes)),
-        (Resource::Stack, room.stack_bytes),
+        (
+            Resource::Data,
+            own_bytes.saturating_add(limits.memory_bytes),
+        ),
+        (Resource::Stack, limits.stack_bytes),
     ] {
         // Not above what this process may have at most.
         let most = rustix::process::getrlimit(resource).maximum;
@@ -198,11 +266,11 @@ static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 static STACK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-fn catch_signals(page: &'static Page, room: Room) {
+fn catch_signals(page: &'static Page, limits: Limits) {
     let here = 0_u8;
     PAGE.store(ptr::from_ref(page).cast_mut(), Ordering::Relaxed);
     STACK_TOP.store((&raw const here).addr(), Ordering::Relaxed);
-    STACK_BYTES.store(room.stack_bytes.to_usize(), Ordering::Relaxed);
+    STACK_BYTES.store(limits.stack_bytes.to_usize(), Ordering::Relaxed);
     let stack = vec![0_u8; SIGNAL_STACK_BYTES].leak();
     let stack = libc::stack_t {
         ss_sp: stack.as_mut_ptr().cast(),

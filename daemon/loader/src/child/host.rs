@@ -6,7 +6,7 @@
 //! Must stay true: one thread. A worker's page and segment are mapped before it is confined, and
 //! nothing is opened afterwards. The daemon is trusted; it ends this process by closing its socket.
 
-use super::confine::{self, Filters, Room};
+use super::confine::{self, Filters, Limits};
 use super::protocol::{
     BAD, DONE, DONE_CHANGED, FAILED, GOOD, LOAD, MESSAGE_BYTES_MAX, PAGE_BYTES, Page, RANGES_MAX,
     REAP, Reader, SPAWN, Writer,
@@ -26,8 +26,37 @@ use sidecore_sys::{SharedMap, SharedSlice, Sharing, cpu, shared_futex};
 use std::any::Any;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// The place where loaded kernels run, and what they may use there.
+#[derive(Debug, Clone)]
+pub struct Loading {
+    /// None: in this process, with all its rights; a crash of a kernel is this process's.
+    pub host: Option<HostProgram>,
+    /// The most that an object may ask for.
+    pub limits: Limits,
+}
+
+/// A program that calls [`serve_as_host`] when it is started with these arguments.
+#[derive(Debug, Clone)]
+pub struct HostProgram {
+    /// The program.
+    pub file: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl HostProgram {
+    /// This program, started with other arguments.
+    pub fn this(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self {
+            file: PathBuf::from("/proc/self/exe"),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+        }
+    }
+}
 
 /// Serves a daemon as the host process of an object, over standard input. Ends the process with the
 /// daemon.
@@ -124,7 +153,9 @@ impl Host {
         let mut word = || reader.word().ok_or("a message is too short");
         let (cpu, nice) = (word()?, word()?);
         let (segment_bytes, arena_offset) = (word()?, word()?);
-        let room = Room {
+        let limits = Limits {
+            // The engine's thread looks at the time.
+            time: Duration::MAX,
             memory_bytes: word()?,
             stack_bytes: word()?,
         };
@@ -148,7 +179,7 @@ impl Host {
                 arena_offset,
             };
             let map = SharedMap::open_on_demand(segment, segment_bytes.to_usize(), WRITABLE);
-            worker.work(page, map.map_err(text), room, filters, Some(host));
+            worker.work(page, map.map_err(text), limits, filters, Some(host));
         };
         let child = confine::fork(work);
         self.kernels = kernels;
@@ -194,7 +225,7 @@ impl Worker<'_> {
         &self,
         page: SharedMap,
         segment: Result<SharedMap, String>,
-        room: Room,
+        limits: Limits,
         filters: &Filters,
         host: Option<Pid>,
     ) {
@@ -202,7 +233,7 @@ impl Worker<'_> {
         let Some(page) = page.slice().overlay::<Page>(0) else {
             return;
         };
-        let segment = match self.confined(page, segment, room, filters, host) {
+        let segment = match self.confined(page, segment, limits, filters, host) {
             Ok(segment) => segment,
             Err(reason) => {
                 page.set_text(&reason);
@@ -250,7 +281,7 @@ impl Worker<'_> {
         &self,
         page: &'static Page,
         segment: Result<SharedMap, String>,
-        room: Room,
+        limits: Limits,
         filters: &Filters,
         host: Option<Pid>,
     ) -> Result<SharedMap, String> {
@@ -258,7 +289,7 @@ impl Worker<'_> {
         // A kernel's stray write must not reach the client's rings.
         confine::hide(segment.slice().as_ptr(), self.arena_offset)
             .map_err(|error| format!("mprotect: {error}"))?;
-        confine::confine(page, room, filters, host)?;
+        confine::confine(page, limits, filters, host)?;
         Ok(segment)
     }
 

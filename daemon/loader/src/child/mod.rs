@@ -20,34 +20,30 @@
 
 mod confine;
 mod host;
+mod link;
 mod protocol;
 
-pub use host::serve_as_host;
+pub use confine::Limits;
+pub use host::{HostProgram, Loading, serve_as_host};
 
 use crate::error::ObjectError;
 use crate::folder::Copy;
 use crate::kernel::Spoiler;
 use crate::object::check_name;
-use crate::{HostProgram, Limits};
-use confine::Room;
 use host::{ABI, LINKER, NO_MODULE, STORE, TABLE};
-use protocol::{
-    BAD, DONE, DONE_CHANGED, GOOD, LOAD, MESSAGE_BYTES_MAX, PAGE_BYTES, Page, RANGES_MAX, REAP,
-    RUN, Reader, SPAWN, Writer,
-};
+use link::{NEXT_KEY, Object, broken};
+use protocol::{DONE, DONE_CHANGED, GOOD, PAGE_BYTES, Page, RANGES_MAX, RUN, Reader};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::{Foreign, KernelHash, Memory, Origin, Reply, Request};
 use sidecore_engine::{CoreOptions, KernelError};
 use sidecore_sys::futex::Woken;
-use sidecore_sys::local_socket::{self, Received};
-use sidecore_sys::{SharedMap, Sharing, clock, cpu, shared_futex};
+use sidecore_sys::{SharedMap, Sharing, clock, cpu, local_socket, shared_futex};
 use std::any::Any;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A kernel that workers run.
@@ -241,175 +237,6 @@ impl ChildKernel {
     }
 }
 
-/// An object that a host process has linked.
-#[derive(Debug)]
-struct Object {
-    /// Names its workers among a session's companions.
-    key: u64,
-    program: HostProgram,
-    name: String,
-    memory: OwnedFd,
-    limits: Limits,
-    link: Mutex<Option<Link>>,
-}
-
-static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
-
-impl Object {
-    /// Starts a host process and has it link the object; its answer.
-    fn start(&self) -> Result<(Link, Vec<u8>), ObjectError> {
-        let mut link = Link::start(&self.program)?;
-        let mut message = Writer::of(&[LOAD]);
-        message.text(&self.name);
-        let sent = local_socket::send(link.socket.as_fd(), &message.0, &[self.memory.as_fd()]);
-        let answer = sent.map_err(|error| error.to_string());
-        match answer.and_then(|()| link.answer()) {
-            Ok((answer, _)) => Ok((link, answer)),
-            Err(reason) => Err(broken(&link.end(&reason))),
-        }
-    }
-
-    /// Makes a worker: its number and page. A host process that has ended is started again.
-    fn spawn(&self, origin: Origin<'_>) -> Result<(Pid, OwnedFd), String> {
-        let nice = rustix::process::getpriority_process(None).unwrap_or(0);
-        let limits = &self.limits;
-        let message = Writer::of(&[
-            SPAWN,
-            cpu::current().to_u64(),
-            i64::from(nice).cast_unsigned(),
-            origin.bytes(),
-            origin.arena_offset(),
-            limits.memory_bytes,
-            limits.stack_bytes,
-        ]);
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut reason = String::new();
-        for _ in 0..2 {
-            let alive = match link.take() {
-                Some(alive) => alive,
-                None => self.start().map_err(|error| error.to_string())?.0,
-            };
-            match alive.spawn(&message, origin.file()) {
-                Ok(made) => {
-                    *link = Some(alive);
-                    return Ok(made);
-                }
-                Err(error) => reason = error,
-            }
-        }
-        Err(reason)
-    }
-
-    /// Has the host process wait for a worker that was killed; its status where `is_asked`.
-    fn reap(&self, worker: Pid, is_asked: bool) -> Option<i32> {
-        let number = worker.as_raw_nonzero().get().unsigned_abs();
-        let message = Writer::of(&[REAP, number.into(), is_asked.into()]);
-        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        let link = link.as_ref()?;
-        local_socket::send(link.socket.as_fd(), &message.0, &[]).ok()?;
-        if !is_asked {
-            return None;
-        }
-        let (answer, _) = link.answer().ok()?;
-        let mut reader = Reader(&answer);
-        reader.word().filter(|&code| code == GOOD)?;
-        u32::try_from(reader.word()?).ok().map(u32::cast_signed)
-    }
-}
-
-fn broken(reason: &str) -> ObjectError {
-    ObjectError::Host(reason.to_owned())
-}
-
-/// A host process, and this side's end of its socket. Dropping it ends the process.
-#[derive(Debug)]
-struct Link {
-    socket: OwnedFd,
-    process: Child,
-}
-
-impl Link {
-    fn start(program: &HostProgram) -> Result<Self, ObjectError> {
-        let (socket, other) =
-            local_socket::pair().map_err(|error| broken(&format!("socketpair: {error}")))?;
-        let mut command = Command::new(&program.file);
-        command
-            .args(&program.arguments)
-            .stdin(Stdio::from(other))
-            .stdout(Stdio::null())
-            // Signals of the terminal are the daemon's, which may have answers to wait for.
-            .process_group(0)
-            // Its memory is a kernel's to read: no keys of the daemon's environment.
-            .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == *kept)));
-        let process = command.spawn().map_err(|error| {
-            broken(&format!("cannot start {}: {error}", program.file.display()))
-        })?;
-        Ok(Self { socket, process })
-    }
-
-    /// The next answer, with its files.
-    fn answer(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
-        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-        let until = Instant::now() + ANSWER_MAX;
-        let mut ready = Vec::new();
-        loop {
-            match local_socket::receive(self.socket.as_fd(), &mut buffer) {
-                Ok(Received::Message(bytes, files)) => {
-                    buffer.truncate(bytes);
-                    return Ok((buffer, files));
-                }
-                Ok(Received::End) => return Err("its host process ended".to_owned()),
-                Ok(Received::Nothing) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let limit = ANSWER_MAX.as_secs();
-                return Err(format!("its host process did not answer for {limit} s"));
-            }
-            local_socket::poll(&[self.socket.as_fd()], &mut ready, left)
-                .map_err(|error| error.to_string())?;
-        }
-    }
-
-    fn spawn(&self, message: &Writer, segment: BorrowedFd<'_>) -> Result<(Pid, OwnedFd), String> {
-        local_socket::send(self.socket.as_fd(), &message.0, &[segment])
-            .map_err(|error| error.to_string())?;
-        let (answer, mut files) = self.answer()?;
-        let mut reader = Reader(&answer);
-        let nonsense = || "its host process made no sense".to_owned();
-        match reader.word() {
-            Some(GOOD) => {
-                let number = reader.word().and_then(|number| i32::try_from(number).ok());
-                let worker = number.and_then(Pid::from_raw).ok_or_else(nonsense)?;
-                Ok((worker, files.pop().ok_or_else(nonsense)?))
-            }
-            Some(BAD) => Err(reader.text().unwrap_or_default()),
-            _ => Err(nonsense()),
-        }
-    }
-
-    /// Ends the process: what is known of its end, after `reason`.
-    fn end(&mut self, reason: &str) -> String {
-        use std::os::unix::process::ExitStatusExt;
-        // Where it ended by itself, the kill changes nothing.
-        self.process.kill().ok();
-        match self.process.wait().ok().map(ExitStatusExt::into_raw) {
-            Some(status) if status != libc::SIGKILL => {
-                format!("{reason}: it {}", confine::ending(status))
-            }
-            _ => reason.to_owned(),
-        }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.end("");
-    }
-}
-
 /// The process that runs an object's kernels for one client at one engine. Dropping it kills it.
 #[derive(Debug)]
 struct Worker {
@@ -418,6 +245,8 @@ struct Worker {
     /// Readable once it has ended.
     end: OwnedFd,
     map: SharedMap,
+    /// The core that it is on: its engine's.
+    cpu: usize,
     asked: u32,
     is_reaped: bool,
 }
@@ -432,7 +261,8 @@ enum Ended {
 
 impl Worker {
     fn new(object: &Arc<Object>, origin: Origin<'_>) -> Result<Self, String> {
-        let (process, page) = object.spawn(origin)?;
+        let cpu = cpu::current();
+        let (process, page) = object.spawn(origin, cpu)?;
         let made = rustix::process::pidfd_open(process, PidfdFlags::empty())
             .map_err(|error| format!("pidfd_open: {error}"))
             .and_then(|end| {
@@ -445,6 +275,7 @@ impl Worker {
                 process,
                 end,
                 map,
+                cpu,
                 asked: 0,
                 is_reaped: false,
             }),
@@ -477,6 +308,7 @@ impl Worker {
         memory: &Memory<'_>,
     ) -> Result<(), KernelError> {
         self.asked = self.asked.wrapping_add(1);
+        self.follow(cpu::current());
         let (page, turn) = (self.page(), self.turn());
         let (inputs, outputs) = (memory.inputs(), memory.outputs());
         if inputs + outputs > RANGES_MAX {
@@ -506,6 +338,19 @@ impl Worker {
         page.turn.store(turn, Ordering::Release);
         shared_futex::wake(&page.turn, 1);
         Ok(())
+    }
+
+    /// Brings it to the core of its engine, where that has moved: a hand-over between two cores
+    /// takes several times as long.
+    #[inline]
+    fn follow(&mut self, cpu: usize) {
+        if cpu != self.cpu {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            // A refusal costs speed alone.
+            sched_setaffinity(Some(self.process), &set).ok();
+            self.cpu = cpu;
+        }
     }
 
     /// Sleeps until the worker has answered, has ended, or must end.
@@ -568,10 +413,9 @@ impl Worker {
             Ended::Unwanted => return "abandoned".to_owned(),
             Ended::Gone => {}
         }
-        let room = self.object.limits.room();
         let status = self.object.reap(self.process, true);
         self.is_reaped = true;
-        if let Some(fault) = confine::fault(self.page(), room) {
+        if let Some(fault) = confine::fault(self.page(), self.object.limits) {
             return fault;
         }
         let text = self.page().text();
@@ -613,15 +457,6 @@ impl Default for Look {
     }
 }
 
-impl Limits {
-    fn room(&self) -> Room {
-        Room {
-            memory_bytes: self.memory_bytes,
-            stack_bytes: self.stack_bytes,
-        }
-    }
-}
-
 /// Time between two looks: short at first, for a worker that ended unnoticed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(8);
@@ -631,7 +466,3 @@ const WALL_FACTOR: u32 = 10;
 /// the daemon waits before another thread takes the engine over.
 const UNWANTED_MAX: Duration = Duration::from_millis(20);
 const UNWANTED_FACTOR: u32 = 5;
-/// Time for a host process to answer: an object's initializers, or a fork on a busy machine.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Variables that the dynamic linker and the program itself may need.
-const KEPT: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LANG", "HOME"];
