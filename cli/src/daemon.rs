@@ -77,7 +77,8 @@ pub(crate) struct Args {
     kernels: Vec<PathBuf>,
     /// The most processor time for a request that a loaded kernel's object may ask for, in
     /// milliseconds; 1,000 unless it asks
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     kernel_ms: u64,
     /// The most memory that it may ask for, for the process of each client and engine; 256MiB
     /// unless it asks

@@ -1,7 +1,7 @@
 //! Kernels in processes of their own: an object's host process, and its workers.
 //!
 //! ```text
-//! sidecore daemon                 host process (one an object)      worker (one a client and engine)
+//! sidecore daemon                 host process (one an object)      worker (of one client)
 //!   register ──── start, LOAD ──► links the object
 //!   engine, 1st call ── SPAWN ──► fork ───────────────────────────► confined: no files, few calls
 //!   engine ◄══════════ one page: request, turn, reply ════════════► runs kernels in the client's

@@ -12,7 +12,8 @@
 //! Must stay true: a worker may write anything to its page at any time. The daemon reads it once,
 //! checks lengths, and believes only the kernel's own word on whether a process lives. The turn
 //! names the worker's thread as a robust futex does: the kernel marks it and wakes the engine where
-//! that thread ends in its turn. Source: get_robust_list(2), `Documentation/locking/robust-futex-ABI`.
+//! that thread ends in its turn. Source: get_robust_list(2),
+//! `Documentation/locking/robust-futex-ABI`.
 #![allow(unsafe_code)] // Says of the page's type that it may lie in shared memory.
 
 use sidecore_bare::width::ToUsize;

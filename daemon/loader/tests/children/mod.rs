@@ -64,7 +64,8 @@ static int unlist(struct sidecore_run *r) {
 }
 static int copy(struct sidecore_run *r) {
     for (uint64_t at = 0; at < r->input_bytes[0]; at += r->store_bytes) {
-        uint64_t n = r->input_bytes[0] - at < r->store_bytes ? r->input_bytes[0] - at : r->store_bytes;
+        uint64_t n = r->input_bytes[0] - at;
+        if (n > r->store_bytes) n = r->store_bytes;
         if (sidecore_get(r, r->store, 0, at, n, 0)) return sidecore_fail(r, "get");
         if (sidecore_put(r, 0, at, r->store, n, 0)) return sidecore_fail(r, "put");
     }
@@ -299,8 +300,10 @@ fn an_exception_of_cxx_is_a_failure() {
         &source,
         "#include <sidecore_kernel.h>\n#include <stdexcept>\n#include <vector>\n\
          static int run(struct sidecore_run *r) {\n\
-           if (r->words[0] == 1) { try { throw 7; } catch (int n) { r->reply[0] = n; return 0; } }\n\
-           if (r->words[0] == 2) { std::vector<char> v(1ull << 40); r->reply[0] = v[5]; return 0; }\n\
+           if (r->words[0] == 1) {\n\
+             try { throw 7; } catch (int n) { r->reply[0] = n; return 0; } }\n\
+           if (r->words[0] == 2) {\n\
+             std::vector<char> v(1ull << 40); r->reply[0] = v[5]; return 0; }\n\
            throw std::runtime_error(\"no\"); }\n\
          static const sidecore_kernel k[] = {{\"segv\", 1, 0, 0, 0, 0, run}};\n\
          SIDECORE_KERNEL_MODULE(k)\n",
