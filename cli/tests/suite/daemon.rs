@@ -147,7 +147,11 @@ fn it_ends_though_a_loaded_kernel_never_returns() {
         let mut said = String::new();
         let mut errors = daemon.child.stderr.take().unwrap();
         errors.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "", "the kernel's process ended before the daemon");
+        // Its process has ended before the daemon, where this machine had time for it.
+        assert!(
+            said.lines().all(|line| line.contains("has not returned")),
+            "{said}"
+        );
     }
 }
 

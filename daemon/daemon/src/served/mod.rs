@@ -57,6 +57,7 @@ pub(crate) use builtin::SumF64;
 pub use foreign::Foreign;
 pub use hash::{KernelHash, NotAHash};
 pub use origin::Origin;
+pub(crate) use origin::{Attached, Companions, KeptCompanions};
 pub(crate) use pairwise::Pairwise;
 pub(crate) use pairwise::SUM_BLOCK_VALUES;
 

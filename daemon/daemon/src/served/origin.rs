@@ -5,7 +5,7 @@
 //! ([`Origin::companion`]) is dropped before the session's memory is given back. One engine's
 //! companions are used by that engine's thread alone.
 
-use crate::shm::session::Session;
+use parking_lot::{Mutex, MutexGuard};
 use sidecore_bare::width::ToU64;
 use sidecore_sys::SharedSlice;
 use std::any::Any;
@@ -14,19 +14,35 @@ use std::os::fd::BorrowedFd;
 /// A client's session at one engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'m> {
-    session: &'m Session,
+    session: &'m dyn Attached,
     engine: usize,
 }
 
+/// A session, as far as its kernels' processes need it.
+pub(crate) trait Attached: std::fmt::Debug + Sync {
+    /// The file of its memory.
+    fn file(&self) -> BorrowedFd<'_>;
+
+    /// All of its memory.
+    fn segment(&self) -> SharedSlice<'_>;
+
+    /// Offset at which the memory begins that requests may name.
+    fn arena_offset(&self) -> usize;
+
+    /// The values that kernels keep for it at an engine; that engine's thread alone asks.
+    fn companions(&self, engine: usize) -> MutexGuard<'_, Companions>;
+}
+
+/// Values that kernels keep for a session, each by its kernel's key.
+pub(crate) type Companions = Vec<(u64, Option<Box<dyn Any + Send>>)>;
+
+/// Those of one engine.
+pub(crate) type KeptCompanions = Mutex<Companions>;
+
 impl<'m> Origin<'m> {
     #[inline]
-    pub(crate) fn new(session: &'m Session, engine: usize) -> Self {
+    pub(crate) fn new(session: &'m dyn Attached, engine: usize) -> Self {
         Self { session, engine }
-    }
-
-    #[inline]
-    pub(crate) fn session(&self) -> &'m Session {
-        self.session
     }
 
     /// The file of the client's shared memory, to be mapped by a process that is trusted as this
@@ -39,7 +55,7 @@ impl<'m> Origin<'m> {
     /// Bytes of that file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.session.bytes().to_u64()
+        self.session.segment().len().to_u64()
     }
 
     /// Offset in that file at which the memory begins that requests may name; a whole number of

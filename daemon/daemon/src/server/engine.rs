@@ -300,7 +300,7 @@ impl Server {
         let failed = serve(
             &mut self.core,
             &self.registry,
-            Origin::new(session, self.engine),
+            (session, self.engine),
             &packet,
             sequence,
             pair,
@@ -471,16 +471,15 @@ impl Server {
 fn serve(
     core: &mut Core,
     registry: &Registry,
-    origin: Origin<'_>,
+    (session, engine): (&Session, usize),
     packet: &Packet,
     sequence: u32,
     pair: Pair<'_>,
 ) -> bool {
-    let session = origin.session();
     let request = Request {
         words: packet.words,
     };
-    let mut memory = Memory::new(&session.gone).from(origin);
+    let mut memory = Memory::new(&session.gone).from(Origin::new(session, engine));
     let mut text = None;
     let result = match registry.entry(packet.kernel.to_usize()) {
         None => Err(Status::UnknownKernel),

@@ -9,14 +9,13 @@ use super::layout::{self, Jobs, Pair, Status};
 use super::load::UserLoad;
 use super::ring::{JOB_RANGES_MAX, JobHeads, JobPacket, SLOT_RANGES_MAX};
 use super::slot::{Packet, RANGES_MAX};
-use crate::served::Memory;
+use crate::served::{Attached, Companions, KeptCompanions, Memory};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use sidecore_attach::Segment;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket::{self, Peer};
-use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 #[derive(Debug)]
 pub struct Session {
     /// What kernels keep for it at each engine. Before the memory: it may hold maps of it.
-    companions: Box<[CachePadded<Mutex<Companions>>]>,
+    companions: Box<[CachePadded<KeptCompanions>]>,
     map: Segment,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
@@ -45,9 +44,6 @@ pub struct Session {
     /// This side's end of the descriptor that says that jobs are done.
     bell: Option<OwnedFd>,
 }
-
-/// Values that kernels keep for a session, each by its kernel's key.
-pub(crate) type Companions = Vec<(u64, Option<Box<dyn Any + Send>>)>;
 
 /// One engine's account of one client.
 #[derive(Debug, Default)]
@@ -102,20 +98,6 @@ impl Session {
     #[inline]
     pub(crate) fn may_be_served(&self) -> bool {
         self.load.as_ref().is_none_or(|load| load.has_room())
-    }
-
-    /// The values that kernels keep for it at an engine; that engine's thread alone asks.
-    pub(crate) fn companions(&self, engine: usize) -> MutexGuard<'_, Companions> {
-        self.companions[engine].lock()
-    }
-
-    /// The file of its memory.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.map.file()
-    }
-
-    pub(crate) fn arena_offset(&self) -> usize {
-        self.arena_offset
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -266,6 +248,24 @@ impl Session {
         }
         let start = self.arena_offset + offset.to_usize();
         self.map.slice().range(start..start + bytes.to_usize())
+    }
+}
+
+impl Attached for Session {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.map.file()
+    }
+
+    fn segment(&self) -> SharedSlice<'_> {
+        self.map.slice()
+    }
+
+    fn arena_offset(&self) -> usize {
+        self.arena_offset
+    }
+
+    fn companions(&self, engine: usize) -> MutexGuard<'_, Companions> {
+        self.companions[engine].lock()
     }
 }
 

@@ -42,7 +42,7 @@ impl Object {
         message.text(&self.name);
         let sent = local_socket::send(link.socket.as_fd(), &message.0, &[self.memory.as_fd()]);
         let answer = sent.map_err(|error| error.to_string());
-        match answer.and_then(|()| link.answer()) {
+        match answer.and_then(|()| link.answer(LOAD_MAX)) {
             Ok((answer, _)) => Ok((link, answer)),
             Err(reason) => Err(broken(&link.end(&reason))),
         }
@@ -89,7 +89,7 @@ impl Object {
         if !is_asked {
             return None;
         }
-        let (answer, _) = link.answer().ok()?;
+        let (answer, _) = link.answer(ANSWER_MAX).ok()?;
         let mut reader = Reader(&answer);
         reader.word().filter(|&code| code == GOOD)?;
         u32::try_from(reader.word()?).ok().map(u32::cast_signed)
@@ -128,9 +128,9 @@ impl Link {
     }
 
     /// The next answer, with its files.
-    fn answer(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
+    fn answer(&self, limit: Duration) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-        let until = Instant::now() + ANSWER_MAX;
+        let until = Instant::now() + limit;
         let mut ready = Vec::new();
         loop {
             match local_socket::receive(self.socket.as_fd(), &mut buffer) {
@@ -144,7 +144,7 @@ impl Link {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let limit = ANSWER_MAX.as_secs();
+                let limit = limit.as_secs();
                 return Err(format!("its host process did not answer for {limit} s"));
             }
             local_socket::poll(&[self.socket.as_fd()], &mut ready, left)
@@ -155,7 +155,7 @@ impl Link {
     fn spawn(&self, message: &Writer, segment: BorrowedFd<'_>) -> Result<(Pid, OwnedFd), String> {
         local_socket::send(self.socket.as_fd(), &message.0, &[segment])
             .map_err(|error| error.to_string())?;
-        let (answer, mut files) = self.answer()?;
+        let (answer, mut files) = self.answer(ANSWER_MAX)?;
         let mut reader = Reader(&answer);
         let nonsense = || "its host process made no sense".to_owned();
         match reader.word() {
@@ -189,7 +189,9 @@ impl Drop for Link {
     }
 }
 
-/// Time for a host process to answer: an object's initializers, or a fork on a busy machine.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time for a host process to link its object, initializers included.
+const LOAD_MAX: Duration = Duration::from_secs(10);
+/// Time for other answers, which an engine and its clients wait for: a fork on a busy machine.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Variables that the dynamic linker and the program itself may need.
 const KEPT: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LANG", "HOME"];

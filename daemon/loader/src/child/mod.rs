@@ -42,7 +42,7 @@ use sidecore_sys::futex::Woken;
 use sidecore_sys::{SharedMap, Sharing, clock, cpu, local_socket, shared_futex};
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub(crate) struct ChildKernel {
     number: u32,
     object: Arc<Object>,
     spoiler: Spoiler,
+    /// Workers that it has ended.
+    ends: AtomicU64,
 }
 
 /// Links an object in a process of its own; its kernels.
@@ -90,6 +92,7 @@ pub(crate) fn load(
         number,
         object: Arc::clone(&object),
         spoiler: Spoiler::default(),
+        ends: AtomicU64::new(0),
     };
     Ok(kernels.map(kernel).collect())
 }
@@ -208,14 +211,31 @@ impl ChildKernel {
                 Err(Ended::Gone) if !is_new && !worker.has_begun() => {}
                 Err(ended) => {
                     let reason = worker.reason(ended);
-                    tracing::warn!(
-                        "kernel `{}` of {}: {reason}; its next request gets a new process",
-                        self.name,
-                        self.object.name
-                    );
+                    self.note(ended, &reason);
                     return Err(self.failed(&reason));
                 }
             }
+        }
+    }
+
+    /// Logs the end of a worker: the first few, since a client may bring about any number.
+    fn note(&self, ended: Ended, reason: &str) {
+        if matches!(ended, Ended::Unwanted) {
+            return;
+        }
+        // Relaxed: a count alone.
+        let before = self.ends.fetch_add(1, Ordering::Relaxed);
+        if before < LOGGED_MAX {
+            let last = if before + 1 == LOGGED_MAX {
+                "; no more of it is logged"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                "kernel `{}` of {}: {reason}{last}",
+                self.name,
+                self.object.name
+            );
         }
     }
 
@@ -457,6 +477,8 @@ impl Default for Look {
     }
 }
 
+/// Lines of the log for the ends of one kernel's workers.
+const LOGGED_MAX: u64 = 5;
 /// Time between two looks: short at first, for a worker that ended unnoticed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(8);

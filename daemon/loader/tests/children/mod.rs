@@ -260,6 +260,32 @@ fn an_object_gets_the_limits_that_it_asks_for_and_no_more_than_there_are() {
     assert_eq!(Limits::DEFAULT.stack_bytes, 2 << 20);
 }
 
+#[test]
+fn a_host_process_that_is_killed_is_started_again() {
+    if !has_compiler() {
+        return;
+    }
+    let (kernels, sockets) = (folder(), folder());
+    harmful(kernels.path(), "");
+    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
+    let daemon = serve(sockets.path(), loaded.registry);
+    let client = attach(&daemon, remote());
+    let worker = call(&client, "which", &[]).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
+    // Its parent, behind the name in brackets and the state.
+    let (_, behind) = stat.rsplit_once(") ").unwrap();
+    let host = behind.split(' ').nth(1).unwrap();
+    let killed = Command::new("kill").args(["-KILL", host]).status();
+    assert!(killed.unwrap().success());
+    // Its workers end with it. The request that finds this one gone is done by another.
+    while fs::read_to_string(format!("/proc/{worker}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_ne!(call(&client, "which", &[]).unwrap(), worker);
+    daemon.stop();
+}
+
 /// Initializers run in the host process; one that crashes or does not return is refused.
 #[test]
 fn an_object_whose_initializer_ends_its_process_is_refused() {

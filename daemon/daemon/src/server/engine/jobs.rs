@@ -10,6 +10,7 @@ use super::{Recent, Seat, Server, Turn};
 use crate::served::{Memory, Origin, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
 use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
+use crate::shm::session::Session;
 use sidecore_bare::width::ToUsize;
 use sidecore_engine::Core;
 use sidecore_sys::{SharedSlice, clock};
@@ -52,11 +53,10 @@ impl Server {
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
         let job = sidecore_trace::span(&tracks::JOB, session.peer.pid.unsigned_abs().into(), 0);
-        let origin = Origin::new(session, self.engine);
         let failed = run(
             &mut self.core,
             &self.registry,
-            origin,
+            (session, self.engine),
             jobs,
             place,
             &self.bench.kernel,
@@ -80,17 +80,16 @@ impl Server {
 fn run(
     core: &mut Core,
     registry: &Registry,
-    origin: Origin<'_>,
+    (session, engine): (&Session, usize),
     jobs: Jobs<'_>,
     place: usize,
     kernel: &AtomicU32,
 ) -> bool {
-    let session = origin.session();
     let Some(slot) = jobs.slot(place) else {
         return true; // No such place: a client that writes rubbish, and gets no answer.
     };
     let status = if slot.begin() {
-        answer(core, registry, origin, slot, kernel)
+        answer(core, registry, (session, engine), slot, kernel)
     } else {
         Status::TakenBack
     };
@@ -102,11 +101,10 @@ fn run(
 fn answer(
     core: &mut Core,
     registry: &Registry,
-    origin: Origin<'_>,
+    (session, engine): (&Session, usize),
     slot: &JobSlot,
     kernel: &AtomicU32,
 ) -> Status {
-    let session = origin.session();
     let packet = slot.packet();
     kernel.store(packet.kernel, Ordering::Relaxed);
     let Some(entry) = registry.entry(packet.kernel.to_usize()) else {
@@ -124,7 +122,7 @@ fn answer(
         &session.gone,
         Some(slot.state()),
     )
-    .from(origin);
+    .from(Origin::new(session, engine));
     let request = Request {
         words: packet.words,
     };
@@ -150,7 +148,7 @@ mod tests {
     use crate::shm::layout;
     use crate::shm::load::UserLoad;
     use crate::shm::ring::JobPacket;
-    use crate::shm::session::{Names, Session};
+    use crate::shm::session::Names;
     use sidecore_attach::Segment;
     use sidecore_engine::CoreOptions;
     use sidecore_sys::local_socket::Peer;
