@@ -42,7 +42,7 @@ pub use stack::{Buffers, Stack};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
-pub use stack::info::{EcnMode, RecoveryPhase, SessionInfo, SessionSummary};
+pub use stack::info::{EcnMode, Holding, RecoveryPhase, SessionInfo, SessionSummary};
 pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{

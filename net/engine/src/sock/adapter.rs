@@ -127,6 +127,10 @@ impl Sockets for Stack {
         Ok(across + rest)
     }
 
+    fn takes_bytes(&mut self, session: Id) -> bool {
+        Name::session(session).map_or(true, |session| self.awaits_room(session).unwrap_or(true))
+    }
+
     fn carry(&mut self, session: Id, take: &mut dyn FnMut(Id, usize) -> usize) -> usize {
         let Ok(session) = Name::session(session) else {
             return 0;

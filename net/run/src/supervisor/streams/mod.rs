@@ -191,7 +191,10 @@ impl Streams {
             let free = client.buffers_free();
             let is_enough = match sending {
                 0 => free == 0,
-                _ => sending >= most || free <= client.buffers_max() / 2,
+                _ => {
+                    let is_short = free <= client.buffers_max() / 2;
+                    sending >= most || is_short || !client.takes(engine)
+                }
             };
             if is_enough {
                 stream.outbound.set_backlog(Backlog::Waiting);
