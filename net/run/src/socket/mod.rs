@@ -91,6 +91,14 @@ impl Holder {
         }
     }
 
+    /// True if a process other than the caller's was seen to use the socket, and has it still.
+    pub(crate) fn is_elsewhere(self, caller: &Caller<'_>, inode: u64) -> bool {
+        // The thread first: the caller is its usual user.
+        self.thread != caller.call.thread
+            && caller::socket_inode(self.thread, self.descriptor) == Some(inode)
+            && caller::leader(self.thread) != caller.leader()
+    }
+
     /// A duplicate of the near end with this inode; none if the holder has closed it.
     pub(crate) fn fetch(self, inode: u64) -> Option<OwnedFd> {
         caller::fetch_socket(self.thread, self.descriptor, inode)
