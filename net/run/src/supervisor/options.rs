@@ -52,6 +52,13 @@ impl Table {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
+        if socket.holder.is_elsewhere(caller, inode)
+            && let State::Open(stream) = &mut socket.state
+            && stream.path.all_rings().is_none()
+        {
+            // Two processes use it: neither may get rings, by which the other would miss bytes.
+            stream.path.bar();
+        }
         socket.holder = Holder::of(caller, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
         // The program keeps its own datagram socket; only options that were cleared on it are
