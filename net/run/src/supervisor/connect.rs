@@ -391,6 +391,7 @@ impl Supervisor {
                 if how != libc::SHUT_RD {
                     joined.is_shut = true;
                 }
+                joined.is_deaf |= how != libc::SHUT_WR;
                 Ok(PROCEED)
             }
             State::Open(stream) => {
