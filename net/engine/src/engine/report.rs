@@ -7,7 +7,7 @@ use super::EngineStatus;
 use crate::sock::server::ClientStatus;
 use crate::{Counters, Stack};
 use serde::{Serialize, Serializer};
-use sidecore_net_stack::{Holding, SessionSummary};
+use sidecore_net_stack::{Holding, SessionSummary, holders};
 
 /// The status that `sidecore net status` prints.
 #[derive(Debug, Default, Serialize)]
@@ -96,9 +96,8 @@ impl Report {
     pub(super) fn of_stack(stack: &Stack) -> Self {
         let buffers = stack.buffers();
         let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
-        let [listeners, peer_prefixes] = stack
-            .holders(HOLDERS_MAX)
-            .map(|all| all.into_iter().map(Holder::of).collect());
+        let [listeners, peer_prefixes] =
+            holders(stack, HOLDERS_MAX).map(|all| all.into_iter().map(Holder::of).collect());
         let addresses = stack.own_addresses().into_iter();
         let networks = stack.reachable_networks().into_iter();
         Self {

@@ -12,6 +12,7 @@ use crate::state::flags::Flags;
 use crate::state::hot::{State, Timer};
 use crate::tcp::Session;
 use crate::tcp::chronograph::Times;
+use crate::wire::Ip;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -186,43 +187,6 @@ pub struct Holding {
 }
 
 impl Stack {
-    /// The listeners, and the prefixes of peers, whose sessions hold the most memory: up to `most`
-    /// of each, those with most first. Counted over the first 65,536 sessions.
-    #[must_use]
-    pub fn holders(&self, most: usize) -> [Vec<Holding>; 2] {
-        let store = &self.host.sessions.store;
-        let (mut listeners, mut prefixes) = (BTreeMap::new(), BTreeMap::new());
-        for number in 0..store.known().min(COUNTED_MAX) {
-            let (hot, path, cold) = (store.hot(number), store.path(number), store.cold(number));
-            if hot.state() == State::Closed {
-                continue;
-            }
-            let bytes = hot.rx.held_bytes() + hot.tx.held_bytes();
-            let count = |all: &mut BTreeMap<SocketAddr, Holding>, of, prefix_bits| {
-                let holding = all.entry(of).or_insert(Holding {
-                    of,
-                    prefix_bits,
-                    sessions: 0,
-                    buffer_bytes: 0,
-                });
-                holding.sessions += 1;
-                holding.buffer_bytes += bytes;
-            };
-            let prefix = SocketAddr::new(prefix_of(&path.remote).to_std(), 0);
-            count(&mut prefixes, prefix, prefix_bits(&path.remote));
-            if cold.listener != NONE {
-                let local = SocketAddr::new(path.local.to_std(), path.local_port);
-                count(&mut listeners, local, 0);
-            }
-        }
-        [listeners, prefixes].map(|all| {
-            let mut all: Vec<Holding> = all.into_values().collect();
-            all.sort_by_key(|it| std::cmp::Reverse((it.buffer_bytes, it.sessions)));
-            all.truncate(most);
-            all
-        })
-    }
-
     /// Up to `most` sessions, in no order. Changes nothing; of very many, the first
     /// 16,384 numbers are looked through.
     #[must_use]
@@ -322,6 +286,46 @@ impl Stack {
             age_ns: session.common.now_ns - session.cold.opened_ns,
         })
     }
+}
+
+/// The listeners, and the prefixes of peers, whose sessions hold the most memory: up to `most`
+/// of each, those with most first. Counted over the first 65,536 sessions.
+#[must_use]
+pub fn holders(stack: &Stack, most: usize) -> [Vec<Holding>; 2] {
+    let store = &stack.host.sessions.store;
+    // Sessions of a listener that is closed by now count by their prefix alone.
+    let ports = &stack.host.sessions.listeners.ports;
+    let is_listened_at = |local: &Ip, port| ports.is_taken(local, port);
+    let (mut listeners, mut prefixes) = (BTreeMap::new(), BTreeMap::new());
+    for number in 0..store.known().min(COUNTED_MAX) {
+        let (hot, path) = (store.hot(number), store.path(number));
+        if hot.state() == State::Closed {
+            continue;
+        }
+        let bytes = hot.rx.held_bytes() + hot.tx.held_bytes();
+        let count = |all: &mut BTreeMap<SocketAddr, Holding>, of, prefix_bits| {
+            let holding = all.entry(of).or_insert(Holding {
+                of,
+                prefix_bits,
+                sessions: 0,
+                buffer_bytes: 0,
+            });
+            holding.sessions += 1;
+            holding.buffer_bytes += bytes;
+        };
+        let prefix = SocketAddr::new(prefix_of(&path.remote).to_std(), 0);
+        count(&mut prefixes, prefix, prefix_bits(&path.remote));
+        if is_listened_at(&path.local, path.local_port) {
+            let local = SocketAddr::new(path.local.to_std(), path.local_port);
+            count(&mut listeners, local, 0);
+        }
+    }
+    [listeners, prefixes].map(|all| {
+        let mut all: Vec<Holding> = all.into_values().collect();
+        all.sort_by_key(|it| std::cmp::Reverse((it.buffer_bytes, it.sessions)));
+        all.truncate(most);
+        all
+    })
 }
 
 /// Counts of the segments in flight.

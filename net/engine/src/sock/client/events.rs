@@ -112,7 +112,7 @@ impl Sockets {
         self.0[place] = Some(state);
     }
 
-    fn remove(&mut self, socket: Socket) -> Option<State> {
+    pub(super) fn remove(&mut self, socket: Socket) -> Option<State> {
         let state = self.0.get_mut(place(socket.0))?;
         state.take_if(|state| state.number == socket.0)
     }
@@ -164,20 +164,13 @@ impl Client {
         }
     }
 
-    fn drop_input(&mut self, state: &mut State) {
+    /// Returns the received bytes of a socket.
+    pub(super) fn drop_input(&mut self, state: &mut State) {
         for (piece, _) in state.received.drain(..) {
             self.chunks.release(piece);
         }
         for (session, _) in state.accepted.drain(..) {
             self.abort(session).ok();
-        }
-    }
-
-    /// Returns the received bytes of a session that ends later.
-    pub(super) fn forget_input(&mut self, socket: Socket) {
-        if let Some(mut state) = self.sockets.remove(socket) {
-            self.drop_input(&mut state);
-            self.sockets.insert(state);
         }
     }
 
@@ -203,16 +196,30 @@ impl Client {
                     None => self.chunks.release(piece),
                 }
             }
-            Event::Sent => self.note_sent(&entry),
-            Event::Unsent => self.note_unsent(&entry),
-            Event::Room => self.note_room(socket),
+            Event::Sent => {
+                // First, because the chunk comes back even if the socket is closed by now.
+                self.chunks.take_back(entry.chunk);
+                if let Some(state) = self.sockets.get_mut(socket) {
+                    self.resuming.note_sent(state);
+                    self.ready.add(state);
+                }
+            }
+            Event::Unsent => {
+                let mut buffer = self.chunks.returned(entry.chunk)?;
+                if let Some(state) = self.sockets.get_mut(socket) {
+                    state.outgoing.note_unsent(buffer.bytes_mut(), entry.bytes);
+                    self.ready.add(state);
+                }
+                self.give_buffer_back(buffer);
+            }
+            Event::Room => self.resuming.note_room(&mut self.sockets, socket),
             Event::Ended => self.change(socket, |state| state.ended = true),
             Event::Closed => {
                 self.change(socket, |state| {
                     let error = SocketError::from_number(entry.argument);
                     state.life = error.map_or(Life::Closed, Life::Failed);
                 });
-                self.note_room(socket);
+                self.resuming.note_room(&mut self.sockets, socket);
             }
         }
         None

@@ -376,7 +376,7 @@ impl Client {
     /// # Errors
     /// Lost.
     pub fn shutdown(&mut self, socket: Socket) -> Result<(), ClientError> {
-        if self.ends_later(socket, Request::Shutdown) {
+        if self.sockets.ends_later(socket, Request::Shutdown) {
             return Ok(());
         }
         self.post(Request::Shutdown, socket, Entry::default())
@@ -387,8 +387,11 @@ impl Client {
     /// # Errors
     /// Lost.
     pub fn close(&mut self, socket: Socket) -> Result<(), ClientError> {
-        if self.ends_later(socket, Request::Close) {
-            self.forget_input(socket);
+        if self.sockets.ends_later(socket, Request::Close) {
+            if let Some(mut state) = self.sockets.remove(socket) {
+                self.drop_input(&mut state);
+                self.sockets.insert(state);
+            }
             return Ok(());
         }
         self.forget(socket);
@@ -501,7 +504,9 @@ impl Client {
             ..entry
         };
         // Counted before the request: its answer may be taken while the request waits for room.
-        self.count_posted(socket);
+        if let Some(state) = self.sockets.get_mut(socket) {
+            state.outgoing.note_posted();
+        }
         self.post(Request::Send, socket, entry)
     }
 

@@ -5,8 +5,8 @@
 //! rest waits here until the engine reports room. Must stay true: a session's bytes keep their
 //! order, and its end follows them; a chunk on trial is the only one of its session.
 
-use super::events::{Life, State};
-use super::memory::Buffer;
+use super::events::{Life, Sockets, State};
+use super::memory::{Buffer, Chunks};
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{Entry, RETURNS, Request, entry_bytes};
 use crate::sock::stack::SocketError;
@@ -87,6 +87,60 @@ impl Resuming {
             self.0.push_back(state.name());
         }
     }
+
+    /// A chunk of a session was sent, or dropped with it.
+    pub(super) fn note_sent(&mut self, state: &mut State) {
+        state.outgoing.sent();
+        self.add(state);
+    }
+
+    /// A session has room, or is over: its bytes may go on.
+    pub(super) fn note_room(&mut self, sockets: &mut Sockets, session: Socket) {
+        if let Some(state) = sockets.get_mut(session) {
+            state.outgoing.awaits_room = false;
+            self.add(state);
+        }
+    }
+}
+
+impl Outgoing {
+    /// A chunk is posted.
+    pub(super) fn note_posted(&mut self) {
+        self.posted += 1;
+    }
+
+    /// The chunk on trial came back after `sent` bytes: the rest waits here.
+    #[cold]
+    pub(super) fn note_unsent(&mut self, chunk: &[u8], sent: u32) {
+        let bytes = self.trial.unwrap_or(0).to_usize();
+        if let Some(rest) = chunk.get(sent.to_usize()..bytes) {
+            self.held.push_front(rest.into());
+        }
+        self.sent();
+        self.awaits_room = true;
+    }
+}
+
+impl Sockets {
+    /// Requests an end of a session after the bytes that wait; false if none do.
+    pub(super) fn ends_later(&mut self, session: Socket, end: Request) -> bool {
+        let Some(state) = self.get_mut(session) else {
+            return false;
+        };
+        let waits = state.outgoing.is_held_back();
+        if waits {
+            state.outgoing.end = Some(end);
+        }
+        waits
+    }
+}
+
+/// True if bytes of a session are posted at once, when the application has `taken` chunks for them
+/// already.
+fn takes(sockets: &Sockets, chunks: &Chunks, session: Socket, taken: usize) -> bool {
+    let is_short = chunks.is_short_to_send(taken);
+    let state = sockets.get(session);
+    state.is_none_or(|state| !matches!(state.outgoing.way(is_short), Way::Hold))
 }
 
 impl Client {
@@ -95,14 +149,7 @@ impl Client {
     /// again then.
     #[must_use]
     pub fn takes(&self, session: Socket) -> bool {
-        self.takes_with(session, 0)
-    }
-
-    /// The same, when the application has `taken` chunks for these bytes already.
-    fn takes_with(&self, session: Socket, taken: usize) -> bool {
-        let is_short = self.chunks.is_short_to_send(taken);
-        let state = self.sockets.get(session);
-        state.is_none_or(|state| !matches!(state.outgoing.way(is_short), Way::Hold))
+        takes(&self.sockets, &self.chunks, session, 0)
     }
 
     /// Sends the first `bytes` bytes of a buffer of a session.
@@ -112,7 +159,7 @@ impl Client {
         mut buffer: Buffer,
         bytes: usize,
     ) -> Result<(), ClientError> {
-        if !self.takes_with(session, 1) {
+        if !takes(&self.sockets, &self.chunks, session, 1) {
             // What stands before these bytes may be sent by now.
             self.take_events();
             self.resume()?;
@@ -137,64 +184,6 @@ impl Client {
                 Ok(())
             }
         }
-    }
-
-    /// Counts a chunk that is posted.
-    pub(super) fn count_posted(&mut self, socket: Socket) {
-        if let Some(state) = self.sockets.get_mut(socket) {
-            state.outgoing.posted += 1;
-        }
-    }
-
-    /// Applies the event that a chunk came back.
-    pub(super) fn note_sent(&mut self, entry: &Entry) {
-        // First, because the chunk comes back even if the socket is closed by now.
-        self.chunks.take_back(entry.chunk);
-        let resuming = &mut self.resuming;
-        if let Some(state) = self.sockets.get_mut(Socket(entry.socket)) {
-            state.outgoing.sent();
-            resuming.add(state);
-            self.ready.add(state);
-        }
-    }
-
-    /// Applies the event that a chunk on trial came back: the rest of its bytes waits here.
-    #[cold]
-    pub(super) fn note_unsent(&mut self, entry: &Entry) {
-        let Some(mut buffer) = self.chunks.returned(entry.chunk) else {
-            return;
-        };
-        if let Some(state) = self.sockets.get_mut(Socket(entry.socket)) {
-            let outgoing = &mut state.outgoing;
-            let bytes = outgoing.trial.unwrap_or(0).to_usize();
-            if let Some(rest) = buffer.bytes_mut().get(entry.bytes.to_usize()..bytes) {
-                outgoing.held.push_front(rest.into());
-            }
-            outgoing.sent();
-            outgoing.awaits_room = true;
-            self.ready.add(state);
-        }
-        self.give_buffer_back(buffer);
-    }
-
-    /// Applies a change after which bytes of a session may go on: it has room, or is over.
-    pub(super) fn note_room(&mut self, socket: Socket) {
-        if let Some(state) = self.sockets.get_mut(socket) {
-            state.outgoing.awaits_room = false;
-            self.resuming.add(state);
-        }
-    }
-
-    /// Requests an end of a session after the bytes that wait; false if none do.
-    pub(super) fn ends_later(&mut self, socket: Socket, end: Request) -> bool {
-        let Some(state) = self.sockets.get_mut(socket) else {
-            return false;
-        };
-        let waits = state.outgoing.is_held_back();
-        if waits {
-            state.outgoing.end = Some(end);
-        }
-        waits
     }
 
     /// Sends bytes that waited in private memory and can go on, and the ends after them.

@@ -264,7 +264,7 @@ fn memory_is_counted_by_listener_and_prefix() {
         peer.write(id, &[1; 1 << 20]);
         peer.take();
     }
-    let [listeners, prefixes] = peer.stack.holders(10);
+    let [listeners, prefixes] = sidecore_net_stack::holders(&peer.stack, 10);
     let used = peer.stack.buffers().bytes_in_use;
     for held in [&listeners, &prefixes] {
         assert_eq!(held.len(), 1);
