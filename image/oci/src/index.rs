@@ -273,6 +273,14 @@ impl Index {
     /// # Errors
     /// [`IndexError`].
     pub(crate) fn tree(&self) -> Result<Layer, IndexError> {
+        self.tree_at(false)
+    }
+
+    /// The same; with `is_dense` contents begin right behind the metadata.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub(crate) fn tree_at(&self, is_dense: bool) -> Result<Layer, IndexError> {
         let mut headers = vec![0; self.file.headers_bytes.to_usize()];
         let found = zstd_safe::decompress(&mut headers[..], &self.file.headers);
         if found != Ok(headers.len()) {
@@ -290,7 +298,7 @@ impl Index {
             }
             Ok::<(), IndexError>(())
         })?;
-        Ok(collector.finish()?)
+        Ok(collector.finish_at(is_dense)?)
     }
 }
 
