@@ -13,7 +13,7 @@
 //! Source: OCI Image Format Specification 1.1, "Image Index", "Image Manifest".
 
 use crate::build::Ranges;
-use crate::image::{Image, ImageError};
+use crate::image::{IMAGE_LAYER_TYPE, IMPLIED, Image, ImageError, LAYER};
 use crate::layer::{LayerError, Store, sha256_of};
 use crate::store::{DATA, read_bounded};
 use crate::tree::CONTENTS_AT;
@@ -419,12 +419,6 @@ fn of(path: &Path) -> impl FnOnce(io::Error) -> ConvertError {
 
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
-/// Media type of a layer that is an image of this project.
-pub(crate) const IMAGE_LAYER_TYPE: &str = "application/vnd.sidecore.layer.image.v1";
-/// Annotation: the layer that an index or an image is of.
-pub(crate) const LAYER: &str = "org.sidecore.layer.digest";
-/// Annotation: the layer lacks entries of directories.
-pub(crate) const IMPLIED: &str = "org.sidecore.layer.implied-directories";
 /// Annotation: the manifest that was converted.
 const ORIGINAL: &str = "org.sidecore.original";
 const DOCUMENT_BYTES_MAX: u64 = 4 << 20;

@@ -5,7 +5,6 @@
 //! Called from: any thread; blocks on the network.
 
 use crate::build::Ranges;
-use crate::convert::{IMAGE_LAYER_TYPE, IMPLIED, LAYER};
 use crate::index::{INDEX_BYTES_MAX, Index};
 use crate::layer::{LayerError, Store};
 use sidecore_remote::blob::RemoteBlob;
@@ -254,3 +253,9 @@ fn place_of(name: &str) -> &str {
 
 /// Media type of an index.
 const INDEX_TYPE: &str = "application/vnd.sidecore.layer.index.v1";
+/// Media type of a layer that is an image of this project.
+pub(crate) const IMAGE_LAYER_TYPE: &str = "application/vnd.sidecore.layer.image.v1";
+/// Annotation: the layer that an index or an image is of.
+pub(crate) const LAYER: &str = "org.sidecore.layer.digest";
+/// Annotation: the layer lacks entries of directories.
+pub(crate) const IMPLIED: &str = "org.sidecore.layer.implied-directories";

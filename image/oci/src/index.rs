@@ -276,6 +276,13 @@ impl Index {
         self.tree_at(false)
     }
 
+    /// True if [`Self::tree`] can be made of its headers; for the target `layers` of `lab/fuzz`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn try_tree(&self) -> bool {
+        self.tree().is_ok()
+    }
+
     /// The same; with `is_dense` contents begin right behind the metadata.
     ///
     /// # Errors

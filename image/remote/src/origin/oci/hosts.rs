@@ -10,7 +10,7 @@
 //!
 //! Must stay true: servers are asked in the file's order and the registry itself last; a file that
 //! cannot be understood is an error, since a mirror may be there for a reason.
-//! Source: containerd, `docs/hosts.md`.
+//! Source: containerd, its page on the configuration of registries.
 
 use super::super::Fault;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
