@@ -221,6 +221,25 @@ pub fn convert(
     let converted = converted.to_string().into_bytes();
     let converted_digest = format!("sha256:{}", sha256_of(&converted));
     pushing.push_manifest(&converted_digest, MANIFEST_TYPE, &converted)?;
+    let index = index_of(subject, &config, &converted_digest, converted.len());
+    let index_digest = format!("sha256:{}", sha256_of(&index));
+    pushing.push_manifest(&index_digest, INDEX_TYPE, &index)?;
+    pushing.push_manifest(&tag, INDEX_TYPE, &index)?;
+    Ok(Converted {
+        index: index_digest,
+        original: subject.digest.clone(),
+        converted: converted_digest,
+        layers,
+    })
+}
+
+/// The index of an original and its images; the original is first.
+fn index_of(
+    subject: &ImageManifest,
+    config: &Value,
+    converted: &str,
+    converted_bytes: usize,
+) -> Vec<u8> {
     let platform = json!({
         "architecture": config["architecture"],
         "os": config["os"],
@@ -238,24 +257,15 @@ pub fn convert(
             {
                 "mediaType": MANIFEST_TYPE,
                 "artifactType": IMAGE_LAYER_TYPE,
-                "digest": converted_digest,
-                "size": converted.len(),
+                "digest": converted,
+                "size": converted_bytes,
                 // No runtime takes it for an image of this machine.
                 "platform": { "architecture": "unknown", "os": "unknown" },
                 "annotations": { ORIGINAL: subject.digest },
             },
         ],
     });
-    let index = index.to_string().into_bytes();
-    let index_digest = format!("sha256:{}", sha256_of(&index));
-    pushing.push_manifest(&index_digest, INDEX_TYPE, &index)?;
-    pushing.push_manifest(&tag, INDEX_TYPE, &index)?;
-    Ok(Converted {
-        index: index_digest,
-        original: subject.digest.clone(),
-        converted: converted_digest,
-        layers,
-    })
+    index.to_string().into_bytes()
 }
 
 /// A conversion on its way.
