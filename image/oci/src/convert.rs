@@ -189,9 +189,9 @@ pub fn convert(
     let document: Value = serde_json::from_slice(&subject.text)
         .map_err(|error| ConvertError::Document(format!("the manifest: {error}")))?;
     let config = pushing.copy_config(&document)?;
-    pushing.push_manifest(&subject.digest, &subject.media_type, &subject.text)?;
     let mut layers = Vec::new();
     let mut images = Vec::new();
+    let mut made = Vec::new();
     for (at, (sha256, blob_bytes, _)) in subject.layers.iter().enumerate() {
         let blob = original.blob(sha256, packing.scratch)?;
         let original_digest = format!("sha256:{sha256}");
@@ -205,11 +205,22 @@ pub fn convert(
             reason: None,
         };
         match pushing.layer(&blob, sha256, &mut layer)? {
-            Some(image) => images.push(serde_json::to_value(image).unwrap_or_default()),
+            Some(image) => {
+                images.push(serde_json::to_value(&image).unwrap_or_default());
+                made.push(image);
+            }
             None => images.push(document["layers"][at].clone()),
         }
         on_layer(&layer);
         layers.push(layer);
+    }
+    // Registries take a manifest once all that it names is there.
+    pushing.push_manifest(&subject.digest, &subject.media_type, &subject.text)?;
+    for image in made {
+        let pushed = pushing
+            .repository
+            .push_referrer(subject, IMAGE_LAYER_TYPE, vec![image]);
+        pushed.map_err(|fault| pushing.failed(fault))?;
     }
     let converted = json!({
         "schemaVersion": 2,
@@ -344,10 +355,6 @@ impl Pushing<'_> {
             annotations,
             platform: None,
         };
-        let subject = self.original.manifest();
-        let all = vec![descriptor.clone()];
-        let pushed = (self.repository).push_referrer(subject, IMAGE_LAYER_TYPE, all);
-        pushed.map_err(|fault| self.failed(fault))?;
         layer.image = Some(digest);
         layer.stored_bytes = packed.stored_bytes;
         layer.frames = packed.frames;

@@ -114,6 +114,10 @@ fn answer(mut stream: &TcpStream, shelf: &Shelf) -> Option<()> {
             more = "Location: /v2/app/upload\r\n".into();
             (202, Vec::new())
         }
+        // As registries do.
+        ("PUT", _) if path.contains("/manifests/") && !is_complete(&shelf, &body) => {
+            (400, Vec::new())
+        }
         ("PUT", _) => {
             let digest = query
                 .strip_prefix("digest=")
@@ -157,6 +161,20 @@ fn answer(mut stream: &TcpStream, shelf: &Shelf) -> Option<()> {
         "HEAD" => Some(()),
         _ => stream.write_all(&bytes).ok(),
     }
+}
+
+/// True if all that a manifest names is there.
+fn is_complete(shelf: &HashMap<String, (String, Vec<u8>)>, manifest: &[u8]) -> bool {
+    let manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap_or_default();
+    let of = |name: &str| manifest[name].as_array().cloned().unwrap_or_default();
+    let has = |kind: &str, it: &serde_json::Value| {
+        let digest = it["digest"].as_str().unwrap_or_default();
+        shelf.contains_key(&format!("/v2/app/{kind}/{digest}"))
+    };
+    let config = Some(&manifest["config"]).filter(|it| it.is_object());
+    let mut blobs = of("layers");
+    blobs.extend(config.cloned());
+    blobs.iter().all(|it| has("blobs", it)) && of("manifests").iter().all(|it| has("manifests", it))
 }
 
 #[test]
