@@ -9,7 +9,7 @@
 //! answered. Where the keeper is killed, the server starts another one.
 //!
 //! Both sides are joined by a socket; its hang-up is a death, also that by `kill -9`. Each message
-//! is one of [`Held`], from the process that starts the other one, or a farewell.
+//! says what is held, from the process that starts the other one, or a farewell.
 //!
 //! Must stay true: one of both has the device at any time, unless both are killed at once; a mount
 //! that takes writes has no keeper, since a killed server has lost what it had not stored; the

@@ -276,7 +276,7 @@ impl Index {
         self.tree_at(false)
     }
 
-    /// True if [`Self::tree`] can be made of its headers; for the target `layers` of `lab/fuzz`.
+    /// True if a file system can be made of its headers; for the target `layers` of `lab/fuzz`.
     #[doc(hidden)]
     #[must_use]
     pub fn try_tree(&self) -> bool {

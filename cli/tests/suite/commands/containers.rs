@@ -382,7 +382,7 @@ fn read_on(path: &std::path::Path, expected: &[u8], stop: &AtomicBool) -> usize 
 #[test]
 fn readers_of_a_layer_see_no_error_when_its_server_or_keeper_is_killed() {
     let folder = inputs::folder();
-    let (address, digest) = registry();
+    let (address, digest, _) = registry_of("kept-tree");
     let image = format!("oci://{address}/app:v1");
     services::ok(&format!(
         "block index {image} --layers kept-layers --push --json"
@@ -393,7 +393,7 @@ fn readers_of_a_layer_see_no_error_when_its_server_or_keeper_is_killed() {
     services::ok(&format!(
         "block layer {image} on-kept --layers kept-layers --rate 64KiB"
     ));
-    let expected = std::fs::read(folder.join("layer/noise")).unwrap();
+    let expected = std::fs::read(folder.join("kept-tree/noise")).unwrap();
     let stop = AtomicBool::new(false);
     let path = folder.join("on-kept/noise");
     let seed = std::process::id();

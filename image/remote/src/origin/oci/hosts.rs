@@ -4,7 +4,7 @@
 //! Why here: a machine whose containers come from a mirror, or from a registry with a certificate
 //! of its own, is set up for that already.
 //!
-//! The first folder of [`FOLDERS`] with a folder for the registry counts (`SIDECORE_HOSTS_DIR`
+//! The first of a few folders with a folder for the registry counts (`SIDECORE_HOSTS_DIR`
 //! replaces them); `_default` in it stands for registries without one. Its `hosts.toml` is read;
 //! without that file, its `*.crt` are authorities, as docker has them.
 //!
