@@ -13,8 +13,9 @@ use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
-use sidecore_sys::descriptors;
+use sidecore_loader::{HostProgram, Limits, Loading};
 use sidecore_sys::ending::leave;
+use sidecore_sys::{descriptors, machine};
 use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +33,9 @@ can attach; where that is fewer than configured, a line on standard error says s
 Kernels are the built-in ones and those of shared objects (files *.so that keep to \
 sidecore_kernel.h) in the folders of --kernels. Folders and files belong to root or this user and \
 are writable by nobody else: a folder that is not keeps the daemon from starting, a file is \
-refused with a line on standard error and the others are served.
+refused with a line on standard error and the others are served. A loaded kernel runs in a \
+process of its own for each client and engine, with limits of time, memory and stack and without \
+files: what it does there costs its own request.
 
 Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
@@ -72,6 +75,18 @@ pub(crate) struct Args {
     /// /usr/lib/sidecore/kernels and /usr/local/lib/sidecore/kernels, where they exist]
     #[arg(long, value_name = "DIR")]
     kernels: Vec<PathBuf>,
+    /// The most processor time for a request that a loaded kernel's object may ask for, in
+    /// milliseconds; 1,000 unless it asks
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    kernel_ms: u64,
+    /// The most memory that it may ask for, for the process of each client and engine; 256MiB
+    /// unless it asks
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = quantity::size)]
+    kernel_memory: u64,
+    /// The most stack that it may ask for; 2MiB unless it asks
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = quantity::size)]
+    kernel_stack: u64,
     /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
     #[arg(long)]
     spin_us: bool,
@@ -113,6 +128,20 @@ impl Args {
         };
         if let Some(socket) = self.socket {
             options.socket = socket;
+        }
+        if let Some(bytes) = options.within(machine::memory_limit()) {
+            output::note!(
+                "sidecore: clients get {} MiB in all, three quarters of what the control group \
+                 may have; raise memory.max (MemoryMax=, --memory), or set --bytes to less",
+                bytes >> 20
+            );
+        }
+        if let Some(bytes) = machine::lock_limit().filter(|&limit| limit < options.lock_bytes()) {
+            output::note!(
+                "sidecore: {} KiB may be locked in memory, less than one client needs: pages may \
+                 be moved or swapped; raise the limit (`ulimit -l`, LimitMEMLOCK=)",
+                bytes >> 10
+            );
         }
         let wanted = options.clients_max;
         let daemon = Daemon::start(options)?;
@@ -161,8 +190,16 @@ impl Args {
         } else {
             self.kernels.clone()
         };
+        let loading = Loading {
+            host: Some(HostProgram::this(["offload", "host"])),
+            limits: Limits {
+                time: Duration::from_millis(self.kernel_ms),
+                memory_bytes: self.kernel_memory,
+                stack_bytes: self.kernel_stack,
+            },
+        };
         for folder in folders {
-            let loaded = sidecore_loader::register(registry, &folder)?;
+            let loaded = sidecore_loader::register(registry, &folder, &loading)?;
             for refused in &loaded.refused {
                 output::note!("sidecore: {refused}");
             }

@@ -49,8 +49,8 @@
 #else
 #define __lane_view(T, p) ((T[1]){__lane_cast(T, *(p))})[0]
 #endif
-/* The quadword that an address lies in. */
-#define __lane_place(p) ((void *)((__UINTPTR_TYPE__)(p) & ~(__UINTPTR_TYPE__)15))
+/* The quadword that an address lies in; an element of a vector keeps its own. */
+#define __lane_at(p) ((__typeof__(p))((__UINTPTR_TYPE__)(p) & ~(__UINTPTR_TYPE__)(sizeof(*(p)) == 16 ? 15 : 0)))
 /* The place of number i among numbers of type T that share memory with a vector. */
 #define __lane_shared(T, width, i) ((i) ^ ((width) > sizeof(T) ? (width) / sizeof(T) - 1 : 0))
 /* Two of them, which are handed on in the order that they have on the Cell. */

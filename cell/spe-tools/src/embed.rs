@@ -46,7 +46,8 @@ pub(crate) fn run(name: &str, arguments: &[OsString]) -> Result<ExitCode, Error>
 
 /// Refuses an image that no context could load.
 fn check(program: &str, image: &[u8]) -> Result<(), Error> {
-    let refuse = |reason: &str| Err(Error::Refused(format!("{program} {reason}")));
+    let refused = |reason: &str| Error::Refused(format!("{program} {reason}"));
+    let refuse = |reason: &str| Err(refused(reason));
     let machine = image.get(18..20);
     match image.get(..6) {
         Some(b"\x7fELF\x01\x01") if machine == Some(&[62, 0]) => match is_whole(image) {
@@ -54,7 +55,9 @@ fn check(program: &str, image: &[u8]) -> Result<(), Error> {
             _ => refuse("is cut off; link it again"),
         },
         Some(b"\x7fELF\x01\x02") if machine == Some(&[0, 23]) => {
-            refuse("is a program of the SPU itself; compile its source with spu-gcc")
+            let read = sidecore_spu::Executable::parse(image);
+            read.map(|_| ())
+                .map_err(|error| refused(&error.to_string()))
         }
         Some(start) if start.starts_with(b"\x7fELF") => {
             refuse("is not made by spu-gcc: no 32-bit x86-64 ELF file")

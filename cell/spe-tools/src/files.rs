@@ -1,8 +1,11 @@
 //! The kit's files, by their paths in it.
 
 macro_rules! files {
-    ($($path:literal <- $source:literal,)*) => {
-        &[$(($path, include_str!(concat!("../", $source)))),*]
+    ($($path:literal <- $source:literal,)* ; $($made:literal = $text:literal,)*) => {
+        &[
+            $(($path, include_str!(concat!("../", $source))),)*
+            $(($made, $text)),*
+        ]
     };
 }
 
@@ -104,4 +107,13 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "ppu/align.c" <- "ppu/lib/align.c",
     "ppu/low.c" <- "ppu/lib/low.c",
     "ppu/main.c" <- "ppu/lib/main.c",
+    ;
+    // Headers of C that libstdc++ of the time included by <algorithm>, <vector> and the like.
+    "include/plus/bits/stl_algobase.h" = "\
+#pragma GCC system_header
+#include_next <bits/stl_algobase.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+",
 };

@@ -20,6 +20,8 @@ pub(crate) const COMPILE: &[&str] = &[
     "-Wno-main",
     "-U_FORTIFY_SOURCE",
     "-D__SPU__=1",
+    "-D__VECTOR_KEYWORD_SUPPORTED__=1",
+    "-D__EA32__=1",
     "-D__NO_CTYPE=1",
     // The C library's types of threads, which <stdlib.h> declares; include/spu/pthread.h has them.
     "-D_BITS_PTHREADTYPES_COMMON_H=1",

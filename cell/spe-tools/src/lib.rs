@@ -16,6 +16,7 @@ mod embed;
 mod error;
 mod files;
 mod flags;
+mod implicit;
 mod kit;
 mod lanes;
 mod names;

@@ -39,6 +39,11 @@ impl Driver {
     pub fn name(&self) -> &'static str {
         self.name
     }
+
+    /// True for the names of IBM's compilers.
+    pub(crate) fn is_ibm(&self) -> bool {
+        self.name.contains("xl")
+    }
 }
 
 /// The driver of the name that a program was called by, with or without folders.
@@ -112,6 +117,18 @@ const DRIVERS: &[Driver] = &[
     driver("spu-objdump", Kind::Binutils("objdump")),
     driver("spu-objcopy", Kind::Binutils("objcopy")),
     driver("spu-readelf", Kind::Binutils("readelf")),
+    driver("spu-elf-ld", Kind::SpuLink),
+    driver("spu-elf-as", Kind::Refused(NO_ASSEMBLER)),
+    driver("spu-elf-ar", Kind::Binutils("ar")),
+    driver("spu-elf-ranlib", Kind::Binutils("ranlib")),
+    driver("spu-elf-strip", Kind::Binutils("strip")),
+    driver("spu-elf-nm", Kind::Binutils("nm")),
+    driver("spu-elf-size", Kind::Binutils("size")),
+    driver("spu-elf-objdump", Kind::Binutils("objdump")),
+    driver("spu-elf-objcopy", Kind::Binutils("objcopy")),
+    driver("spu-elf-readelf", Kind::Binutils("readelf")),
+    driver("spu-elf-c++", Kind::Spu { plus: true }),
+    driver("spu-elf-cc", Kind::Spu { plus: false }),
     driver("ppu-gcc", HOST),
     driver("ppu-cc", HOST),
     driver("ppuxlc", HOST),

@@ -4,8 +4,8 @@
 //! options tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
 //! report.
 
-use crate::Error;
 use crate::lanes::Lanes;
+use crate::{Error, tool};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -81,7 +81,8 @@ pub(crate) struct Options {
 /// # Errors
 /// An option of the drivers' own has a value that they do not know.
 pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options, Error> {
-    let options = read(side, arguments);
+    let own = tool::own_libraries(&arguments);
+    let options = read(side, arguments, &own);
     match options.unknown {
         Some(text) => Err(Error::Usage(format!(
             "--lanes=auto|exact|off, --pointers=4|8 (not {text})"
@@ -111,7 +112,7 @@ impl Options {
     }
 }
 
-fn read(side: Side, arguments: Vec<OsString>) -> Options {
+fn read(side: Side, arguments: Vec<OsString>, own: &[String]) -> Options {
     let mut options = Options::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -165,7 +166,14 @@ fn read(side: Side, arguments: Vec<OsString>) -> Options {
                 options.arguments.extend(linker_options(text));
                 continue;
             }
-            _ if drops(side, text) => continue,
+            // A library of the program's own may have a name of the SDK's.
+            _ if drops(side, text) && !own.iter().any(|library| library == text) => {
+                // The one feature of a processor that source asks for.
+                if text == "-march=celledp" {
+                    options.arguments.push("-D__SPU_EDP__=1".into());
+                }
+                continue;
+            }
             _ if text.starts_with("-q") => {
                 options.arguments.extend(of_xlc(text));
                 continue;
@@ -187,6 +195,20 @@ fn read_own(options: &mut Options, text: &str) {
         ("--pointers=8", _) => options.width = Some(Width::Pointers8),
         _ => options.unknown = Some(text.into()),
     }
+}
+
+/// The arguments of IBM's compilers in gcc's words: `-M` writes the dependencies beside the object,
+/// and `-ma` compiles `alloca`, which gcc always does.
+pub(crate) fn of_ibm(arguments: Vec<OsString>) -> Vec<OsString> {
+    let kept = arguments.into_iter().filter(|argument| argument != "-ma");
+    kept.map(|argument| {
+        if argument == "-M" {
+            "-MD".into()
+        } else {
+            argument
+        }
+    })
+    .collect()
 }
 
 /// Records an input file's needs.
@@ -468,7 +490,7 @@ mod tests {
     }
 
     fn translated(side: Side, text: &str) -> String {
-        let arguments = read(side, words(text)).arguments;
+        let arguments = read(side, words(text), &[]).arguments;
         arguments
             .iter()
             .map(|word| word.to_string_lossy())
@@ -490,30 +512,30 @@ mod tests {
 
     #[test]
     fn inputs_are_told_from_values() {
-        let options = read(Side::Spu, words("-o x.cc -c"));
+        let options = read(Side::Spu, words("-o x.cc -c"), &[]);
         assert_eq!(
             (options.inputs, options.product),
             (Inputs::None, Product::Parts)
         );
         assert!(!options.plus && !options.links());
-        let options = read(Side::Spu, words("x.cc"));
+        let options = read(Side::Spu, words("x.cc"), &[]);
         assert_eq!(
             (options.inputs, options.product),
             (Inputs::Sources, Product::Program)
         );
         assert!(options.plus && options.links());
         for text in ["-r -c x.c", "-c -r x.c"] {
-            assert_eq!(read(Side::Spu, words(text)).product, Product::Parts);
+            assert_eq!(read(Side::Spu, words(text), &[]).product, Product::Parts);
         }
-        let options = read(Side::Spu, words("-r x.o y.a"));
+        let options = read(Side::Spu, words("-r x.o y.a"), &[]);
         assert_eq!(
             (options.inputs, options.product),
             (Inputs::Objects, Product::Joined)
         );
         assert!(options.links());
-        let options = read(Side::Spu, words("-c start.S"));
+        let options = read(Side::Spu, words("-c start.S"), &[]);
         assert_eq!(options.assembly.as_deref(), Some("start.S"));
-        let width = |text| read(Side::Host, words(text)).width;
+        let width = |text| read(Side::Host, words(text), &[]).width;
         assert_eq!(width("-m64 a.c"), Some(Width::Bits64));
         assert_eq!(width("-m64 -m32 a.c"), Some(Width::Bits32));
         assert_eq!(width("--pointers=8 -m32 a.c"), Some(Width::Pointers8));

@@ -262,11 +262,6 @@ impl Pass<'_> {
             start += 1;
             end -= 1;
         }
-        // The address of a quadword; its argument is the operand of the cast.
-        if text.at(start) == b"__lane_place" && text.partner(start + 1) == Some(end - 1) {
-            self.wrap(made, start + 2, end - 1);
-            return;
-        }
         let plain = match text.kind(start) {
             None | Some(Kind::Quoted | Kind::Blank) => true,
             // 0 stays the null pointer, and small numbers are marks of programs' own; sums that
@@ -400,8 +395,8 @@ mod tests {
                 "((int (*)(int))__spe_place(n))(2);",
             ),
             (
-                "x = (T *)__lane_place((n));",
-                "x = (T *)__lane_place(__spe_place((n)));",
+                "x = __lane_at((T *)(n));",
+                "x = __lane_at((T *)__spe_place((n)));",
             ),
             (
                 "x = reinterpret_cast<T *>(n + 1);",

@@ -44,12 +44,13 @@ pub(crate) fn compile(
         all.extend(spu::C.iter().map(OsString::from));
     } else {
         all.extend([spu::PLUS_STANDARD, "-faligned-new", "-fpermissive"].map(OsString::from));
+        all.extend(["-isystem".into(), kit.path(spu::PLUS_OLD).into_os_string()]);
     }
     if narrow {
         all.extend(NARROW.iter().map(OsString::from));
     }
     if options.width == Some(Width::Bits64) {
-        all.push(POINTERS_ARE_WIDE.into());
+        all.extend(POINTERS_ARE_WIDE.map(OsString::from));
     }
     let folders = [
         "include/narrow",
@@ -141,6 +142,12 @@ const COMPILE: &[&str] = &[
     "-msse4.2",
     "-Wno-psabi",
     "-D__PPU__=1",
+    "-D__powerpc__=1",
+    "-D__PPC__=1",
+    "-D__PPC=1",
+    "-D_ARCH_PPC=1",
+    "-D__VECTOR_KEYWORD_SUPPORTED__=1",
+    "-D__APPLE_ALTIVEC__=1",
     "-D__VEC__=10206",
     "-D__ALTIVEC__=1",
     // Sources that have vectors of both machines take the PPE's.
@@ -152,9 +159,8 @@ const COMPILE: &[&str] = &[
     "-U__SSE4_1__",
     "-U__SSE4_2__",
 ];
-/// The name by which source of the SDK tells hosts of 64 bits, whose pointers a word has no room
-/// for.
-const POINTERS_ARE_WIDE: &str = "-D__powerpc64__=1";
+/// The names by which source tells hosts of 64 bits, whose pointers a word has no room for.
+const POINTERS_ARE_WIDE: [&str; 2] = ["-D__powerpc64__=1", "-D__PPC64__=1"];
 /// For code that shares neither its stack's guard nor its tables of characters with the C library.
 /// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the other debugging
 /// data; an assembler of 64-bit objects would write 8.

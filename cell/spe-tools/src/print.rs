@@ -2,10 +2,10 @@
 //!
 //! Why: an SPU passes an argument in a register of its own, whatever its type, so a vector for `%x`
 //! is its first word there. Here vectors and numbers travel by different registers. So each
-//! argument of a format without a vector's conversion is put through a macro of the kit's. The
-//! macro gives a vector's first word, and anything else as it is.
+//! argument that no `%v` prints is put through a macro of the kit's. The macro gives a vector's
+//! first word, and anything else as it is.
 //!
-//! Must stay true: calls whose format is no literal, or has `%v`, stay as they are.
+//! Must stay true: arguments of `%v`, and calls whose format is no literal, stay as they are.
 
 use crate::edits::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
@@ -39,10 +39,14 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
         let Some((first, rest)) = all.get(*format..).and_then(<[_]>::split_first) else {
             continue;
         };
-        if !is_plain(source, &tokens[first.0..first.1]) {
+        let Some(format) = literal(source, &tokens[first.0..first.1]) else {
             continue;
-        }
-        for (start, end) in rest {
+        };
+        let vectors = vectors(&format);
+        for (number, (start, end)) in rest.iter().enumerate() {
+            if vectors.contains(&number) {
+                continue;
+            }
             let (start, end) = (tokens[*start].start, tokens[*end - 1].end);
             edits.replace(start, start, "__sidecore_print(");
             edits.replace(end, end, ")");
@@ -81,23 +85,42 @@ fn parts(source: &[u8], tokens: &[Token], open: usize) -> Vec<(usize, usize)> {
     Vec::new()
 }
 
-/// True for a literal that has conversions of numbers and strings alone.
-fn is_plain(source: &[u8], format: &[Token]) -> bool {
-    format.iter().all(|token| match token.kind {
-        Kind::Blank => true,
-        Kind::Quoted => {
-            let text = token.text(source);
-            let mut conversions = text.split(|byte| *byte == b'%').skip(1);
-            text.starts_with(b"\"") && !conversions.any(is_vectors)
-        }
-        _ => false,
-    })
+/// The text of a format that is a literal, or several behind one another.
+fn literal(source: &[u8], format: &[Token]) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    for token in format.iter().filter(|token| token.kind != Kind::Blank) {
+        let text = token.text(source).strip_prefix(b"\"")?;
+        all.extend_from_slice(text.strip_suffix(b"\"")?);
+    }
+    Some(all)
 }
 
-/// True where the text behind a percent sign converts a vector.
-fn is_vectors(text: &[u8]) -> bool {
-    let flags = b"-+ #0123456789.*,;:_hlL";
-    text.iter().find(|byte| !flags.contains(byte)) == Some(&b'v')
+/// The numbers of the arguments that a format prints as whole vectors.
+fn vectors(format: &[u8]) -> Vec<usize> {
+    let mut all = Vec::new();
+    let mut argument = 0;
+    let mut bytes = format.iter();
+    while bytes.any(|byte| *byte == b'%') {
+        for byte in bytes.by_ref() {
+            match byte {
+                b'%' => break,
+                // A width or precision is an argument of its own, before the one that is printed.
+                b'*' => argument += 1,
+                b'-' | b'+' | b' ' | b'#' | b'0'..=b'9' | b'.' => {}
+                b',' | b';' | b':' | b'_' | b'h' | b'l' | b'L' | b'j' | b'z' | b't' | b'q' => {}
+                b'v' => {
+                    all.push(argument);
+                    argument += 1;
+                    break;
+                }
+                _ => {
+                    argument += 1;
+                    break;
+                }
+            }
+        }
+    }
+    all
 }
 
 /// Functions that print, and the place of their formats.
@@ -129,6 +152,11 @@ mod tests {
                 "fprintf(out, \"%\" \"d\", \
                  __sidecore_print(printf(\"%s\", __sidecore_print(a))));",
             ),
+            (
+                "printf(\"%vd %d%% %*\" \".3vf %f\", a, b, 2, c, d);",
+                "printf(\"%vd %d%% %*\" \".3vf %f\", a, __sidecore_print(b), \
+                 __sidecore_print(2), c, __sidecore_print(d));",
+            ),
         ] {
             assert_eq!(rewritten(source).as_deref(), Some(wanted));
         }
@@ -137,7 +165,6 @@ mod tests {
     #[test]
     fn other_calls_stay_as_they_are() {
         for source in [
-            "printf(\"%vd %d\", a, b);",
             "printf(\"%8.3,vf\", a);",
             "printf(format, a);",
             "int printf(const char *, ...);",

@@ -10,6 +10,10 @@
 //!
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
 
+mod aligned;
+
+pub(crate) use aligned::arrays;
+
 use crate::edits::Edits;
 use crate::tokens::{Kind, Token, next_seen, previous_seen, seen, tokens};
 use std::collections::HashMap;

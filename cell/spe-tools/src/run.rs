@@ -3,7 +3,7 @@
 //! Why apart from the names: the kit needs the names for its links, and drivers need the kit.
 
 use crate::names::{Driver, Kind};
-use crate::{Error, Kit, embed, ppu, spu, step, tool};
+use crate::{Error, Kit, embed, options, ppu, spu, step, tool};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -13,6 +13,11 @@ impl Driver {
     /// # Errors
     /// The kit cannot be unpacked, the tool is missing, or an argument is refused.
     pub fn run(self, kit: &Kit, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
+        let arguments = if self.is_ibm() {
+            options::of_ibm(arguments)
+        } else {
+            arguments
+        };
         match self.kind {
             Kind::Spu { plus } => spu::compile(kit, plus, arguments),
             Kind::Ppu { plus, narrow } => ppu::compile(kit, plus, narrow, arguments),

@@ -131,6 +131,7 @@ fn plus_folders(kit: &Kit) -> Vec<PathBuf> {
         .max();
     match newest.map(|version| version.to_string()) {
         Some(version) => vec![
+            kit.path(PLUS_OLD),
             all.join(&version),
             part.join(&version),
             all.join(&version).join("backward"),
@@ -139,6 +140,8 @@ fn plus_folders(kit: &Kit) -> Vec<PathBuf> {
     }
 }
 
+/// The kit's folder of C++ headers that go before the system's.
+pub(crate) const PLUS_OLD: &str = "include/plus";
 const PLUS_HEADERS: &str = "/usr/include/c++";
 const PLUS_PART: &str = "/usr/include/x86_64-linux-gnu/c++";
 

@@ -8,7 +8,7 @@
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};
-use crate::{Error, Kit, assembly, narrow, places, print, rewrite, stack, tool};
+use crate::{Error, Kit, assembly, implicit, narrow, places, print, rewrite, stack, tool};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -94,27 +94,24 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
-    let Some(read) = Read::new(kit, &source, settings, false) else {
-        return tool::become_tool(&program.to_string_lossy(), &arguments);
+    let compilation = Compilation {
+        program,
+        arguments: &arguments,
+        input,
+        source: &source,
     };
-    let compile = |read: &Read, more: &[&str]| {
-        let command = Compilation {
-            program,
-            arguments: &arguments,
-            input,
-            source: &source,
-        };
-        command.run(read, more)
+    let Some(read) = Read::new(kit, &compilation, settings, false)? else {
+        return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     // Most casts turn out to be between pointers. The compiler's output tells, so source without a
     // place keeps its plain addresses and is compiled once.
-    let ended = compile(&read, &[])?;
+    let ended = compilation.run(&read, &[])?;
     if !read.places || ended != ExitCode::SUCCESS || !names_places(&arguments) {
         return Ok(ended);
     }
-    match Read::new(kit, &source, settings, true) {
+    match Read::new(kit, &compilation, settings, true)? {
         // The first pass has given all warnings.
-        Some(again) => compile(&again, &["-w"]),
+        Some(again) => compilation.run(&again, &["-w"]),
         None => Ok(ended),
     }
 }
@@ -138,23 +135,8 @@ struct Compilation<'a> {
 impl Compilation<'_> {
     /// Compiles the text that was read in the place of the input.
     fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
-        let mut copy = self.input.clone();
-        // In the input's folder, which is gcc's own choice; `.i` since the compiler goes by the
-        // ending.
-        copy.push(format!(".{}.i", std::process::id()));
-        // New: the input may lie in /tmp, where others can put a link under any name they expect.
-        let written = File::create_new(&copy).and_then(|mut file| file.write_all(&read.text));
-        written.map_err(Error::file("write", &copy))?;
-        let mut command = Command::new(self.program);
-        for word in self.arguments {
-            if word == self.input {
-                command.arg(&copy);
-            // Without headers of ours the text stays preprocessed, and the compiler need not do it
-            // again.
-            } else if read.macros.is_empty() || !is_for_preprocessed(word) {
-                command.arg(word);
-            }
-        }
+        let copy = self.copy(&read.text)?;
+        let mut command = self.command(&copy, &read.macros);
         // Debuggers and linkers must name the source, not the copy.
         if let Some(name) = rewrite::first_name(self.source) {
             let mut map = OsString::from("-fdebug-prefix-map=");
@@ -163,11 +145,53 @@ impl Compilation<'_> {
             map.push(name);
             command.arg(map);
         }
-        command.args(&read.macros).args(more);
+        command.args(more);
         let ended = tool::run(&mut command);
         // Whatever the compiler's result was.
         std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
         ended
+    }
+
+    /// The errors that the compiler has for a text by the options of [`implicit`].
+    fn check(&self, text: &[u8], macros: &[OsString]) -> Result<String, Error> {
+        let copy = self.copy(text)?;
+        let mut command = self.command(&copy, macros);
+        // Its lines are read here, not by the user.
+        command.args(implicit::STRICT).env("LC_ALL", "C");
+        let output = command.output().map_err(|source| Error::Start {
+            tool: self.program.to_string_lossy().into_owned(),
+            source,
+        });
+        std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
+        Ok(String::from_utf8_lossy(&output?.stderr).into_owned())
+    }
+
+    /// A file beside the input with another text.
+    fn copy(&self, text: &[u8]) -> Result<OsString, Error> {
+        let mut copy = self.input.clone();
+        // In the input's folder, which is gcc's own choice; `.i` since the compiler goes by the
+        // ending.
+        copy.push(format!(".{}.i", std::process::id()));
+        // New: the input may lie in /tmp, where others can put a link under any name they expect.
+        let written = File::create_new(&copy).and_then(|mut file| file.write_all(text));
+        written.map_err(Error::file("write", &copy))?;
+        Ok(copy)
+    }
+
+    /// The compiler with a copy in the place of the input.
+    fn command(&self, copy: &OsString, macros: &[OsString]) -> Command {
+        let mut command = Command::new(self.program);
+        for word in self.arguments {
+            if word == self.input {
+                command.arg(copy);
+            // Without headers of ours the text stays preprocessed, and the compiler need not do it
+            // again.
+            } else if macros.is_empty() || !is_for_preprocessed(word) {
+                command.arg(word);
+            }
+        }
+        command.args(macros);
+        command
     }
 }
 
@@ -183,7 +207,16 @@ struct Read {
 impl Read {
     /// The source in today's words; nothing where it is in them already. With `again` its casts of
     /// pointers to numbers give places in the store, and nothing is said.
-    fn new(kit: &Kit, source: &[u8], settings: Settings, again: bool) -> Option<Self> {
+    ///
+    /// # Errors
+    /// A conversion of vectors that cannot be made exact, with its line.
+    fn new(
+        kit: &Kit,
+        compilation: &Compilation<'_>,
+        settings: Settings,
+        again: bool,
+    ) -> Result<Option<Self>, Error> {
+        let source = compilation.source;
         let say = |lines: &[String]| {
             // Where compilers warn: users' tools read that.
             for line in lines.iter().filter(|_| !again) {
@@ -203,6 +236,7 @@ impl Read {
             passed.pass(rewrite::sections);
             passed.pass(rewrite::ends);
         }
+        passed.pass(rewrite::arrays);
         // Before the passes below, which know vectors by today's names alone.
         passed.pass(rewrite::vectors);
         if find(source, SPU_HEADER) {
@@ -224,9 +258,17 @@ impl Read {
                 macros.push("-DSIDECORE_RESERVE_H".into());
             }
         }
+        let converts = settings.lanes != Lanes::Off
+            && passed.cast_conversions(|text| {
+                let headers = headers
+                    .iter()
+                    .flat_map(|header| ["-include".into(), kit.path(header).into_os_string()]);
+                let all = macros.iter().cloned().chain(headers).collect::<Vec<_>>();
+                compilation.check(text, &all)
+            })?;
         passed.pass(|text| {
             // Behind the translation of assembly, whose results are vectors as well.
-            let found = lanes::rewrite(text, settings.lanes)?;
+            let found = lanes::rewrite(text, settings.lanes, converts)?;
             say(&found.warnings);
             if found.exact {
                 headers.insert(0, LANE_MACROS);
@@ -251,11 +293,11 @@ impl Read {
         if !macros.is_empty() {
             passed.pass(|text| Some(rewrite::guard_literals(text)));
         }
-        passed.changed.map(|text| Self {
+        Ok(passed.changed.map(|text| Self {
             text,
             macros,
             places: has_places,
-        })
+        }))
     }
 }
 
@@ -279,6 +321,19 @@ impl<'a> Passed<'a> {
         if let Some(text) = pass(self.changed.as_deref().unwrap_or(self.source)) {
             self.changed = Some(text);
         }
+    }
+
+    /// Casts the conversions that `check` finds; true where there were any.
+    fn cast_conversions(
+        &mut self,
+        check: impl FnMut(&[u8]) -> Result<String, Error>,
+    ) -> Result<bool, Error> {
+        let text = self.changed.as_deref().unwrap_or(self.source);
+        // As the compiler gets it at the end: literals' commas must not divide arguments.
+        let found = implicit::casts(&rewrite::guard_literals(text), check)?;
+        let any = found.is_some();
+        self.changed = found.or_else(|| self.changed.take());
+        Ok(any)
     }
 }
 

@@ -161,6 +161,15 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// True for a `=` of an operator's name, such as `operator =` and `operator <<=`.
+    fn is_name(&self, place: usize) -> bool {
+        (1..=3).any(|back| {
+            place
+                .checked_sub(back)
+                .is_some_and(|word| self.at(word) == b"operator")
+        })
+    }
+
     /// Marks initializers of the file's scope and of statics.
     fn find_constants(&mut self) {
         let mut place = 0;
@@ -185,7 +194,10 @@ impl<'a> Text<'a> {
                 b";" | b"{" | b"}" => fixed = false,
                 // `==` and `<=` stand within expressions; those of the file's scope are within
                 // initializers that were marked already.
-                b"=" if (outside || fixed) && self.at(place + 1) != b"=" => {
+                b"=" if (outside || fixed)
+                    && self.at(place + 1) != b"="
+                    && !self.is_name(place) =>
+                {
                     let mut end = place + 1;
                     while end < self.len() && !matches!(self.at(end), b";" | b"," | b")" | b"}") {
                         end = self

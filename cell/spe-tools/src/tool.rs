@@ -1,8 +1,14 @@
-//! Running the tools of the user's own machine.
+//! Running the tools of the user's own machine, and the libraries that they find.
+//!
+//! Must stay true: an SDK's folder may have libraries of the Cell's processors by the names of the
+//! SDK's; those are not linked.
 
 use crate::Error;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Becomes `tool`; returns only where that fails.
@@ -48,3 +54,48 @@ fn beside_ours(name: &str) -> Option<String> {
     let found = tools.find(|tool| tool.canonicalize().is_ok_and(|real| real != own))?;
     found.into_os_string().into_string().ok()
 }
+
+/// The options `-l…` among the arguments for which a folder of `-L` has this machine's code.
+pub(crate) fn own_libraries(arguments: &[OsString]) -> Vec<String> {
+    let words = || arguments.iter().filter_map(|argument| argument.to_str());
+    let mut folders = Vec::new();
+    let mut all = words();
+    while let Some(word) = all.next() {
+        let folder = match word.strip_prefix("-L") {
+            Some("") => all.next(),
+            other => other,
+        };
+        folders.extend(folder.map(PathBuf::from));
+    }
+    let named = words().filter(|word| {
+        let name = word.strip_prefix("-l");
+        name.is_some_and(|name| folders.iter().any(|folder| has(folder, name)))
+    });
+    named.map(ToOwned::to_owned).collect()
+}
+
+/// True where the folder has the library, as an archive or shared.
+fn has(folder: &Path, name: &str) -> bool {
+    ["a", "so"]
+        .iter()
+        .any(|ending| is_ours(&folder.join(format!("lib{name}.{ending}"))))
+}
+
+/// True for a file whose first object has this machine's code.
+fn is_ours(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(START_MAX).read_to_end(&mut start));
+    let Some(object) = read
+        .ok()
+        .and_then(|_| start.windows(20).find(|part| part.starts_with(ELF)))
+    else {
+        return false;
+    };
+    object[18..] == MACHINE
+}
+
+const ELF: &[u8] = b"\x7fELF";
+/// `e_machine` of x86-64, whose bytes other processors have the other way round.
+const MACHINE: [u8; 2] = [62, 0];
+/// Bytes in which an archive's first object begins, behind the table of its symbols.
+const START_MAX: u64 = 1 << 20;

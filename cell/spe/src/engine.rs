@@ -58,6 +58,12 @@ pub(crate) trait Work: Send + Sync {
     /// The first step with an active context: an answer, or a request to ask again.
     fn take_step(&self) -> Result<u64, Request>;
 
+    /// True where the program is the SPU's own: [`Work::interpret`] runs it.
+    fn is_interpreted(&self) -> bool;
+
+    /// Goes on with such a program with the answer to its last request, to its next one.
+    fn interpret(&self, answer: u64) -> Request;
+
     /// Takes the answer to a request, which the program gets later, and returns the kind of
     /// readiness with which the context goes back to the queue: the answer may be there now.
     fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready;
@@ -319,6 +325,7 @@ fn engine(number: usize, relief: bool) {
 fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
     trace::runs(context.id());
     let header = context.header();
+    let interpreted = context.is_interpreted();
     // A context that was taken begins a slice of its own.
     let mut turn = Turn::new(sharing(), looked.unwrap_or_else(now_ns));
     let mut step = context.take_step();
@@ -340,6 +347,10 @@ fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
                 answer
             }
         };
+        if interpreted {
+            step = Err(context.interpret(answer));
+            continue;
+        }
         fault::set_running(header);
         // SAFETY: an active context, which this engine took from the queue, so no other thread has
         // it; the thread was prepared.

@@ -14,8 +14,6 @@ pub(crate) enum ImageError {
     NotElf,
     #[error("a 64-bit executable; SPU programs are built with spu-gcc (gcc -mx32)")]
     Wide,
-    #[error("a binary of the real SPU (machine 23); only its source runs here: use spu-gcc")]
-    RealSpu,
     #[error("for machine {0}, not x32 (62)")]
     Machine(u16),
     #[error("not position-independent (ELF type {0}, needs 3); link it with spu-gcc")]
@@ -79,14 +77,11 @@ impl<'a> Image<'a> {
         if bytes.get(..4) != Some(b"\x7fELF") {
             return Err(ImageError::NotElf);
         }
-        // Real SPU programs are big-endian: read their machine number right to name them in the
-        // message.
+        // Programs of the SPU's own are read elsewhere; other files are named in the message.
         let big = bytes.get(5) == Some(&2);
         let machine = half(bytes, 18).ok_or(ImageError::Damaged("its header"))?;
         let machine = if big { machine.swap_bytes() } else { machine };
-        // The machine before the class: an SPU's file is reported as one whatever else is wrong.
         match (machine, bytes[4]) {
-            (23, _) => return Err(ImageError::RealSpu),
             (_, 2) => return Err(ImageError::Wide),
             (62, 1) if !big => {}
             _ => return Err(ImageError::Machine(machine)),

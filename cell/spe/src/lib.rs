@@ -2,7 +2,7 @@
 //!
 //! Layers, top down: `api` is the C surface; `context` a context's life; `engine` the threads that
 //! run contexts; `channel`, `mail` and `mfc` the SPU's side; `switch`, `store`, `image`, `fault`,
-//! `interrupt` the machine.
+//! `interrupt` the machine; `interpreted` the one of the SPU's own programs.
 //! On other processors than x86-64 the headers alone are here: SPU programs are x32 code.
 //!
 //! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; an error
@@ -35,6 +35,8 @@ mod events;
 mod fault;
 #[cfg(target_arch = "x86_64")]
 mod image;
+#[cfg(target_arch = "x86_64")]
+mod interpreted;
 #[cfg(target_arch = "x86_64")]
 mod interrupt;
 #[cfg(target_arch = "x86_64")]

@@ -56,6 +56,8 @@ pub(crate) struct Mfc {
     /// Writes to other contexts' registers, which are done once this context's lock is free.
     pub(crate) outbox: Vec<area::Write>,
     pub(crate) traffic: Traffic,
+    /// True where the program's words have the most significant byte first.
+    pub(crate) big: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -209,6 +211,12 @@ impl Mfc {
         }
     }
 
+    /// A word of the program's.
+    fn word(&self, store: &Store, address: u64) -> u32 {
+        let word = store.word(address & STORE_MASK);
+        if self.big { word.swap_bytes() } else { word }
+    }
+
     /// Does a list's elements until it ends or stalls.
     fn list(&mut self, store: &Store, mut at: Stalled) -> Result<(), u32> {
         let command = at.command;
@@ -216,8 +224,8 @@ impl Mfc {
         let high = command.ea & !0xffff_ffff;
         while at.done < command.size / 8 {
             let element = command.ea + u64::from(at.done) * 8;
-            let first = store.word(element & STORE_MASK);
-            let low = store.word((element + 4) & STORE_MASK);
+            let first = self.word(store, element);
+            let low = self.word(store, element + 4);
             let (size, notify) = element_of(first);
             let ea = effective(high | u64::from(low));
             // Each element's data keep the place within a quadword that their address has.
@@ -255,7 +263,7 @@ impl Mfc {
         self.traffic.put_bytes += u64::from(size);
         // Registers are words: a longer transfer is to memory.
         if size <= 16 {
-            let value = store.word(u64::from(lsa) & STORE_MASK & !3);
+            let value = self.word(store, u64::from(lsa) & !3);
             if let Some(write) = area::find(ea, value) {
                 self.outbox.push(write);
                 return Ok(());

@@ -169,7 +169,7 @@ fn files_that_are_no_programs_are_refused_with_a_reason() {
     let mut real = changed(5, 2);
     real[18..20].copy_from_slice(&[0, 23]);
     let cases = [
-        (real, "only its source runs here"),
+        (real, "of the SPU, not an executable"),
         (changed(0, 0), "not an ELF file"),
         (changed(18, 40), "for machine 40, not x32"),
         (changed(16, 2), "not position-independent"),

@@ -29,6 +29,9 @@ pub(crate) enum Command {
     Kernels(kernels::Args),
     /// Run a program whose calls to zlib use a daemon's engines.
     Run(run::Args),
+    /// The process that runs an object's kernels; a daemon starts it.
+    #[command(hide = true)]
+    Host,
     /// Another process of the bench; it starts these itself.
     #[cfg(feature = "bench")]
     #[command(hide = true)]
@@ -43,6 +46,7 @@ impl Command {
             Self::Call(args) => args.run(),
             Self::Kernels(args) => args.run(),
             Self::Run(args) => args.run(),
+            Self::Host => sidecore_loader::serve_as_host(),
             #[cfg(feature = "bench")]
             Self::Peer(args) => args.run(),
         }

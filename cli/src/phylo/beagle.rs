@@ -42,7 +42,7 @@ impl Args {
 
 // Programs load it by its soname, which the file's name need not be: the dynamic linker compares
 // sonames.
-const LIBRARY: Library = Library {
+pub(in crate::phylo) const LIBRARY: Library = Library {
     name: "libhmsbeagle.so",
     installed_name: Some("libhmsbeagle.so.1"),
     variable: "SIDECORE_BEAGLE_LIBRARY",

@@ -1,5 +1,6 @@
 //! `sidecore phylo bench`.
 
+mod beagle;
 mod grain;
 
 use super::common;
@@ -32,6 +33,8 @@ enum Command {
     Kernels(Kernels),
     /// Bootstraps in numbers that do and do not suit the engines, under each policy
     Grain(grain::Args),
+    /// Sidecore's library of BEAGLE's interface beside an installed BEAGLE
+    Beagle(beagle::Args),
 }
 
 /// Arguments of `phylo bench kernels`.
@@ -62,6 +65,7 @@ impl Command {
         let args = match self {
             Self::Kernels(args) => args,
             Self::Grain(args) => return args.run(),
+            Self::Beagle(args) => return args.run(),
         };
         let isa = if args.portable {
             Isa::PORTABLE

@@ -94,6 +94,10 @@ pub(super) enum Support {
     Tbe,
     /// SH-like approximate likelihood ratio test
     ShAlrt,
+    /// Posterior probability among a branch and its two alternatives (aBayes)
+    Abayes,
+    /// Bootstraps of a branch and its two alternatives (local bootstrap probability)
+    Lbp,
     /// Ultrafast bootstraps, among trees that one search meets
     Ufboot,
 }
@@ -105,11 +109,25 @@ pub(super) enum Source {
 }
 
 impl Support {
+    /// Its name on the command line and in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Fbp => "fbp",
+            Self::Tbe => "tbe",
+            Self::ShAlrt => "sh-alrt",
+            Self::Abayes => "abayes",
+            Self::Lbp => "lbp",
+            Self::Ufboot => "ufboot",
+        }
+    }
+
     pub(super) fn source(self) -> Source {
         match self {
             Self::Fbp => Source::Replicates(support::Kind::Fbp),
             Self::Tbe => Source::Replicates(support::Kind::Tbe),
             Self::ShAlrt => Source::Alignment(AlignmentKind::ShAlrt),
+            Self::Abayes => Source::Alignment(AlignmentKind::ABayes),
+            Self::Lbp => Source::Alignment(AlignmentKind::LocalBootstrap),
             Self::Ufboot => Source::Alignment(AlignmentKind::Ufboot),
         }
     }
@@ -124,7 +142,9 @@ pub(super) fn alignment_support(
     runner: impl Runner,
 ) -> Result<Newick> {
     let bar = match options.kind {
-        AlignmentKind::ShAlrt => bar(Shape::Count, 0).with_message("branches"),
+        AlignmentKind::ShAlrt | AlignmentKind::ABayes | AlignmentKind::LocalBootstrap => {
+            bar(Shape::Count, 0).with_message("branches")
+        }
         AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
     };
     let found = options.on(newick, names, parts, runner, |progress| match progress {

@@ -6,14 +6,17 @@ mod beagle;
 mod bench;
 mod common;
 mod compare;
+mod concordance;
 mod consensus;
 mod draw;
 mod evaluate;
+mod genes;
 mod limits;
 mod models;
 mod root;
 mod search;
 mod simulate;
+mod species;
 mod support;
 mod test;
 
@@ -57,6 +60,12 @@ pub(crate) enum Command {
     Evaluate(evaluate::Args),
     /// The tree of the highest likelihood: searches, bootstraps and support, resumable.
     Search(search::Args),
+    /// A tree for each locus, with supports; resumable.
+    Genes(genes::Args),
+    /// One tree of many gene trees, by their quartets.
+    Species(species::Args),
+    /// How many gene trees and sites agree with a tree's branches.
+    Concordance(concordance::Args),
     /// Write how well replicates support a tree's branches on that tree.
     Support(support::Args),
     /// Evolve an alignment along a tree.
@@ -86,6 +95,9 @@ impl Command {
         match self {
             Self::Evaluate(args) => args.run(),
             Self::Search(args) => args.run(),
+            Self::Genes(args) => args.run(),
+            Self::Species(args) => args.run(),
+            Self::Concordance(args) => args.run(),
             Self::Support(args) => args.run(),
             Self::Simulate(args) => args.run(),
             Self::Compare(args) => args.run(),

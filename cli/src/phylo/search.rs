@@ -4,6 +4,8 @@ mod options;
 mod progress;
 mod report;
 
+pub(in crate::phylo) use progress::Progress;
+
 use super::common::{self, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
@@ -12,14 +14,13 @@ use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
-use progress::Progress;
 use report::Json;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::supports::{AlignmentSupport, bootstrap_support, tree_of};
 use sidecore_phylo::io::data::model_name;
-use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_ALRT, SUPPORT_TBE, SUPPORT_UFBOOT};
+use sidecore_phylo::io::files::{self as own_files, Files, Names};
 use sidecore_phylo::io::live::Finished;
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
@@ -39,8 +40,8 @@ use std::time::{Duration, Instant};
 One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
 starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
-.bootstraps, .support, .supportTBE, .supportSHaLRT, .supportUFBoot, .log and .ckp are \
-written. Exit status: 0 done, 2 something cannot be read, written or does not go \
+.bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, .supportLBP, \
+.supportUFBoot, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, written or does not go \
 together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -137,7 +138,7 @@ impl Args {
             save_every: Duration::from_secs(self.save_every.into()),
         };
         let Some((mut files, ledger)) = own.take() else {
-            role.work(run, crew)?;
+            role.work(Some(run), crew)?;
             return Ok(Outcome::Done);
         };
         if let Some(layout) = layout {
@@ -149,7 +150,7 @@ impl Args {
         let status = finished.status(alignment, model, run.names(), &job.growing);
         let published = Publisher::of(&status);
         let mut progress = Progress::new(&ledger);
-        let (ended, ledger) = role.with_ranks(run, crew, |ranks| {
+        let (ended, ledger) = role.with_ranks(Some(run), crew, |ranks| {
             let running = Run {
                 crew,
                 ranks,
@@ -247,10 +248,12 @@ fn write_support(
         }
     };
     let suffix = match support {
-        Support::Fbp => SUPPORT,
-        Support::Tbe => SUPPORT_TBE,
-        Support::ShAlrt => SUPPORT_ALRT,
-        Support::Ufboot => SUPPORT_UFBOOT,
+        Support::Fbp => own_files::SUPPORT,
+        Support::Tbe => own_files::SUPPORT_TBE,
+        Support::ShAlrt => own_files::SUPPORT_ALRT,
+        Support::Abayes => own_files::SUPPORT_ABAYES,
+        Support::Lbp => own_files::SUPPORT_LOCAL,
+        Support::Ufboot => own_files::SUPPORT_UFBOOT,
     };
     let write = |tree: Newick| files.write(suffix, &format!("{tree}\n"));
     Ok(labelled.map(write).transpose()?)

@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
 minus the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoine and others). \
 sh-alrt: how much better a branch is than both of its alternatives, in per cent (Guindon and \
-others). ufboot: the share of --replicates that choose a tree with the branch, among those that a \
-search from this tree meets (Minh and others). Both are of --msa and --model. All are written \
+others). abayes: a branch's probability, from 0 to 1, where both alternatives are as likely \
+before (Anisimova and others). lbp: the share of --replicates in which the branch is the best of \
+the three, in per cent. ufboot: the share of --replicates that choose a tree with the branch, among those that a \
+search from this tree meets (Minh and others). These are of --msa and --model. All are written \
 as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the tips differ.")]
 pub(crate) struct Args {
     /// Tree (Newick or NEXUS) whose branches are to be supported
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     /// Kind of support
     #[arg(long, value_enum, default_value = "fbp")]
     support: Support,
-    /// Alignment, for sh-alrt and ufboot
+    /// Alignment, for all kinds but fbp and tbe
     #[arg(
         long,
         value_name = "FILE",
@@ -38,11 +40,11 @@ pub(crate) struct Args {
         conflicts_with = "bootstraps"
     )]
     msa: Option<PathBuf>,
-    /// Model, or file of partitions, for sh-alrt and ufboot
+    /// Model, or file of partitions, for all kinds but fbp and tbe
     #[arg(long, value_name = "MODEL|FILE", requires = "msa")]
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: Option<String>,
-    /// Replicates of sh-alrt and ufboot
+    /// Replicates of sh-alrt, lbp and ufboot
     #[arg(
         long,
         value_name = "N",
@@ -73,7 +75,10 @@ impl Args {
                 bail!("--support fbp and tbe need --bootstraps, not --msa")
             }
             (Source::Alignment(_), Some(_)) => {
-                bail!("--support sh-alrt and ufboot need --msa and --model, not --bootstraps")
+                bail!(
+                    "--support {} needs --msa and --model, not --bootstraps",
+                    self.support.name()
+                )
             }
         };
         let labelled = labelled.to_string();
@@ -82,12 +87,7 @@ impl Args {
         }
         if self.json {
             output::json(&Json {
-                kind: match self.support {
-                    Support::Fbp => "fbp",
-                    Support::Tbe => "tbe",
-                    Support::ShAlrt => "sh-alrt",
-                    Support::Ufboot => "ufboot",
-                },
+                kind: self.support.name(),
                 replicates,
                 branches: values.len(),
                 mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
@@ -122,7 +122,7 @@ impl Args {
         kind: AlignmentKind,
     ) -> Result<(Newick, usize, Vec<f64>)> {
         let (Some(msa), Some(model)) = (&self.msa, &self.model) else {
-            bail!("--support sh-alrt and ufboot need --msa and --model");
+            bail!("--support {} needs --msa and --model", self.support.name());
         };
         let data = common::data(msa, model)?;
         let pool = common::pool(None)?;
@@ -139,7 +139,12 @@ impl Args {
             .iter()
             .filter(|node| !node.children.is_empty());
         let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
-        let values = shares.map(|share| share / 100.0).collect();
+        // aBayes is a probability already.
+        let whole = match kind {
+            AlignmentKind::ABayes => 1.0,
+            _ => 100.0,
+        };
+        let values = shares.map(|share| share / whole).collect();
         Ok((labelled, self.replicates as usize, values))
     }
 }

@@ -196,3 +196,214 @@ fn from_supports_to_a_picture() {
         assert!((sum - 1.0).abs() < 1e-4, "{line}");
     }
 }
+
+/// A folder with `loci/`, three loci of other sizes along one tree of 10 taxa, `w.nwk`, and an
+/// alignment of all, `w.phy`.
+fn loci() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let arguments = "simulate --taxa 10 --sites 400 --model JC --seed 3 -o w.phy --tree-out w.nwk";
+    assert!(sidecore(here, arguments).status.success());
+    std::fs::create_dir(here.join("loci")).unwrap();
+    for (locus, sites) in [("a", 60), ("b", 200), ("c", 30)] {
+        let arguments = format!("simulate --tree w.nwk --sites {sites} --model JC --seed {sites}");
+        let arguments = format!("{arguments} -o loci/{locus}.phy");
+        assert!(sidecore(here, &arguments).status.success());
+    }
+    // A locus without one of the taxa, and one of two taxa, which has no tree.
+    let text = std::fs::read_to_string(here.join("loci/c.phy")).unwrap();
+    let rows: Vec<&str> = text.lines().skip(1).collect();
+    let text = format!("9 30\n{}\n", rows[1..].join("\n"));
+    std::fs::write(here.join("loci/c.phy"), text).unwrap();
+    let two = ">t1\nACGT\n>t2\nACGA\n>t3\n----\n";
+    std::fs::write(here.join("loci/d.fa"), two).unwrap();
+    folder
+}
+
+#[test]
+fn each_locus_has_the_tree_of_its_own_search() {
+    let folder = loci();
+    let here = folder.path();
+    let arguments = "genes --msa loci --model JC --support abayes,lbp --bootstraps 3 --prefix";
+    let found = json(here, &format!("{arguments} one --engines 1"));
+    assert_eq!(found["skipped"], serde_json::json!(["d"]));
+    let rows = found["loci"].as_array().unwrap();
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let trees = std::fs::read_to_string(here.join("one.geneTrees")).unwrap();
+    for (row, tree) in rows.iter().zip(trees.lines()) {
+        assert_eq!(row["tree"], tree);
+        let file = format!("loci/{}.phy", row["name"].as_str().unwrap());
+        std::fs::write(here.join("own.nwk"), format!("{tree}\n")).unwrap();
+        let arguments = format!("evaluate --msa {file} --tree own.nwk --model JC --opt branches");
+        let lnl = json(here, &arguments)["lnl"].as_f64().unwrap();
+        assert!(
+            (lnl - row["lnl"].as_f64().unwrap()).abs() < 1e-3,
+            "{row} {lnl}"
+        );
+        // As good as a search of that alignment alone.
+        let arguments = format!("search --msa {file} --model JC --starts 2 --redo --prefix own");
+        let best = json(here, &arguments)["best_lnl"].as_f64().unwrap();
+        assert!(lnl > best - 0.5, "{row} {best}");
+        let labels = tree.matches('/').count();
+        assert_eq!(
+            labels,
+            2 * (row["taxa"].as_u64().unwrap() as usize - 3),
+            "{tree}"
+        );
+    }
+    assert_eq!(rows[2]["taxa"], 9);
+    // One seed, one result, on any number of engines; a finished run is only read again.
+    json(here, &format!("{arguments} two --engines 2"));
+    for suffix in ["geneTrees", "geneModels"] {
+        let [one, two] = ["one", "two"]
+            .map(|prefix| std::fs::read(here.join(format!("{prefix}.{suffix}"))).unwrap());
+        assert_eq!(one, two);
+    }
+    let again = sidecore(here, &format!("{arguments} two --engines 1"));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("3 results are there"));
+    // Models with all values, of each locus' columns; chosen ones, too.
+    let chosen = json(here, "genes --msa loci --prefix three --engines 1");
+    let models = std::fs::read_to_string(here.join("three.geneModels")).unwrap();
+    let ranges: Vec<&str> = models
+        .lines()
+        .map(|line| line.rsplit(", ").next().unwrap())
+        .collect();
+    assert_eq!(ranges, ["a = 1-60", "b = 61-260", "c = 261-290"]);
+    assert!(
+        chosen["loci"][1]["model"]
+            .as_str()
+            .unwrap()
+            .starts_with("JC"),
+        "{chosen}"
+    );
+    // From the gene trees to the species.
+    let found = json(here, "species three.geneTrees -o s.nwk");
+    assert_eq!(
+        (&found["trees"], &found["exact"]),
+        (&3.into(), &true.into())
+    );
+    let far = json(here, "compare s.nwk w.nwk")["rf"].as_u64().unwrap();
+    assert!(far <= 4, "{found}");
+    let same = json(here, "species three.geneTrees --score s.nwk");
+    assert_eq!(same["quartets_shared"], found["quartets_shared"]);
+}
+
+#[test]
+fn concordance_is_as_elsewhere() {
+    let folder = loci();
+    let here = folder.path();
+    let arguments = "search --msa loci/a.phy --model JC --starts 0 --bootstraps 12 --prefix g";
+    json(here, arguments);
+    let arguments = "concordance --tree w.nwk --genes g.bootstraps --msa w.phy --model JC";
+    let found = json(
+        here,
+        &format!("{arguments} --quartets 100000 --likelihood -o cf.nwk"),
+    );
+    let branches = found["branches"].as_array().unwrap();
+    assert_eq!(branches.len(), 7);
+    let clade = |row: &Value| {
+        let mut clade: Vec<String> = serde_json::from_value(row["clade"].clone()).unwrap();
+        clade.sort();
+        clade
+    };
+    for row in branches {
+        // States at the nodes say about the same as the tips' quartets.
+        let [sites, likelihood] = ["sites", "likelihood"].map(|kind| row[kind]["scf"].as_f64());
+        assert!((sites.unwrap() - likelihood.unwrap()).abs() < 35.0, "{row}");
+    }
+    let judge = Command::new("iqtree2")
+        .args(
+            "-t w.nwk --gcf g.bootstraps -s w.phy --scf 4000 --prefix c -quiet -seed 1".split(' '),
+        )
+        .current_dir(here)
+        .output();
+    let Ok(judge) = judge else {
+        println!("not compared: iqtree2 is not here (scripts/setup installs it)");
+        return;
+    };
+    assert!(judge.status.success(), "{judge:?}");
+    // IQ-TREE numbers branches: its tree has the numbers as labels of the nodes.
+    let numbered = std::fs::read_to_string(here.join("c.cf.branch")).unwrap();
+    std::fs::write(here.join("numbers.nwk"), numbered).unwrap();
+    let numbers = json(here, "concordance --tree numbers.nwk --genes g.bootstraps");
+    let table = std::fs::read_to_string(here.join("c.cf.stat")).unwrap();
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
+    let lines: Vec<Vec<&str>> = lines.map(|line| line.split('\t').collect()).collect();
+    let column = |name: &str| lines[0].iter().position(|own| *own == name).unwrap();
+    let mut compared = 0;
+    for line in &lines[1..] {
+        let value = |name: &str| line[column(name)].parse::<f64>().unwrap();
+        let all = numbers["branches"].as_array().unwrap();
+        let same = all.iter().find(|row| row["label"] == line[0]).unwrap();
+        let own = branches
+            .iter()
+            .find(|row| clade(row) == clade(same))
+            .unwrap();
+        assert!(
+            (own["genes"]["gcf"].as_f64().unwrap() - value("gCF")).abs() < 0.01,
+            "{own}"
+        );
+        assert!(
+            (own["genes"]["gdfp"].as_f64().unwrap() - value("gDFP")).abs() < 0.01,
+            "{own}"
+        );
+        assert_eq!(own["genes"]["decisive"].as_f64(), Some(value("gN")));
+        // The two swaps are the same two, in one order or the other.
+        let pair = |one: f64, other: f64| [one.min(other), one.max(other)];
+        for (kind, names, ours, tolerance) in [
+            ("genes", ["gDF1", "gDF2"], ["gdf1", "gdf2"], 0.01),
+            ("sites", ["sDF1", "sDF2"], ["sdf1", "sdf2"], 1.5),
+        ] {
+            let [a, b] = ours.map(|name| own[kind][name].as_f64().unwrap());
+            let expected = pair(value(names[0]), value(names[1]));
+            for (value, expected) in pair(a, b).into_iter().zip(expected) {
+                assert!((value - expected).abs() < tolerance, "{own} {line:?}");
+            }
+        }
+        // Of IQ-TREE's 4,000 random quartets; ours are all of them.
+        let [scf, decisive] = ["scf", "decisive"].map(|name| own["sites"][name].as_f64().unwrap());
+        assert!((scf - value("sCF")).abs() < 1.5, "{own} {line:?}");
+        assert!((decisive - value("sN")).abs() < 1.0, "{own} {line:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, 7);
+}
+
+#[test]
+fn three_ways_around_a_branch_and_jackknives() {
+    let folder = simulated();
+    let here = folder.path();
+    let tree = "(t1,t2,((((t3,(t6,t8)),t7),(t4,t5)),t9));\n";
+    std::fs::write(here.join("w.best"), tree).unwrap();
+    let arguments = "support --tree w.best --msa w.phy --model JC --replicates 5000 --support";
+    // IQ-TREE's for the same tree, from its output once (`-abayes -lbp 10000`). It fits the lengths
+    // of the alternatives less far, so that few more replicates have the branch as it is.
+    for (kind, expected, tolerance) in [("abayes", ABAYES, 0.03), ("lbp", LBP, 0.06)] {
+        let found = json(here, &format!("{arguments} {kind}"));
+        let values = found["values"].as_array().unwrap();
+        assert_eq!(values.len(), expected.len());
+        for (value, expected) in values.iter().zip(expected) {
+            assert!(
+                (value.as_f64().unwrap() - expected).abs() < tolerance,
+                "{kind} {found}"
+            );
+        }
+    }
+    let arguments = "search --msa w.phy --model JC --starts 0 --bootstraps 2 --engines 1";
+    let all = json(here, &format!("{arguments} --prefix all"));
+    let half = json(here, &format!("{arguments} --jackknife 0.5 --prefix half"));
+    let lnl = |found: &Value| found["tasks"][0]["lnl"].as_f64().unwrap();
+    // Half of the sites have half of the likelihood's logarithm.
+    let ratio = lnl(&half) / lnl(&all);
+    assert!((0.35..0.65).contains(&ratio), "{ratio}");
+    let other = sidecore(here, &format!("{arguments} --prefix half"));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("--jackknife"));
+}
+
+/// In the order of the nodes, as those of SH-aLRT above.
+const ABAYES: [f64; 6] = [1.0, 0.581, 1.0, 0.147, 0.971, 1.0];
+const LBP: [f64; 6] = [1.0, 0.634, 1.0, 0.122, 0.741, 1.0];

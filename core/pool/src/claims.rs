@@ -120,6 +120,71 @@ impl Claims {
     }
 }
 
+/// Engines that rest: claimed for as long as the process may have less time than when its pool
+/// started, by a quota or a set of processors that was changed meanwhile. More threads than that
+/// would be stopped in the middle of their work.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    affordable_at_start: usize,
+    /// Time of the last look.
+    looked_ns: std::sync::atomic::AtomicU64,
+    count: std::sync::atomic::AtomicU32,
+    engines: parking_lot::Mutex<Vec<usize>>,
+}
+
+impl Resting {
+    /// None rest, while the process may have the time of this many cores.
+    pub(crate) fn new(affordable: usize) -> Self {
+        Self {
+            affordable_at_start: affordable,
+            looked_ns: Default::default(),
+            count: Default::default(),
+            engines: Default::default(),
+        }
+    }
+
+    /// The number of engines that rest.
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// True once a second, for one caller.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        // Relaxed: only the time is exchanged.
+        let before = self.looked_ns.load(Ordering::Relaxed);
+        let (done, lost) = (Ordering::Relaxed, Ordering::Relaxed);
+        now_ns.saturating_sub(before) > RESTING_LOOK_NS
+            && self
+                .looked_ns
+                .compare_exchange(before, now_ns, done, lost)
+                .is_ok()
+    }
+
+    /// Has idle engines rest, those of the highest numbers first, where the process may have the
+    /// time of `affordable` cores now; those that are to be given back. One engine never rests;
+    /// one that is busy may rest after a later look.
+    pub(crate) fn follow(&self, claims: &Claims, engines: usize, affordable: usize) -> Vec<usize> {
+        let fewer = self.affordable_at_start.saturating_sub(affordable);
+        let wanted = fewer.min(engines.saturating_sub(1));
+        let mut resting = self.engines.lock();
+        for engine in (1..engines).rev() {
+            if resting.len() >= wanted {
+                break;
+            }
+            if !resting.contains(&engine) && claims.claim_exactly(engine) {
+                resting.push(engine);
+            }
+        }
+        let kept = resting.len().min(wanted);
+        let back = resting.split_off(kept);
+        self.count.store(kept as u32, Ordering::Relaxed);
+        back
+    }
+}
+
+/// Time between two looks at the process's quota and processors.
+const RESTING_LOOK_NS: u64 = 1_000_000_000;
+
 /// Takes a bit of a word, a preferred one if there is one.
 #[inline]
 fn take(word: &AtomicU64, preferred: u64, load: Ordering) -> Option<usize> {
@@ -228,6 +293,28 @@ mod tests {
                 assert_eq!(claims.idle_count() as usize, count, "of {engines}");
             }
         }
+    }
+
+    #[test]
+    fn engines_rest_while_the_process_may_have_less_time() {
+        let (claims, resting) = (Claims::new(4), Resting::new(8));
+        assert!(resting.follow(&claims, 4, 7).is_empty());
+        assert_eq!((resting.count(), claims.idle_count()), (1, 3));
+        // Engine 2 is busy: it rests after a later look. Engine 0 never does.
+        assert!(claims.claim_exactly(2));
+        assert!(resting.follow(&claims, 4, 1).is_empty());
+        assert_eq!((resting.count(), claims.idle_count()), (2, 1));
+        claims.release(2);
+        assert!(resting.follow(&claims, 4, 1).is_empty());
+        assert_eq!((resting.count(), claims.idle_count()), (3, 1));
+        let back = resting.follow(&claims, 4, 6);
+        assert_eq!((resting.count(), back.len()), (2, 1));
+        assert_eq!(resting.follow(&claims, 4, 100).len(), 2);
+        assert_eq!(resting.count(), 0);
+        // As often as once a second, and by one caller.
+        assert!(!resting.is_due(RESTING_LOOK_NS));
+        assert!(resting.is_due(RESTING_LOOK_NS + 1));
+        assert!(!resting.is_due(RESTING_LOOK_NS + 2));
     }
 }
 

@@ -457,6 +457,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         while self.shared.backlog.pop().is_some() {}
+        self.shared.rest(usize::MAX);
         for engine in 0..self.threads.len() {
             // The engine's present driver gives it back soon.
             while !self.shared.claims.claim_exactly(engine) {

@@ -8,7 +8,7 @@ mod slot;
 
 pub(crate) use slot::{EngineSlot, add, engine_thread};
 
-use crate::claims::{Claims, EnginesOnCpus, Preferred};
+use crate::claims::{Claims, EnginesOnCpus, Preferred, Resting};
 use crate::command::{Command, CommandSlot};
 use crate::config::{Background, PoolConfig};
 use crate::driver::{Driver, guarded};
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     /// The engines, by their number.
     pub(crate) engines: Box<[CachePadded<EngineSlot>]>,
     pub(crate) claims: CachePadded<Claims>,
+    pub(crate) resting: Resting,
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
@@ -117,6 +118,7 @@ impl Shared {
         }
         Ok(Self {
             claims: CachePadded::new(Claims::new(engines.len())),
+            resting: Resting::new(cpu::of_process().map_or(1, |(_, count)| count)),
             spare: ArrayQueue::new(engines.len().max(1)),
             engines: engines.into(),
             jobs: Jobs::new(JOBS_MAX),
@@ -167,7 +169,7 @@ impl Shared {
         let held = counts.held.load(Ordering::Relaxed) as u32;
         let live = (counts.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
         let others = (tasks + ready.threads).saturating_sub(1);
-        let engines = self.engines.len() as u32;
+        let engines = (self.engines.len() as u32).saturating_sub(self.resting.count());
         Arrival {
             task: task::id(),
             live: (live + ready.threads).max(1),
@@ -250,10 +252,14 @@ impl Shared {
             self.ticked_ns.store(now_ns, Ordering::Relaxed);
             policy.tick(now_ns);
         }
+        let is_due = self.resting.is_due(now_ns);
         let live = live_tasks(&**policy, self.engines.len());
         let rose = self.tasks.note_live_tasks(live);
         drop(policy);
         self.tasks.tell_room(rose);
+        if is_due && let Ok((_, affordable)) = cpu::of_process() {
+            self.rest(affordable);
+        }
     }
 
     /// Set of the engines whose threads are pinned to the core that this thread runs on.

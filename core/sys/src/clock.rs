@@ -39,6 +39,16 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// Nanoseconds of processor time that a process has used; `None` where there is none of that
+/// number.
+#[must_use]
+pub fn process_cpu_ns(process: i32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: it writes one number.
+    let found = unsafe { libc::clock_getcpuclockid(process, &raw mut clock) };
+    (found == 0).then(|| read_ns(clock))
+}
+
 /// The processor's own counter. It runs at a constant rate (see [`cycles_per_us`]), not at the
 /// core's momentary speed; where a processor has none that a program can read, nanoseconds.
 #[cfg(target_arch = "x86_64")]

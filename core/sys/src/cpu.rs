@@ -42,6 +42,31 @@ pub fn affordable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// The cores that this process may use at this moment, and the number of them whose time it may
+/// have ([`affordable`]): those of its first thread, since this one may be pinned. Takes some
+/// 100 us, on a thread of its own.
+///
+/// # Errors
+/// [`SysError::Call`] where the operating system refuses.
+pub fn of_process() -> Result<(Vec<usize>, usize), SysError> {
+    let refused = |call| move |source: std::io::Error| SysError::Call { call, source };
+    let first = Some(rustix::process::getpid());
+    let set = thread::sched_getaffinity(first)
+        .map_err(|source| refused("sched_getaffinity")(source.into()))?;
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect();
+    let own = cpus.clone();
+    let look = std::thread::Builder::new().spawn(move || {
+        // The library counts what this very thread may use.
+        stay_on(&own).ok();
+        affordable()
+    });
+    let count = look.map_err(refused("clone"))?.join();
+    let count = count.unwrap_or(cpus.len()).clamp(1, cpus.len().max(1));
+    Ok((cpus, count))
+}
+
 /// The core that this thread runs on at this moment; unless pinned it may be on another when the
 /// call returns.
 #[inline]

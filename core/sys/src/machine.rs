@@ -13,7 +13,10 @@
 //! # Ok::<(), sidecore_sys::SysError>(())
 //! ```
 
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
 use std::fs;
+use std::path::Path;
 
 /// The processor's name, family and model.
 #[must_use]
@@ -23,6 +26,51 @@ pub fn processor() -> String {
     let model = field(&cpuinfo, "model\t").unwrap_or_default();
     let name = field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into());
     format!("{name} (family {family}, model {model})")
+}
+
+/// The memory that this process's control group and those above it may have, in bytes: the least
+/// limit of all; `None` without one. Source: cgroup-v2.rst, `memory.max`; memory.rst of version 1.
+#[must_use]
+pub fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    memory_limit_in(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// `groups` are lines as of /proc/self/cgroup.
+fn memory_limit_in(root: &Path, groups: &str) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (mount, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let group = mount.join(path.trim_start_matches('/'));
+        let of = |folder: &Path| {
+            let text = fs::read_to_string(folder.join(file)).ok()?;
+            text.trim().parse().ok()
+        };
+        // A container sees its own group at the root, whatever the path says.
+        let above = group
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&mount));
+        above.filter_map(of).min()
+    });
+    // Version 1 writes the largest number of pages where there is no limit.
+    limits.min().filter(|&bytes: &u64| bytes < 1 << 60)
+}
+
+/// Bytes that this process may lock in memory; `None` without a limit. Source: mlock(2),
+/// getrlimit(2).
+#[must_use]
+pub fn lock_limit() -> Option<u64> {
+    let held = rustix::thread::capabilities(None);
+    let may = held.is_ok_and(|held| held.effective.contains(CapabilitySet::IPC_LOCK));
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    limit.filter(|_| !may)
 }
 
 fn field(text: &str, name: &str) -> Option<String> {
@@ -55,6 +103,27 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_limit_of_memory_on_the_way_up_holds() {
+        let root = std::env::temp_dir().join(format!("sidecore-groups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let file = root.join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write("pods/one/memory.max", "max\n");
+        write("pods/memory.max", "1048576\n");
+        write("memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory/a/memory.limit_in_bytes", "4096\n");
+        let limit = |groups: &str| memory_limit_in(&root, groups);
+        assert_eq!(limit("0::/pods/one\n"), Some(1 << 20));
+        assert_eq!(limit("0::/else\n"), None);
+        assert_eq!(limit("4:cpu:/a\n3:memory:/a/b\n0::/\n"), Some(4096));
+        write("memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("3:memory:/a/b\n"), None);
+        fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn lists_of_cores_are_read_and_nothing_is_lost_by_ordering() {

@@ -8,7 +8,12 @@
  * `run` gets what it needs into its local store, checks the copy, works there, and puts results.
  * The same request on the same inputs puts the same bytes and replies the same. Work is handed in
  * pieces of some 100 us; whoever takes longer calls sidecore_yield between pieces, and returns when
- * it says so. A kernel is trusted: it runs in the daemon's process, and its crash is the daemon's.
+ * it says so.
+ *
+ * A kernel runs in a process of its own for each client and engine, on the engine's core. There it
+ * has memory (malloc), clocks and its local store, no files and no threads: any other system call
+ * ends the process, as a crash does. Its request then fails with the reason, and the next one gets
+ * a new process with new states. SIDECORE_KERNEL_LIMITS asks for more time, memory or stack.
  *
  * C99 and C++11. The Rust side is the crate sidecore-kernel-abi. */
 #ifndef SIDECORE_KERNEL_H
@@ -95,6 +100,26 @@ const struct sidecore_module *sidecore_kernel_module(void);
             SIDECORE_KERNEL_ABI, (uint32_t)sizeof(array)[0],                              \
             (uint32_t)(sizeof(array) / sizeof(array)[0]), 0, array};                      \
         return &module;                                                                   \
+    }
+
+/* The limits that an object's kernels need; 0 for the daemon's default. */
+struct sidecore_limits {
+    uint32_t bytes;        /* sizeof(struct sidecore_limits) */
+    uint32_t zero;         /* 0 */
+    uint64_t time_us;      /* processor time of one request; 1 s by default */
+    uint64_t memory_bytes; /* memory of the process, without the local store; 256 MiB */
+    uint64_t stack_bytes;  /* 2 MiB */
+};
+
+/* An object may export it, too. */
+const struct sidecore_limits *sidecore_kernel_limits(void);
+
+/* Exports an object's limits. At most once in an object. */
+#define SIDECORE_KERNEL_LIMITS(time_us, memory_bytes, stack_bytes)                        \
+    SIDECORE_KERNEL_EXPORT_ const struct sidecore_limits *sidecore_kernel_limits(void) {  \
+        static const struct sidecore_limits limits = {                                    \
+            (uint32_t)sizeof limits, 0, time_us, memory_bytes, stack_bytes};              \
+        return &limits;                                                                   \
     }
 
 /* Gets `bytes` bytes at `offset` of an input, in tag group `tag`: they are at `to` once the group

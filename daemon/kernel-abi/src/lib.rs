@@ -48,6 +48,22 @@ macro_rules! export_kernels {
     };
 }
 
+/// Exports the limits that an object's kernels need: microseconds of processor time for a request,
+/// bytes of memory and of stack for their process; 0 for a daemon's default. At most once in an
+/// object.
+#[macro_export]
+macro_rules! export_limits {
+    ($time_us:expr, $memory_bytes:expr, $stack_bytes:expr $(,)?) => {
+        /// The function by which a daemon asks for limits.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn sidecore_kernel_limits() -> *const $crate::raw::Limits {
+            static LIMITS: $crate::raw::Limits =
+                $crate::raw::Limits::of($time_us, $memory_bytes, $stack_bytes);
+            &LIMITS
+        }
+    };
+}
+
 /// The text of sidecore_kernel.h, for programs that compile kernels.
 pub const HEADER: &str = include_str!("../include/sidecore_kernel.h");
 

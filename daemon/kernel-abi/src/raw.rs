@@ -96,6 +96,39 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
+/// Name of the exported function that gives an object's [`Limits`], with its final 0.
+pub const LIMITS_SYMBOL: &[u8] = b"sidecore_kernel_limits\0";
+
+/// `struct sidecore_limits`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs)] // The header has the words.
+pub struct Limits {
+    pub bytes: u32,
+    pub zero: u32,
+    pub time_us: u64,
+    pub memory_bytes: u64,
+    pub stack_bytes: u64,
+}
+
+/// Bytes of a [`Limits`].
+pub const LIMITS_BYTES: u32 = 32;
+const _: () = assert!(size_of::<Limits>() == 32);
+
+impl Limits {
+    /// These limits; 0 for the daemon's default.
+    #[must_use]
+    pub const fn of(time_us: u64, memory_bytes: u64, stack_bytes: u64) -> Self {
+        Self {
+            bytes: LIMITS_BYTES,
+            zero: 0,
+            time_us,
+            memory_bytes,
+            stack_bytes,
+        }
+    }
+}
+
 impl Module {
     /// The module of these kernels.
     #[must_use]

@@ -94,7 +94,7 @@ pub enum ObjectError {
     },
     /// A table that makes no sense.
     #[error("its table of kernels makes no sense: {0}")]
-    Table(&'static str),
+    Table(String),
     /// A kernel that asks for more than an engine has.
     #[error("kernel `{name}` asks for a local store of {bytes} bytes, an engine has {has}")]
     Store {
@@ -104,6 +104,21 @@ pub enum ObjectError {
         bytes: u64,
         /// Bytes that there are.
         has: usize,
+    },
+    /// The process that links it gave no kernels.
+    #[error("{0}")]
+    Host(String),
+    /// It asks for more than this daemon gives.
+    #[error("it asks for {asked} {what}, this daemon gives at most {most} ({option})")]
+    Limit {
+        /// The limit.
+        what: &'static str,
+        /// The amount that it asks for.
+        asked: u64,
+        /// The most that there is.
+        most: u64,
+        /// The daemon's option.
+        option: &'static str,
     },
     /// A kernel that the registry refuses.
     #[error(transparent)]

@@ -15,8 +15,8 @@ use sidecore_sys::float::{Modes, isolated};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A kernel of a shared object.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct LoadedKernel {
 pub(crate) struct Spoiler {
     /// It left them changed, which was logged.
     reported: AtomicBool,
+    /// The words that it left, for the process that logs.
+    left: Mutex<Option<String>>,
 }
 
 impl Spoiler {
@@ -44,14 +46,34 @@ impl Spoiler {
     fn guard<T>(&self, name: &str, call: impl FnOnce() -> T) -> T {
         let (value, left) = isolated(call);
         if let Some(left) = left {
-            self.report(name, left);
+            self.note(name, left);
         }
         value
     }
 
+    #[cold]
+    fn note(&self, name: &str, left: Modes) {
+        let left = left.to_string();
+        self.report(name, &left);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
+    }
+
+    /// The words that a call left since this was asked last.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<String> {
+        // Relaxed: one thread runs kernels of a worker.
+        if !self.reported.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
     /// One line, with the first call that left other words.
     #[cold]
-    fn report(&self, name: &str, left: Modes) {
+    pub(crate) fn report(&self, name: &str, left: &str) {
         // Relaxed: a flag alone.
         if !self.reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(

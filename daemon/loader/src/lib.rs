@@ -2,17 +2,20 @@
 //!
 //! Top-down: [`register`] takes a folder's kernels into a registry; `folder` decides which files
 //! are trusted and copies them; `object` gives such a copy to the dynamic linker and checks its
-//! table; `kernel` runs one of its kernels for a request.
+//! table; `kernel` runs one of its kernels for a request. `child` does the last two in processes of
+//! their own, which [`serve_as_host`] is the main function of.
 //!
 //! Must stay true: the linked bytes are the copy that was hashed, from a file that only root and
 //! this user can have written. Objects stay loaded until the process ends. Called on the thread
 //! that starts a daemon; kernels run on engines.
 
+mod child;
 mod error;
 mod folder;
 mod kernel;
 mod object;
 
+pub use child::{HostProgram, Limits, Loading, serve_as_host};
 pub use error::{Fault, FolderError, ObjectError};
 
 use sidecore_daemon::served::Registry;
@@ -49,14 +52,18 @@ pub struct Registered {
 /// # Errors
 /// [`FolderError`] where the folder cannot be read, or another user could change it: then nothing
 /// is loaded.
-pub fn register(registry: Registry, folder: &Path) -> Result<Registered, FolderError> {
+pub fn register(
+    registry: Registry,
+    folder: &Path,
+    loading: &Loading,
+) -> Result<Registered, FolderError> {
     let folder = folder::Folder::open(folder)?;
     let mut registered = Registered {
         registry,
         refused: Vec::new(),
     };
     for name in folder.objects()? {
-        if let Err(reason) = add(&mut registered.registry, &folder, &name) {
+        if let Err(reason) = add(&mut registered.registry, &folder, &name, loading) {
             let file = folder.path().join(&name);
             registered.refused.push(Refused { file, reason });
         }
@@ -69,11 +76,18 @@ fn add(
     registry: &mut Registry,
     folder: &folder::Folder,
     name: &OsString,
+    loading: &Loading,
 ) -> Result<(), ObjectError> {
     let copy = folder.copy(name)?;
     let mut with_all = registry.clone();
-    for kernel in object::load(copy)? {
-        with_all = with_all.with_foreign(kernel)?;
+    if let Some(program) = &loading.host {
+        for kernel in child::load(copy, program, &loading.limits)? {
+            with_all = with_all.with_foreign(kernel)?;
+        }
+    } else {
+        for kernel in object::load(copy)?.kernels {
+            with_all = with_all.with_foreign(kernel)?;
+        }
     }
     *registry = with_all;
     Ok(())

@@ -15,15 +15,38 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use sidecore_bare::width::ToUsize;
 use sidecore_daemon::served::{KernelHash, NAME_BYTES_MAX};
 use sidecore_engine::CoreOptions;
-use sidecore_kernel_abi::raw::{ABI, KERNELS_MAX, Kernel, Module, SYMBOL};
+use sidecore_kernel_abi::raw::{
+    ABI, KERNELS_MAX, Kernel, LIMITS_BYTES, LIMITS_SYMBOL, Limits, Module, SYMBOL,
+};
 use sidecore_sys::float::isolated;
 use sidecore_sys::text::is_unsafe;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 
+/// An object that is linked.
+pub(crate) struct Object {
+    pub(crate) kernels: Vec<LoadedKernel>,
+    pub(crate) asks: Asks,
+}
+
+/// The limits that an object asks for; 0 where it does not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asks {
+    time_us: u64,
+    memory_bytes: u64,
+    stack_bytes: u64,
+}
+
+impl Asks {
+    /// Microseconds, bytes of memory, bytes of stack.
+    pub(crate) fn words(self) -> [u64; 3] {
+        [self.time_us, self.memory_bytes, self.stack_bytes]
+    }
+}
+
 /// Links an object and returns its kernels.
-pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
+pub(crate) fn load(copy: Copy) -> Result<Object, ObjectError> {
     let path = format!("/proc/self/fd/{}", copy.memory.as_raw_fd());
     // All symbols now: a missing one is found at the start, not by a request.
     // SAFETY: its initializers run here. Only root and this user could have written them, and the
@@ -51,7 +74,7 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     // SAFETY: as above.
     let (module, _) = isolated(|| unsafe { module() });
     if module.is_null() || !module.is_aligned() {
-        return Err(ObjectError::Table("sidecore_kernel_module gave no module"));
+        return Err(table("sidecore_kernel_module gave no module"));
     }
     // SAFETY: a pointer that the header says to be good for the life of the process. The version is
     // looked at first, since all else may be elsewhere in another one.
@@ -63,51 +86,84 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     let module = unsafe { &*module };
     // A later header may add fields at the end, which would shift the second entry.
     if module.kernel_bytes.to_usize() != size_of::<Kernel>() {
-        return Err(ObjectError::Table("its kernels have another size"));
+        return Err(table("its kernels have another size"));
     }
     if module.count == 0 || module.count > KERNELS_MAX {
-        return Err(ObjectError::Table("it has not 1 to 64 kernels"));
+        return Err(table("it has not 1 to 64 kernels"));
     }
     if module.kernels.is_null() || !module.kernels.is_aligned() {
-        return Err(ObjectError::Table("its list of kernels is nowhere"));
+        return Err(table("its list of kernels is nowhere"));
     }
     // SAFETY: `count` of them, by its own word.
     let kernels = unsafe { std::slice::from_raw_parts(module.kernels, module.count.to_usize()) };
-    kernels
-        .iter()
-        .map(|kernel| checked(kernel, copy.hash))
-        .collect()
+    let kernels = kernels.iter().map(|kernel| checked(kernel, copy.hash));
+    Ok(Object {
+        kernels: kernels.collect::<Result<_, _>>()?,
+        asks: asks(&library),
+    })
+}
+
+/// The limits that an object asks for, where it exports them.
+fn asks(library: &Library) -> Asks {
+    // SAFETY: the symbol is this function in every object that keeps to the header.
+    let symbol = unsafe { library.get::<unsafe extern "C" fn() -> *const Limits>(LIMITS_SYMBOL) };
+    let Ok(symbol) = symbol else {
+        return Asks::default();
+    };
+    // SAFETY: as above.
+    let (limits, _) = isolated(|| unsafe { symbol() });
+    if limits.is_null() || !limits.is_aligned() {
+        return Asks::default();
+    }
+    // SAFETY: a pointer that the header says to be good for the life of the process. Its size
+    // comes first: that of an older header would be less.
+    let is_whole = unsafe { (&raw const (*limits).bytes).read() } >= LIMITS_BYTES;
+    if !is_whole {
+        return Asks::default();
+    }
+    // SAFETY: as above.
+    let limits = unsafe { &*limits };
+    Asks {
+        time_us: limits.time_us,
+        memory_bytes: limits.memory_bytes,
+        stack_bytes: limits.stack_bytes,
+    }
+}
+
+/// Checks a kernel's name.
+pub(crate) fn check_name(name: &str) -> Result<(), ObjectError> {
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+    let is_odd = |letter| is_unsafe(letter) || letter == ' ';
+    match fits && !name.chars().any(is_odd) {
+        true => Ok(()),
+        false => Err(table(
+            "a kernel's name has 1 to 40 bytes of UTF-8, no blanks and no control characters",
+        )),
+    }
+}
+
+fn table(fault: &str) -> ObjectError {
+    ObjectError::Table(fault.to_owned())
 }
 
 fn checked(kernel: &Kernel, hash: KernelHash) -> Result<LoadedKernel, ObjectError> {
     if kernel.name.is_null() {
-        return Err(ObjectError::Table("a kernel has no name"));
+        return Err(table("a kernel has no name"));
     }
     // SAFETY: a text that ends with 0, says the header.
     let name = unsafe { CStr::from_ptr(kernel.name) }
         .to_str()
         .unwrap_or_default();
-    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
-    if !fits
-        || name
-            .chars()
-            .any(|letter| is_unsafe(letter) || letter == ' ')
-    {
-        return Err(ObjectError::Table(
-            "a kernel's name has 1 to 40 bytes of UTF-8, no blanks and no control characters",
-        ));
-    }
+    check_name(name)?;
     let Some(run) = kernel.run else {
-        return Err(ObjectError::Table("a kernel has no `run`"));
+        return Err(table("a kernel has no `run`"));
     };
     // Both or neither: a state that is never ended would leak with each engine.
     let life = match (kernel.create, kernel.destroy) {
         (None, None) => None,
         (Some(create), Some(destroy)) => Some((create, destroy)),
         _ => {
-            return Err(ObjectError::Table(
-                "a kernel has one of `create` and `destroy`",
-            ));
+            return Err(table("a kernel has one of `create` and `destroy`"));
         }
     };
     let has = CoreOptions::default().store_bytes;

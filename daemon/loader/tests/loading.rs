@@ -3,10 +3,12 @@
 //! Needs a C compiler: without one the tests report that and pass.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+mod children;
+
 use sidecore_daemon::client::{self, Args, Client, ClientError, ClientOptions};
 use sidecore_daemon::served::{KernelHash, Registry};
 use sidecore_daemon::{Daemon, DaemonOptions};
-use sidecore_loader::{Fault, FolderError, ObjectError, register};
+use sidecore_loader::{Fault, FolderError, HostProgram, Limits, Loading, ObjectError, Registered};
 use sidecore_sys::float::Modes;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -19,6 +21,19 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     folder
+}
+
+/// As `sidecore daemon` does, with this crate's program as the host.
+fn register(registry: Registry, folder: &Path) -> Result<Registered, FolderError> {
+    let host = HostProgram {
+        file: env!("CARGO_BIN_EXE_sidecore-kernel-host").into(),
+        arguments: Vec::new(),
+    };
+    let loading = Loading {
+        host: Some(host),
+        limits: Limits::MOST,
+    };
+    sidecore_loader::register(registry, folder, &loading)
 }
 
 fn close(file: &Path) {

@@ -241,7 +241,7 @@ impl Server<'_> {
 
     /// Keeps some chunks in flight.
     fn fill(&mut self, session: Socket) -> Result<(), ClientError> {
-        while self.client.sending(session) < SOURCE_CHUNKS {
+        while self.client.takes(session) && self.client.sending(session) < SOURCE_CHUNKS {
             let Some(mut buffer) = self.client.buffer() else {
                 return Ok(());
             };

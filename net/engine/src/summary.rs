@@ -119,6 +119,21 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    let of = |key: &str| status[key].as_array().into_iter().flatten();
+    for (name, key, what) in [
+        ("listener", "listeners", "address"),
+        ("peers", "peer_prefixes", "prefix"),
+    ] {
+        for holder in of(key).take(HOLDERS_MAX) {
+            let said = format!(
+                "{}, {} sessions, {} bytes in buffers",
+                holder[what].as_str().unwrap_or_default(),
+                number(&holder["sessions"]),
+                number(&holder["buffer_bytes"]),
+            );
+            facts.push((name, said));
+        }
+    }
     for application in status["applications"].as_array().into_iter().flatten() {
         facts.push((
             "application",
@@ -134,3 +149,6 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
     }
     facts
 }
+
+/// Listeners, and prefixes of peers, of which a summary has lines.
+const HOLDERS_MAX: usize = 4;

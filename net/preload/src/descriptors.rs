@@ -400,6 +400,10 @@ fn control(file: c_int, what: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
 /// ioctl(2). The argument is passed as a number, which matches C's variable arguments here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if kind(file) == Kind::Inherited && request == FIONREAD {
+        // The parent's rings have some of the bytes.
+        rings::give_back(file);
+    }
     if kind(file) == Kind::Ring {
         if request == FIONREAD
             && !argument.is_null()

@@ -6,19 +6,25 @@
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::blocking::READER;
 use crate::real::{self, real};
-use crate::table::{Kind, kind, record};
+use crate::table::{self, Kind, kind, record};
 use crate::{rings, stream};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// True if one of them has rings.
+/// True if one of them has rings, here or in the process that this one was forked from.
 #[inline]
 pub(crate) fn concerns(polled: &[libc::pollfd]) -> bool {
-    attachment::current().is_some()
+    may_have_rings()
         && polled
             .iter()
             .any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
+}
+
+/// A forked child has no attachment of its own before it is given rings.
+#[inline]
+fn may_have_rings() -> bool {
+    attachment::current().is_some() || table::is_forked()
 }
 
 /// Runs `work`, in which the kernel may wait for these descriptors: none of them gets rings
@@ -51,6 +57,11 @@ pub(crate) fn poll(
     limit: Option<Duration>,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    for polled in polled.iter() {
+        if kind(polled.fd) == Kind::Inherited {
+            rings::give_back(polled.fd);
+        }
+    }
     let begun = Instant::now();
     let mut waiter = None;
     let Some(attachment) = attachment::current() else {
@@ -65,9 +76,6 @@ pub(crate) fn poll(
     let mut asked: Vec<libc::pollfd> = polled.to_vec();
     let count = loop {
         for (asked, polled) in asked.iter_mut().zip(polled.iter_mut()) {
-            if kind(polled.fd) == Kind::Inherited {
-                rings::give_back(polled.fd);
-            }
             // An earlier turn may have left events.
             asked.revents = 0;
             polled.revents = 0;
@@ -82,6 +90,9 @@ pub(crate) fn poll(
             // Without waiting, but asked: the program expects the events of all.
             let more = ask_kernel(&mut asked, Some(Duration::ZERO), mask);
             break if more < 0 { found } else { found + more };
+        }
+        if are_others(polled, &asked) {
+            continue;
         }
         let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left == Some(Duration::ZERO) {
@@ -155,7 +166,7 @@ fn sleep(
     }
     word.announce_sleep();
     let mut count = 0;
-    if look(attachment, polled) == 0 {
+    if look(attachment, polled) == 0 && !are_others(polled, asked) {
         asked.push(libc::pollfd {
             fd: waiter.socket,
             events: libc::POLLIN,
@@ -171,6 +182,14 @@ fn sleep(
     tell(polled, None);
     drain(waiter);
     count
+}
+
+/// True if the kernel is to be asked for other descriptors: one has lost its rings.
+fn are_others(polled: &[libc::pollfd], asked: &[libc::pollfd]) -> bool {
+    let has_lost = |(polled, asked): (&libc::pollfd, &libc::pollfd)| {
+        asked.fd < 0 && polled.fd >= 0 && kind(polled.fd) != Kind::Ring
+    };
+    polled.iter().zip(asked).any(has_lost)
 }
 
 /// Fills in the events of rings; the number of ready descriptors.
@@ -220,7 +239,7 @@ pub(crate) type Wanted<'w> = Option<&'w mut libc::fd_set>;
 
 /// True if one of the sets has a descriptor with rings.
 pub(crate) fn set_concerns(count: c_int, sets: [&Wanted<'_>; 3]) -> bool {
-    attachment::current().is_some()
+    may_have_rings()
         && members(count, sets).any(|it| matches!(kind(it), Kind::Ring | Kind::Inherited))
 }
 

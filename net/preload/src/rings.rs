@@ -57,6 +57,9 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
         record.set_kind(kind);
         false
     };
+    if record.may_be_a_childs() {
+        return bar(Kind::Barred);
+    }
     // A thread that waits in the kernel for it would wait for ever.
     if record.waits.load(Ordering::SeqCst) > 0 {
         return bar(Kind::Candidate);

@@ -460,6 +460,10 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
 /// The number of bytes for FIONREAD.
 pub(crate) fn readable_bytes(descriptor: c_int) -> Option<c_int> {
     let (attachment, record) = (attachment::current()?, record(descriptor)?);
+    if stream_of(attachment, record).is_none_or(|stream| stream.is_taken_back()) {
+        bar(descriptor);
+        return None;
+    }
     let mut bytes: c_int = 0;
     if !record.has(DRAINED) {
         real!(ioctl(descriptor => c_int, FIONREAD => libc::c_ulong,

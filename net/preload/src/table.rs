@@ -5,7 +5,7 @@
 
 use crate::real::count;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(crate) struct Record {
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`].
     pub(crate) flags: AtomicU32,
+    /// Children that the process had when the descriptor came.
+    born: AtomicU32,
     /// Number of refused requests for rings.
     pub(crate) put_off: AtomicU32,
     /// Number of times that its rings were full; above [`CRAMPED_MAX`] once larger ones were
@@ -83,7 +85,7 @@ pub(crate) const DESCRIPTORS: usize = 1 << 16;
 static RECORDS: [Record; DESCRIPTORS] = [const { Record::new() }; DESCRIPTORS];
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-static CHILDREN: AtomicBool = AtomicBool::new(false);
+static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
 impl Record {
     const fn new() -> Self {
@@ -96,6 +98,7 @@ impl Record {
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
             flags: AtomicU32::new(0),
+            born: AtomicU32::new(0),
             put_off: AtomicU32::new(0),
             cramped: AtomicU32::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
@@ -175,12 +178,20 @@ impl Record {
         self.flags.store(0, Ordering::Relaxed);
         self.cramped.store(0, Ordering::Relaxed);
         self.put_off.store(0, Ordering::Relaxed);
+        self.born
+            .store(CHILDREN.load(Ordering::Relaxed), Ordering::Relaxed);
         self.forget_patience();
         if kind == Kind::Other {
             self.state.store(0, Ordering::Release);
         } else {
             self.set_kind(kind);
         }
+    }
+
+    /// True if a child was forked off since the descriptor came, and may have it, too: what that
+    /// polls is the pair.
+    pub(crate) fn may_be_a_childs(&self) -> bool {
+        self.born.load(Ordering::Relaxed) != CHILDREN.load(Ordering::Relaxed)
     }
 
     pub(crate) fn epoll(&self) -> Option<c_int> {
@@ -257,12 +268,18 @@ pub(crate) fn begin_process() {
 
 /// A child was forked off.
 pub(crate) fn note_child() {
-    CHILDREN.store(true, Ordering::Release);
+    CHILDREN.fetch_add(1, Ordering::AcqRel);
 }
 
 /// True if this process has forked children, which may have its descriptors.
 pub(crate) fn has_forked() -> bool {
-    CHILDREN.load(Ordering::Acquire)
+    CHILDREN.load(Ordering::Acquire) > 0
+}
+
+/// True in a forked child.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKS.load(Ordering::Relaxed) > 0
 }
 
 /// This process is a forked child: all records are those of an ancestor.

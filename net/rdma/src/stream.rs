@@ -301,7 +301,8 @@ impl Session<'_> {
     /// ended reports that when it is written to.
     fn is_writable(&self) -> bool {
         let is_open = self.client.is_connected(self.socket);
-        (is_open && self.client.sending(self.socket) < self.chunks_max)
+        let is_within = self.client.sending(self.socket) < self.chunks_max;
+        (is_open && is_within && self.client.takes(self.socket))
             || self.client.readiness(self.socket).closed
     }
 }

@@ -396,7 +396,7 @@ fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
 }
 
 /// The thread group leader of a thread.
-fn leader(thread: i32) -> Option<i32> {
+pub(crate) fn leader(thread: i32) -> Option<i32> {
     let known = KNOWN.with_borrow(|known| {
         let it = known.iter().find(|it| it.thread == thread)?;
         let mut polled = [PollFd::new(&it.process, PollFlags::IN)];

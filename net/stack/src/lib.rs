@@ -42,7 +42,7 @@ pub use stack::{Buffers, Stack};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
-pub use stack::info::{EcnMode, RecoveryPhase, SessionInfo, SessionSummary};
+pub use stack::info::{EcnMode, Holding, RecoveryPhase, SessionInfo, SessionSummary, holders};
 pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{
@@ -50,6 +50,7 @@ pub use stack::reassembly::{
 };
 pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
+pub use stack::sockets::awaits_room;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;

@@ -138,6 +138,14 @@ impl Newick {
         self.nodes[node].label = label;
     }
 
+    /// Gives the branch above a node another length, or none.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn set_length(&mut self, node: usize, length: Option<f64>) {
+        self.nodes[node].length = length;
+    }
+
     /// Number of branches without a length, and of all, without the root. The two branches at a
     /// root of degree 2 count as one, which has no length if neither has one.
     #[must_use]

@@ -170,6 +170,7 @@ pub(crate) fn search(
         bootstraps,
         bootstraps_max: convergence::Options::default().most,
         rapid,
+        jackknife: None,
         constraint: constraint.transpose()?,
         lengths: linkage(None, &parts).map_err(refuse)?,
         seed,

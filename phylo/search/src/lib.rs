@@ -10,6 +10,8 @@
 //! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
+//! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
+//! - [`concordance`]: gene trees and sites that agree with a tree's branches.
 //! - [`packed`]: compressed files, before any parser.
 //!
 //! Alignments, models, trees and likelihoods are re-exported from `sidecore-likelihood`.
@@ -21,13 +23,16 @@ mod alrt;
 pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
+pub mod concordance;
 pub mod consensus;
 pub mod evaluation;
 pub mod io;
 pub mod packed;
+pub mod quartets;
 pub mod rooting;
 pub mod search;
 pub mod selection;
+pub mod species;
 pub mod support;
 pub mod topology;
 mod ufboot;

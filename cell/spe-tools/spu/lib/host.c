@@ -16,8 +16,8 @@ u32 __sidecore_callback(u32 stop, u32 operation, struct slot *slots)
 	u32 block[4] __attribute__((aligned(16)));
 	block[0] = operation << 24 | ((u32)slots & 0x3ffff);
 	__sidecore_call(GATE_STOP, stop, (u32)block, 0, 0);
-	if (slots[0].word[3])
-		errno = slots[0].word[3];
+	/* Also behind a success, as newlib's has it. */
+	errno = slots[0].word[3];
 	return slots[0].word[0];
 }
 

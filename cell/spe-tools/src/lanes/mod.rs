@@ -62,7 +62,8 @@ pub(crate) struct Rewritten {
 
 /// The source with exact lanes; nothing where it needs no change. Initializers that the compiler
 /// must evaluate are numbers already, with every treatment: it takes no casts of vectors there.
-pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
+/// `converts` says that casts between element sizes are known to be there.
+pub(crate) fn rewrite(source: &[u8], lanes: Lanes, converts: bool) -> Option<Rewritten> {
     if !source.windows(4).any(|part| part == b"vec_") {
         return None;
     }
@@ -74,8 +75,12 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     }
     types.find_shared(&text, &unions.exact);
     // With elements of one size nothing is to be turned.
-    let several = types.widths.len() > 1 || !types.shared.is_empty();
-    let unaligned = several || pass::looks_at_addresses(&text);
+    let several = converts
+        || types.widths.len() > 1
+        || !types.shared.is_empty()
+        || casts_results(&text, &types);
+    let unaligned =
+        several || pass::looks_at_addresses(&text) || pass::casts_pointers(&text, &types);
     let lanes = if lanes == Lanes::Auto && !unaligned {
         Lanes::Off
     } else {
@@ -93,6 +98,22 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
         source: edits.apply(source),
         exact: lanes != Lanes::Off,
         warnings,
+    })
+}
+
+/// True where the user's source casts an intrinsic's result, whose elements may have a size that
+/// the source has no name for.
+fn casts_results(text: &crate::text::Text<'_>, types: &types::Types) -> bool {
+    (0..text.len()).any(|place| {
+        let cast = text.at(place) == b"(" && text.at(place + 2) == b")";
+        if !cast || !text.is_users(place) || types.vector(text.at(place + 1)).is_none() {
+            return false;
+        }
+        let operand = (place + 3..text.len()).find(|at| text.at(*at) != b"(");
+        let operand = operand.map_or(&b""[..], |at| text.at(at));
+        [&b"spu_"[..], b"vec_", b"si_"]
+            .iter()
+            .any(|start| operand.starts_with(start))
     })
 }
 

@@ -7,14 +7,17 @@ use super::unions::Accesses;
 use super::{Lanes, constant, operand};
 use crate::edits::Edits;
 use crate::text::Text;
+use std::collections::BTreeSet;
 
 /// One walk over a source.
 pub(super) struct Pass<'a> {
     text: &'a Text<'a>,
     types: &'a Types,
     lanes: Lanes,
-    /// True where the source may load quadwords at addresses that are not aligned.
-    places: bool,
+    /// True where the source reads the last bits of addresses, so that pointers must keep them.
+    addresses: bool,
+    /// Names of its pointers to vectors, where that is so.
+    pointers: BTreeSet<Vec<u8>>,
     unions: Accesses,
     edits: Edits,
     warnings: Vec<String>,
@@ -27,11 +30,17 @@ impl<'a> Pass<'a> {
         lanes: Lanes,
         unions: Accesses,
     ) -> Self {
+        let addresses = looks_at_addresses(text);
         Self {
             text,
             types,
             lanes,
-            places: lanes == Lanes::Exact || looks_at_addresses(text),
+            addresses,
+            pointers: if addresses {
+                pointers(text, types)
+            } else {
+                BTreeSet::new()
+            },
             unions,
             edits: Edits::default(),
             warnings: Vec::new(),
@@ -75,6 +84,7 @@ impl<'a> Pass<'a> {
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"union" => self.united(place),
+            word if self.pointers.contains(word) => self.through(place),
             b"." => self.member(place, place + 1),
             // `->` is two pieces of this text.
             b"-" if self.text.at(place + 1) == b">" => self.member(place, place + 2),
@@ -348,26 +358,52 @@ impl<'a> Pass<'a> {
         );
     }
 
-    /// `*(T *) operand` and `((T *) operand)[…]`: the SPU ignores the last four bits of an address.
+    /// `(T *) operand` for a vector T: the SPU and AltiVec ignore the last four bits of an address.
+    /// The compiler takes them for zeros, and reads parts of a quadword by shorter loads.
     fn quadword(&mut self, open: usize, close: usize, end: usize) {
         let text = self.text;
         let loaded = open > 1
             && match text.at(open - 1) {
-                // A `*` behind an operand multiplies; behind one of these it dereferences.
-                b"*" => matches!(
-                    text.at(open - 2),
-                    b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
-                ),
+                b"*" => dereferences(text, open - 1),
                 b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
                 _ => false,
             };
-        // A variable's own address is aligned by its type.
-        if self.places && loaded && text.at(close + 1) != b"&" {
-            let start = text.start(close + 1);
-            self.edits.replace(start, start, "__lane_place(");
+        // A pointer whose last bits the source itself reads keeps them.
+        let masked = loaded || !self.addresses;
+        // A variable's own address is aligned by its type, and a mask is no constant.
+        if masked && text.at(close + 1) != b"&" && !text.is_constant(open) {
+            let start = text.start(open);
+            self.edits.replace(start, start, "__lane_at(");
             let behind = text.end(end - 1);
             self.edits.replace(behind, behind, ")");
         }
+    }
+
+    /// `*p` and `p[i]` of a pointer to vectors that keeps its last bits.
+    fn through(&mut self, place: usize) {
+        let text = self.text;
+        let before = place
+            .checked_sub(1)
+            .map_or(&b""[..], |before| text.at(before));
+        let (start, end) = match (before, text.at(place + 1)) {
+            (b"." | b">", _) => return,
+            (b"*", _) if dereferences(text, place - 1) => {
+                let Some(end) = operand::end(text, self.types, place) else {
+                    return;
+                };
+                (("__lane_at("), end)
+            }
+            (_, b"[") => match text.partner(place + 1) {
+                Some(close) => ("(*__lane_at(&", close + 1),
+                None => return,
+            },
+            _ => return,
+        };
+        let at = text.start(place);
+        self.edits.replace(at, at, start);
+        let behind = text.end(end - 1);
+        let shut = if start.starts_with('(') { "))" } else { ")" };
+        self.edits.replace(behind, behind, shut);
     }
 
     /// `*(T *) &v` for a vector v: a cast of it, unless something is stored there.
@@ -503,6 +539,49 @@ pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
                 || (before == b"%" && word == b"16")
                 || TURNS.contains(&word)
         })
+}
+
+/// True for a `*` that is no product's: those have an operand before it.
+fn dereferences(text: &Text<'_>, star: usize) -> bool {
+    let before = star
+        .checked_sub(1)
+        .map_or(&b""[..], |before| text.at(before));
+    matches!(
+        before,
+        b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
+    )
+}
+
+/// Names that the user's source declares as pointers to vectors, if only in one place: elsewhere
+/// the macro finds another type.
+fn pointers(text: &Text<'_>, types: &Types) -> BTreeSet<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    for place in (0..text.len()).filter(|place| text.is_users(*place)) {
+        if types.vector(text.at(place)).is_none() {
+            continue;
+        }
+        let mut star = place + 1;
+        while matches!(text.at(star), b"const" | b"volatile") {
+            star += 1;
+        }
+        let mut name = star + 1;
+        while matches!(text.at(name), b"const" | b"restrict" | b"__restrict__") {
+            name += 1;
+        }
+        let declared = text.is_word(name) && !matches!(text.at(name + 1), b"[" | b"(");
+        if text.at(star) == b"*" && declared {
+            found.insert(text.at(name).to_vec());
+        }
+    }
+    found
+}
+
+/// True where the user's source makes pointers to vectors of others.
+pub(super) fn casts_pointers(text: &Text<'_>, types: &Types) -> bool {
+    (1..text.len()).any(|place| {
+        let pointer = text.at(place) == b"*" && matches!(text.at(place + 1), b")" | b">");
+        pointer && text.is_users(place) && types.vector(text.at(place - 1)).is_some()
+    })
 }
 
 /// Pieces of a call's first argument at most.

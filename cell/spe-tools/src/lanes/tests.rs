@@ -3,7 +3,7 @@
 use super::*;
 
 fn exact(source: &str) -> String {
-    match rewrite(source.as_bytes(), Lanes::Exact) {
+    match rewrite(source.as_bytes(), Lanes::Exact, false) {
         Some(result) => String::from_utf8(result.source).expect("text stays text"),
         None => source.into(),
     }
@@ -69,7 +69,7 @@ fn casts_become_calls_and_other_parentheses_stay() {
         ),
         (
             "v = *(__spe_vec_uint4 *)(p + 1);",
-            "v = *(__spe_vec_uint4 *)__lane_place((p + 1));",
+            "v = *__lane_at((__spe_vec_uint4 *)(p + 1));",
         ),
     ];
     for (source, wanted) in casts {
@@ -91,7 +91,7 @@ fn casts_become_calls_and_other_parentheses_stay() {
 fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
     let source = "__spe_vec_uchar16 m[2]; __spe_vec_float4 f;\
                   void h(void) { f = (__spe_vec_float4)m[1]; m[0] = (__spe_vec_uchar16)f; }";
-    let auto = rewrite(source.as_bytes(), Lanes::Auto).expect("there are two sizes");
+    let auto = rewrite(source.as_bytes(), Lanes::Auto, false).expect("there are two sizes");
     let auto = String::from_utf8(auto.source).expect("text stays text");
     assert!(
         auto.contains("__lane_loaded(__spe_vec_float4, m[1])"),
@@ -102,7 +102,7 @@ fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
         "{auto}"
     );
     let one = "__spe_vec_float4 f; void h(void) { g((__spe_vec_float4)f); }";
-    assert!(rewrite(one.as_bytes(), Lanes::Auto).is_none());
+    assert!(rewrite(one.as_bytes(), Lanes::Auto, false).is_none());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     assert!(exact(&twice).contains("u.b[3] = p["));
     let moved = "# 7 \"a.c\"\nvoid h(void) { __spe_vec_uint4 v; \
                  unsigned char *p = (unsigned char *)&v; p++; }";
-    let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");
+    let result = rewrite(moved.as_bytes(), Lanes::Exact, false).expect("it is asked for");
     let [line] = result.warnings.as_slice() else {
         panic!("{:?}", result.warnings);
     };
@@ -145,7 +145,7 @@ fn what_keeps_memorys_order_is_said_where_it_is_declared() {
     let said = |source: &str| {
         let source =
             format!("# 3 \"a.c\"\n{source} __spe_vec_uchar16 other; __spe_vec_uint4 more;");
-        rewrite(source.as_bytes(), Lanes::Auto).map_or_else(Vec::new, |read| read.warnings)
+        rewrite(source.as_bytes(), Lanes::Auto, false).map_or_else(Vec::new, |read| read.warnings)
     };
     let cases = [
         (
@@ -240,7 +240,7 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
         "typeof(a) b;",
     ] {
         let source = format!("{declared}void h(void) {{ {source} }}");
-        let result = rewrite(source.as_bytes(), Lanes::Exact).expect("it is asked for");
+        let result = rewrite(source.as_bytes(), Lanes::Exact, false).expect("it is asked for");
         assert_eq!(result.warnings.len(), 1, "{source}");
         assert!(!String::from_utf8_lossy(&result.source).contains("__lane_united"));
     }
@@ -250,7 +250,7 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
         format!("# 1 \"a.c\"\nint n;\n# 1 \"a.h\"\n{declared}\nvoid h(void) {{ x = a.w; }}"),
     ];
     for source in others {
-        let result = rewrite(source.as_bytes(), Lanes::Exact).expect("it is asked for");
+        let result = rewrite(source.as_bytes(), Lanes::Exact, false).expect("it is asked for");
         assert_eq!(result.warnings.len(), 1, "{source}");
     }
 }

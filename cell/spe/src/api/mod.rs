@@ -25,6 +25,7 @@ use crate::image::Image;
 use crate::store::STORE_BYTES;
 use sidecore_bare::text::printable;
 use sidecore_bare::width::ToUsize;
+use sidecore_spu::Executable;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -299,9 +300,11 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
         // A device or a growing file must not fill the memory; a program that long is refused by
         // `parse`.
         file.take(IMAGE_MAX).read_to_end(&mut bytes).map_err(io)?;
-        if let Err(error) = Image::parse(&bytes) {
-            refuse(&path.to_string_lossy(), &error);
-            return Err(libc::EINVAL);
+        let name = path.to_string_lossy();
+        if Executable::is_spus(&bytes) {
+            Executable::parse(&bytes).map_err(|error| refuse(&name, &error))?;
+        } else {
+            Image::parse(&bytes).map_err(|error| refuse(&name, &error))?;
         }
         let handle = ProgramHandle {
             handle_size: HANDLE_BYTES,
@@ -312,10 +315,11 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
     })
 }
 
-/// Says on the standard error why a program does not run here.
-fn refuse(name: &str, error: &crate::image::ImageError) {
+/// Says on the standard error why a program does not run here; the error number.
+fn refuse(name: &str, error: &impl std::fmt::Display) -> c_int {
     let text = format!("libspe2: {name}: {error}");
     eprintln!("{}", printable(&text));
+    libc::EINVAL
 }
 
 /// `spe_image_close`.
@@ -351,20 +355,21 @@ pub unsafe extern "C" fn spe_program_load(
             let bytes = elf_bytes(handle.elf_image.cast());
             std::slice::from_raw_parts(handle.elf_image.cast_const().cast::<u8>(), bytes)
         };
+        let refuse = |error: &dyn std::fmt::Display| refuse("an embedded program", &error);
         // Each load copies: the file's bytes may be shared by contexts, and stay as they are.
-        let loaded = Image::parse(bytes).and_then(|image| own.load(&image));
-        match loaded {
-            Ok(true) => {
-                // SAFETY: the context of above.
-                unsafe { (*spe).handle = copy_of(handle) };
-                Ok(0)
-            }
-            Ok(false) => Err(libc::EBUSY),
-            Err(error) => {
-                refuse("an embedded program", &error);
-                Err(libc::EINVAL)
-            }
+        let loaded = if Executable::is_spus(bytes) {
+            let read = Executable::parse(bytes).map_err(|error| refuse(&error))?;
+            own.load_spus(&read)
+        } else {
+            let read = Image::parse(bytes).and_then(|image| own.load(&image));
+            read.map_err(|error| refuse(&error))?
+        };
+        if !loaded {
+            return Err(libc::EBUSY);
         }
+        // SAFETY: the context of above.
+        unsafe { (*spe).handle = copy_of(handle) };
+        Ok(0)
     })
 }
 
@@ -384,24 +389,27 @@ unsafe fn elf_bytes(image: *const u8) -> usize {
     const HEADER: usize = 52;
     // SAFETY: the caller's promise.
     let header = unsafe { std::slice::from_raw_parts(image, HEADER) };
-    let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-    let word = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .rev()
-            .fold(0_usize, |value, byte| value << 8 | usize::from(*byte))
+    let big = Executable::is_spus(header);
+    let number = |bytes: &[u8]| {
+        let add = |value: usize, byte: &u8| value << 8 | usize::from(*byte);
+        if big {
+            bytes.iter().fold(0, add)
+        } else {
+            bytes.iter().rev().fold(0, add)
+        }
     };
-    // Of other classes only the identification and the machine are looked at.
-    if header[4] != 1 || half(18) != 62 {
+    // Of other files only the identification and the machine are looked at.
+    if !big && (header[4] != 1 || number(&header[18..20]) != 62) {
         return HEADER;
     }
-    let (table, each, count) = (word(&header[28..32]), half(42), half(44));
+    let table = number(&header[28..32]);
+    let (each, count) = (number(&header[42..44]), number(&header[44..46]));
     // Sections are not loaded: what a program needs lies within its segments.
     let mut end = (table + each * count).max(HEADER);
     for index in 0..count {
         // SAFETY: the caller's promise covers the table that the header names.
         let entry = unsafe { std::slice::from_raw_parts(image.add(table + index * each), 20) };
-        end = end.max(word(&entry[4..8]) + word(&entry[16..20]));
+        end = end.max(number(&entry[4..8]) + number(&entry[16..20]));
     }
     end
 }

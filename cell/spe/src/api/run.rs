@@ -168,7 +168,9 @@ fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
             return Stop::Callback(libc::ENOMEM);
         };
         // SAFETY: a handler of this form, as the registration asks for.
-        let outcome = unsafe { handler(view as *mut c_void, block) };
+        let outcome = callback::in_order(own.is_big(), || unsafe {
+            handler(view as *mut c_void, block)
+        });
         if outcome != 0 {
             own.end();
             return Stop::Callback(outcome);

@@ -1,6 +1,7 @@
 //! Streams of C99 (0x2100). They are the process's, so the order with its own output is kept.
 
 use super::call::{Call, answer, length, low, number, set_errno};
+use super::format;
 use crate::store::STORE_BYTES;
 use parking_lot::Mutex;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -105,12 +106,41 @@ fn c99_call(call: &Call) -> Option<i64> {
             // It has no name, so that nothing is left where the program dies.
             32 => keep(libc::tmpfile()),
             34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
+            35 => on(0, &|file| print(call, 1, file)),
+            37 => print(call, 0, stdout),
+            39 => print_text(call, 2, format::room(call.word(1))),
+            40 => print_text(call, 1, STORE_BYTES),
             _ => return None,
         })
     }
 }
 
 const STREAM_BYTES: usize = 1024;
+
+/// vfprintf and vprintf: the format in `slot`.
+fn print(call: &Call, slot: u32, file: *mut libc::FILE) -> i64 {
+    let Some(text) = format::text(call, slot) else {
+        set_errno(libc::EFAULT);
+        return -1;
+    };
+    // SAFETY: an open stream, and bytes of our own.
+    let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
+    if written == text.len() {
+        number(written)
+    } else {
+        -1
+    }
+}
+
+/// vsnprintf and vsprintf: the text goes to the first slot's place.
+fn print_text(call: &Call, slot: u32, room: usize) -> i64 {
+    let Some(text) = format::text(call, slot) else {
+        set_errno(libc::EFAULT);
+        return -1;
+    };
+    format::put(call, call.word(0), &text, room);
+    number(text.len())
+}
 
 fn close(call: &Call) -> i64 {
     let handle = call.word(0);

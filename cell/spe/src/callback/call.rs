@@ -5,6 +5,7 @@
 use crate::store::{STORE_BYTES, STORE_MASK};
 use crate::switch;
 use sidecore_bare::width::{ToU64, ToUsize};
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The parameters of one call, in the store: slots of 16 bytes.
@@ -13,6 +14,8 @@ pub(super) struct Call {
     /// Place of the first slot.
     slots: u32,
     pub(super) operation: u32,
+    /// True where the program's words have the most significant byte first.
+    big: bool,
 }
 
 impl Call {
@@ -23,6 +26,7 @@ impl Call {
             store: store.cast(),
             slots: 0,
             operation: 0,
+            big: BIG.get(),
         };
         // One word: the operation above, the slots' place below (libspe2's documentation).
         let message = call.word_at(place);
@@ -34,11 +38,17 @@ impl Call {
     pub(super) fn word_at(&self, place: u32) -> u32 {
         let place = within(place & !3);
         // SAFETY: aligned and inside the store.
-        unsafe { self.store.add(place).cast::<u32>().read_volatile() }
+        let word = unsafe { self.store.add(place).cast::<u32>().read_volatile() };
+        self.ordered(word)
+    }
+
+    /// A word in the program's order of bytes, or back.
+    fn ordered(&self, word: u32) -> u32 {
+        if self.big { word.swap_bytes() } else { word }
     }
 
     pub(super) fn set_word_at(&self, place: u32, value: u32) {
-        let place = within(place & !3);
+        let (place, value) = (within(place & !3), self.ordered(value));
         // SAFETY: aligned and inside the store.
         unsafe { self.store.add(place).cast::<u32>().write_volatile(value) }
     }
@@ -58,14 +68,27 @@ impl Call {
 
     /// A slot that holds an address or a number of the host's, of two words.
     pub(super) fn wide(&self, slot: u32) -> usize {
-        let place = self.slots + 16 * slot;
+        self.wide_at(self.slots + 16 * slot).to_usize()
+    }
+
+    /// Two words of the store as one number.
+    pub(super) fn wide_at(&self, place: u32) -> u64 {
         // Two words even on hosts of 32 bits: the layout is the program's.
-        let (lower, upper) = (self.word_at(place), self.word_at(place + 4));
-        (u64::from(lower) | u64::from(upper) << 32).to_usize()
+        let (first, second) = (self.word_at(place), self.word_at(place.wrapping_add(4)));
+        let (lower, upper) = if self.big {
+            (second, first)
+        } else {
+            (first, second)
+        };
+        u64::from(lower) | u64::from(upper) << 32
     }
 
     pub(super) fn set_wide(&self, value: usize) {
-        self.set_words(self.slots, &halves(value.to_u64()));
+        let mut words = halves(value.to_u64());
+        if self.big {
+            words.reverse();
+        }
+        self.set_words(self.slots, &words);
     }
 
     /// Writes words of the store from a place on.
@@ -111,6 +134,20 @@ impl Call {
     pub(super) fn set_error(&self, error: i32) {
         self.set_word_at(self.slots + 12, error.cast_unsigned());
     }
+}
+
+/// Runs a handler on words that have the most significant byte first, where `big`.
+pub(crate) fn in_order<R>(big: bool, handler: impl FnOnce() -> R) -> R {
+    BIG.set(big);
+    let result = handler();
+    BIG.set(false);
+    result
+}
+
+thread_local! {
+    /// The order of bytes in the words of the program whose handler runs on this thread. A handler
+    /// is given an address alone.
+    static BIG: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Offset of a place in the store: addresses wrap, as the hardware's limit register has it.

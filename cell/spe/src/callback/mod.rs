@@ -9,8 +9,11 @@
 
 mod c99;
 mod call;
+mod format;
 mod memory;
 mod posix;
+
+pub(crate) use call::in_order;
 
 use parking_lot::RwLock;
 use std::ffi::{c_int, c_uint, c_void};
@@ -137,6 +140,8 @@ mod tests {
         for (number, operation) in [
             (C99, 0),
             (C99, 33),
+            // `vscanf` of the SPU's own library.
+            (C99, 38),
             (C99, 99),
             (POSIX, 0),
             (POSIX, 17),
@@ -150,6 +155,61 @@ mod tests {
         }
         assert_eq!(program.call(MEMORY, 9, &[1]), (0, libc::ENOSYS));
         assert!(handler(3).is_none() && handler(NUMBERS).is_none());
+    }
+
+    #[test]
+    fn formats_of_the_spus_own_library_are_written() {
+        let program = Program::new();
+        // Two arguments in registers, the others on the stack behind a frame of 32 bytes.
+        program.put(TEXT, b"%ld|%-5s|%08.3f|%*x|%lld|%c%%|%.2s|%hhu|%p|%y");
+        program.put(OTHER, b"text");
+        let double = 2.5_f64.to_bits();
+        let wide = (-5_i64).cast_unsigned();
+        let halves = |value: u64| [value as u32, (value >> 32) as u32];
+        let all: [[u32; 2]; 10] = [
+            [(-7_i32).cast_unsigned(), 0],
+            [OTHER, 0],
+            halves(double),
+            [6, 0],
+            [0xbeef, 0],
+            halves(wide),
+            [b'z'.into(), 0],
+            [OTHER, 0],
+            [0x1ff, 0],
+            [0x1234, 0],
+        ];
+        for (number, words) in (0..).zip(all) {
+            let gap = if number < 2 { 0 } else { 32 };
+            program.words(0x5000 + 16 * number + gap, &words);
+        }
+        let wanted = b"-7|text |0002.500|  beef|-5|z%|te|255|0x1234|%y";
+        let list = [0x5000, 0x5020];
+        let (length, _) = program.call(C99, 40, &[BUFFER, TEXT, list[0], list[1]]);
+        assert_eq!(
+            String::from_utf8_lossy(&program.text(BUFFER)),
+            String::from_utf8_lossy(wanted)
+        );
+        assert_eq!(length, wanted.len() as i64);
+        // Cut to the room that there is.
+        let (length, _) = program.call(C99, 39, &[BUFFER, 6, TEXT, list[0], list[1]]);
+        assert_eq!(
+            (program.text(BUFFER), length),
+            (b"-7|te".to_vec(), wanted.len() as i64)
+        );
+        let folder = tempfile::tempdir().unwrap();
+        program.path(TEXT + 0x100, &folder.path().join("printed"));
+        program.put(OTHER + 0x100, b"w");
+        let (stream, _) = program.call(C99, 10, &[TEXT + 0x100, OTHER + 0x100]);
+        let stream = u32::try_from(stream).unwrap();
+        let printed = program.call(C99, 35, &[stream, TEXT, list[0], list[1]]);
+        assert_eq!(printed, (wanted.len() as i64, 0));
+        program.call(C99, 2, &[stream]);
+        let file = std::fs::read(folder.path().join("printed")).unwrap();
+        assert_eq!(file, wanted);
+        // A format without an end.
+        assert!(program.0.write(STORE_BYTES - 4, b"%d%d"));
+        let end = u32::try_from(STORE_BYTES).unwrap() - 4;
+        assert_eq!(program.call(C99, 37, &[end, 0, 0]), (-1, libc::EFAULT));
     }
 
     #[test]

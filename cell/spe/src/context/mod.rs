@@ -16,6 +16,7 @@ use crate::channel::{Channels, Stop};
 use crate::engine::{self, Request};
 use crate::fault;
 use crate::image::{Image, ImageError};
+use crate::interpreted::{Interpreted, STACK_TOP};
 use crate::interrupt;
 use crate::mail::{Mail, watch};
 use crate::mfc::{self, Command, Traffic};
@@ -25,6 +26,7 @@ use crate::switch::{Interrupts, Start, low};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use sidecore_bare::width::ToU64;
 use sidecore_sched::{Patience, Ready};
+use sidecore_spu::Executable;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +42,8 @@ pub(crate) struct Context {
     /// Itself, for the engines' queue and the areas' table.
     own: Weak<Context>,
     inner: Mutex<Inner>,
+    /// The machine of a program of the SPU's own; taken before `inner`, by its engine.
+    interpreted: Mutex<Option<Interpreted>>,
     pub(crate) mail: Mail,
     /// Counts changes from outside but the mailboxes', for engines that spin on it.
     news: AtomicU32,
@@ -67,6 +71,8 @@ pub(crate) struct Inner {
     request: Option<Request>,
     answer: u64,
     program: Option<Program>,
+    /// True for a program of the SPU's own.
+    interpreted: bool,
     token: u32,
     host_waiters: u32,
     /// True while it is in the queue because it only polled.
@@ -135,6 +141,7 @@ impl Context {
                 request: None,
                 answer: 0,
                 program: None,
+                interpreted: false,
                 token: 0,
                 host_waiters: 0,
                 asks: false,
@@ -142,6 +149,7 @@ impl Context {
                 traced_at: None,
                 look_at: None,
             }),
+            interpreted: Mutex::new(None),
             spun: AtomicU32::new(0),
             news: AtomicU32::new(0),
             caller: Condvar::new(),
@@ -180,16 +188,52 @@ impl Context {
             return Ok(false);
         }
         image.load(&self.store)?;
-        inner.program = Some(Program {
+        let program = Program {
             entry: image.entry(),
             end: image.end(),
-        });
-        inner.run = Run::Idle;
+        };
+        self.loaded(&mut inner, program, None);
         // SAFETY: the header of our own store; no engine has the context.
         let header = unsafe { &mut *self.store.header() };
         header.data_end = self.store.base() + image.end().to_u64();
         header.break_at = 0;
         Ok(true)
+    }
+
+    /// Loads a program of the SPU's own; false while one runs.
+    pub(crate) fn load_spus(&self, executable: &Executable<'_>) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.running() {
+            return false;
+        }
+        let program = Program {
+            entry: executable.entry(),
+            end: executable.end(),
+        };
+        let interpreted = Interpreted::load(executable, &self.store);
+        self.loaded(&mut inner, program, Some(interpreted));
+        // Its stack is its own to watch.
+        // SAFETY: the header of our own store; no engine has the context.
+        let header = unsafe { &mut *self.store.header() };
+        header.data_end = self.store.base();
+        header.store_stack = self.store.base() + u64::from(STACK_TOP);
+        header.break_at = 0;
+        true
+    }
+
+    /// Records a program that was copied into the store.
+    fn loaded(&self, inner: &mut Inner, program: Program, interpreted: Option<Interpreted>) {
+        inner.program = Some(program);
+        inner.run = Run::Idle;
+        inner.interpreted = interpreted.is_some();
+        inner.channels.mfc.big = interpreted.is_some();
+        // No engine has the context, whose program does not run.
+        *self.interpreted.lock() = interpreted;
+    }
+
+    /// True where words of the program have the most significant byte first.
+    pub(crate) fn is_big(&self) -> bool {
+        self.inner.lock().interpreted
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -222,7 +266,14 @@ impl Context {
                 other if other == inner.token => program.entry,
                 other => low(u64::from(other) & STORE_MASK),
             };
-            self.first_frame(offset, arguments);
+            match self.interpreted.lock().as_mut() {
+                Some(program) => {
+                    program.begin(offset, arguments.words, arguments.registers.as_ref());
+                }
+                None => self.first_frame(offset, arguments),
+            }
+            // Not the answer to a request of a program before.
+            inner.answer = 0;
         }
         inner.request = None;
         inner.run = Run::Active;
@@ -232,6 +283,9 @@ impl Context {
     /// Lets a program go on that stopped for a callback.
     pub(crate) fn go_on(&self) {
         let mut inner = self.inner.lock();
+        if let Some(program) = self.interpreted.lock().as_mut() {
+            program.step_over();
+        }
         inner.answer = 0;
         inner.run = Run::Active;
     }

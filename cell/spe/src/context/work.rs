@@ -7,6 +7,7 @@
 use super::{Context, Inner, Run};
 use crate::channel::{Outcome, Stop};
 use crate::engine::{self, Request, Work};
+use crate::interpreted::Interpreted;
 use crate::mail::watch;
 use crate::mfc::Command;
 use crate::store::STORE_MASK;
@@ -24,6 +25,8 @@ const SPIN: Duration = Duration::from_micros(20);
 const SPUN_MAX: u32 = 32;
 /// Number of the gate's operation that counts a channel.
 const OP_COUNT: u64 = 3;
+/// One that the gate has not.
+const OP_NONE: u64 = 0xff;
 
 impl Context {
     /// Spins until something changed, something else is ready, or the time is over.
@@ -94,7 +97,9 @@ impl Context {
             2 => channels.write(&self.store, &self.mail, a, low(b)),
             OP_COUNT => channels.count(&self.mail, a),
             4 => {
-                inner.step_over();
+                if !inner.interpreted {
+                    inner.step_over();
+                }
                 stop_and_signal(low(a) & 0x3fff, low(b & STORE_MASK))
             }
             5 => {
@@ -210,6 +215,25 @@ impl Work for Context {
 
     fn header(&self) -> *mut Header {
         self.store.header()
+    }
+
+    fn is_interpreted(&self) -> bool {
+        self.interpreted.lock().is_some()
+    }
+
+    fn interpret(&self, answer: u64) -> Request {
+        let mut interpreted = self.interpreted.lock();
+        let Some(program) = interpreted.as_mut() else {
+            // No program of the kind: an operation that none has ends it.
+            return Request {
+                op: OP_NONE,
+                args: [0; 4],
+            };
+        };
+        let event = Interpreted::event(&mut self.inner.lock().channels, &self.mail);
+        let request = program.run(&self.store, answer, event);
+        self.inner.lock().token = program.pc();
+        request
     }
 
     fn take_step(&self) -> Result<u64, Request> {

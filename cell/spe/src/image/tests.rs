@@ -141,8 +141,7 @@ fn other_files_are_refused_with_a_reason() {
         file.header[5] = order;
         file.refused()
     };
-    assert_eq!(of_machine(23, 1, 2), ImageError::RealSpu);
-    assert_eq!(of_machine(23, 1, 1), ImageError::RealSpu);
+    assert_eq!(of_machine(23, 1, 2), ImageError::Machine(23));
     assert_eq!(of_machine(62, 2, 1), ImageError::Wide);
     assert_eq!(of_machine(3, 1, 1), ImageError::Machine(3));
     assert_eq!(of_machine(21, 1, 2), ImageError::Machine(21));

@@ -41,6 +41,9 @@ pub(super) struct Options {
     /// Make rapid bootstraps, in chains of lazy searches
     #[arg(long)]
     rapid: bool,
+    /// Make jackknife replicates in place of bootstraps: each keeps this share of the sites, once
+    #[arg(long, value_name = "SHARE", value_parser = kept, conflicts_with = "rapid")]
+    jackknife: Option<f64>,
     /// The most bootstraps of auto
     #[arg(
         long,
@@ -52,8 +55,7 @@ pub(super) struct Options {
     /// Searches, bootstraps until they have converged, and support
     #[arg(long)]
     all: bool,
-    /// Kinds of support; fbp and tbe are of bootstraps, sh-alrt and ufboot of the
-    /// alignment itself
+    /// Kinds of support; fbp and tbe are of bootstraps, the others of the alignment itself
     #[arg(
         long,
         value_enum,
@@ -74,6 +76,12 @@ pub(super) struct Options {
 enum Amount {
     Exactly(u32),
     Auto,
+}
+
+fn kept(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok();
+    let share = share.filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "a number above 0 and below 1, such as 0.5".to_owned())
 }
 
 fn amount(text: &str) -> Result<Amount, String> {
@@ -110,6 +118,7 @@ impl Options {
             },
             bootstraps_max: self.bootstraps_max,
             rapid: self.rapid,
+            jackknife: self.jackknife,
             constraint: self.constraint.as_deref(),
             seed: self.seed,
         };

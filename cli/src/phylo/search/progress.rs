@@ -6,15 +6,17 @@ use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_terminal::progress::{Shape, bar};
 use std::time::Instant;
 
-pub(super) struct Progress {
+pub(in crate::phylo) struct Progress {
     bar: ProgressBar,
     began: Instant,
     /// Seconds of tasks that earlier runs did.
     earlier_s: f64,
+    /// False where the tasks' log-likelihoods are of different data.
+    shows_best: bool,
 }
 
 impl Progress {
-    pub(super) fn new(ledger: &Ledger) -> Self {
+    pub(in crate::phylo) fn new(ledger: &Ledger) -> Self {
         let [done, needed] = ledger.progress();
         let bar = bar(Shape::Count, needed.into());
         bar.set_position(done.into());
@@ -22,16 +24,26 @@ impl Progress {
             bar,
             began: Instant::now(),
             earlier_s: spent_s(ledger),
+            shows_best: true,
         }
     }
 
-    pub(super) fn show(&mut self, ledger: &Ledger, finished: bool) {
+    /// Of a run with a task a locus.
+    pub(in crate::phylo) fn of_loci(ledger: &Ledger) -> Self {
+        Self {
+            shows_best: false,
+            ..Self::new(ledger)
+        }
+    }
+
+    pub(in crate::phylo) fn show(&mut self, ledger: &Ledger, finished: bool) {
         if finished {
             let [done, needed] = ledger.progress();
             self.bar.set_length(needed.into());
             self.bar.set_position(done.into());
         }
-        let best = ledger.best().map(|best| format!("best {:.2}", best.lnl));
+        let best = ledger.best().filter(|_| self.shows_best);
+        let best = best.map(|best| format!("best {:.2}", best.lnl));
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let left = match left_s(ledger, spent_s(ledger) - self.earlier_s, elapsed_s) {
             Some(left_s) => format!("about {} left", time(left_s)),
@@ -41,7 +53,7 @@ impl Progress {
         self.bar.set_message(parts.collect::<Vec<_>>().join(", "));
     }
 
-    pub(super) fn end(&self) {
+    pub(in crate::phylo) fn end(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -30,6 +30,8 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("events.json"), EVENTS).unwrap();
     let two = "((t1,t2),t3,(t4,(t5,t6)));\n((t1,t3),t2,(t4,(t5,t6)));\n";
     std::fs::write(folder.join("two.nwk"), two).unwrap();
+    let parts = "JC, one = 1-30\nauto, two = 31-60\n";
+    std::fs::write(folder.join("made.parts"), parts).unwrap();
     std::fs::write(
         folder.join("net.toml"),
         "socket = \"net.sock\"\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\

@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 45] = [
+const RUNS: [(&str, &str); 48] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -79,6 +79,16 @@ const RUNS: [(&str, &str); 45] = [
     (
         "phylo simulate",
         "--tree made.nwk --sites 60 --model JC --seed 1 -o again.phy",
+    ),
+    (
+        "phylo genes",
+        "--msa made.phy --model made.parts --support abayes --engines 1 --prefix genes --json",
+    ),
+    ("phylo species", "two.nwk --contract 10 --json"),
+    (
+        "phylo concordance",
+        "--tree made.nwk --genes two.nwk --msa made.phy --model JC --likelihood --quartets 50 \
+         --table cf.tsv --json",
     ),
     ("phylo compare", "made.nwk made.nwk --json"),
     (

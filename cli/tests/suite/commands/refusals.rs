@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 118] = [
+const REFUSALS: [(&str, &str, &str); 122] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -150,6 +150,18 @@ const REFUSALS: [(&str, &str, &str); 118] = [
         "nowhere.phy",
     ),
     ("phylo simulate", "--sites 10 --model JC -o x.phy", "--taxa"),
+    ("phylo genes", "--msa made.phy --prefix x", "without loci"),
+    (
+        "phylo genes",
+        "--msa made.phy --model made.parts --support tbe --prefix x",
+        "--bootstraps",
+    ),
+    ("phylo species", "bad.nwk", "bad.nwk"),
+    (
+        "phylo concordance",
+        "--tree two.nwk --genes two.nwk",
+        "two.nwk has 2 trees",
+    ),
     ("phylo compare", "made.nwk bad.nwk", "bad.nwk"),
     ("phylo support", "--tree made.nwk", "--bootstraps"),
     (

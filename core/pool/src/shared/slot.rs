@@ -72,6 +72,16 @@ impl EngineSlot {
     }
 }
 
+impl Shared {
+    /// Has as many engines rest as the process may have cores less than at its start.
+    pub(crate) fn rest(&self, affordable: usize) {
+        let engines = self.engines.len();
+        for engine in self.resting.follow(&self.claims, engines, affordable) {
+            self.give_back(engine);
+        }
+    }
+}
+
 /// The body of an engine's thread.
 pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
     let slot = &shared.engines[engine];

@@ -46,6 +46,7 @@
 mod builtin;
 mod foreign;
 mod hash;
+mod origin;
 mod pairwise;
 
 pub use builtin::{Echo, Empty, SPIN_US_MAX, Xxh3};
@@ -55,6 +56,8 @@ pub(crate) use builtin::SpinUs;
 pub(crate) use builtin::SumF64;
 pub use foreign::Foreign;
 pub use hash::{KernelHash, NotAHash};
+pub use origin::Origin;
+pub(crate) use origin::{Attached, Companions, KeptCompanions};
 pub(crate) use pairwise::Pairwise;
 pub(crate) use pairwise::SUM_BLOCK_VALUES;
 
@@ -108,6 +111,8 @@ pub struct Memory<'m> {
     gone: &'m AtomicBool,
     /// The state of a job that its client can cancel.
     state: Option<&'m AtomicU32>,
+    /// The client and the engine, where a daemon serves it.
+    origin: Option<Origin<'m>>,
 }
 
 impl<'m> Memory<'m> {
@@ -120,7 +125,35 @@ impl<'m> Memory<'m> {
             outputs: 0,
             gone,
             state: None,
+            origin: None,
         }
+    }
+
+    /// The same, of a client that a daemon serves.
+    #[inline]
+    pub(crate) fn from(self, origin: Origin<'m>) -> Self {
+        Self {
+            origin: Some(origin),
+            ..self
+        }
+    }
+
+    /// Memory that another process's engine was lent, for a process that runs its kernel:
+    /// stretches of which the first `inputs` are inputs. `wanted` holds [`Self::WANTED`] for as
+    /// long as the answer is.
+    #[must_use]
+    pub fn on_loan(stretches: &'m [SharedSlice<'m>], inputs: usize, wanted: &'m AtomicU32) -> Self {
+        static GONE: AtomicBool = AtomicBool::new(false);
+        Self::of_job(stretches, inputs.min(stretches.len()), &GONE, Some(wanted))
+    }
+
+    /// The value of a word that says that an answer is wanted. Others say that it is not.
+    pub const WANTED: u32 = TAKEN;
+
+    /// The client whose request this is; none where no daemon serves it.
+    #[must_use]
+    pub fn origin(&self) -> Option<Origin<'m>> {
+        self.origin
     }
 
     /// The memory of a job: stretches of which the first `inputs` are inputs, and all others

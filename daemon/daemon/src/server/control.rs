@@ -8,9 +8,9 @@ use super::DaemonOptions;
 use super::crew::{Crew, Running};
 use super::engine::Bench;
 use super::error::DaemonError;
-use super::roster::Roster;
+use super::roster::{Cores, Roster};
 use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
-use super::{Ended, Stop};
+use super::{Ended, Stop, engine_cpus};
 use crate::served::Entry;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, Question};
@@ -48,6 +48,9 @@ struct Sample {
 
 /// Everything that the control thread owns.
 pub(crate) struct Control {
+    /// The cores of the thread that started the daemon, and those of the process then.
+    cpus: Vec<usize>,
+    process_cpus: Vec<usize>,
     options: DaemonOptions,
     door: Acceptor<Client>,
     activity: Arc<ActivityPage>,
@@ -67,8 +70,11 @@ impl Control {
         roster: Arc<Roster>,
         crew: Crew,
         stop: Arc<Stop>,
+        cpus: Vec<usize>,
     ) -> Self {
         Self {
+            process_cpus: cpu::of_process().map_or(Vec::new(), |(cpus, _)| cpus),
+            cpus,
             options,
             door,
             activity,
@@ -98,6 +104,7 @@ impl Control {
         let tick = Duration::from_millis(TICK_MS);
         let mut next_tick = Instant::now() + tick;
         let mut next_sample = Instant::now();
+        let mut next_cores = Instant::now() + CORES_EVERY;
         while !self.stop.is_raised() {
             let now = Instant::now();
             if now >= next_tick {
@@ -108,6 +115,10 @@ impl Control {
                 if now >= next_sample {
                     self.sample();
                     next_sample = now + SAMPLE_EVERY;
+                }
+                if now >= next_cores {
+                    self.follow_cores();
+                    next_cores = now + CORES_EVERY;
                 }
             }
             // An engine whose thread has panicked: its clients would wait for ever.
@@ -120,6 +131,29 @@ impl Control {
             self.look_at_door();
         }
         Ok(())
+    }
+
+    /// Has the engines run where the process may run now, with the time that it has: a group's
+    /// quota and set of processors may be changed at any moment.
+    fn follow_cores(&self) {
+        let Ok((cpus, affordable)) = cpu::of_process() else {
+            return;
+        };
+        let engines = self.crew.len();
+        // The thread that started the daemon may have had some of the process's cores only.
+        let own = self.cpus.iter().copied();
+        let left: Vec<usize> = match cpus == self.process_cpus {
+            true => own.collect(),
+            false => own.filter(|cpu| cpus.contains(cpu)).collect(),
+        };
+        let cpus = if left.is_empty() { cpus } else { left };
+        let cpu_of_engine = engine_cpus(&cpus, engines);
+        self.activity.move_to(&cpu_of_engine);
+        self.roster.set_cores(Cores {
+            pollers: (affordable < engines).then_some(affordable),
+            is_shared: engines > cpus.len(),
+            cpus: cpu_of_engine,
+        });
     }
 
     /// Looks for engines whose client has disconnected and whose kernel does not return.
@@ -408,7 +442,7 @@ impl Control {
         };
         EngineStatus {
             engine,
-            cpu: bench.cpu,
+            cpu: bench.cpu.load(Ordering::Relaxed),
             state,
             client,
             busy_percent,
@@ -500,4 +534,6 @@ const END_TIME_MAX: Duration = Duration::from_millis(300);
 pub(super) const SEGMENT_NAME: &str = "sidecore-client";
 /// Time between two notes of the figures, and the notes that are kept: about a second's worth.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at the cores of this process.
+const CORES_EVERY: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 10;

@@ -18,9 +18,10 @@ mod jobs;
 use super::DaemonOptions;
 use super::error::DaemonError;
 use super::roster::Roster;
+pub use super::status::Bench;
 use super::tracks;
 use super::turns::{Account, Turn, Turns, User};
-use crate::served::{Memory, Registry, Reply, Request};
+use crate::served::{Memory, Origin, Registry, Reply, Request};
 use crate::shm::activity::ActivityPage;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
@@ -31,79 +32,8 @@ use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
 use sidecore_trace as trace;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
-/// people.
-#[derive(Debug)]
-pub struct Bench {
-    pub(crate) cpu: usize,
-    pub(crate) calls: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    /// Cycles spent serving.
-    pub(crate) busy_cycles: AtomicU64,
-    /// Start of the current request; 0 between requests.
-    pub(crate) begun_cycles: AtomicU64,
-    /// Times that the engine's core was taken from it while it polled, and for how long in all.
-    pub(crate) stalls: AtomicU64,
-    pub(crate) stall_cycles: AtomicU64,
-    /// Times that it went to sleep.
-    pub(crate) sleeps: AtomicU64,
-    pub(crate) asleep: AtomicBool,
-    /// Number of the kernel that was run last.
-    pub(crate) kernel: AtomicU32,
-    /// The thread's number in the system.
-    pub(crate) thread: AtomicI32,
-    /// Set if the thread ended without being asked to.
-    pub(crate) broken: AtomicBool,
-    /// Set where another thread takes the engine over: this one takes no more requests. Published
-    /// by the roster's generation.
-    pub(crate) abandoned: AtomicBool,
-}
-
-impl Bench {
-    /// Of an engine on this processor.
-    #[must_use]
-    pub fn new(cpu: usize) -> Self {
-        Self {
-            cpu,
-            calls: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            busy_cycles: AtomicU64::new(0),
-            begun_cycles: AtomicU64::new(0),
-            stalls: AtomicU64::new(0),
-            stall_cycles: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
-            asleep: AtomicBool::new(false),
-            kernel: AtomicU32::new(u32::MAX),
-            thread: AtomicI32::new(0),
-            broken: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
-        }
-    }
-
-    /// Figures of the thread that takes the engine over: they go on from these.
-    pub(crate) fn successor(&self) -> Self {
-        let next = Self::new(self.cpu);
-        let begun = self.begun_cycles.load(Ordering::Relaxed);
-        let running = match begun {
-            0 => 0,
-            begun => clock::cycles().saturating_sub(begun),
-        };
-        for (counter, before, more) in [
-            (&next.calls, &self.calls, 1),
-            (&next.failures, &self.failures, 1),
-            (&next.busy_cycles, &self.busy_cycles, running),
-            (&next.stalls, &self.stalls, 0),
-            (&next.stall_cycles, &self.stall_cycles, 0),
-            (&next.sleeps, &self.sleeps, 0),
-        ] {
-            counter.store(before.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-        }
-        next
-    }
-}
 
 /// A client at this engine.
 struct Seat {
@@ -164,10 +94,14 @@ pub struct Server {
     recent: Recent,
     turns: Turns,
     grace_cycles: u64,
+    /// As configured: it may have to do without.
+    grace_cycles_max: u64,
     /// Idle time after which it lets others have its core now and then.
     yield_cycles: u64,
     /// True if other engines want the same core.
     shares_core: bool,
+    /// They did at the start.
+    shares_core_always: bool,
 }
 
 impl Server {
@@ -210,8 +144,10 @@ impl Server {
             recent: Recent::default(),
             turns: Turns::new(clock::cycles_per_us()),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
+            grace_cycles_max: (grace_us * clock::cycles_per_us()) as u64,
             yield_cycles: (YIELD_US * clock::cycles_per_us()) as u64,
             shares_core,
+            shares_core_always: shares_core,
         })
     }
 
@@ -220,11 +156,12 @@ impl Server {
         self.bench.thread.store(cpu::thread_id(), Ordering::Relaxed);
         // A refusal costs speed, not results. The niceness keeps the kernel from putting clients
         // on this core while others have room.
-        cpu::pin(self.bench.cpu).ok();
+        let cpu = self.bench.cpu.load(Ordering::Relaxed);
+        cpu::pin(cpu).ok();
         if !self.shares_core {
             cpu::set_nice(ENGINE_NICE).ok();
         }
-        trace::name_thread(|| format!("engine {} (cpu {})", self.engine, self.bench.cpu));
+        trace::name_thread(|| format!("engine {} (cpu {cpu})", self.engine));
         let alarm = Alarm(Arc::clone(&self.bench));
         let mut idle_rounds = 0u32;
         let mut polled_cycles = clock::cycles();
@@ -363,7 +300,7 @@ impl Server {
         let failed = serve(
             &mut self.core,
             &self.registry,
-            session,
+            (session, self.engine),
             &packet,
             sequence,
             pair,
@@ -438,6 +375,7 @@ impl Server {
     /// Takes over the roster's list. The state of clients that stay is kept.
     fn reload(&mut self) {
         self.generation = self.roster.generation();
+        self.follow_cores();
         let before = std::mem::take(&mut self.seats);
         let users_before = std::mem::take(&mut self.users);
         let users = &mut self.users;
@@ -480,6 +418,20 @@ impl Server {
         self.recent = Recent::default();
     }
 
+    /// Goes where the process may run now.
+    fn follow_cores(&mut self) {
+        let cores = self.roster.cores();
+        if let Some(&cpu) = cores.cpus.get(self.engine)
+            && cpu != self.bench.cpu.swap(cpu, Ordering::Relaxed)
+        {
+            // A refusal costs speed, as at the start.
+            cpu::pin(cpu).ok();
+        }
+        self.shares_core = self.shares_core_always || cores.is_shared;
+        let polls = cores.pollers.is_none_or(|pollers| self.engine < pollers);
+        self.grace_cycles = if polls { self.grace_cycles_max } else { 0 };
+    }
+
     /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has
     /// news.
     #[cold]
@@ -519,7 +471,7 @@ impl Server {
 fn serve(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    (session, engine): (&Session, usize),
     packet: &Packet,
     sequence: u32,
     pair: Pair<'_>,
@@ -527,7 +479,7 @@ fn serve(
     let request = Request {
         words: packet.words,
     };
-    let mut memory = Memory::new(&session.gone);
+    let mut memory = Memory::new(&session.gone).from(Origin::new(session, engine));
     let mut text = None;
     let result = match registry.entry(packet.kernel.to_usize()) {
         None => Err(Status::UnknownKernel),

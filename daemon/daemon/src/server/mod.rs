@@ -60,6 +60,7 @@ use crew::Crew;
 use heartbeat::Heartbeat;
 use roster::Roster;
 use sidecore_attach::{Acceptor, AcceptorOptions, Quota, Trust};
+use sidecore_bare::width::ToU64;
 use sidecore_engine::CoreOptions;
 use sidecore_sys::{cpu, local_socket, shared_futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -126,6 +127,23 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
+    /// Has clients get at most three quarters of the memory that this process's control group may
+    /// have: where a group's limit is reached, the kernel ends a process. The bytes of all
+    /// segments, where that is less than before.
+    pub fn within(&mut self, group_bytes: Option<u64>) -> Option<u64> {
+        let most = group_bytes? / 4 * 3;
+        let is_less = most < self.bytes_max;
+        self.bytes_max = self.bytes_max.min(most);
+        self.user_bytes_max = self.user_bytes_max.min(self.bytes_max);
+        is_less.then_some(most)
+    }
+
+    /// Bytes that this daemon locks for its engines and one client with the usual arena.
+    #[must_use]
+    pub fn lock_bytes(&self) -> u64 {
+        self.core.store_bytes.to_u64() * self.engines.max(1).to_u64() + ARENA_BYTES_DEFAULT
+    }
+
     fn door(&self, cpus: Vec<usize>) -> AcceptorOptions {
         let user_places_max = match self.user_clients_max {
             0 => (self.clients_max / 4).max(1),
@@ -237,9 +255,7 @@ impl Daemon {
         }
         probe_kernel()?;
         let socket = options.socket.clone();
-        // The first cores are left to the host for as long as they suffice.
-        let cpu_of = |engine: usize| cpus[(cpus.len() - 1) - engine % cpus.len()];
-        let cpu_of_engine: Vec<usize> = (0..engines).map(cpu_of).collect();
+        let cpu_of_engine = engine_cpus(&cpus, engines);
         // Everything else stays off the engines' cores, if there are others.
         let is_host = |cpu: &usize| !cpu_of_engine.contains(cpu);
         let host_cpus: Vec<usize> = cpus.iter().copied().filter(is_host).collect();
@@ -257,7 +273,15 @@ impl Daemon {
         let shares_core = engines > cpus.len();
         let crew = Crew::start(&options, &activity, &roster, &cpu_of_engine, shares_core)?;
         let ending = Arc::clone(&roster);
-        let control = Control::new(options, door, activity, roster, crew, Arc::clone(&stop));
+        let control = Control::new(
+            options,
+            door,
+            activity,
+            roster,
+            crew,
+            Arc::clone(&stop),
+            cpus,
+        );
         let control = std::thread::Builder::new()
             .name("sidecore-daemon".to_owned())
             .spawn(move || {
@@ -360,6 +384,15 @@ fn engine_count(options: &DaemonOptions, cores: usize) -> Result<usize, DaemonEr
         return Err(DaemonError::TooManyEngines { engines, cores });
     }
     Ok(engines)
+}
+
+/// The core of each engine, of those that there are: the first ones are left to the host for as
+/// long as they suffice.
+fn engine_cpus(cpus: &[usize], engines: usize) -> Vec<usize> {
+    (0..engines)
+        .filter_map(|engine| cpus.iter().rev().nth(engine % cpus.len().max(1)))
+        .copied()
+        .collect()
 }
 
 /// Engines sleep on many words at once; a kernel without that call fails now, not when the first

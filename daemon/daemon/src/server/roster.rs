@@ -11,10 +11,23 @@ use sidecore_sys::shared_futex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+/// The cores that the process may use now, for its engines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// The core of each engine; none while they are those of the start.
+    pub(crate) cpus: Vec<usize>,
+    /// Engines of this number and above do not poll while they are idle: the process may have the
+    /// time of fewer cores, and what polling takes of it is missing elsewhere.
+    pub(crate) pollers: Option<usize>,
+    /// There are more engines than cores.
+    pub(crate) is_shared: bool,
+}
+
 /// The list of sessions.
 #[derive(Debug, Default)]
 pub struct Roster {
     sessions: Mutex<Vec<Arc<Session>>>,
+    cores: Mutex<Cores>,
     generation: AtomicU32,
     ended: AtomicBool,
 }
@@ -24,6 +37,21 @@ impl Roster {
     pub fn set(&self, sessions: Vec<Arc<Session>>) {
         *self.sessions.lock() = sessions;
         self.announce();
+    }
+
+    /// Tells the engines where to run, if that has changed.
+    pub(crate) fn set_cores(&self, cores: Cores) {
+        let mut known = self.cores.lock();
+        if *known != cores {
+            *known = cores;
+            drop(known);
+            self.announce();
+        }
+    }
+
+    /// The cores of the engines.
+    pub(crate) fn cores(&self) -> Cores {
+        self.cores.lock().clone()
     }
 
     /// Tells the engines to end.

@@ -1,6 +1,9 @@
-//! The daemon's status, for `sidecore top`. JSON on the socket.
+//! The daemon's status, for `sidecore top`. JSON on the socket; and the figures of it that engines
+//! publish.
 
 use serde::{Deserialize, Serialize};
+use sidecore_sys::clock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Status of a daemon at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,4 +135,76 @@ pub struct ClientStatus {
     /// Its widths: the samples that saw it on 1, 2, 3… engines at once, taken 50 times a
     /// second.
     pub widths: Vec<u64>,
+}
+
+/// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
+/// people.
+#[derive(Debug)]
+pub struct Bench {
+    /// Its core: where the process was given others, not that of the start.
+    pub(crate) cpu: AtomicUsize,
+    pub(crate) calls: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    /// Cycles spent serving.
+    pub(crate) busy_cycles: AtomicU64,
+    /// Start of the current request; 0 between requests.
+    pub(crate) begun_cycles: AtomicU64,
+    /// Times that the engine's core was taken from it while it polled, and for how long in all.
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stall_cycles: AtomicU64,
+    /// Times that it went to sleep.
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) asleep: AtomicBool,
+    /// Number of the kernel that was run last.
+    pub(crate) kernel: AtomicU32,
+    /// The thread's number in the system.
+    pub(crate) thread: AtomicI32,
+    /// Set if the thread ended without being asked to.
+    pub(crate) broken: AtomicBool,
+    /// Set where another thread takes the engine over: this one takes no more requests. Published
+    /// by the roster's generation.
+    pub(crate) abandoned: AtomicBool,
+}
+
+impl Bench {
+    /// Of an engine on this processor.
+    #[must_use]
+    pub fn new(cpu: usize) -> Self {
+        Self {
+            cpu: AtomicUsize::new(cpu),
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            busy_cycles: AtomicU64::new(0),
+            begun_cycles: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            stall_cycles: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            kernel: AtomicU32::new(u32::MAX),
+            thread: AtomicI32::new(0),
+            broken: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Figures of the thread that takes the engine over: they go on from these.
+    pub(crate) fn successor(&self) -> Self {
+        let next = Self::new(self.cpu.load(Ordering::Relaxed));
+        let begun = self.begun_cycles.load(Ordering::Relaxed);
+        let running = match begun {
+            0 => 0,
+            begun => clock::cycles().saturating_sub(begun),
+        };
+        for (counter, before, more) in [
+            (&next.calls, &self.calls, 1),
+            (&next.failures, &self.failures, 1),
+            (&next.busy_cycles, &self.busy_cycles, running),
+            (&next.stalls, &self.stalls, 0),
+            (&next.stall_cycles, &self.stall_cycles, 0),
+            (&next.sleeps, &self.sleeps, 0),
+        ] {
+            counter.store(before.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        }
+        next
+    }
 }

@@ -37,6 +37,22 @@ fn options_that_make_no_sense_are_refused_in_one_line() {
 }
 
 #[test]
+fn clients_get_less_than_the_groups_memory() {
+    let mut options = DaemonOptions::default();
+    assert_eq!(options.within(None), None);
+    assert_eq!(options.within(Some(16 << 30)), None);
+    assert_eq!(
+        (options.bytes_max, options.user_bytes_max),
+        (2 << 30, 512 << 20)
+    );
+    assert_eq!(options.within(Some(400 << 20)), Some(300 << 20));
+    assert_eq!(
+        (options.bytes_max, options.user_bytes_max),
+        (300 << 20, 300 << 20)
+    );
+}
+
+#[test]
 fn a_socket_has_one_daemon_and_is_left_clean() {
     let folder = tempfile::tempdir().unwrap();
     let first = Daemon::start(options(folder.path())).unwrap();

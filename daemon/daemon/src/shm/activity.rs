@@ -36,10 +36,19 @@ impl ActivityPage {
         activity.store(activity::SHAPE, shape);
         // Not 0, which stands for "never" where the heartbeat of a client's last service is noted.
         activity.store(activity::HEARTBEAT, 1);
-        for (engine, &cpu) in cpus.iter().enumerate() {
-            activity.store(activity::cpu(engine), cpu as u64);
-        }
+        activity.move_to(cpus);
         Ok(activity)
+    }
+
+    /// Says which processors the engines have from now on.
+    pub(crate) fn move_to(&self, cpus: &[usize]) {
+        for (engine, &cpu) in cpus.iter().enumerate().take(self.engines) {
+            let place = activity::cpu(engine);
+            // Clients keep the line in their caches.
+            if self.load(place) != cpu.to_u64() {
+                self.store(place, cpu.to_u64());
+            }
+        }
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {

@@ -9,19 +9,22 @@ use super::layout::{self, Jobs, Pair, Status};
 use super::load::UserLoad;
 use super::ring::{JOB_RANGES_MAX, JobHeads, JobPacket, SLOT_RANGES_MAX};
 use super::slot::{Packet, RANGES_MAX};
-use crate::served::Memory;
+use crate::served::{Attached, Companions, KeptCompanions, Memory};
 use crossbeam_utils::CachePadded;
+use parking_lot::MutexGuard;
 use sidecore_attach::Segment;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket::{self, Peer};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// One client, from its attachment to its end.
 #[derive(Debug)]
 pub struct Session {
+    /// What kernels keep for it at each engine. Before the memory: it may hold maps of it.
+    companions: Box<[CachePadded<KeptCompanions>]>,
     map: Segment,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
@@ -64,6 +67,7 @@ impl Session {
     /// A session over a segment that was made for it, `layout::segment_bytes` long.
     pub fn new(names: Names, engines: usize, arena_bytes: u64, map: Segment) -> Self {
         Self {
+            companions: (0..engines).map(|_| CachePadded::default()).collect(),
             map,
             client: names.client,
             serial: names.serial,
@@ -244,6 +248,24 @@ impl Session {
         }
         let start = self.arena_offset + offset.to_usize();
         self.map.slice().range(start..start + bytes.to_usize())
+    }
+}
+
+impl Attached for Session {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.map.file()
+    }
+
+    fn segment(&self) -> SharedSlice<'_> {
+        self.map.slice()
+    }
+
+    fn arena_offset(&self) -> usize {
+        self.arena_offset
+    }
+
+    fn companions(&self, engine: usize) -> MutexGuard<'_, Companions> {
+        self.companions[engine].lock()
     }
 }
 

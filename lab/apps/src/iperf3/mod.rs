@@ -433,7 +433,8 @@ fn send_bytes(
     parameters: &Parameters,
 ) -> Result<u64, ClientError> {
     let before = stream.bytes;
-    while client.sending(socket) < CHUNKS_MAX
+    while client.takes(socket)
+        && client.sending(socket) < CHUNKS_MAX
         && stream.is_due(CHUNK_BYTES, elapsed, parameters.bandwidth)
     {
         let Some(mut buffer) = client.buffer() else {

@@ -49,6 +49,38 @@ fn the_kernel_talks_to_small_servers() {
     });
 }
 
+/// More readers than the server has chunks ask for pages, and take nothing: one that comes later is
+/// served, and so are they, once they read.
+#[test]
+fn readers_that_take_nothing_hold_up_no_other() {
+    in_namespace(|| {
+        let mut running = Running::up();
+        running.serve(Service::Http, "0.0.0.0:80");
+        let page = |bytes: usize| format!("GET /bytes/{bytes} HTTP/1.0\r\n\r\n");
+        let mut stalled = Vec::new();
+        for _ in 0..300 {
+            let mut stream = connect("10.77.0.2:80");
+            stream.write_all(page(3_000_000).as_bytes()).unwrap();
+            stalled.push(stream);
+        }
+        let read = |stream: &mut std::net::TcpStream| {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            bytes.len()
+        };
+        for bytes in [10, 1_000_000] {
+            let mut good = connect("10.77.0.2:80");
+            good.write_all(page(bytes).as_bytes()).unwrap();
+            assert!(read(&mut good) > bytes);
+        }
+        for mut stream in stalled.drain(..3) {
+            assert!(read(&mut stream) > 3_000_000);
+        }
+        drop(stalled);
+        running.down();
+    });
+}
+
 fn round_trips(address: &str) {
     let mut stream = connect(address);
     for round in 0..100 {

@@ -1,5 +1,5 @@
 //! Built-in kernels through a daemon compared with the same library called directly; a loaded
-//! kernel compared with the same one built in.
+//! kernel in a process of its own compared with the same one built in, or in the daemon's process.
 //!
 //! Why here: it shows the cost of the daemon's copies and requests relative to the work itself.
 //! Must stay true: both candidates do the same items of the same bytes in one thread's turn: a
@@ -17,6 +17,7 @@ use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served, chun
 use sidecore_daemon::{Daemon, DaemonOptions};
 use sidecore_engine::KernelError;
 use sidecore_kernels::hash::Digest;
+use sidecore_loader::{HostProgram, Limits, Loading};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -39,18 +40,34 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             false
         }
     };
-    let loaded = sidecore_loader::register(registry.clone(), &folder).map_err(service)?;
-    if let Some(refused) = loaded.refused.first() {
-        return Err(BenchError::Wrong(refused.to_string()));
+    let mut served = registry.clone();
+    let program = HostProgram::this(["offload", "host"]);
+    for (name, host) in [(CHILDREN, Some(program)), (INSIDE, None)] {
+        let limits = Limits::MOST;
+        let loading = Loading { host, limits };
+        let from = folder.join(name);
+        if !has_loaded {
+            break;
+        }
+        let loaded = sidecore_loader::register(served, &from, &loading).map_err(service)?;
+        if let Some(refused) = loaded.refused.first() {
+            return Err(BenchError::Wrong(refused.to_string()));
+        }
+        served = loaded.registry;
     }
     let daemon = Daemon::start(DaemonOptions {
         socket: folder.join("daemon.sock"),
         engines: 1,
-        registry: loaded.registry,
+        registry: served,
         ..DaemonOptions::default()
     })?;
-    let remote = registry.with_remote("word_sum", 1, None).map_err(service)?;
-    let remote = remote.with_remote("nothing", 1, None).map_err(service)?;
+    let mut remote = registry;
+    for name in NAMES
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), inside(name)])
+    {
+        remote = remote.with_remote(&name, 1, None).map_err(service)?;
+    }
     let client = Client::attach_with(
         daemon.socket(),
         ClientOptions {
@@ -400,27 +417,51 @@ fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
                 "the same built in",
             ),
             gigabytes(data),
-            Some(0.95),
+            // A short call has the hand-over to another process besides.
+            (bytes == words.len() * 8).then_some(0.9),
             || ours.run().map(drop),
             || theirs.run().map(drop),
         )?;
     }
-    let (nothing, empty) = (client.kernel("nothing")?, client.kernel("empty")?);
-    let call = |kernel| {
+    let call = |name: &str, count: usize, words: [u64; 2]| {
+        let kernel = client.kernel(name)?;
         // A single empty call is too short for the clock.
-        for _ in 0..100 {
-            client.call(kernel, Args::new())?;
+        for _ in 0..count {
+            client.call(kernel, Args::new().words(&words))?;
         }
-        Ok(())
+        Ok::<_, BenchError>(())
     };
     compare(
         bench,
-        ("loaded C kernel, empty calls", "the same built in"),
+        ("loaded C kernel, empty calls", "the same in the daemon"),
         (1e-4, "M/s"),
-        Some(0.95),
-        || call(nothing),
-        || call(empty),
+        None,
+        || call("nothing", 100, [0; 2]),
+        || call(&inside("nothing"), 100, [0; 2]),
+    )?;
+    // Of 20 us in the daemon's process, its call included.
+    let mut steps = 1_000;
+    let long = loop {
+        let begun = Instant::now();
+        call(&inside("work"), 100, [1, steps])?;
+        if begun.elapsed() >= Duration::from_millis(2) {
+            break [1, steps];
+        }
+        steps += steps / 20;
+    };
+    compare(
+        bench,
+        ("loaded C kernel of 20 us", "the same in the daemon"),
+        (1e-4, "M/s"),
+        Some(1.0 / 1.2),
+        || call("work", 100, long),
+        || call(&inside("work"), 100, long),
     )
+}
+
+/// The name of a kernel that runs in the daemon's process.
+fn inside(name: &str) -> String {
+    format!("{name}_inside")
 }
 
 /// The C kernel `word_sum`, in Rust.
@@ -454,9 +495,27 @@ impl Served for WordSum {
 
 /// Compiles the template in C into `folder`; otherwise returns the reason for its absence.
 fn compile(folder: &Path) -> Result<(), String> {
+    // The same kernels twice, since one daemon has both, by other names.
+    let table = "static const struct sidecore_kernel kernels[] = {";
+    let entry = format!("{WORK}{table}\n    {{\"work\", 1, 0, 0, NULL, NULL, work}},");
+    let source = sidecore_loader::TEMPLATE.replace(table, &entry);
+    compile_to(&folder.join(CHILDREN), &source)?;
+    let other = NAMES.iter().fold(source, |source, name| {
+        source.replace(
+            &format!("{{\"{name}\","),
+            &format!("{{\"{}\",", inside(name)),
+        )
+    });
+    compile_to(&folder.join(INSIDE), &other)?;
+    let close = std::fs::set_permissions(folder, Permissions::from_mode(0o755));
+    close.map_err(|error| format!("kernels: {error}"))
+}
+
+fn compile_to(folder: &Path, source: &str) -> Result<(), String> {
     let file = |name: &str| folder.join(name);
     let write = |name: &str, text: &str| std::fs::write(file(name), text);
-    write("word_sum.c", sidecore_loader::TEMPLATE)
+    std::fs::create_dir_all(folder)
+        .and_then(|()| write("word_sum.c", source))
         .and_then(|()| write("sidecore_kernel.h", sidecore_loader::HEADER))
         .map_err(|error| format!("kernels: cannot write the C kernel: {error}"))?;
     let mut command = tool("cc", &[("cc", "gcc")])?;
@@ -476,6 +535,22 @@ fn compile(folder: &Path) -> Result<(), String> {
         .and_then(|()| close(folder, 0o755))
         .map_err(|error| format!("kernels: {error}"))
 }
+
+/// A kernel that computes for as long as it is asked to.
+const WORK: &str = "
+static int work(struct sidecore_run *run) {
+    uint64_t value = run->words[0], step;
+    for (step = 0; step < run->words[1]; step++)
+        value = value * 6364136223846793005u + 1;
+    run->reply[0] = value;
+    return 0;
+}
+
+";
+/// Kernels of the object in C, and the folders of its two builds: in processes, and in the daemon.
+const NAMES: [&str; 3] = ["word_sum", "nothing", "work"];
+const CHILDREN: &str = "children";
+const INSIDE: &str = "inside";
 
 fn gigabytes(data: &[u8]) -> (f64, &'static str) {
     (data.len() as f64 / 1e9, "GB/s")

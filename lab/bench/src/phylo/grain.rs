@@ -281,6 +281,7 @@ impl Data {
             search: search::Options::default(),
             starts: Starts::Parsimony,
             rapid: false,
+            jackknife: None,
             seed: self.seed,
             runner,
             growing: Arc::default(),

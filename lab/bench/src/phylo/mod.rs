@@ -7,6 +7,7 @@
 //! values, as a search needs them; *unkept* ones give the likelihood alone, as fitting a parameter
 //! needs it, and stay in the cache.
 
+pub mod beagle;
 pub mod grain;
 
 use sidecore_offload::OffloadError;
@@ -49,6 +50,9 @@ pub enum BenchError {
     /// A policy's name.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A worker process.
+    #[error(transparent)]
+    Child(#[from] crate::measure::child::ChildError),
     /// Two runs that must give the same result differ.
     #[error("{bootstraps} bootstraps under {policy} gave other trees than under another policy")]
     Differs {

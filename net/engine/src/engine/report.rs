@@ -7,7 +7,7 @@ use super::EngineStatus;
 use crate::sock::server::ClientStatus;
 use crate::{Counters, Stack};
 use serde::{Serialize, Serializer};
-use sidecore_net_stack::SessionSummary;
+use sidecore_net_stack::{Holding, SessionSummary, holders};
 
 /// The status that `sidecore net status` prints.
 #[derive(Debug, Default, Serialize)]
@@ -32,6 +32,9 @@ pub(super) struct Report {
     pub(super) stack: Counters,
     pub(super) applications: Vec<ClientStatus>,
     pub(super) applications_cut_off: u64,
+    /// The listeners, and the prefixes of peers, whose sessions hold the most of `memory_bytes`.
+    pub(super) listeners: Vec<Holder>,
+    pub(super) peer_prefixes: Vec<Holder>,
     /// Some of the sessions.
     pub(super) session_list: Vec<Session>,
 }
@@ -64,11 +67,37 @@ impl Session {
     }
 }
 
+/// Memory of the sessions of a listener, or of a prefix.
+#[derive(Debug, Serialize)]
+pub(super) struct Holder {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix: Option<String>,
+    sessions: usize,
+    buffer_bytes: usize,
+}
+
+impl Holder {
+    fn of(holding: Holding) -> Self {
+        let is_prefix = holding.prefix_bits > 0;
+        let prefix = || format!("{}/{}", holding.of.ip(), holding.prefix_bits);
+        Self {
+            address: (!is_prefix).then(|| holding.of.to_string()),
+            prefix: is_prefix.then(prefix),
+            sessions: holding.sessions,
+            buffer_bytes: holding.buffer_bytes,
+        }
+    }
+}
+
 impl Report {
     /// The stack's part of a report.
     pub(super) fn of_stack(stack: &Stack) -> Self {
         let buffers = stack.buffers();
         let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
+        let [listeners, peer_prefixes] =
+            holders(stack, HOLDERS_MAX).map(|all| all.into_iter().map(Holder::of).collect());
         let addresses = stack.own_addresses().into_iter();
         let networks = stack.reachable_networks().into_iter();
         Self {
@@ -83,6 +112,8 @@ impl Report {
             packets_in_fragments,
             packets_in_fragments_bytes,
             stack: stack.counters(),
+            listeners,
+            peer_prefixes,
             session_list: stack
                 .list_sessions(SESSIONS_MAX)
                 .into_iter()
@@ -103,6 +134,8 @@ fn by_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S
     serializer.collect_map(counters.named())
 }
 
+/// Listeners, and prefixes of peers, in a report.
+const HOLDERS_MAX: usize = 16;
 /// Sessions in a report: 25 KB of the 128 KiB that an answer may have.
 const SESSIONS_MAX: usize = 128;
 /// Version of the report; it changes when a name changes its meaning.

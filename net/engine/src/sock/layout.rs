@@ -54,6 +54,10 @@ pub const KEPT: u32 = 1 << 31;
 /// In `argument` of a datagram that is sent or received: the next entry of this socket continues
 /// it.
 pub(crate) const MORE: u32 = 1;
+/// In `argument` of a request to send bytes of a session: those that the stack has no room for are
+/// returned by [`Event::Unsent`], and the chunk does not wait for the peer. An engine without it
+/// keeps the chunk until all of it is sent.
+pub(crate) const RETURNS: u32 = 2;
 /// In `bytes` of a request to listen, or for a UDP socket: it may share its address with others of
 /// this user that allow it, too (`SO_REUSEPORT`).
 pub(crate) const SHARES: u32 = 1;
@@ -95,8 +99,8 @@ pub enum Request {
     Connect = 2,
     /// `address`; `bytes` may be `SHARES`. Answered by [`Event::Opened`].
     BindUdp = 3,
-    /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be `MORE`. Answered by
-    /// [`Event::Sent`], for each chunk.
+    /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be `MORE`; for a session it may
+    /// be `RETURNS`. Answered by [`Event::Sent`] or [`Event::Unsent`], for each chunk.
     Send = 4,
     /// Returns the receive chunk `give`. Every request may do so.
     Give = 5,
@@ -158,6 +162,11 @@ pub enum Event {
     Ended = 6,
     /// The session is over; an error in `argument`. The number stays valid until it is closed.
     Closed = 7,
+    /// `chunk` is returned to the process after `bytes` bytes of it: there was no room for the
+    /// rest. Once there is, [`Event::Room`] follows.
+    Unsent = 8,
+    /// A session has room for bytes that were returned.
+    Room = 9,
 }
 
 impl Event {
@@ -172,6 +181,8 @@ impl Event {
             Self::Sent,
             Self::Ended,
             Self::Closed,
+            Self::Unsent,
+            Self::Room,
         ]
         .into_iter()
         .find(|event| event.number() == number)

@@ -175,6 +175,12 @@ pub trait Sockets {
         source: &mut dyn FnMut(&mut [u8]),
     ) -> Result<usize, SocketError>;
 
+    /// True if a session has room for some more bytes, or is over; else it becomes ready once it
+    /// has.
+    fn takes_bytes(&mut self, _session: Id) -> bool {
+        true
+    }
+
     /// Passes at most `bytes_max` received bytes of a session to `sink`, in one or two pieces;
     /// their number.
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize;

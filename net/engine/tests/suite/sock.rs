@@ -396,4 +396,76 @@ fn long_datagrams_wait_for_chunks_and_lose_nothing() {
     assert_eq!(violations, 0);
 }
 
+/// The bytes of a stalled session, in their order.
+fn pattern(number: usize, at: usize) -> u8 {
+    (number * 7 + at / 3 + at / 1021) as u8
+}
+
+#[test]
+fn peers_that_take_nothing_leave_chunks_to_others_and_lose_nothing() {
+    let engine = Engine::start();
+    // As many chunks as ten of the stalled sessions would keep.
+    let (mut sender, mut reader) = (engine.attach_with(40), engine.attach_with(64));
+    let listener = reader.listen(service(), 1000).unwrap();
+    let open = |sender: &mut Client, reader: &mut Client| {
+        let near = connect(sender);
+        (near, until(reader, |reader| reader.accept(listener)).0)
+    };
+    let mut stalled = Vec::new();
+    for number in 0..120 {
+        let (near, far) = open(&mut sender, &mut reader);
+        let mut sent = 0;
+        // As much as it takes: then it is closed, or shut down, with bytes in private memory.
+        until(&mut sender, |sender| {
+            let bytes: Vec<u8> = (sent..sent + 50_000)
+                .map(|at| pattern(number, at))
+                .collect();
+            sent += sender.write(near, &bytes).unwrap();
+            (sent > BUFFER_BYTES).then_some(())
+        });
+        match number % 3 {
+            0 => sender.close(near).unwrap(),
+            1 => sender.shutdown(near).unwrap(),
+            _ => {}
+        }
+        stalled.push((near, far, sent));
+    }
+    // Another one gets through, by looks at the events only: nothing here waits for a time.
+    let (near, far) = open(&mut sender, &mut reader);
+    let (mut sent, mut received) = (0, 0);
+    let mut target = vec![0; 100_000];
+    until(&mut sender, |sender| {
+        sent += sender.write(near, &[7; 10_000]).unwrap();
+        received += reader.read(far, &mut target).unwrap().unwrap_or(0);
+        reader.poll(Duration::from_millis(1)).unwrap();
+        (received > 1 << 20).then_some(())
+    });
+    for (number, (near, far, bytes)) in stalled.into_iter().enumerate() {
+        let mut heard = Vec::new();
+        until(&mut reader, |reader| {
+            sender.poll(Duration::ZERO).unwrap();
+            while let Some(count) = reader.read(far, &mut target).unwrap() {
+                heard.extend_from_slice(&target[..count]);
+                if count == 0 || heard.len() >= bytes {
+                    break;
+                }
+            }
+            (heard.len() >= bytes).then_some(())
+        });
+        assert_eq!(heard.len(), bytes);
+        let is_same = |(at, &byte): (usize, &u8)| byte == pattern(number, at);
+        assert!(heard.iter().enumerate().all(is_same), "session {number}");
+        if number % 3 < 2 {
+            until(&mut reader, |reader| {
+                sender.poll(Duration::ZERO).unwrap();
+                reader.readiness(far).ended.then_some(())
+            });
+        } else {
+            assert_eq!(sender.sending(near), 0);
+        }
+    }
+    let (_, violations, _) = engine.end();
+    assert_eq!(violations, 0);
+}
+
 const PATIENCE: Duration = Duration::from_secs(120);

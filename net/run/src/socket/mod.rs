@@ -91,6 +91,14 @@ impl Holder {
         }
     }
 
+    /// True if a process other than the caller's was seen to use the socket, and has it still.
+    pub(crate) fn is_elsewhere(self, caller: &Caller<'_>, inode: u64) -> bool {
+        // The thread first: the caller is its usual user.
+        self.thread != caller.call.thread
+            && caller::socket_inode(self.thread, self.descriptor) == Some(inode)
+            && caller::leader(self.thread) != caller.leader()
+    }
+
     /// A duplicate of the near end with this inode; none if the holder has closed it.
     pub(crate) fn fetch(self, inode: u64) -> Option<OwnedFd> {
         caller::fetch_socket(self.thread, self.descriptor, inode)
@@ -189,6 +197,8 @@ pub(crate) struct Joined {
     pub(crate) report: Report,
     /// The program has ended its sending (shutdown(2)).
     pub(crate) is_shut: bool,
+    /// The program has ended its receiving: the pair does not show the peer's end any more.
+    pub(crate) is_deaf: bool,
 }
 
 impl Joined {
@@ -196,6 +206,7 @@ impl Joined {
         Self {
             report,
             is_shut: false,
+            is_deaf: false,
         }
     }
 }
@@ -425,6 +436,18 @@ impl Socket {
             _ => self.far.as_ref(),
         };
         far.is_some_and(files::is_hung_up)
+    }
+
+    /// A process uses the socket by this descriptor. If another one has it, too, neither gets rings,
+    /// by which the other would miss bytes.
+    pub(crate) fn note_holder(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
+        if let State::Open(stream) = &mut self.state
+            && stream.path.all_rings().is_none()
+            && self.holder.is_elsewhere(caller, inode)
+        {
+            stream.path.bar();
+        }
+        self.holder = Holder::of(caller, descriptor);
     }
 
     /// True if nothing tells the supervisor of its close: only a sweep finds it.

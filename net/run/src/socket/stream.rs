@@ -29,6 +29,8 @@ pub(crate) struct Stream {
     pub(crate) leftover: Option<(Vec<u8>, usize)>,
     /// The time when the stack last took bytes, while more wait.
     pub(crate) progress_at: Instant,
+    /// The program has shut it down for sending.
+    pub(crate) is_shut: bool,
 }
 
 impl Stream {
@@ -45,6 +47,7 @@ impl Stream {
             carried: None,
             leftover: None,
             progress_at: Instant::now(),
+            is_shut: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! bind(2), listen(2), connect(2) and shutdown(2): sockets are taken from the kernel here, and go
 //! back to it.
 
-use super::{PROCEED, Reply, Supervisor, ZERO};
+use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::address::{Given, plain_peer};
 use crate::caller::{Caller, Descriptor};
 use crate::ports::Transport;
@@ -373,6 +373,11 @@ impl Supervisor {
         if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
             return Err(Errno::INVAL);
         }
+        // As in the kernel, a session that both sides have ended is over.
+        let ends = names::ends(socket, caller);
+        if ends.own && ends.peers {
+            return Err(Errno::NOTCONN);
+        }
         match &mut socket.state {
             State::Listening(_) => {
                 if how == libc::SHUT_WR {
@@ -386,9 +391,14 @@ impl Supervisor {
                 if how != libc::SHUT_RD {
                     joined.is_shut = true;
                 }
+                joined.is_deaf |= how != libc::SHUT_WR;
                 Ok(PROCEED)
             }
-            State::Open(_) | State::Datagram(_) => Ok(PROCEED),
+            State::Open(stream) => {
+                stream.is_shut |= how != libc::SHUT_RD;
+                Ok(PROCEED)
+            }
+            State::Datagram(_) => Ok(PROCEED),
             State::Bound
             | State::Connecting(_)
             | State::Failed(_)

@@ -4,7 +4,7 @@ use super::table::Table;
 use super::{PROCEED, Reply, ZERO};
 use crate::address;
 use crate::caller::Caller;
-use crate::socket::{Ends, Holder, Inbound, Socket, State};
+use crate::socket::{Ends, Inbound, Socket, State};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sidecore_bare::width::ToU64 as _;
@@ -33,7 +33,7 @@ pub(super) fn answer(
     let Some(socket) = table.sockets.get_mut(&inode) else {
         return Ok(PROCEED);
     };
-    socket.holder = Holder::of(caller, descriptor);
+    socket.note_holder(caller, descriptor, inode);
     let address = match side {
         Side::Local => socket.local,
         Side::Peer => {
@@ -76,7 +76,7 @@ pub(super) fn ends(socket: &Socket, caller: &Caller<'_>) -> Ends {
             let is_reset = now.contains(PollFlags::ERR);
             Ends {
                 own: is_reset || joined.is_shut,
-                peers: is_reset || now.contains(PollFlags::RDHUP),
+                peers: is_reset || now.contains(PollFlags::RDHUP) && !joined.is_deaf,
             }
         }
         _ => Ends::default(),

@@ -6,7 +6,7 @@
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
-use crate::socket::{Ends, Holder, Opened, Report, Socket, State};
+use crate::socket::{Ends, Opened, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
@@ -52,7 +52,7 @@ impl Table {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
-        socket.holder = Holder::of(caller, descriptor);
+        socket.note_holder(caller, descriptor, inode);
         let (level, name) = (caller.int(1), caller.int(2));
         // The program keeps its own datagram socket; only options that were cleared on it are
         // stored here.
@@ -111,7 +111,7 @@ impl Table {
             return Ok(PROCEED);
         };
         // Also of a call that is refused below: the thread has the socket.
-        socket.holder = Holder::of(caller, descriptor);
+        socket.note_holder(caller, descriptor, inode);
         let (level, name) = (caller.int(1), caller.int(2));
         let length = usize::try_from(caller.int(4)).map_err(|_| Errno::INVAL)?;
         let value = caller.read(caller.call.arguments[3], length.min(OPTION_BYTES_MAX))?;

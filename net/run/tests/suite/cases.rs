@@ -9,7 +9,7 @@
 //! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
 use crate::comparison::{
-    Case, PATIENCE, all_of, difference, over_stack, python, run, under_loopback,
+    Case, all_of, difference, over_stack, patience, python, run, under_loopback,
 };
 use crate::unpack::{folder_of_cases, unpacked};
 use std::path::{Path, PathBuf};
@@ -134,6 +134,21 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
         !others.iter().any(|other| name.starts_with(other))
     };
     all_of(is_about_streams, judge_rings);
+}
+
+/// Random steps in the life of sockets, over a stack and on the kernel, with rings and with pairs.
+/// Needs root, for a TAP and a network namespace.
+#[test]
+fn random_steps_over_the_stack_end_as_on_the_kernel() {
+    let is_random = |name: &str| name == "random_life";
+    for options in ["", "--no-rings"] {
+        all_of(is_random, |case, scratch| {
+            let kernel = run(&case.command, scratch, patience());
+            let ours = over_stack(case, scratch, options);
+            let is_same = kernel.output == ours.output;
+            (!is_same).then(|| difference(&case.name, &kernel, &ours))
+        });
+    }
 }
 
 /// A program gets rings where it can, and none where it is configured without them or has set up an
@@ -374,7 +389,7 @@ fn a_difference_is_seen() {
 fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> Option<String> {
     let known = known.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
-    let kernel = run(&case.command, scratch, PATIENCE);
+    let kernel = run(&case.command, scratch, patience());
     if !kernel.output.ends_with("exit status: 0\n") {
         let (output, errors) = (kernel.output, kernel.errors);
         return Some(format!(

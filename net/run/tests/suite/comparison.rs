@@ -15,8 +15,13 @@ use std::time::{Duration, Instant};
 /// The program under test (`tests/program`).
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_net-run-under-test");
 
-/// A case that takes longer hangs. On an idle machine none takes three seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// A case that takes longer hangs. On an idle machine none takes three seconds, unless
+/// `LIFE_STEPS` asks for a long one.
+pub(crate) fn patience() -> Duration {
+    let steps = std::env::var("LIFE_STEPS").ok();
+    let steps: u64 = steps.and_then(|text| text.parse().ok()).unwrap_or(0);
+    Duration::from_secs(30 + steps / 20)
+}
 
 /// Cases that run at once.
 const WORKERS_MAX: usize = 4;
@@ -83,7 +88,7 @@ pub(crate) fn under_loopback(case: &Case, scratch: &Path, options: &str) -> Run 
     command.extend(options.split_whitespace().map(PathBuf::from));
     command.push("--".into());
     command.extend(case.command.iter().cloned());
-    run(&command, scratch, PATIENCE)
+    run(&command, scratch, patience())
 }
 
 /// The text of a difference between two runs of a case.
@@ -117,7 +122,7 @@ pub(crate) fn over_stack(case: &Case, scratch: &Path, options: &str) -> Run {
     command.extend([run_it, PROGRAM.to_owned()].map(PathBuf::from));
     command.extend(["--config".into(), setup, "--".into()]);
     command.extend(case.command.iter().cloned());
-    run(&command, scratch, PATIENCE)
+    run(&command, scratch, patience())
 }
 
 /// Runs a command with a time limit, in a process group of its own that ends with it.

@@ -13,6 +13,7 @@ pub(crate) mod frames;
 pub(crate) mod interface;
 pub(crate) mod neighbors;
 pub(crate) mod paths;
+pub(crate) mod shares;
 
 use crate::buffer::pool::Pool;
 use crate::buffer::slab::Slab;
@@ -28,6 +29,7 @@ use counters::Counters;
 use interface::Interface;
 use neighbors::Neighbors;
 use paths::Paths;
+use shares::Shares;
 use sidecore_random::Random;
 use std::collections::VecDeque;
 
@@ -80,6 +82,8 @@ pub(crate) struct Common {
     pub(crate) next_port: u32,
     /// The MTU of paths that are narrower than the link.
     pub(crate) paths: Paths,
+    /// Sessions by peer prefix and local port.
+    pub(crate) shares: Shares,
     /// Counters of packets in fragments: see [`Common::identify`].
     pub(crate) identifications: [u32; IDENTIFICATIONS],
     /// Buffer for a packet to be fragmented; unused between two packets.
@@ -115,6 +119,7 @@ impl Common {
             errors: Budget::NEW,
             next_port: 0,
             paths: Paths::default(),
+            shares: Shares::default(),
             identifications: [0; IDENTIFICATIONS],
             long: Vec::new(),
             config,

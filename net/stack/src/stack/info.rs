@@ -6,11 +6,14 @@ use crate::buffer::slab::NONE;
 use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Segments;
+use crate::shared::shares::{prefix_bits, prefix_of};
 use crate::state::ecn::EcnState;
 use crate::state::flags::Flags;
 use crate::state::hot::{State, Timer};
 use crate::tcp::Session;
 use crate::tcp::chronograph::Times;
+use crate::wire::Ip;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Explicit congestion notification of a session.
@@ -169,6 +172,20 @@ pub struct SessionSummary {
     pub retransmitted: u32,
 }
 
+/// Memory of the sessions of one listener, or of the peers of one prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holding {
+    /// The listener's address and port, or the prefix with port 0.
+    pub of: SocketAddr,
+    /// Bits of the prefix, 24 or 56; of a listener, 0.
+    pub prefix_bits: u8,
+    /// Sessions, in any state.
+    pub sessions: usize,
+    /// Bytes of buffers that they hold.
+    pub buffer_bytes: usize,
+}
+
 impl Stack {
     /// Up to `most` sessions, in no order. Changes nothing; of very many, the first
     /// 16,384 numbers are looked through.
@@ -271,6 +288,46 @@ impl Stack {
     }
 }
 
+/// The listeners, and the prefixes of peers, whose sessions hold the most memory: up to `most`
+/// of each, those with most first. Counted over the first 65,536 sessions.
+#[must_use]
+pub fn holders(stack: &Stack, most: usize) -> [Vec<Holding>; 2] {
+    let store = &stack.host.sessions.store;
+    // Sessions of a listener that is closed by now count by their prefix alone.
+    let ports = &stack.host.sessions.listeners.ports;
+    let is_listened_at = |local: &Ip, port| ports.is_taken(local, port);
+    let (mut listeners, mut prefixes) = (BTreeMap::new(), BTreeMap::new());
+    for number in 0..store.known().min(COUNTED_MAX) {
+        let (hot, path) = (store.hot(number), store.path(number));
+        if hot.state() == State::Closed {
+            continue;
+        }
+        let bytes = hot.rx.held_bytes() + hot.tx.held_bytes();
+        let count = |all: &mut BTreeMap<SocketAddr, Holding>, of, prefix_bits| {
+            let holding = all.entry(of).or_insert(Holding {
+                of,
+                prefix_bits,
+                sessions: 0,
+                buffer_bytes: 0,
+            });
+            holding.sessions += 1;
+            holding.buffer_bytes += bytes;
+        };
+        let prefix = SocketAddr::new(prefix_of(&path.remote).to_std(), 0);
+        count(&mut prefixes, prefix, prefix_bits(&path.remote));
+        if is_listened_at(&path.local, path.local_port) {
+            let local = SocketAddr::new(path.local.to_std(), path.local_port);
+            count(&mut listeners, local, 0);
+        }
+    }
+    [listeners, prefixes].map(|all| {
+        let mut all: Vec<Holding> = all.into_values().collect();
+        all.sort_by_key(|it| std::cmp::Reverse((it.buffer_bytes, it.sessions)));
+        all.truncate(most);
+        all
+    })
+}
+
 /// Counts of the segments in flight.
 fn segments(session: &Session<'_>) -> Segments {
     let (hot, mss) = (&*session.hot, u32::from(session.hot.mss).max(1));
@@ -292,6 +349,8 @@ fn count_of(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Sessions whose memory is counted by holder.
+const COUNTED_MAX: u32 = 1 << 16;
 /// Numbers of sessions that a list looks through: a megabyte of control blocks.
 const LISTED_MAX: u32 = 1 << 14;
 /// Reordering distance, in segments, before any is seen: RFC 5681's threshold of duplicates.

@@ -12,6 +12,7 @@ use crate::shared::counters::Counters;
 use crate::shared::interface::Interface;
 use crate::shared::neighbors::Neighbors;
 use crate::shared::paths::Paths;
+use crate::shared::shares::Shares;
 use crate::shared::{Budget, Common, IDENTIFICATIONS};
 use crate::stack::direct_placement::DirectPlacement;
 use crate::stack::last_flow::LastFlow;
@@ -123,6 +124,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
         errors,
         next_port,
         paths,
+        shares,
         identifications,
         long,
     } = common;
@@ -145,6 +147,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     time_wait.clear();
     (*challenges, *errors, *next_port) = (Budget::NEW, Budget::NEW, 0);
     *paths = Paths::default();
+    *shares = Shares::default();
     *identifications = [0; IDENTIFICATIONS];
     long.clear();
 }

@@ -174,6 +174,7 @@ impl Sessions {
         path.tail = SendTail::EMPTY;
         path.traffic_class = 0;
         *cold = Cold::default();
+        common.shares.add(&ends.remote, ends.local_port);
         self.table.insert(hash, number);
         self.access(common, number).prepare();
         Some(number)
@@ -244,7 +245,8 @@ impl Sessions {
 
     /// Frees the number of a closed session without an owner.
     pub(crate) fn give(&mut self, common: &mut Common, number: u32) {
-        let (hot, _, _) = self.store.session(number);
+        let (hot, path, _) = self.store.session(number);
+        common.shares.remove(&path.remote, path.local_port);
         hot.rx.release(&mut common.pool);
         hot.tx.release(&mut common.pool);
         let listed = hot.flags_in(Flags::READY | Flags::EVENT);

@@ -561,6 +561,29 @@ impl Host {
     }
 }
 
+/// True if a session has room for a good part of its send buffer, or takes no more bytes at
+/// all. Else it has an event once it has room.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn awaits_room(stack: &mut Stack, id: SessionId) -> Result<bool, NetError> {
+    let number = stack.host.sessions.number(id)?;
+    let session = &mut stack.host.sessions.access(&mut stack.host.common, number);
+    let takes = match session.common.pool.is_ample() {
+        true => session.send_buffer().has_room(),
+        false => session.hot.tx.len() <= session.pressed_send_bytes() / 3 * 2,
+    };
+    if takes || session.hot.state() == State::Closed {
+        return Ok(true);
+    }
+    let waits = session.hot.has(Flags::WANTS_ROOM);
+    session.hot.set(Flags::WANTS_ROOM);
+    if !waits && session.hot.tx.len() == 0 {
+        session.common.starved.push_back(session.number);
+    }
+    Ok(false)
+}
+
 /// Ephemeral ports start here: IANA's dynamic ports (RFC 6335 section 6) and, as in Linux, some
 /// more.
 const PORT_MIN: u16 = 32_768;

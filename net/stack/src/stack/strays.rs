@@ -104,8 +104,11 @@ impl Sessions {
             common.counters.listen_overflows += 1;
             return;
         }
-        if common.pool.is_exhausted() {
-            // As a full accept queue: a session could neither receive nor send.
+        let is_full =
+            common.pool.is_short() && common.shares.is_full(&common.pool, &arrival.ends.remote);
+        if is_full || common.pool.is_exhausted() {
+            // As a full accept queue: a session could neither receive nor send, or its peers have
+            // their part.
             common.counters.no_memory += 1;
             return;
         }

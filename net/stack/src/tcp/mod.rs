@@ -175,14 +175,14 @@ impl Session<'_> {
     /// The window field of a segment that is being sent, or would be; advances the advertised edge.
     #[inline]
     pub(crate) fn window_field(&mut self) -> u16 {
-        let (path, hot) = (&*self.path, &mut *self.hot);
-        let (held, scale) = (hot.rx.len(), path.scales.receive());
-        let mut bytes = path.receive_bytes;
+        let mut bytes = self.path.receive_bytes;
         if !self.common.pool.is_ample() {
             // An application that does not read holds no more than its share.
-            let share = self.common.pool.share_bytes();
+            let share = self.share_bytes();
             bytes = bytes.min(u32::try_from(share).unwrap_or(u32::MAX));
         }
+        let (path, hot) = (&*self.path, &mut *self.hot);
+        let (held, scale) = (hot.rx.len(), path.scales.receive());
         hot.receive.advertise(bytes, held, scale, hot.mss)
     }
 

@@ -112,7 +112,16 @@ impl Session<'_> {
             .min(send.wnd)
             .to_usize()
             .saturating_mul(WINDOWS_HELD);
-        taken.clamp(SHARE_BYTES_MIN, self.common.pool.share_bytes())
+        taken.clamp(SHARE_BYTES_MIN, self.share_bytes())
+    }
+
+    /// Bytes that each of its rings may hold while memory is not ample.
+    #[cold]
+    pub(crate) fn share_bytes(&self) -> usize {
+        let (common, path) = (&*self.common, &*self.path);
+        common
+            .shares
+            .bytes(&common.pool, &path.remote, path.local_port)
     }
 
     /// Its send buffer.

@@ -4,6 +4,7 @@
 //! the same numbers.
 
 use super::{Alignment, MsaError, SET_FIRST};
+use sidecore_bare::width::ToUsize;
 use std::collections::HashMap;
 
 impl Alignment {
@@ -54,6 +55,30 @@ impl Alignment {
     #[must_use]
     pub fn loci(&self) -> &[(String, usize)] {
         &self.loci
+    }
+
+    /// Some of the columns, from 0, of the taxa that have a character there.
+    ///
+    /// # Errors
+    /// [`MsaError::TooFewTaxa`]: fewer than three taxa have one.
+    ///
+    /// # Panics
+    /// When a column is beyond the alignment.
+    pub fn of_columns(&self, columns: &[u32]) -> Result<Self, MsaError> {
+        let cut = |row: &Vec<u8>| -> Vec<u8> {
+            let cells = columns.iter().map(|&column| row[column.to_usize()]);
+            cells.collect()
+        };
+        let rows = self.names.iter().zip(self.rows.iter().map(cut));
+        let says = |row: &[u8]| row.iter().any(|cell| !matches!(cell, b'-' | b'?' | b'~'));
+        let (names, rows) = rows
+            .filter(|(_, row)| says(row))
+            .map(|(name, row)| (name.clone(), row))
+            .unzip();
+        Ok(Self {
+            sets: self.sets.clone(),
+            ..Self::new(names, rows)?
+        })
     }
 
     /// The lines of a file of partitions that gives each locus this model.
@@ -126,5 +151,11 @@ mod tests {
         let lines = joined.lines_of_loci("JC");
         let parts = crate::msa::partitions::parse(&lines, joined.sites()).unwrap();
         assert_eq!(parts[2].sites, [5, 6]);
+        // A locus again: without the taxa that it lacks.
+        let cut = joined.of_columns(&parts[1].sites).unwrap();
+        assert_eq!(cut.names(), ["b", "c", "d"]);
+        assert_eq!(cut.set_of(cut.row(2)[1]), b"02");
+        assert!(joined.of_columns(&[4]).is_ok() && joined.of_columns(&[2]).is_ok());
+        assert_eq!(joined.of_columns(&[5]).unwrap().names(), ["a", "b", "e"]);
     }
 }

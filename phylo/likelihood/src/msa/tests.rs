@@ -244,6 +244,23 @@ fn a_resampled_set_has_the_sites_of_the_first_and_no_others() {
             "{hits} {expected}"
         );
     }
+    // A jackknife keeps each site once at most, with its place.
+    let mut there = [0_u32; 14];
+    for seed in 0..200 {
+        let own = all.jackknifed(0.5, &mut Random::new(seed));
+        assert_eq!((own.sites(), own.weights().iter().sum::<u32>()), (7, 7));
+        let sites: Vec<(usize, usize)> = own.site_patterns().collect();
+        assert!(sites.is_sorted_by(|(one, _), (other, _)| one < other));
+        for (site, pattern) in sites {
+            there[site] += 1;
+            let from = all.site_patterns().find(|(other, _)| *other == site);
+            assert_eq!(column(&all, from.unwrap().1), column(&own, pattern));
+        }
+    }
+    assert!(
+        there.iter().all(|&times| times.abs_diff(100) < 40),
+        "{there:?}"
+    );
     let again = |seed| all.resampled(&mut Random::new(seed)).weights().to_vec();
     assert_eq!(again(3), again(3));
 }

@@ -7,8 +7,15 @@
 //! replicates whose difference between best and second best is smaller.
 //! Must stay true: the likelihood's tree, lengths and parameters are restored at the end; one seed,
 //! one result.
+//!
+//! The same three ways give two more supports. aBayes is the likelihood of the branch as it is,
+//! divided by the sum of all three: its probability where all are as likely before. The local
+//! bootstrap is the share of RELL replicates in which the branch as it is has the highest
+//! likelihood.
+//!
 //! Source: Guindon and others, Systematic Biology 59 (2010), 307-321; the margin of 0.05 is
-//! IQ-TREE's and PhyML's.
+//! IQ-TREE's and PhyML's. Anisimova and others, Systematic Biology 60 (2011), 685-699, for aBayes; Adachi and
+//! Hasegawa, MOLPHY 2.3, Computer Science Monographs 28 (1996), for local bootstraps.
 
 use crate::likelihood::{Likelihood, LikelihoodError};
 use crate::newick::Newick;
@@ -28,6 +35,10 @@ pub(crate) struct Support {
     /// Log-likelihood by which this branch is better than the better alternative; negative if it is
     /// worse.
     pub gain: f64,
+    /// aBayes: its posterior probability among the three, 0 to 1.
+    pub posterior: f64,
+    /// Share of the replicates in which it is the best of the three, 0 to 1.
+    pub local: f64,
 }
 
 /// The supports of all inner branches, in the order of their numbers. Branch lengths should have
@@ -56,8 +67,7 @@ pub(crate) fn sh_alrt<R: Runner>(
         }
         // Random numbers of its own for each branch: its result does not depend on the others.
         let mut random = Random::new(sidecore_random::mix(seed) ^ u64::from(edge.0));
-        let (share, gain) = support(&sites, replicates, &mut random);
-        supports.push(Support { edge, share, gain });
+        supports.push(support(edge, &sites, replicates, &mut random));
     }
     progress(all, all);
     Ok(supports)
@@ -104,15 +114,15 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
     around
 }
 
-/// The support that three ways to join four subtrees give to the first, and its lead.
-fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f64) {
+/// The supports that three ways to join four subtrees give to the first, and its lead.
+fn support(edge: EdgeId, sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> Support {
     let sums: Vec<f64> = sites.iter().map(|own| own.iter().sum()).collect();
     let rival = sums[1..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let gain = sums[0] - rival;
     // Columns without a character are 0 in all three, and are not drawn.
     let said = |site: &usize| sites.iter().any(|own| own[*site] != 0.0);
     let drawn: Vec<usize> = (0..sites[0].len()).filter(said).collect();
-    let mut smaller = 0;
+    let (mut smaller, mut first) = (0, 0);
     let mut centred = vec![0.0; sites.len()];
     for _ in 0..replicates {
         for (to, sum) in centred.iter_mut().zip(&sums) {
@@ -124,16 +134,28 @@ fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f6
                 *to += own[site];
             }
         }
+        let drawn_sum = |way: usize| centred[way] + sums[way];
+        let rivals = (1..sites.len()).map(drawn_sum);
+        first += u32::from(rivals.fold(f64::NEG_INFINITY, f64::max) < drawn_sum(0));
         centred.sort_unstable_by(f64::total_cmp);
         let [.., second, best] = centred[..] else {
             break;
         };
         smaller += u32::from(gain > best - second + MARGIN);
     }
-    (f64::from(smaller) / f64::from(replicates.max(1)), gain)
+    let of_replicates = |count: u32| f64::from(count) / f64::from(replicates.max(1));
+    // Relative to the first: the likelihoods themselves are too small.
+    let ratios = sums.iter().map(|sum| libm::exp(sum - sums[0]));
+    Support {
+        edge,
+        share: of_replicates(smaller),
+        gain,
+        posterior: 1.0 / ratios.sum::<f64>(),
+        local: of_replicates(first),
+    }
 }
 
-/// A tree's text with the supports as labels of its inner nodes, in whole per cent. `tree` has the
+/// A tree's text with what `label` writes for the supports at its inner nodes. `tree` has the
 /// same branches; its root and other labels of inner nodes are its own.
 ///
 /// # Errors
@@ -143,9 +165,10 @@ pub(crate) fn labelled(
     of: &Tree,
     names: &[String],
     supports: &[Support],
+    label: impl Fn(&Support) -> String,
 ) -> Result<Newick, CompareError> {
     let taxa = Taxa::of(tree)?;
-    let mut by_split: HashMap<Split, f64> = HashMap::new();
+    let mut by_split: HashMap<Split, &Support> = HashMap::new();
     for support in supports {
         // The branch alone, as a tree: the taxa at one of its ends, and all others.
         let mut inside = vec![false; names.len()];
@@ -156,7 +179,7 @@ pub(crate) fn labelled(
             pair.push(if inside { clade } else { 0 }, names[taxon].clone(), None);
         }
         taxa.check(&pair)?;
-        by_split.insert(splits::of(&pair, &taxa).swap_remove(clade), support.share);
+        by_split.insert(splits::of(&pair, &taxa).swap_remove(clade), support);
     }
     let mut labelled = tree.clone();
     for (node, split) in splits::of(tree, &taxa).into_iter().enumerate() {
@@ -164,11 +187,8 @@ pub(crate) fn labelled(
             continue;
         }
         // The root has no branch of its own.
-        let share = by_split.get(&split).filter(|_| node > 0);
-        let label = share.map_or(String::new(), |share| {
-            format!("{:.0}", (100.0 * share).round())
-        });
-        labelled.set_label(node, label);
+        let support = by_split.get(&split).filter(|_| node > 0);
+        labelled.set_label(node, support.map_or(String::new(), |own| label(own)));
     }
     Ok(labelled)
 }

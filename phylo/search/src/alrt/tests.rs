@@ -44,7 +44,19 @@ fn clear_branches_are_supported_and_others_not() {
         tree.to_newick(alignment.names())
     );
     let newick = Newick::parse("((a,b),(c,d),(e,f));").unwrap();
-    let text = labelled(&newick, &tree, alignment.names(), &found).unwrap();
+    let share = |own: &Support| format!("{:.0}", (100.0 * own.share).round());
+    let text = labelled(&newick, &tree, alignment.names(), &found, share).unwrap();
+    // By all three kinds the clear ones are clear, and the other is not.
+    for (one, clear) in found.iter().map(|one| (one, one.share > 0.95)) {
+        assert_eq!(one.posterior > 0.99 && one.local > 0.95, clear, "{one:?}");
+        // Two rivals at `gain` below at best.
+        let most = 1.0 / (1.0 + (-one.gain).exp());
+        let least = 1.0 / (1.0 + 2.0 * (-one.gain).exp());
+        assert!(
+            (least - 1e-9..=most + 1e-9).contains(&one.posterior),
+            "{one:?}"
+        );
+    }
     let of = |tip: &str| {
         let nodes = text.nodes();
         let tip = nodes.iter().position(|node| node.label == tip).unwrap();

@@ -61,6 +61,8 @@ pub struct Searches<R> {
     pub starts: Starts,
     /// Makes bootstraps rapid: see [`crate::bootstrap`].
     pub rapid: bool,
+    /// Share of the sites that a replicate keeps, each once; `None` for draws with replacement.
+    pub jackknife: Option<f64>,
     /// The seed of everything.
     pub seed: u64,
     /// The runner of the loops.
@@ -199,7 +201,10 @@ impl<R: Runner + Clone> Searches<R> {
     fn resampled(&self, seed: u64, before: Option<&Outcome>) -> Vec<PartOptions> {
         let mut random = Random::new(seed);
         let parts = self.parts.iter().enumerate().map(|(number, part)| {
-            let patterns = part.patterns.resampled(&mut random);
+            let patterns = match self.jackknife {
+                Some(share) => part.patterns.jackknifed(share, &mut random),
+                None => part.patterns.resampled(&mut random),
+            };
             let text = before.and_then(|before| before.models.get(number));
             let fixed = text.and_then(|text| ModelName::parse(text, &mut no_files).ok());
             let name = fixed.unwrap_or_else(|| part.model.name().clone());

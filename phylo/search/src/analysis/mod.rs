@@ -1,7 +1,7 @@
 //! A whole analysis: searches from several starts, bootstraps, and their combined result.
 //!
 //! - [`plan`]: the pieces of work, their state, and their order. Pure.
-//! - [`job`]: does a piece: a search.
+//! - [`job`]: does a piece: a search; [`genes`]: a piece a locus, each with a tree of its own.
 //! - [`setup`]: what a run is asked for; [`supports`]: support of its best tree;
 //!   [`estimate`]: the time that is left.
 //! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out, here and to
@@ -12,6 +12,7 @@
 
 pub mod coordinator;
 pub mod estimate;
+pub mod genes;
 pub mod growing;
 pub mod job;
 pub mod plan;

@@ -25,6 +25,8 @@ pub struct Request {
     pub bootstraps_max: u32,
     /// Makes rapid bootstraps, in chains of lazy searches.
     pub rapid: bool,
+    /// Share of the sites that a replicate keeps, each once, instead of as many draws as sites.
+    pub jackknife: Option<f64>,
     /// Splits that every tree must have.
     pub constraint: Option<Constraint>,
     /// Linkage of the partitions' branch lengths.
@@ -63,6 +65,7 @@ pub struct Setup {
     trees: Starts,
     search: search::Options,
     rapid: bool,
+    jackknife: Option<f64>,
 }
 
 impl Setup {
@@ -110,6 +113,7 @@ impl Setup {
                 ..search::Options::default()
             },
             rapid: request.rapid,
+            jackknife: request.jackknife,
         })
     }
 
@@ -133,6 +137,7 @@ impl Setup {
             search: self.search.clone(),
             starts: self.trees.clone(),
             rapid: self.rapid,
+            jackknife: self.jackknife,
             seed: self.seed,
             runner,
             growing: Arc::default(),

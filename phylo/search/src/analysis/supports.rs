@@ -2,7 +2,7 @@
 
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Outcome};
-use crate::alrt::{labelled, sh_alrt};
+use crate::alrt::{self, labelled, sh_alrt};
 use crate::likelihood::{self, Likelihood, PartOptions};
 use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
@@ -50,6 +50,10 @@ pub fn bootstrap_support(
 pub enum AlignmentKind {
     /// SH-like approximate likelihood ratio test.
     ShAlrt,
+    /// Posterior probability among a branch and its two alternatives.
+    ABayes,
+    /// Bootstraps of a branch and its two alternatives.
+    LocalBootstrap,
     /// Ultrafast bootstraps.
     Ufboot,
 }
@@ -109,10 +113,26 @@ impl AlignmentSupport {
         // Both tests compare likelihoods of neighbours: lengths must be at their best first.
         likelihood.optimise(EPSILON)?;
         match self.kind {
-            AlignmentKind::ShAlrt => {
+            kind @ (AlignmentKind::ShAlrt
+            | AlignmentKind::ABayes
+            | AlignmentKind::LocalBootstrap) => {
+                let label = move |own: &alrt::Support| {
+                    let share = match kind {
+                        AlignmentKind::ABayes => return format!("{:.6}", own.posterior),
+                        AlignmentKind::LocalBootstrap => own.local,
+                        AlignmentKind::ShAlrt | AlignmentKind::Ufboot => own.share,
+                    };
+                    format!("{:.0}", (100.0 * share).round())
+                };
                 let done = |done, all| progress(Progress::Branches(done, all));
                 let supports = sh_alrt(&mut likelihood, self.replicates, self.seed, done)?;
-                Ok(labelled(newick, likelihood.tree(), names, &supports)?)
+                Ok(labelled(
+                    newick,
+                    likelihood.tree(),
+                    names,
+                    &supports,
+                    label,
+                )?)
             }
             AlignmentKind::Ufboot => {
                 let options = ufboot::Options {

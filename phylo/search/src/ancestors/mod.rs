@@ -105,6 +105,47 @@ impl Ancestors {
     }
 }
 
+/// Calls `visit` for each pattern with the probabilities of the states at some nodes, by the tips on
+/// their own side alone: at a half-edge's node those that are not across its branch. They are in
+/// the order of `halves`, one value a state, all 0 where those tips leave every state open.
+pub(crate) fn subtree_states(
+    tree: &Tree,
+    patterns: &Patterns,
+    model: &Model,
+    halves: &[HalfId],
+    mut visit: impl FnMut(usize, &[f64]),
+) {
+    let process = model.process();
+    let states = process.shape.states;
+    let tips: Vec<Vec<usize>> = halves.iter().map(|&half| tips_behind(tree, half)).collect();
+    let mut block = Block::new(tree, &process, 1.0);
+    let mut values = vec![0.0; halves.len() * states];
+    let mut first = 0;
+    while first < patterns.len() {
+        let count = BLOCK.min(patterns.len() - first);
+        block.fill(tree, patterns, first, count);
+        for at in 0..count {
+            for ((&half, tips), to) in halves.iter().zip(&tips).zip(values.chunks_mut(states)) {
+                block.behind(tree, patterns, first, at, (half, tips), to);
+            }
+            visit(first + at, &values);
+        }
+        first += count;
+    }
+}
+
+/// The tips on a half-edge's side of its branch.
+fn tips_behind(tree: &Tree, half: HalfId) -> Vec<usize> {
+    let (mut tips, mut path) = (Vec::new(), vec![half]);
+    while let Some(half) = path.pop() {
+        match tree.is_tip(half) {
+            true => tips.push(half.index()),
+            false => path.extend(tree.others(half).map(|other| tree.back(other))),
+        }
+    }
+    tips
+}
+
 /// The tree with its inner nodes named `Node1`, `Node2`, …, from the inner node next to the first
 /// taxon.
 #[must_use]
@@ -263,6 +304,56 @@ impl<'p> Block<'p> {
             .zip(sums)
             .for_each(|(value, sum)| *value *= *sum);
         scaled
+    }
+
+    /// The probabilities of the states at a half-edge's node by the tips on its side.
+    fn behind(
+        &self,
+        tree: &Tree,
+        patterns: &Patterns,
+        first: usize,
+        at: usize,
+        (half, tips): (HalfId, &[usize]),
+        to: &mut [f64],
+    ) {
+        let (n, span) = (self.process.shape.states, self.process.shape.span());
+        let mask = |tip: usize| patterns.masks()[usize::from(patterns.codes(tip)[first + at])];
+        let unknown = patterns.masks()[usize::from(patterns.alphabet().unknown())];
+        to.fill(0.0);
+        // Their states are those of the stationary process, which is no observation.
+        if tips.iter().all(|&tip| mask(tip) == unknown) {
+            return;
+        }
+        let common = tips.iter().fold(unknown, |common, &tip| common & mask(tip));
+        let frequency = |state: usize| match common >> state & 1 {
+            1 => self.process.frequencies[state],
+            _ => 0.0,
+        };
+        if tree.is_tip(half) {
+            let one = to.iter_mut().enumerate();
+            one.for_each(|(state, to)| *to = frequency(state));
+        } else {
+            let own = half.index() - tree.taxa();
+            let values = &self.values[own][at * span..][..span];
+            for (weight, values) in self.process.weights.iter().zip(values.chunks(n)) {
+                let pairs = values.iter().zip(&self.process.frequencies);
+                for (to, (value, frequency)) in to.iter_mut().zip(pairs) {
+                    *to += weight * value * frequency;
+                }
+            }
+            if self.process.invariant > 0.0 && common != 0 {
+                let scaled = self.scalers[own][at];
+                if scaled > SCALED_MAX {
+                    to.fill(0.0);
+                }
+                let factor = self.process.invariant * LARGE.powi(scaled.min(SCALED_MAX));
+                for (state, to) in to.iter_mut().enumerate() {
+                    *to += factor * frequency(state);
+                }
+            }
+        }
+        let sum: f64 = to.iter().sum();
+        to.iter_mut().for_each(|value| *value /= sum);
     }
 
     /// The probabilities of a node's states.

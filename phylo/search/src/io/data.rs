@@ -5,6 +5,8 @@
 
 mod loci;
 
+pub use loci::GeneLoci;
+
 use super::input::{self, Input, InputError, Memory, model_file};
 use crate::analysis::setup::SetupError;
 use crate::likelihood::{Lengths, PartOptions};
@@ -67,6 +69,14 @@ pub enum DataError {
     /// A folder without a file.
     #[error("the folder has no files: put an alignment of each locus there")]
     NoLoci,
+    /// No locus with enough taxa.
+    #[error("no locus has 3 taxa with a character: a tree needs as many")]
+    SmallLoci,
+    /// One alignment without parts, where each part gets a tree.
+    #[error(
+        "one alignment without loci: give a folder of alignments, or a file of partitions as --model"
+    )]
+    OneLocus,
     /// A folder of too many files.
     #[error("the folder has more than {} files, one a locus", loci::FILES_MAX)]
     ManyLoci,

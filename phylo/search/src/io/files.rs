@@ -8,7 +8,10 @@
 //! | `.bootstraps` | every replicate's tree, by index |
 //! | `.support`, `.supportTBE` | the best tree with Felsenstein's or transfer support |
 //! | `.supportSHaLRT` | the best tree with SH-aLRT support |
+//! | `.supportABayes`, `.supportLBP` | the same with aBayes or local bootstraps |
 //! | `.supportUFBoot` | the best tree with ultrafast bootstraps' support |
+//! | `.geneTrees`, `.geneModels` | of each locus: tree, and model as a line of partitions |
+//! | `.geneTable` | of each locus: taxa, sites, log-likelihood, seconds |
 //! | `.log` | what happened when |
 //! | `.ckp` | the checkpoint |
 //!
@@ -285,8 +288,18 @@ pub const SUPPORT_TBE: &str = ".supportTBE";
 pub const SUPPORT_ALRT: &str = ".supportSHaLRT";
 /// The best tree with ultrafast bootstraps' support.
 pub const SUPPORT_UFBOOT: &str = ".supportUFBoot";
+/// The best tree with aBayes support.
+pub const SUPPORT_ABAYES: &str = ".supportABayes";
+/// The best tree with local bootstraps' support.
+pub const SUPPORT_LOCAL: &str = ".supportLBP";
+/// The tree of each locus.
+pub const GENE_TREES: &str = ".geneTrees";
+/// The model of each locus.
+pub const GENE_MODELS: &str = ".geneModels";
+/// The loci's numbers.
+pub const GENE_TABLE: &str = ".geneTable";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 10] = [
+const RESULTS: [&str; 15] = [
     BEST_TREE,
     BEST_PARTITION_TREES,
     BEST_MODEL,
@@ -297,5 +310,10 @@ const RESULTS: [&str; 10] = [
     SUPPORT_TBE,
     SUPPORT_ALRT,
     SUPPORT_UFBOOT,
+    SUPPORT_ABAYES,
+    SUPPORT_LOCAL,
+    GENE_TREES,
+    GENE_MODELS,
+    GENE_TABLE,
 ];
 const BLOCK: usize = 64 << 10;

@@ -112,10 +112,11 @@ impl Role {
         }
     }
 
-    /// Calls `act` with the processes that a run controls.
+    /// Calls `act` with the processes that a run controls. Without a `setup` each rank does pieces of
+    /// its own.
     pub fn with_ranks<T>(
         &mut self,
-        setup: &Setup,
+        setup: Option<&Setup>,
         crew: Crew<'_>,
         act: impl FnOnce(Ranks<'_>) -> T,
     ) -> T {
@@ -133,7 +134,7 @@ impl Role {
     ///
     /// # Errors
     /// [`RankError`].
-    pub fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<(), RankError> {
+    pub fn work(&mut self, setup: Option<&Setup>, crew: Crew<'_>) -> Result<(), RankError> {
         match self {
             Self::Alone(_) => {
                 let _ = (setup, crew);
@@ -233,14 +234,14 @@ mod ranked {
         /// Calls `act` with the messages and this rank's part of a team, where there is one.
         pub(super) fn with_ranks<T>(
             &mut self,
-            setup: &Setup,
+            setup: Option<&Setup>,
             crew: Crew<'_>,
             act: impl FnOnce(Ranks<'_>) -> T,
         ) -> T {
             let ranks = self.job.ranks();
             let (rank, layout) = (self.job.rank(), self.layout);
             let post = &mut self.job;
-            let Some(place) = self.place else {
+            let Some((place, setup)) = self.place.zip(setup) else {
                 return act(Ranks::Farm { post, ranks });
             };
             let searches = setup.searches(Split {
@@ -260,7 +261,11 @@ mod ranked {
         }
 
         /// Works for rank 0 until it reports that all is done.
-        pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<(), RankError> {
+        pub(super) fn work(
+            &mut self,
+            setup: Option<&Setup>,
+            crew: Crew<'_>,
+        ) -> Result<(), RankError> {
             self.with_ranks(setup, crew, |ranks| match ranks {
                 Ranks::Alone => Ok(()),
                 Ranks::Farm { post, .. } => farm::work(post, crew),

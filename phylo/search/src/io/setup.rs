@@ -34,6 +34,8 @@ pub struct Choices<'c> {
     pub bootstraps_max: u32,
     /// Makes them rapid.
     pub rapid: bool,
+    /// Share of the sites that a replicate keeps, each once.
+    pub jackknife: Option<f64>,
     /// A file with a tree whose branches every tree must have.
     pub constraint: Option<&'c Path>,
     /// Seed of all random numbers.
@@ -86,6 +88,10 @@ impl RunSetup {
         settings.add("branch lengths", &format!("{lengths:?}"));
         settings.add("--seed", &choices.seed.to_string());
         settings.add("--rapid", &choices.rapid.to_string());
+        // Only where it is used: older checkpoints do not have it.
+        if let Some(share) = choices.jackknife {
+            settings.add("--jackknife", &share.to_string());
+        }
         let trees = start_trees(reader, choices.start_trees, &alignment, &mut settings)?;
         let constraint = match choices.constraint {
             Some(path) => Some(constraint(reader, path, &alignment, &mut settings)?),
@@ -97,6 +103,7 @@ impl RunSetup {
             bootstraps: choices.bootstraps,
             bootstraps_max: choices.bootstraps_max,
             rapid: choices.rapid,
+            jackknife: choices.jackknife,
             constraint,
             lengths,
             seed: choices.seed,

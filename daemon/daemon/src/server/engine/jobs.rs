@@ -7,7 +7,7 @@
 
 use super::super::tracks;
 use super::{Recent, Seat, Server, Turn};
-use crate::served::{Memory, Registry, Reply, Request};
+use crate::served::{Memory, Origin, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
 use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
 use crate::shm::session::Session;
@@ -56,7 +56,7 @@ impl Server {
         let failed = run(
             &mut self.core,
             &self.registry,
-            session,
+            (session, self.engine),
             jobs,
             place,
             &self.bench.kernel,
@@ -80,7 +80,7 @@ impl Server {
 fn run(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    (session, engine): (&Session, usize),
     jobs: Jobs<'_>,
     place: usize,
     kernel: &AtomicU32,
@@ -89,7 +89,7 @@ fn run(
         return true; // No such place: a client that writes rubbish, and gets no answer.
     };
     let status = if slot.begin() {
-        answer(core, registry, session, slot, kernel)
+        answer(core, registry, (session, engine), slot, kernel)
     } else {
         Status::TakenBack
     };
@@ -101,7 +101,7 @@ fn run(
 fn answer(
     core: &mut Core,
     registry: &Registry,
-    session: &Session,
+    (session, engine): (&Session, usize),
     slot: &JobSlot,
     kernel: &AtomicU32,
 ) -> Status {
@@ -121,7 +121,8 @@ fn answer(
         usize::from(packet.inputs),
         &session.gone,
         Some(slot.state()),
-    );
+    )
+    .from(Origin::new(session, engine));
     let request = Request {
         words: packet.words,
     };
@@ -140,7 +141,7 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::super::super::DaemonOptions;
-    use super::super::super::roster::Roster;
+    use super::super::super::roster::{Cores, Roster};
     use super::super::Bench;
     use super::*;
     use crate::shm::activity::ActivityPage;
@@ -252,6 +253,25 @@ mod tests {
         }
         while server.look() {}
         assert_eq!(completed(&session), 10);
+    }
+
+    #[test]
+    fn an_engine_without_time_of_its_own_does_not_poll() {
+        let session = Arc::new(session(0, 7));
+        let mut server = server(&[&session]);
+        server.look();
+        assert!(server.grace_cycles > 0 && !server.shares_core);
+        let cores = |pollers, is_shared| Cores {
+            cpus: vec![],
+            pollers,
+            is_shared,
+        };
+        server.roster.set_cores(cores(Some(0), true));
+        server.look();
+        assert!(server.grace_cycles == 0 && server.shares_core);
+        server.roster.set_cores(cores(None, false));
+        server.look();
+        assert!(server.grace_cycles > 0 && !server.shares_core);
     }
 
     #[test]

@@ -120,14 +120,16 @@ fn siblings_in(path: &Path, status: &Value) -> Vec<PathBuf> {
 
 /// Merges the status of several engines.
 fn merge(all: Vec<(PathBuf, Value)>) -> Value {
-    let mut applications = Vec::new();
+    let mut lists = LISTS.map(|name| (name, Vec::new()));
     let mut engines = Vec::new();
     let mut whole = Value::Null;
     for (socket, mut status) in all {
         let index = status["engine_index"].clone();
-        for mut application in own_applications(&mut status) {
-            application["engine_index"] = index.clone();
-            applications.push(application);
+        for (name, list) in &mut lists {
+            for mut entry in take_list(&mut status, name) {
+                entry["engine_index"] = index.clone();
+                list.push(entry);
+            }
         }
         if whole.is_null() {
             whole = status.clone();
@@ -137,17 +139,22 @@ fn merge(all: Vec<(PathBuf, Value)>) -> Value {
         status["socket"] = socket.to_string_lossy().into();
         engines.push(status);
     }
-    whole["applications"] = applications.into();
+    for (name, list) in lists {
+        whole[name] = list.into();
+    }
     whole["engines"] = engines.into();
     whole
 }
 
-fn own_applications(status: &mut Value) -> Vec<Value> {
-    let own = status
+/// Lists whose entries, of all engines, are in one list of the whole.
+const LISTS: [&str; 3] = ["applications", "listeners", "peer_prefixes"];
+
+fn take_list(status: &mut Value, name: &str) -> Vec<Value> {
+    let list = status
         .as_object_mut()
-        .and_then(|status| status.remove("applications"));
-    match own {
-        Some(Value::Array(applications)) => applications,
+        .and_then(|status| status.remove(name));
+    match list {
+        Some(Value::Array(list)) => list,
         _ => Vec::new(),
     }
 }
@@ -205,6 +212,7 @@ mod tests {
                 "version": 1, "engine_index": index, "engine_count": 2,
                 "uptime_seconds": 7.5, "addresses": ["10.0.0.1/24"], "sessions": sessions,
                 "engine": { "rounds": 10 }, "applications": [{ "pid": 40 + index }],
+                "listeners": [{ "address": "10.0.0.1:80" }],
             })
         };
         let path = Path::new("/run/net.sock");
@@ -221,5 +229,6 @@ mod tests {
         assert_eq!(whole["engines"][1]["socket"], "/run/net.sock.1");
         assert_eq!(whole["applications"][1]["pid"], 41);
         assert_eq!(whole["applications"][1]["engine_index"], 1);
+        assert_eq!(whole["listeners"][1]["engine_index"], 1);
     }
 }

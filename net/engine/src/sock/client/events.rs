@@ -4,6 +4,7 @@
 //! datagram are kept here until it is complete.
 
 use super::memory::{Chunks, Piece};
+use super::outgoing::Outgoing;
 use super::{Client, Socket};
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS};
 use crate::sock::stack::SocketError;
@@ -25,8 +26,7 @@ pub(super) struct State {
     begun: Begun,
     pub(super) received: VecDeque<(Piece, SocketAddr)>,
     pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
-    /// Chunks that the engine has yet to send.
-    pub(super) sending: u32,
+    pub(super) outgoing: Outgoing,
     /// True if it is in the ready list.
     queued: bool,
 }
@@ -61,9 +61,13 @@ impl State {
             begun: Begun::default(),
             received: VecDeque::new(),
             accepted: VecDeque::new(),
-            sending: 0,
+            outgoing: Outgoing::default(),
             queued: false,
         }
+    }
+
+    pub(super) fn name(&self) -> Socket {
+        Socket(self.number)
     }
 
     /// Stores received bytes; false if the rest of a datagram is still to come.
@@ -108,7 +112,7 @@ impl Sockets {
         self.0[place] = Some(state);
     }
 
-    fn remove(&mut self, socket: Socket) -> Option<State> {
+    pub(super) fn remove(&mut self, socket: Socket) -> Option<State> {
         let state = self.0.get_mut(place(socket.0))?;
         state.take_if(|state| state.number == socket.0)
     }
@@ -129,7 +133,11 @@ impl Sockets {
 pub(super) struct Ready(VecDeque<Socket>);
 
 impl Ready {
-    fn add(&mut self, state: &mut State) {
+    pub(super) fn add(&mut self, state: &mut State) {
+        // The application has closed it, and knows it no longer.
+        if state.outgoing.is_closing() {
+            return;
+        }
         if !std::mem::replace(&mut state.queued, true) {
             self.0.push_back(Socket(state.number));
         }
@@ -151,13 +159,17 @@ impl Client {
     /// Removes a socket and returns its received bytes. Sessions that were not accepted are closed
     /// with their listener.
     pub(super) fn forget(&mut self, socket: Socket) {
-        let Some(state) = self.sockets.remove(socket) else {
-            return;
-        };
-        for (piece, _) in state.received {
+        if let Some(mut state) = self.sockets.remove(socket) {
+            self.drop_input(&mut state);
+        }
+    }
+
+    /// Returns the received bytes of a socket.
+    pub(super) fn drop_input(&mut self, state: &mut State) {
+        for (piece, _) in state.received.drain(..) {
             self.chunks.release(piece);
         }
-        for (session, _) in state.accepted {
+        for (session, _) in state.accepted.drain(..) {
             self.abort(session).ok();
         }
     }
@@ -172,7 +184,8 @@ impl Client {
             Event::Connected => self.change(socket, |state| state.connected = true),
             Event::Received => {
                 let piece = self.chunks.receive(&entry)?;
-                match self.sockets.get_mut(socket) {
+                let state = self.sockets.get_mut(socket);
+                match state.filter(|state| !state.outgoing.is_closing()) {
                     // The application is notified once the whole datagram has arrived.
                     Some(state) => {
                         if state.receive(piece, &entry, &mut self.chunks) {
@@ -186,15 +199,28 @@ impl Client {
             Event::Sent => {
                 // First, because the chunk comes back even if the socket is closed by now.
                 self.chunks.take_back(entry.chunk);
-                self.change(socket, |state| {
-                    state.sending = state.sending.saturating_sub(1);
-                });
+                if let Some(state) = self.sockets.get_mut(socket) {
+                    self.resuming.note_sent(state);
+                    self.ready.add(state);
+                }
             }
+            Event::Unsent => {
+                let mut buffer = self.chunks.returned(entry.chunk)?;
+                if let Some(state) = self.sockets.get_mut(socket) {
+                    state.outgoing.note_unsent(buffer.bytes_mut(), entry.bytes);
+                    self.ready.add(state);
+                }
+                self.give_buffer_back(buffer);
+            }
+            Event::Room => self.resuming.note_room(&mut self.sockets, socket),
             Event::Ended => self.change(socket, |state| state.ended = true),
-            Event::Closed => self.change(socket, |state| {
-                let error = SocketError::from_number(entry.argument);
-                state.life = error.map_or(Life::Closed, Life::Failed);
-            }),
+            Event::Closed => {
+                self.change(socket, |state| {
+                    let error = SocketError::from_number(entry.argument);
+                    state.life = error.map_or(Life::Closed, Life::Failed);
+                });
+                self.resuming.note_room(&mut self.sockets, socket);
+            }
         }
         None
     }

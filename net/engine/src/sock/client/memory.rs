@@ -86,6 +86,21 @@ impl Chunks {
         }
     }
 
+    /// A chunk that came back with bytes of it unsent; none if it does not exist.
+    pub(super) fn returned(&mut self, chunk: u32) -> Option<Buffer> {
+        (chunk < self.count).then(|| Buffer {
+            map: Arc::clone(&self.map),
+            chunk,
+        })
+    }
+
+    /// True if peers that take nothing could use up the chunks to send from that are left, with
+    /// `taken` more than are free.
+    #[inline]
+    pub(super) fn is_short_to_send(&self, taken: usize) -> bool {
+        self.free.len() + taken < self.count.to_usize() / 4
+    }
+
     /// The bytes of an event; none if they are not in a chunk.
     pub(super) fn receive(&mut self, entry: &Entry) -> Option<Piece> {
         let bytes = entry.bytes.to_usize();

@@ -5,7 +5,7 @@
 //! [`Client::buffer`] and [`Client::send`] do not. Readiness is reported like by an edge-triggered
 //! epoll: [`Client::next_ready`] returns a socket once for each time that its state changed. If
 //! chunks run short because bytes are not read, they are moved to private memory, up to 256 KiB per
-//! socket.
+//! socket; if they do because peers take nothing, so are bytes to send, a chunk per session.
 //!
 //! Why here: no system call and no descriptor per socket. Must stay true: when a client is dropped
 //! or its process dies, the engine resets its sessions. One thread; several threads may have one
@@ -17,6 +17,7 @@ mod events;
 mod link;
 mod memory;
 mod opening;
+mod outgoing;
 mod waiting;
 
 pub use crate::event_source::EventSource;
@@ -32,6 +33,7 @@ use super::stack::{SocketError, SocketOption};
 use events::{Life, Ready, Sockets, State};
 use link::{Engine, Link};
 use memory::Chunks;
+use outgoing::Resuming;
 use sidecore_attach::Trust;
 use sidecore_sched::Patience;
 use sidecore_sys::SharedMap;
@@ -108,6 +110,7 @@ pub struct Client {
     chunks: Chunks,
     sockets: Sockets,
     ready: Ready,
+    resuming: Resuming,
     openings: opening::Openings,
     /// Tag of the last request that is answered.
     tag: u32,
@@ -146,6 +149,7 @@ impl Client {
             chunks: Chunks::new(map, chunks),
             sockets: Sockets::default(),
             ready: Ready::default(),
+            resuming: Resuming::default(),
             openings: opening::Openings::default(),
             tag: 0,
             spin: options.spin,
@@ -264,7 +268,7 @@ impl Client {
         {
             let count = (source.len() - done).min(CHUNK_BYTES);
             buffer.bytes_mut()[..count].copy_from_slice(&source[done..done + count]);
-            self.post_send(socket, buffer, count, Entry::default())?;
+            self.post_bytes(socket, buffer, count)?;
             done += count;
         }
         Ok(done)
@@ -316,7 +320,7 @@ impl Client {
         bytes: usize,
     ) -> Result<(), ClientError> {
         match self.check_open(socket) {
-            Ok(()) => self.post_send(socket, buffer, bytes.min(CHUNK_BYTES), Entry::default()),
+            Ok(()) => self.post_bytes(socket, buffer, bytes.min(CHUNK_BYTES)),
             Err(error) => {
                 self.give_buffer_back(buffer);
                 Err(error)
@@ -372,6 +376,9 @@ impl Client {
     /// # Errors
     /// Lost.
     pub fn shutdown(&mut self, socket: Socket) -> Result<(), ClientError> {
+        if self.sockets.ends_later(socket, Request::Shutdown) {
+            return Ok(());
+        }
         self.post(Request::Shutdown, socket, Entry::default())
     }
 
@@ -380,6 +387,13 @@ impl Client {
     /// # Errors
     /// Lost.
     pub fn close(&mut self, socket: Socket) -> Result<(), ClientError> {
+        if self.sockets.ends_later(socket, Request::Close) {
+            if let Some(mut state) = self.sockets.remove(socket) {
+                self.drop_input(&mut state);
+                self.sockets.insert(state);
+            }
+            return Ok(());
+        }
         self.forget(socket);
         self.post(Request::Close, socket, Entry::default())
     }
@@ -432,12 +446,20 @@ impl Client {
     /// Chunks of a session that the engine has yet to send.
     #[must_use]
     pub fn sending(&self, socket: Socket) -> u32 {
-        self.sockets.get(socket).map_or(0, |state| state.sending)
+        let state = self.sockets.get(socket);
+        state.map_or(0, |state| state.outgoing.count())
     }
 
     fn buffer_for(&mut self, socket: Socket) -> Result<Option<Buffer>, ClientError> {
         self.check_open(socket)?;
-        Ok(self.buffer())
+        if !self.takes(socket) {
+            self.take_events();
+            self.resume()?;
+        }
+        Ok(match self.takes(socket) {
+            true => self.buffer(),
+            false => None,
+        })
     }
 
     fn check_open(&self, socket: Socket) -> Result<(), ClientError> {
@@ -481,9 +503,9 @@ impl Client {
             tag: self.next_tag(),
             ..entry
         };
+        // Counted before the request: its answer may be taken while the request waits for room.
         if let Some(state) = self.sockets.get_mut(socket) {
-            // Counted before the request: its answer may be taken while the request waits for room.
-            state.sending += 1;
+            state.outgoing.note_posted();
         }
         self.post(Request::Send, socket, entry)
     }

@@ -222,8 +222,10 @@ impl Client {
         Ok(())
     }
 
-    /// Returns received chunks until at most `keep` are left for later requests to carry.
+    /// Lets bytes go on that waited in private memory, and returns received chunks until at most
+    /// `keep` are left for later requests to carry.
     pub(super) fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
+        self.resume()?;
         while self.chunks.giving() > keep {
             self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
         }

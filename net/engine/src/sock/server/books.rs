@@ -3,7 +3,7 @@
 //! Must stay true: nothing in here is in shared memory; a number from a process is valid only if
 //! these tables contain it.
 
-use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS};
+use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS, RETURNS};
 use crate::sock::ring::Violation;
 use crate::sock::stack::Id;
 use sidecore_bare::width::ToUsize;
@@ -73,6 +73,8 @@ pub(super) struct Socket {
     lent: u32,
     /// Bytes of the next datagram that were already delivered.
     pub(super) handed_bytes: usize,
+    /// Bytes were returned unsent: the process waits for room.
+    pub(super) awaits_room: bool,
 }
 
 impl Socket {
@@ -133,6 +135,7 @@ impl SocketTable {
             last: NO_CHUNK,
             lent: 0,
             handed_bytes: 0,
+            awaits_room: false,
         }))
     }
 
@@ -210,6 +213,8 @@ pub(super) struct Sending {
     pub(super) peer: Option<SocketAddr>,
     /// The next chunk continues this datagram.
     more: bool,
+    /// Bytes without room are returned.
+    pub(super) returns: bool,
     with_us: bool,
 }
 
@@ -236,6 +241,7 @@ impl Chunks {
             tag: 0,
             peer: None,
             more: false,
+            returns: false,
             with_us: false,
         };
         Self {
@@ -262,6 +268,7 @@ impl Chunks {
                     tag: entry.tag,
                     peer: is_udp.then(|| entry.socket_address()),
                     more: is_udp && entry.argument == MORE,
+                    returns: !is_udp && entry.argument == RETURNS,
                     with_us: true,
                 };
             }

@@ -148,7 +148,7 @@ impl Delivery<'_> {
                 return Ok(Progress::Full);
             }
         }
-        if !self.send_waiting(round)? {
+        if !self.send_waiting(round)? || !self.report_room(round)? {
             return Ok(Progress::Full);
         }
         if self.finish(round) {
@@ -228,7 +228,11 @@ impl Delivery<'_> {
                     self.status.sent_bytes += taken.to_u64();
                     // The stack reports when there is room for the rest.
                     if taken < bytes {
-                        self.chunks.sending(chunk)?.start += entry_bytes(taken);
+                        let sending = self.chunks.sending(chunk)?;
+                        sending.start += entry_bytes(taken);
+                        if sending.returns {
+                            self.hand_back_unsent()?;
+                        }
                         return Ok(true);
                     }
                     0
@@ -301,6 +305,39 @@ impl Delivery<'_> {
         if is_told {
             self.chunks.sent(self.socket);
         }
+        Ok(is_told)
+    }
+
+    /// Returns the first chunk, some of whose bytes found no room. There is room for the event.
+    #[cold]
+    fn hand_back_unsent(&mut self) -> Result<(), Violation> {
+        let chunk = self.socket.first;
+        let entry = Entry {
+            socket: self.socket.number,
+            chunk,
+            bytes: self.chunks.sending(chunk)?.start,
+            ..Entry::default()
+        };
+        if self.link.send(Event::Unsent, entry)? {
+            self.chunks.sent(self.socket);
+            self.socket.awaits_room = true;
+            // Further ones of a process that posts several are returned in its next turn.
+            self.ready.add(self.socket);
+        }
+        Ok(())
+    }
+
+    /// Reports that a session whose bytes were returned has room; false if the event ring is full.
+    fn report_room(&mut self, round: &mut Round<'_, impl Sockets>) -> Result<bool, Violation> {
+        if !self.socket.awaits_room || !round.stack.takes_bytes(self.socket.id) {
+            return Ok(true);
+        }
+        let entry = Entry {
+            socket: self.socket.number,
+            ..Entry::default()
+        };
+        let is_told = self.link.send(Event::Room, entry)?;
+        self.socket.awaits_room = !is_told;
         Ok(is_told)
     }
 

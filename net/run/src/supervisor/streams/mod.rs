@@ -15,7 +15,7 @@ use super::rings::Rings;
 use super::table::Table;
 use super::{errno_of, named};
 use crate::socket::files::is_hung_up;
-use crate::socket::{Backlog, Consumed, Holder, Interest, Path, Socket, State, Stream};
+use crate::socket::{Backlog, Consumed, Holder, Inbound, Interest, Path, Socket, State, Stream};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -83,12 +83,17 @@ impl Streams {
             self.give_to_program(table, inode);
         }
         // The stack has all bytes that the program wrote before it closed the socket.
-        let has_ended = |it: &Socket| match &it.state {
-            State::Open(stream) => stream.outbound.has_ended(),
-            _ => false,
+        let Some(socket) = table.sockets.get(&inode).filter(|_| is_gone) else {
+            return;
         };
-        if is_gone && table.sockets.get(&inode).is_some_and(has_ended) {
-            table.forget(inode);
+        match &socket.state {
+            State::Open(stream) if !stream.outbound.has_ended() => {}
+            // A pair reports the same for both shutdowns as for the program's close.
+            State::Open(stream) if stream.is_shut && stream.inbound != Inbound::Open => {
+                table.end_shut(inode);
+            }
+            State::Open(_) => table.forget(inode),
+            _ => {}
         }
     }
 
@@ -191,7 +196,10 @@ impl Streams {
             let free = client.buffers_free();
             let is_enough = match sending {
                 0 => free == 0,
-                _ => sending >= most || free <= client.buffers_max() / 2,
+                _ => {
+                    let is_short = free <= client.buffers_max() / 2;
+                    sending >= most || is_short || !client.takes(engine)
+                }
             };
             if is_enough {
                 stream.outbound.set_backlog(Backlog::Waiting);

@@ -81,6 +81,10 @@ impl Streams {
             // A ring would hold more than the program allows.
             return Err(Errno::OPNOTSUPP);
         }
+        if socket.holder.is_elsewhere(caller, inode) {
+            // It polls the pair, perhaps. A parent that leaves it to its child closes it soon.
+            return Err(Errno::AGAIN);
+        }
         if let State::Open(stream) = &socket.state
             && stream.path.all_rings().is_some()
         {

@@ -143,6 +143,21 @@ impl Table {
         }
     }
 
+    /// Both sides of a session have shut it down: it is over, and a program may have it still. Only
+    /// a sweep finds that it is closed.
+    pub(super) fn end_shut(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let engines = socket.engines();
+        socket.state = State::Over;
+        socket.far = None;
+        self.sweeps.note_unseen();
+        for engine in engines {
+            self.engine.end(engine, Close::Orderly);
+        }
+    }
+
     /// Closes what a listener has; its rendezvous sockets end with it.
     pub(super) fn close_listening(&mut self, listening: Listening) {
         for engine in listening.engines {

@@ -249,6 +249,32 @@ fn stalled_sessions_leave_memory_for_others() {
     assert!(!peer.take().is_empty());
 }
 
+/// The status says which listener and which prefix of peers hold the memory.
+#[test]
+fn memory_is_counted_by_listener_and_prefix() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 64 << 20);
+    let listener = peer.listen();
+    for port in 0..300 {
+        peer.port = 5000 + port;
+        peer.sequence = 1000;
+        let id = peer.open_at(listener, &PLAIN);
+        let mut shut = peer.segment(ACK, &[]);
+        shut.window = 0;
+        peer.send(&shut);
+        peer.write(id, &[1; 1 << 20]);
+        peer.take();
+    }
+    let [listeners, prefixes] = sidecore_net_stack::holders(&peer.stack, 10);
+    let used = peer.stack.buffers().bytes_in_use;
+    for held in [&listeners, &prefixes] {
+        assert_eq!(held.len(), 1);
+        assert_eq!((held[0].sessions, held[0].buffer_bytes), (300, used));
+    }
+    assert_eq!((listeners[0].prefix_bits, prefixes[0].prefix_bits), (0, 24));
+    // A quarter of it is theirs together, but for what each may have at least and the first had.
+    assert!(used <= (64 << 20) / 8 + 300 * (64 << 10), "{used}");
+}
+
 /// While memory is short, sessions whose peers take nothing give theirs back, with a reset.
 #[test]
 fn sessions_without_progress_are_ended_while_memory_is_short() {

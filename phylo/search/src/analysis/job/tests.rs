@@ -27,6 +27,7 @@ fn searches_of(models: [&str; 2], rapid: bool, seed: u64) -> Searches<Serial> {
         names,
         search: search::Options::default(),
         starts: Starts::Mixed,
+        jackknife: None,
         rapid,
         seed,
         runner: Serial,

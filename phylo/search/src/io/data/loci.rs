@@ -1,11 +1,15 @@
-//! A folder of loci: an alignment a file, read as one alignment of several parts.
+//! A folder of loci: an alignment a file, read as one alignment of several parts. Each of these may
+//! be taken as an alignment of its own again, for its gene tree.
 //!
 //! Must stay true: the files' order is that of their names, so that one folder gives one result.
 //! The loci's memory together is bounded before they are joined: a taxon that a locus lacks costs
 //! as much as one that it has.
 
-use super::{At, DataError, Reader};
-use crate::msa::Alignment;
+use super::{At, DataError, Reader, check_ascertainment, is_auto, model_name};
+use crate::analysis::genes::Locus;
+use crate::likelihood::PartOptions;
+use crate::model::with_states;
+use crate::msa::{Alignment, Patterns, partitions};
 use sidecore_bare::width::ToU64;
 use std::collections::HashSet;
 use std::path::Path;
@@ -47,6 +51,79 @@ impl Reader {
     }
 }
 
+/// Loci of a run of gene trees.
+#[derive(Debug)]
+pub struct GeneLoci {
+    /// The loci, in the order of the files or lines.
+    pub loci: Vec<Locus>,
+    /// Names of those that are left out: fewer than three taxa have a character.
+    pub skipped: Vec<String>,
+    /// The alignment of all of them, and the lines that say which columns are whose.
+    pub identity: [String; 2],
+}
+
+impl Reader {
+    /// Reads loci apart: a folder's files, or the parts of one alignment that a file of partitions
+    /// names. `model` is such a file, a model of every locus, or `auto`.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn gene_loci(self, msa: &Path, model: &str) -> Result<GeneLoci, DataError> {
+        let shown = msa.display();
+        let alignment = self.alignment(msa)?;
+        let (text, file) = match Path::new(model).is_file() {
+            true => (self.text(Path::new(model))?, model.to_owned()),
+            false if alignment.loci().is_empty() => return Err(DataError::OneLocus).at(shown),
+            false => (alignment.lines_of_loci(model), format!("--model {model}")),
+        };
+        let lines = partitions::parse(&text, alignment.sites()).at(&file)?;
+        let (mut loci, mut skipped) = (Vec::new(), Vec::new());
+        for line in lines {
+            let Ok(own) = alignment.of_columns(&line.sites) else {
+                (self.warn)(&format!(
+                    "{shown}: {} has fewer than 3 taxa: left out",
+                    line.name
+                ));
+                skipped.push(line.name);
+                continue;
+            };
+            let place = format!("{shown}, locus {}", line.name);
+            let part = match is_auto(&line.model) {
+                true => None,
+                false => {
+                    let model = with_states(&line.model, || own.multistates());
+                    let name = model_name(&model).at(format_args!("{file}: {}", line.name))?;
+                    let patterns = Patterns::new(&own, name.alphabet()).at(&place)?;
+                    let part = PartOptions::new(name, patterns);
+                    check_ascertainment(&part).at(&place)?;
+                    Some(part)
+                }
+            };
+            let cells = (own.names().len() * own.sites()).to_u64();
+            self.memory
+                .check_work("the likelihood", CELL_BYTES * cells)
+                .at(place)?;
+            loci.push(Locus {
+                name: line.name,
+                alignment: own,
+                part,
+            });
+        }
+        if loci.is_empty() {
+            return Err(DataError::SmallLoci).at(shown);
+        }
+        let cells = alignment.to_phylip();
+        Ok(GeneLoci {
+            loci,
+            skipped,
+            identity: [String::from_utf8_lossy(&cells).into_owned(), text],
+        })
+    }
+}
+
+/// Of a cell of the alignment in the likelihood: four rates of DNA's states, a quarter of them
+/// stored.
+const CELL_BYTES: u64 = 32;
 /// The most files of a folder.
 pub(super) const FILES_MAX: usize = 100_000;
 

@@ -1,0 +1,373 @@
+//! Conversions between vectors that source leaves to the compiler: each becomes a cast, which
+//! [`crate::lanes`] then treats as it treats the user's own.
+//!
+//! Why by the compiler: only it knows the types on both sides of an assignment, a return or an
+//! argument. With no such conversion permitted, it names the place and the types of each.
+//!
+//! Must stay true: a conversion between elements of two sizes is a cast afterwards, or the source
+//! is refused with its line. Conversions between elements of one size, and those of the kit's own
+//! headers, stay as they are.
+
+use crate::Error;
+use crate::edits::Edits;
+use crate::lanes::operand;
+use crate::lanes::types::Types;
+use crate::text::Text;
+
+/// Options by which the compiler names all conversions and writes nothing.
+pub(crate) const STRICT: &[&str] = &[
+    "-fsyntax-only",
+    "-fno-lax-vector-conversions",
+    "-ftrack-macro-expansion=2",
+    "-fno-diagnostics-show-caret",
+    "-fdiagnostics-color=never",
+    "-fmessage-length=0",
+    "-fmax-errors=0",
+    "-Wno-fatal-errors",
+    "-w",
+];
+
+/// The source with a cast for each conversion; nothing where there are none. `check` gives what the
+/// compiler says of a text by the options [`STRICT`], and may run a compiler for each round.
+///
+/// # Errors
+/// A conversion that no cast can say, with its file and line; whatever `check` fails with.
+pub(crate) fn casts(
+    source: &[u8],
+    mut check: impl FnMut(&[u8]) -> Result<String, Error>,
+) -> Result<Option<Vec<u8>>, Error> {
+    if !has_vectors(&Text::new(source)) {
+        return Ok(None);
+    }
+    let mut changed = None;
+    for _ in 0..ROUNDS_MAX {
+        let text = changed.as_deref().unwrap_or(source);
+        let said = check(&flat(text))?;
+        match cast_once(text, &conversions(&said))? {
+            Some(next) => changed = Some(next),
+            None => return Ok(changed),
+        }
+    }
+    Err(Error::Refused(format!(
+        "vectors are converted implicitly at more than {ROUNDS_MAX} depths; write the casts"
+    )))
+}
+
+/// True where the user's own files name vectors or call intrinsics.
+fn has_vectors(text: &Text<'_>) -> bool {
+    const STARTS: &[&[u8]] = &[b"__spe_vec_", b"vec_", b"spu_", b"si_", b"qword"];
+    (0..text.len()).any(|place| {
+        text.is_users(place) && STARTS.iter().any(|start| text.at(place).starts_with(start))
+    })
+}
+
+/// The source with places that are its own: no markers, and one column for each byte.
+fn flat(source: &[u8]) -> Vec<u8> {
+    let mut flat = Vec::with_capacity(source.len());
+    for line in source.split_inclusive(|byte| *byte == b'\n') {
+        let marker = line.starts_with(b"# ") && line.get(2).is_some_and(u8::is_ascii_digit);
+        if marker {
+            flat.push(b'\n');
+            continue;
+        }
+        flat.extend(line.iter().map(|byte| match byte {
+            b'\t' => b' ',
+            byte if byte.is_ascii() => *byte,
+            _ => b'x',
+        }));
+    }
+    flat
+}
+
+/// A conversion that the compiler named.
+#[derive(Debug, PartialEq, Eq)]
+struct Conversion {
+    line: usize,
+    column: usize,
+    /// The wanted vector's type; nothing where no cast of one operand says it.
+    to: Option<&'static str>,
+    /// Elements of the vectors.
+    counts: (usize, usize),
+}
+
+/// The conversions between elements of two sizes in the compiler's lines.
+fn conversions(said: &str) -> Vec<Conversion> {
+    let mut all: Vec<Conversion> = Vec::new();
+    // The error's place, and its types, which a note may tell.
+    let (mut error, mut found) = (None, None);
+    for line in said.lines() {
+        let Some(line_read) = Diagnostic::read(line) else {
+            continue;
+        };
+        if !line_read.note {
+            (error, found) = (line_read.place, None);
+        } else if error.is_none() && line_read.message.starts_with("in expansion of macro") {
+            // The error is one of a macro's text: its place is the macro's name.
+            error = line_read.place;
+        }
+        found = found.or_else(|| types(line_read.message, line_read.note));
+        if let (Some((line, column)), Some((to, counts))) = (error, found)
+            && !all
+                .iter()
+                .any(|known| (known.line, known.column) == (line, column))
+        {
+            all.push(Conversion {
+                line,
+                column,
+                to,
+                counts,
+            });
+        }
+    }
+    all
+}
+
+/// One of the compiler's lines.
+struct Diagnostic<'a> {
+    /// Line and column in the source; nothing for places in headers.
+    place: Option<(usize, usize)>,
+    /// True for more about the error before it.
+    note: bool,
+    message: &'a str,
+}
+
+impl<'a> Diagnostic<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let marks = [(": error: ", false), (": note: ", true)];
+        let found = marks.iter().find_map(|(mark, note)| {
+            let (place, message) = line.split_once(mark)?;
+            Some((place, *note, message))
+        });
+        let (place, note, message) = found?;
+        let mut parts = place.rsplitn(3, ':');
+        let column = parts.next()?.parse().ok()?;
+        let line = parts.next()?.parse().ok()?;
+        // Headers of macros have names of their own; all else is one file.
+        let source = parts.next()?.ends_with(".i");
+        Some(Self {
+            place: source.then_some((line, column)),
+            note,
+            message,
+        })
+    }
+}
+
+/// The wanted vector and both numbers of elements, where a message names vectors that differ.
+fn types(message: &str, note: bool) -> Option<(Option<&'static str>, (usize, usize))> {
+    let mut found = message.match_indices("__vector(").map(|(at, start)| {
+        let rest = &message[at + start.len()..];
+        let (count, rest) = rest.split_once(") ").unwrap_or_default();
+        let element = rest
+            .split(['\'', '*', '&', ')', ',', '}'])
+            .next()
+            .unwrap_or_default();
+        (count.parse::<usize>().unwrap_or(0), element.trim())
+    });
+    let first = found.next()?;
+    let wanted_last = message.starts_with("cannot convert")
+        || message.starts_with("incompatible types when returning");
+    let wanted_first =
+        message.starts_with("incompatible types when") || message.starts_with("expected");
+    let (from, to) = match found.find(|next| next.0 != first.0) {
+        Some(next) if wanted_last => (first, next),
+        Some(next) if wanted_first => (next, first),
+        // Candidates of a call that fits none, and operations on both.
+        Some(next) => return Some((None, (first.0, next.0))),
+        // A list in braces names the vector's element where it wants the vector.
+        None if wanted_last && !note && message.ends_with(" in initialization") => {
+            let (_, element) = message.split_once(" to '")?;
+            let element = element.split('\'').next()?;
+            let count = ELEMENTS.iter().find(|(name, _, _)| *name == element)?.1;
+            (first, (count, element))
+        }
+        None => return None,
+    };
+    if from.0 == to.0 {
+        return None;
+    }
+    let named = ELEMENTS
+        .iter()
+        .find(|(name, count, _)| *name == to.1 && *count == to.0);
+    Some((named.map(|(_, _, vector)| *vector), (from.0, to.0)))
+}
+
+/// The text with casts at the places that do not lie within one another; nothing without places of
+/// the user's.
+fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>>, Error> {
+    if conversions.is_empty() {
+        return Ok(None);
+    }
+    let text = Text::new(source);
+    let types = Types::read(&text);
+    let mut lines = vec![0];
+    lines.extend(
+        (0..source.len())
+            .filter(|at| source[*at] == b'\n')
+            .map(|at| at + 1),
+    );
+    let mut edits = Edits::default();
+    let mut done = 0;
+    for conversion in conversions {
+        let start = lines
+            .get(conversion.line.saturating_sub(1))
+            .copied()
+            .unwrap_or(source.len());
+        let offset = start + conversion.column.saturating_sub(1);
+        let piece = (0..text.len()).collect::<Vec<_>>();
+        let piece = piece.partition_point(|place| text.end(*place) <= offset);
+        if !text.is_users(piece) {
+            continue;
+        }
+        let refused = || {
+            let (file, line) = text.position(piece);
+            let (from, to) = conversion.counts;
+            Error::Refused(format!(
+                "{file}:{line}: error: lanes: a vector of {from} elements meets one of {to} here \
+                 without a cast; write it, so that the bits are the SPU's"
+            ))
+        };
+        let name = conversion.to.ok_or_else(refused)?;
+        let (begin, end) = extent(&text, piece).ok_or_else(refused)?;
+        let cast = text.at(begin) == b"(" && text.at(begin + 1) == name.as_bytes();
+        if cast && text.at(begin + 2) == b")" {
+            // A cast did not help: the conversion is one within a macro.
+            return Err(refused());
+        }
+        if begin < done {
+            continue;
+        }
+        done = end;
+        let alone = operand::end(&text, &types, begin) == Some(end);
+        let (open, shut) = if alone { ("", "") } else { ("(", ")") };
+        edits.replace(
+            text.start(begin),
+            text.start(begin),
+            format!("({name}){open}"),
+        );
+        edits.replace(text.end(end - 1), text.end(end - 1), shut);
+    }
+    Ok((!edits.is_empty()).then(|| edits.apply(source)))
+}
+
+/// The whole expression that is assigned, returned or passed on, by a piece of it.
+fn extent(text: &Text<'_>, piece: usize) -> Option<(usize, usize)> {
+    let mut begin = piece;
+    // An assignment that is assigned once more is named by its mark.
+    if text.at(begin) == b"=" {
+        begin = begin.checked_sub(1)?;
+    }
+    while let Some(before) = begin.checked_sub(1) {
+        begin = match text.at(before) {
+            b")" | b"]" | b"}" => text.partner(before)?,
+            b"(" | b"[" | b"{" | b"," | b";" | b"return" => break,
+            b"=" if assigns(text, before) => break,
+            _ => before,
+        };
+    }
+    let mut end = begin;
+    while end < text.len() {
+        end = match text.at(end) {
+            b"(" | b"[" | b"{" => text.partner(end)? + 1,
+            b")" | b"]" | b"}" | b"," | b";" => break,
+            _ => end + 1,
+        };
+    }
+    (end > begin).then_some((begin, end))
+}
+
+/// True for a `=` that is no part of a comparison.
+fn assigns(text: &Text<'_>, place: usize) -> bool {
+    let follows = text.at(place + 1) == b"=" && text.start(place + 1) == text.end(place);
+    let compares = place.checked_sub(1).is_some_and(|before| {
+        matches!(text.at(before), b"=" | b"!" | b"<" | b">")
+            && text.end(before) == text.start(place)
+    });
+    !follows && !compares
+}
+
+/// Elements of vectors as the compiler names them, their number and the kit's vector of them.
+const ELEMENTS: &[(&str, usize, &str)] = &[
+    ("signed char", 16, "__spe_vec_char16"),
+    ("char", 16, "__spe_vec_uchar16"),
+    ("unsigned char", 16, "__spe_vec_uchar16"),
+    ("short int", 8, "__spe_vec_short8"),
+    ("short unsigned int", 8, "__spe_vec_ushort8"),
+    ("int", 4, "__spe_vec_int4"),
+    ("unsigned int", 4, "__spe_vec_uint4"),
+    ("long long int", 2, "__spe_vec_llong2"),
+    ("long long unsigned int", 2, "__spe_vec_ullong2"),
+    ("float", 4, "__spe_vec_float4"),
+    ("double", 2, "__spe_vec_double2"),
+];
+/// Conversions within conversions are cast from the outside in, one depth each round.
+const ROUNDS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORTS: &str = "'us' {aka '__vector(8) short unsigned int'}";
+    const WORDS: &str = "'ui' {aka 'const __vector(4) unsigned int'}";
+
+    fn rewritten(source: &str, said: &str) -> String {
+        let found = cast_once(source.as_bytes(), &conversions(said)).expect("not refused");
+        String::from_utf8(found.expect("a cast")).expect("text")
+    }
+
+    #[test]
+    fn each_kind_of_conversion_becomes_a_cast() {
+        for (source, column, message, wanted) in [
+            (
+                "a = b = in + 1;",
+                9,
+                format!("incompatible types when assigning to type {WORDS} from type {SHORTS}"),
+                "a = b = (__spe_vec_uint4)(in + 1);",
+            ),
+            (
+                "return f(in)[2];",
+                8,
+                format!("incompatible types when returning type {SHORTS} but {WORDS} was expected"),
+                "return (__spe_vec_uint4)f(in)[2];",
+            ),
+            (
+                "s t = { c == 2 ? in : u };",
+                16,
+                format!("cannot convert {SHORTS} to 'unsigned int' in initialization"),
+                "s t = { (__spe_vec_uint4)(c == 2 ? in : u) };",
+            ),
+        ] {
+            let said = format!("a.i:1:{column}: error: {message}\n");
+            assert_eq!(rewritten(source, &said), wanted);
+        }
+        let said = format!(
+            "a.i:1:6: error: incompatible type for argument 2 of 'f'\n\
+             a.i:1:1: note: expected {WORDS} but argument is of type {SHORTS}\n"
+        );
+        assert_eq!(rewritten("f(1, in);", &said), "f(1, (__spe_vec_uint4)in);");
+    }
+
+    #[test]
+    fn elements_of_one_size_and_other_errors_are_left_alone() {
+        let said = format!(
+            "a.i:1:1: error: cannot convert {WORDS} to 'si' {{aka '__vector(4) int'}}\n\
+             a.i:1:1: error: 'x' undeclared\n"
+        );
+        assert_eq!(conversions(&said), []);
+        assert_eq!(
+            flat(b"# 1 \"a\"\n\tx\xc3;\n#pragma a\n"),
+            b"\n xx;\n#pragma a\n"
+        );
+    }
+
+    #[test]
+    fn a_conversion_without_one_place_is_refused_with_its_line() {
+        let said =
+            format!("a.i:3:5: error: invalid operands to binary + (have {WORDS} and {SHORTS})");
+        let source = b"# 7 \"user.c\"\n\nx = a + b;";
+        let refused = cast_once(source, &conversions(&said)).expect_err("refused");
+        assert!(
+            refused.to_string().starts_with("user.c:8: error: lanes: "),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,705 @@
+//! A species tree of gene trees: the one that shares the most quartets with them.
+//!
+//! Under the multispecies coalescent the tree of the species is the one with the most quartets in
+//! common with the gene trees, once there are enough of these. The maximum is found by dynamic
+//! programming over clades: the best tree of a clade is the best way to cut it in two, and the
+//! score of a cut depends on its three sets of taxa alone. With up to [`EXACT_TAXA`] taxa all
+//! clades are candidates, and the result is the best of all trees. With more, candidates are the
+//! gene trees' own branches, completed where a gene tree lacks taxa, and those of a tree of mean
+//! distances; afterwards neighbouring trees (NNI) are taken as long as they score better.
+//!
+//! Branches get their quartets' shares, local posterior probabilities and lengths in coalescent
+//! units.
+//!
+//! Must stay true: the same gene trees in the same order give the same tree; engines change only
+//! the time.
+//! Sources: Mirarab and others, "ASTRAL", Bioinformatics 30 (2014), i541-i548; Zhang and others,
+//! "ASTRAL-III", BMC Bioinformatics 19 (2018), 153; Sayyari and Mirarab, "Fast coalescent-based
+//! computation of local branch support from quartet frequencies", Molecular Biology and Evolution
+//! 33 (2016), 1654-1668.
+//!
+//! ```
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::quartets::GeneTrees;
+//! use sidecore_phylo::runner::Serial;
+//! use sidecore_phylo::species::species_tree;
+//!
+//! let texts = ["((a,b),c,(d,e));", "((a,b),c,(d,e));", "((a,c),b,(d,e));"];
+//! let trees: Result<Vec<Newick>, _> = texts.iter().map(|text| Newick::parse(text)).collect();
+//! let genes = GeneTrees::new(Vec::new(), &trees?, None)?;
+//! let found = species_tree(&genes, &Serial)?;
+//! assert_eq!(found.shared, 13); // of 15 quartets
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::newick::Newick;
+use crate::quartets::{Around, Distances, GeneTrees, TaxonSet, branches, clades};
+use crate::runner::{Runner, Work};
+use sidecore_offload::OffloadError;
+use std::collections::{HashMap, HashSet};
+
+/// A species tree and its fit to the gene trees.
+#[derive(Debug, Clone)]
+pub struct SpeciesTree {
+    /// The tree: labels of inner nodes are local posterior probabilities, lengths of inner branches
+    /// coalescent units.
+    pub tree: Newick,
+    /// Quartets that it shares with the gene trees.
+    pub shared: u128,
+    /// Quartets that the gene trees have.
+    pub all: u128,
+    /// Its inner branches.
+    pub branches: Vec<Branch>,
+    /// True if it is the best of all trees, not of the candidates alone.
+    pub is_exact: bool,
+    /// Clades that were candidates.
+    pub candidates: usize,
+}
+
+/// Quartets around an inner branch.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Branch {
+    /// The node of the tree below it.
+    pub node: usize,
+    /// The taxa below it.
+    pub clade: Vec<String>,
+    /// Shares of the three pairings of its four neighbours among the quartets; the tree's first.
+    pub shares: [f64; 3],
+    /// Gene trees that say something about it; fractions where one says something of a part.
+    pub genes: f64,
+    /// Local posterior probabilities of the three pairings.
+    pub posterior: [f64; 3],
+    /// Its length in coalescent units, as the posterior's maximum.
+    pub length: f64,
+}
+
+/// The species tree. Blocks. With more than [`EXACT_TAXA`] taxa the time grows with the square of
+/// the number of distinct branches.
+///
+/// # Errors
+/// [`OffloadError`] when an engine failed.
+pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTree, OffloadError> {
+    let is_exact = genes.taxa() <= EXACT_TAXA;
+    let sets = match is_exact {
+        true => all_clades(genes.taxa()),
+        false => candidates(genes),
+    };
+    let candidates = sets.len();
+    let mut tree = best_tree(genes, sets, runner)?;
+    loop {
+        let around = around_all(genes, &tree, runner)?;
+        let better = around.iter().filter_map(|(at, quartets)| {
+            let [own, second, third] = quartets.totals();
+            let (way, gain) = if second >= third {
+                (1, second)
+            } else {
+                (2, third)
+            };
+            (gain > own).then(|| (gain - own, at, way))
+        });
+        // The largest gain first; of equals the first branch.
+        let best = better.reduce(|best, other| if other.0 > best.0 { other } else { best });
+        let Some((_, at, way)) = best else {
+            return annotated(genes, tree, around, is_exact, candidates, runner);
+        };
+        tree = swapped(genes, &tree, at, way);
+    }
+}
+
+/// The quartets and branch values of a given tree, as [`species_tree`] has them for its own. Blocks.
+///
+/// # Errors
+/// [`OffloadError`] when an engine failed.
+pub fn score_tree(
+    genes: &GeneTrees,
+    tree: &Newick,
+    runner: &impl Runner,
+) -> Result<SpeciesTree, OffloadError> {
+    let around = around_all(genes, tree, runner)?;
+    annotated(genes, tree.clone(), around, false, 0, runner)
+}
+
+/// Sums over the gene trees, of a branch.
+#[derive(Debug, Clone)]
+struct Sums {
+    /// Quartets of each pairing.
+    counts: [u128; 3],
+    /// Each gene tree's shares of the possible quartets, summed.
+    shares: [f64; 3],
+}
+
+impl Sums {
+    fn totals(&self) -> [u128; 3] {
+        self.counts
+    }
+
+    fn of(genes: &GeneTrees, around: &Around) -> Self {
+        let mut sums = Self {
+            counts: [0; 3],
+            shares: [0.0; 3],
+        };
+        for quartets in genes.around(around.each()) {
+            if quartets.possible == 0 {
+                continue;
+            }
+            for (way, &found) in quartets.found.iter().enumerate() {
+                sums.counts[way] += u128::from(found);
+                sums.shares[way] += found as f64 / quartets.possible as f64;
+            }
+        }
+        sums
+    }
+}
+
+/// The sums of all branches with four neighbours.
+fn around_all(
+    genes: &GeneTrees,
+    tree: &Newick,
+    runner: &impl Runner,
+) -> Result<Vec<(Around, Sums)>, OffloadError> {
+    let numbers = numbers(genes);
+    let all = branches(tree, genes.taxa(), |label| numbers.get(label).copied());
+    let mut items: Vec<(Around, Option<Sums>)> = all.into_iter().map(|at| (at, None)).collect();
+    runner.run(Work::Support, &mut items, |(at, sums)| {
+        *sums = Some(Sums::of(genes, at));
+    })?;
+    let made = items.into_iter().filter_map(|(at, sums)| Some((at, sums?)));
+    Ok(made.collect())
+}
+
+fn numbers(genes: &GeneTrees) -> HashMap<&str, usize> {
+    let labels = genes.labels.iter().enumerate();
+    labels
+        .map(|(number, label)| (label.as_str(), number))
+        .collect()
+}
+
+/// Writes the branches' values on a tree.
+fn annotated(
+    genes: &GeneTrees,
+    mut tree: Newick,
+    around: Vec<(Around, Sums)>,
+    is_exact: bool,
+    candidates: usize,
+    runner: &impl Runner,
+) -> Result<SpeciesTree, OffloadError> {
+    let numbers = numbers(genes);
+    let number = |label: &str| numbers.get(label).copied();
+    let (shared, all) = shared_quartets(genes, &tree, &number, runner)?;
+    let mut found = Vec::with_capacity(around.len());
+    for (at, sums) in around {
+        let clade = at.side(0);
+        let names = clade.taxa().map(|taxon| genes.labels[taxon].clone());
+        let branch = Branch::new(at.node, names.collect(), sums.shares);
+        tree.set_label(at.node, format!("{:.6}", branch.posterior[0]));
+        // To ten decimals, as trees are written elsewhere.
+        let length = (1e10 * branch.length).round() / 1e10;
+        tree.set_length(at.node, Some(length));
+        found.push(branch);
+    }
+    Ok(SpeciesTree {
+        tree,
+        shared,
+        all,
+        branches: found,
+        is_exact,
+        candidates,
+    })
+}
+
+/// Quartets that a tree shares with the gene trees, and all that these have.
+fn shared_quartets(
+    genes: &GeneTrees,
+    tree: &Newick,
+    number: &impl Fn(&str) -> Option<usize>,
+    runner: &impl Runner,
+) -> Result<(u128, u128), OffloadError> {
+    let nodes = threes(tree, genes.taxa(), number);
+    let mut items: Vec<([TaxonSet; 3], u128)> = nodes.into_iter().map(|n| (n, 0)).collect();
+    runner.run(Work::Support, &mut items, |(parts, shared)| {
+        *shared = genes.at_node(parts.each_ref());
+    })?;
+    // Each quartet has two nodes in either tree, of which one pair each matches.
+    let twice: u128 = items.iter().map(|(_, shared)| shared).sum();
+    Ok((twice / 2, genes.quartets()))
+}
+
+/// The sets of taxa at each inner node of a tree, three at a time where it has more branches.
+fn threes(
+    tree: &Newick,
+    taxa: usize,
+    number: impl Fn(&str) -> Option<usize>,
+) -> Vec<[TaxonSet; 3]> {
+    let below = clades(tree, taxa, number);
+    let mut found = Vec::new();
+    for (node, own) in tree.nodes().iter().enumerate() {
+        let mut parts: Vec<&TaxonSet> = own.children.iter().map(|&child| &below[child]).collect();
+        let rest = below[0].without(&below[node]);
+        if !own.children.is_empty() && !rest.is_empty() {
+            parts.push(&rest);
+        }
+        for (c, third) in parts.iter().enumerate() {
+            for (b, second) in parts[..c].iter().enumerate() {
+                let threes = parts[..b].iter();
+                found.extend(threes.map(|&first| [first, *second, *third].map(Clone::clone)));
+            }
+        }
+    }
+    found
+}
+
+impl Branch {
+    fn new(node: usize, clade: Vec<String>, sums: [f64; 3]) -> Self {
+        let genes: f64 = sums.iter().sum();
+        let shares = sums.map(|sum| if genes > 0.0 { sum / genes } else { 0.0 });
+        let posterior = [0, 1, 2].map(|way| local_posterior(way, sums));
+        Self {
+            node,
+            clade,
+            shares,
+            genes,
+            posterior,
+            length: coalescent_length(sums[0], genes),
+        }
+    }
+}
+
+/// The probability of one of three pairings, given the gene trees that have each: all three as
+/// likely before, and the branch's length as in a Yule process of rate `2 LAMBDA`.
+fn local_posterior(way: usize, sums: [f64; 3]) -> f64 {
+    let genes: f64 = sums.iter().sum();
+    // log of `h(z) = B(z + 1, n - z + 2 lambda) (1 - I_1/3(z + 1, n - z + 2 lambda))`.
+    let term = |z: f64| {
+        let (a, b) = (z + 1.0, genes - z + 2.0 * LAMBDA);
+        let beta = libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b);
+        // The other tail, since 1 minus a number close to 1 has few digits.
+        let tail = incomplete_beta(b, a, 2.0 / 3.0);
+        beta + libm::log(tail.max(f64::MIN_POSITIVE))
+    };
+    let own = term(sums[way]);
+    let ratio = |other: usize| {
+        let power = (sums[other] - sums[way]) * std::f64::consts::LN_2;
+        libm::exp(power + term(sums[other]) - own)
+    };
+    let others = (0..3).filter(|&other| other != way).map(ratio);
+    1.0 / (1.0 + others.sum::<f64>())
+}
+
+/// The length of a branch in coalescent units that is the most probable, given the gene trees with
+/// its pairing.
+fn coalescent_length(own: f64, genes: f64) -> f64 {
+    let share = own / (genes + 2.0 * LAMBDA);
+    match share > 1.0 / 3.0 {
+        true => -libm::log(1.5 * (1.0 - share)),
+        false => 0.0,
+    }
+}
+
+/// The regularised incomplete beta function, for `a` and `b` above 0 and `x` from 0 to 1.
+fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return x.clamp(0.0, 1.0);
+    }
+    // The continued fraction converges fast below the mean; the other tail is 1 minus it.
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - incomplete_beta(b, a, 1.0 - x);
+    }
+    let beta = libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b);
+    let front = libm::exp(a * libm::log(x) + b * libm::log1p(-x) - beta) / a;
+    // Modified Lentz's method: no denominator may be 0.
+    let away = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut fraction = d;
+    for step in 1..STEPS_MAX {
+        let m = f64::from(step);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let mut change = 1.0;
+        for term in [even, odd] {
+            d = 1.0 / away(1.0 + term * d);
+            c = away(1.0 + term / c);
+            change = c * d;
+            fraction *= change;
+        }
+        if (change - 1.0).abs() < 1e-15 {
+            break;
+        }
+    }
+    front * fraction
+}
+
+/// All clades without taxon 0.
+fn all_clades(taxa: usize) -> HashSet<TaxonSet> {
+    let clade = |bits: usize| {
+        let mut set = TaxonSet::empty(taxa);
+        let members = (1..taxa).filter(|taxon| bits >> (taxon - 1) & 1 == 1);
+        members.for_each(|taxon| set.insert(taxon));
+        set
+    };
+    (1..1_usize << (taxa - 1)).map(clade).collect()
+}
+
+/// The gene trees' clades and those of a tree of mean distances, as the sides without taxon 0.
+fn candidates(genes: &GeneTrees) -> HashSet<TaxonSet> {
+    let taxa = genes.taxa();
+    let distances = Distances::of(genes);
+    let mut sets = HashSet::new();
+    let all = TaxonSet::all(taxa);
+    let mut add = |side: TaxonSet| {
+        let side = match side.has(0) {
+            true => all.without(&side),
+            false => side,
+        };
+        if !side.is_empty() {
+            sets.insert(side);
+        }
+    };
+    for taxon in 0..taxa {
+        let mut one = TaxonSet::empty(taxa);
+        one.insert(taxon);
+        // For taxon 0 this adds all others: the root of the search.
+        add(one);
+    }
+    for gene in &genes.genes {
+        // A taxon that the gene tree lacks stands where the nearest one that it has stands.
+        let missing: Vec<(usize, Option<usize>)> = (all.without(&gene.taxa).taxa())
+            .map(|taxon| (taxon, distances.nearest(taxon, &gene.taxa)))
+            .collect();
+        for split in gene.splits() {
+            let mut side = split.clone();
+            for &(taxon, nearest) in &missing {
+                if nearest.is_some_and(|nearest| split.has(nearest)) {
+                    side.insert(taxon);
+                }
+            }
+            add(side);
+        }
+        for &(_, nearest) in &missing {
+            let mut side = TaxonSet::empty(taxa);
+            let same = missing.iter().filter(|(_, other)| *other == nearest);
+            same.for_each(|&(taxon, _)| side.insert(taxon));
+            nearest.into_iter().for_each(|nearest| side.insert(nearest));
+            add(side);
+        }
+    }
+    distances.clusters().into_iter().for_each(add);
+    sets
+}
+
+/// A clade with the cuts in two that its candidates allow.
+struct Cuts {
+    clade: usize,
+    /// Numbers of the two sets, and the quartets at the node.
+    cuts: Vec<(usize, usize, u128)>,
+}
+
+/// Quartets of the best tree of a clade, and the two parts of its root.
+type Best = (u128, Option<(usize, usize)>);
+
+/// The best tree whose clades are candidates.
+fn best_tree(
+    genes: &GeneTrees,
+    sets: HashSet<TaxonSet>,
+    runner: &impl Runner,
+) -> Result<Newick, OffloadError> {
+    let mut sets: Vec<TaxonSet> = sets.into_iter().collect();
+    // Small before large: a clade's parts come before it. The order is that of the sets alone.
+    sets.sort_unstable_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    let places: HashMap<&TaxonSet, usize> = sets.iter().zip(0..).collect();
+    let all = TaxonSet::all(genes.taxa());
+    let mut items: Vec<Cuts> = (0..sets.len())
+        .map(|clade| Cuts {
+            clade,
+            cuts: Vec::new(),
+        })
+        .collect();
+    // Large clades have the most cuts: they go first.
+    items.reverse();
+    runner.run(Work::Support, &mut items, |item| {
+        let own = &sets[item.clade];
+        let len = own.len();
+        let outside = all.without(own);
+        for (number, part) in sets[..item.clade].iter().enumerate() {
+            // Each cut once: from its smaller side, of equals the first.
+            let size = part.len();
+            if 2 * size > len {
+                break;
+            }
+            if !part.is_within(own) {
+                continue;
+            }
+            let rest = own.without(part);
+            if let Some(&other) = places.get(&rest)
+                && (2 * size < len || number < other)
+            {
+                let shared = genes.at_node([part, &rest, &outside]);
+                item.cuts.push((number, other, shared));
+            }
+        }
+    })?;
+    items.reverse();
+    let mut best: Vec<Option<Best>> = vec![None; sets.len()];
+    for item in items {
+        if sets[item.clade].len() == 1 {
+            best[item.clade] = Some((0, None));
+            continue;
+        }
+        for (a, b, shared) in item.cuts {
+            let (Some((left, _)), Some((right, _))) = (best[a], best[b]) else {
+                continue;
+            };
+            let score = left + right + shared;
+            if best[item.clade].is_none_or(|(known, _)| score > known) {
+                best[item.clade] = Some((score, Some((a, b))));
+            }
+        }
+    }
+    // The root: taxon 0 next to the largest clade, which has all others.
+    let mut tree = Newick::root(String::new());
+    tree.push(0, genes.labels[0].clone(), None);
+    let mut path = vec![(sets.len() - 1, None)];
+    while let Some((clade, parent)) = path.pop() {
+        match best[clade].and_then(|(_, cut)| cut) {
+            Some((a, b)) => {
+                // The clade of all others has no node of its own: the root has three branches.
+                let node = parent.map_or(0, |parent| tree.push(parent, String::new(), None));
+                path.extend([(b, Some(node)), (a, Some(node))]);
+            }
+            None => {
+                for taxon in sets[clade].taxa() {
+                    tree.push(parent.unwrap_or(0), genes.labels[taxon].clone(), None);
+                }
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// The tree with the four neighbours of a branch paired in another way. It has its root at the
+/// first taxon again.
+fn swapped(genes: &GeneTrees, tree: &Newick, at: &Around, way: usize) -> Newick {
+    let numbers = numbers(genes);
+    let taxa = genes.taxa();
+    let clades = clades(tree, taxa, |label| numbers.get(label).copied());
+    let all = TaxonSet::all(taxa);
+    let without_first = |side: TaxonSet| match side.has(0) {
+        true => all.without(&side),
+        false => side,
+    };
+    let old = without_first(at.side(0));
+    let sides = clades.into_iter().skip(1).map(without_first);
+    let kept = sides.filter(|side| *side != old && side.len() > 1);
+    let mut sets: Vec<TaxonSet> = kept.collect();
+    sets.push(without_first(at.side(way)));
+    sets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    sets.dedup();
+    // Large sets first: each is below the last one that has all of it.
+    let mut made = Newick::root(String::new());
+    made.push(0, genes.labels[0].clone(), None);
+    let mut nodes: Vec<(TaxonSet, usize)> = vec![(all.clone(), 0)];
+    let above = |nodes: &[(TaxonSet, usize)], set: &TaxonSet| {
+        let found = nodes.iter().rev().find(|(other, _)| set.is_within(other));
+        found.map_or(0, |&(_, node)| node)
+    };
+    for set in sets.into_iter().filter(|set| set.len() + 1 < taxa) {
+        let node = made.push(above(&nodes, &set), String::new(), None);
+        nodes.push((set, node));
+    }
+    for taxon in 1..taxa {
+        let mut one = TaxonSet::empty(taxa);
+        one.insert(taxon);
+        made.push(above(&nodes, &one), genes.labels[taxon].clone(), None);
+    }
+    made
+}
+
+/// Up to this number of taxa all trees are compared.
+pub const EXACT_TAXA: usize = 11;
+/// Half the rate of the branches' prior: with 1/2 all shares above a third are as likely.
+const LAMBDA: f64 = 0.5;
+const TINY: f64 = 1e-300;
+/// The fraction's terms grow with the root of its arguments: far more than a million gene trees
+/// need.
+const STEPS_MAX: u32 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::runner::Serial;
+    use crate::tree::random_tree;
+
+    /// All unrooted binary trees of some taxa.
+    fn all_trees(taxa: usize) -> Vec<Newick> {
+        // Trees as nested text, grown by each taxon at each branch.
+        #[derive(Clone)]
+        enum Rooted {
+            Tip(usize),
+            Pair(Box<(Rooted, Rooted)>),
+        }
+        fn grown(tree: &Rooted, taxon: usize) -> Vec<Rooted> {
+            let pair = |a: Rooted, b: Rooted| Rooted::Pair(Box::new((a, b)));
+            let mut all = vec![pair(tree.clone(), Rooted::Tip(taxon))];
+            if let Rooted::Pair(both) = tree {
+                let (a, b) = (&both.0, &both.1);
+                all.extend(grown(a, taxon).into_iter().map(|a| pair(a, b.clone())));
+                all.extend(grown(b, taxon).into_iter().map(|b| pair(a.clone(), b)));
+            }
+            all
+        }
+        fn text(tree: &Rooted) -> String {
+            match tree {
+                Rooted::Tip(taxon) => format!("t{taxon}"),
+                Rooted::Pair(both) => format!("({},{})", text(&both.0), text(&both.1)),
+            }
+        }
+        // Rooted at taxon 0, so that each unrooted tree is there once.
+        let mut trees = vec![Rooted::Tip(1)];
+        for taxon in 2..taxa {
+            trees = trees.iter().flat_map(|tree| grown(tree, taxon)).collect();
+        }
+        let whole = |tree| Newick::parse(&format!("(t0,{});", text(tree))).unwrap();
+        trees.iter().map(whole).collect()
+    }
+
+    fn genes(taxa: usize, count: usize, seed: u64, missing: bool) -> GeneTrees {
+        let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
+        let mut random = Random::new(seed);
+        let mut tree = |k: usize| {
+            let size = taxa - if missing { k % 3 } else { 0 };
+            let text = random_tree(size, 0.1, &mut random).to_newick(&names[..size]);
+            Newick::parse(&text).unwrap()
+        };
+        let trees: Vec<Newick> = (0..count).map(&mut tree).collect();
+        GeneTrees::new(names, &trees, None).unwrap()
+    }
+
+    #[test]
+    fn no_tree_of_five_to_seven_taxa_shares_more_quartets() {
+        for (taxa, number) in [(5, 15), (6, 105), (7, 945)] {
+            let trees = all_trees(taxa);
+            assert_eq!(trees.len(), number);
+            for (seed, missing) in [(1, false), (2, false), (3, true), (4, true)] {
+                let genes = genes(taxa, 9, seed, missing && taxa > 5);
+                let found = species_tree(&genes, &Serial).unwrap();
+                assert!(found.is_exact);
+                let shared = |tree| score_tree(&genes, tree, &Serial).unwrap().shared;
+                let most = trees.iter().map(shared).max().unwrap();
+                assert_eq!(found.shared, most, "{taxa} taxa, seed {seed}");
+                assert!(found.shared < found.all);
+                // Candidates from gene trees alone may miss it, and never claim more.
+                let tree = best_tree(&genes, candidates(&genes), &Serial).unwrap();
+                let score = score_tree(&genes, &tree, &Serial).unwrap().shared;
+                assert!(score <= most && 10 * score >= 8 * most, "{score} of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_tree_of_agreeing_gene_trees_is_theirs_at_any_size() {
+        for taxa in [4, 11, 12, 70] {
+            let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
+            let text = random_tree(taxa, 0.1, &mut Random::new(taxa as u64)).to_newick(&names);
+            let whole = Newick::parse(&text).unwrap();
+            let genes = GeneTrees::new(names, &[whole.clone(), whole.clone()], None).unwrap();
+            let found = species_tree(&genes, &Serial).unwrap();
+            let distance = crate::compare::compare(&whole, &found.tree).unwrap();
+            assert_eq!((distance.rf, found.shared), (0, found.all));
+            let quartets = taxa * (taxa - 1) * (taxa - 2) * (taxa - 3) / 24;
+            assert_eq!(found.all, 2 * quartets as u128);
+            assert_eq!(found.branches.len(), taxa - 3);
+            for branch in &found.branches {
+                assert_eq!(branch.shares, [1.0, 0.0, 0.0]);
+                // Two gene trees that agree: h(2) to h(0), as the paper's formula has it.
+                assert!((branch.posterior[0] - 0.866_666).abs() < 1e-3, "{branch:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_taken_where_candidates_miss_them() {
+        // Each gene tree has half of the taxa: their branches alone make no good tree.
+        let taxa = 24;
+        let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
+        let mut random = Random::new(8);
+        let truth = random_tree(taxa, 0.1, &mut random);
+        let whole = Newick::parse(&truth.to_newick(&names)).unwrap();
+        let numbers = |label: &str| label[1..].parse::<usize>().ok();
+        let clades = clades(&whole, taxa, numbers);
+        let trees: Vec<Newick> = (0..60)
+            .map(|_| {
+                let mut kept = TaxonSet::empty(taxa);
+                while kept.len() < 12 {
+                    kept.insert(random.index(taxa));
+                }
+                restricted(&whole, &clades, &kept)
+            })
+            .collect();
+        let genes = GeneTrees::new(names, &trees, None).unwrap();
+        let found = species_tree(&genes, &Serial).unwrap();
+        assert_eq!(found.shared, found.all);
+        assert!(!found.is_exact && found.candidates > taxa);
+    }
+
+    /// A tree with some of its taxa alone.
+    fn restricted(tree: &Newick, clades: &[TaxonSet], kept: &TaxonSet) -> Newick {
+        fn write(
+            tree: &Newick,
+            clades: &[TaxonSet],
+            kept: &TaxonSet,
+            node: usize,
+        ) -> Option<String> {
+            let own = &tree.nodes()[node];
+            if own.children.is_empty() {
+                let is_kept = !clades[node].and(kept).is_empty();
+                return is_kept.then(|| own.label.clone());
+            }
+            let parts = own.children.iter();
+            let parts: Vec<String> = parts
+                .filter_map(|&child| write(tree, clades, kept, child))
+                .collect();
+            match &parts[..] {
+                [] => None,
+                [one] => Some(one.clone()),
+                _ => Some(format!("({})", parts.join(","))),
+            }
+        }
+        let text = write(tree, clades, kept, 0).unwrap();
+        Newick::parse(&format!("{text};")).unwrap()
+    }
+
+    #[test]
+    fn posteriors_are_those_of_the_integrals() {
+        // Simpson's rule over the share of the first pairing, from a third to 1.
+        let integral = |z: f64, n: f64| {
+            let steps = 200_000;
+            let width = (2.0 / 3.0) / f64::from(steps);
+            let value = |k: i32| {
+                let share: f64 = 1.0 / 3.0 + f64::from(k) * width;
+                let factor = if k == 0 || k == steps {
+                    1.0
+                } else {
+                    2.0 + 2.0 * f64::from(k % 2)
+                };
+                factor * share.powf(z) * ((1.0 - share) / 2.0).powf(n - z)
+            };
+            (0..=steps).map(value).sum::<f64>() * width / 3.0
+        };
+        for sums in [
+            [3.0, 1.0, 0.0],
+            [10.5, 7.25, 2.25],
+            [2.0, 5.0, 5.0],
+            [40.0, 1.0, 1.0],
+        ] {
+            let n: f64 = sums.iter().sum();
+            let terms = sums.map(|z| integral(z, n));
+            for way in 0..3 {
+                let expected = terms[way] / terms.iter().sum::<f64>();
+                let found = local_posterior(way, sums);
+                assert!((found - expected).abs() < 1e-8, "{found} {expected}");
+            }
+        }
+        assert!((local_posterior(0, [0.0; 3]) - 1.0 / 3.0).abs() < 1e-12);
+        assert!(local_posterior(0, [4e5, 1e5, 1e5]) > 0.999_999);
+    }
+}
