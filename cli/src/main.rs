@@ -115,6 +115,9 @@ fn main() -> ExitCode {
     if let Some(ended) = block::as_mount_helper(name.as_deref()) {
         return ended;
     }
+    if let Some(ended) = block::as_keeper(name.as_deref()) {
+        return ended;
+    }
     if let Some(driver) = spe::driver(name) {
         return spe::drive(driver, arguments.collect());
     }

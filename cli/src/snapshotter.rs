@@ -39,6 +39,11 @@ pub(crate) struct Args {
     /// once its whole layer is here; until then a file is what the index's maker says
     #[arg(long)]
     trust_index: bool,
+    /// Take layers as the images that `sidecore block pack oci://...` made of them, where the owner
+    /// of this key has signed those: a public Ed25519 key in PEM; may be given again. With
+    /// --trust-index images without a signature are taken, too
+    #[arg(long, value_name = "KEY")]
+    verify_key: Vec<PathBuf>,
     /// Bytes a second at which the rest of each layer is fetched in the background [default:
     /// unlimited]
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
@@ -55,6 +60,9 @@ impl Args {
             root: std::path::absolute(self.root)?,
             trust_indexes: self.trust_index,
             rate_bytes: self.rate,
+            verify_keys: (self.verify_key.iter())
+                .map(std::path::absolute)
+                .collect::<Result<_, _>>()?,
         };
         let (stop, stopped) = stopper();
         signals.stop_with(move || stop.stop());

@@ -87,6 +87,7 @@ impl Args {
         };
         let mut options = FuseOptions {
             read_ahead_bytes: READ_AHEAD_BYTES,
+            keeping: self.fuse.keeping(),
             ..FuseOptions::of_user()
         };
         options.threads = self.fuse.threads().unwrap_or(THREADS);

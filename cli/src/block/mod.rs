@@ -28,12 +28,15 @@ mod verify;
 pub(crate) use image::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 
-use crate::Outcome;
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
+use crate::{Outcome, output};
 use anyhow::Result;
 use clap::Subcommand;
+use sidecore_export::keeper;
 use sidecore_export::state::StateDir;
+use std::ffi::OsStr;
+use std::process::ExitCode;
 
 /// The commands on compressed images.
 #[derive(Subcommand)]
@@ -121,6 +124,20 @@ impl Command {
             Self::Bench(args) => args.run(),
         }
     }
+}
+
+/// The keeper of a mount, where the program was started by its name.
+pub(crate) fn as_keeper(name: Option<&OsStr>) -> Option<ExitCode> {
+    (name? == keeper::NAME).then(|| {
+        output::start_logging();
+        match keeper::keep() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("the mount has no keeper any more: {error}");
+                ExitCode::from(2)
+            }
+        }
+    })
 }
 
 /// Undoes the remains of killed servers, whatever the command is. A failure here does not stop the

@@ -13,7 +13,7 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::Ready;
 use sidecore_export::background::{self, Starter};
-use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
+use sidecore_export::fuse::{FuseOptions, Keeping, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
 use sidecore_status::Status;
 use sidecore_terminal::quantity;
@@ -53,6 +53,10 @@ pub(crate) struct Args {
     )]
     #[arg(value_parser = FileSystem::NAMES, default_values = FileSystem::NAMES_DEFAULT)]
     fs: Vec<String>,
+    /// Start another server where this one is killed; programs wait meanwhile and see no error. A
+    /// small process keeps the mount for it.
+    #[arg(long, conflicts_with_all = ["overlay", "file_only", "rootless", "foreground"])]
+    keep: bool,
     #[command(flatten)]
     fuse: FuseArgs,
     #[command(flatten)]
@@ -80,6 +84,9 @@ pub(crate) struct FuseArgs {
     /// Set by the command that starts the server; internal.
     #[arg(long, hide = true)]
     pub(crate) background_child: bool,
+    /// Set by the keeper of a server that was killed; internal.
+    #[arg(long, hide = true)]
+    adopt: bool,
 }
 
 impl Args {
@@ -117,7 +124,10 @@ impl Args {
             let _recording = self.trace.begin("block mount")?;
             let opened = self.overlay.open(&self.open)?;
             let source = Arc::clone(&opened.source);
-            let options = self.fuse.options(&self.open, &self.overlay)?;
+            let mut options = self.fuse.options(&self.open, &self.overlay)?;
+            if self.keep {
+                options.keeping = self.fuse.keeping();
+            }
             let mut begun = None;
             let served = serve(
                 source,
@@ -155,6 +165,15 @@ impl FuseArgs {
     /// Threads that answer the kernel, where they were given.
     pub(super) fn threads(&self) -> Option<usize> {
         self.threads
+    }
+
+    /// A keeper for the mount, where this server can have one.
+    pub(super) fn keeping(&self) -> Keeping {
+        match (self.adopt, self.background_child) {
+            (true, _) => Keeping::Adopt,
+            (false, true) => Keeping::Yes,
+            (false, false) => Keeping::No,
+        }
     }
 
     /// Begins to be known as a live server. The reason of a failure is kept in `begun`.

@@ -34,6 +34,29 @@ pub fn apart<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result
     })
 }
 
+/// Gives the calling thread a table of descriptors with the standard three and `kept` alone.
+///
+/// Why: a thread that waits in the kernel may outlive a kill of its process for a while. The other
+/// descriptors of the process are closed then all the same, and their peers learn of its end.
+///
+/// # Errors
+/// The system's; the thread's table may be a copy of the process's then.
+pub fn hold_only(kept: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the thread's table is a copy, with the same numbers for the same files; memory and
+    // the tables of other threads stay as they are.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+    let kept = kept.as_raw_fd();
+    let ranges = [(3, kept.saturating_sub(1)), (kept.max(2) + 1, RawFd::MAX)];
+    for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
+        // SAFETY: the numbers are of this thread's own table, and the caller uses none of them
+        // here but `kept`.
+        if unsafe { libc::close_range(first.cast_unsigned(), last.cast_unsigned(), 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Gives the calling thread a table of its own, without the devices.
 fn leave() -> io::Result<()> {
     // SAFETY: the thread's table is a copy, with the same numbers for the same files; memory and
@@ -93,6 +116,33 @@ mod tests {
         let mut text = String::new();
         io::Read::read_to_string(&mut reader, &mut text).unwrap();
         assert_eq!(text, "from there, and from here");
+    }
+
+    #[test]
+    fn a_thread_can_hold_one_descriptor_alone() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (kept, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let number = writer.as_raw_fd();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            hold_only(std::os::fd::AsFd::as_fd(&kept)).unwrap();
+            let mut kept = kept;
+            kept.write_all(b"held").unwrap();
+            receiver.recv().unwrap_err();
+            // SAFETY: only looked at.
+            let closed = unsafe { BorrowedFd::borrow_raw(number) };
+            assert!(rustix::fs::fstat(closed).is_err());
+        });
+        let mut text = [0; 4];
+        io::Read::read_exact(&mut peer, &mut text).unwrap();
+        assert_eq!(&text, b"held");
+        // The thread has no copy of this end: the reader sees that it is closed.
+        drop(writer);
+        let mut rest = Vec::new();
+        io::Read::read_to_end(&mut reader, &mut rest).unwrap();
+        assert!(rest.is_empty());
+        drop(sender);
+        thread.join().unwrap();
     }
 
     #[test]

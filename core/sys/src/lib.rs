@@ -82,7 +82,7 @@ pub mod xdp;
 pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text, width};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
-pub use apart::apart;
+pub use apart::{apart, hold_only};
 pub use error::SysError;
 pub use map::FileMap;
 pub use region::{Backing, HugePages, Region, RegionOptions};

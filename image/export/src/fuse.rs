@@ -101,6 +101,19 @@ pub struct FuseOptions {
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
     pub pad_to_bytes: u64,
+    /// A [keeper](crate::keeper) for the mount of an image that takes no writes.
+    pub keeping: Keeping,
+}
+
+/// The mount of a server that is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// It ends.
+    No,
+    /// A keeper holds it, and starts another server; for servers in the background.
+    Yes,
+    /// This is that other server.
+    Adopt,
 }
 
 impl Default for FuseOptions {
@@ -118,6 +131,7 @@ impl Default for FuseOptions {
             check_permissions: true,
             drop_behind: false,
             pad_to_bytes: 1,
+            keeping: Keeping::No,
         }
     }
 }
@@ -205,6 +219,8 @@ pub struct FuseServer {
     writable: bool,
     queued: bool,
     place: SharedPlace,
+    /// The session's device, where a keeper can hold it.
+    kept: Option<OwnedFd>,
 }
 
 /// The mount of a session on a directory. The session unmounts it at its end; [`FuseServer`] does
@@ -244,8 +260,9 @@ impl FuseServer {
             image.drop_behind(behind);
             delivered = Some(line);
         }
+        let is_alone = options.keeping != Keeping::No;
         let beside = |notices: Notices| match delivered {
-            Some(line) => line.forget_with(notices, image_fs::FILE),
+            Some(line) => line.forget_with(notices, image_fs::FILE, is_alone),
             None => Ok(()),
         };
         Self::start_fs(image, writable, options, place, beside, on_end)
@@ -313,8 +330,12 @@ impl FuseServer {
                 (device, None, Some(at))
             }
         };
-        let session = Session::start(device, file_system, options.queued)
+        let keep = options.keeping != Keeping::No && !writable;
+        let session = Session::start(device, file_system, options.queued, keep)
             .map_err(|e| os("cannot start the FUSE session", "", e))?;
+        let kept = (session.is_kept()).then(|| session.notices().device().try_clone_to_owned());
+        let kept = kept.transpose();
+        let kept = kept.map_err(|e| os("cannot keep the FUSE device", "", e))?;
         let queued = session.is_queued();
         beside(session.notices())
             .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
@@ -363,7 +384,50 @@ impl FuseServer {
             writable,
             queued,
             place: shared_place,
+            kept,
         })
+    }
+
+    /// Goes on with the session of a server that is gone, by its device. `on_end` is as for
+    /// [`Self::start`].
+    ///
+    /// # Errors
+    /// [`FuseError`]; the session waits for another server then.
+    pub(crate) fn adopt(
+        source: Arc<dyn BlockSource>,
+        options: &FuseOptions,
+        device: OwnedFd,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<(), FuseError> {
+        let mut image = ImageFs::new(source, options);
+        let mut delivered = None;
+        if options.drop_behind {
+            let (behind, line) = behind::line();
+            image.drop_behind(behind);
+            delivered = Some(line);
+        }
+        let session = Session::adopt(device, image)
+            .map_err(|e| os("cannot go on with the FUSE session", "", e))?;
+        if let Some(line) = delivered {
+            line.forget_with(session.notices(), image_fs::FILE, true)
+                .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
+        }
+        let threads = options.threads;
+        let thread = std::thread::Builder::new().name("fuse-session".into());
+        thread
+            .spawn(move || {
+                if let Err(error) = session.run(threads, |_| (), break_off) {
+                    tracing::warn!("the FUSE session ended: {error}");
+                }
+                on_end();
+            })
+            .map_err(|e| os("cannot start the FUSE thread", "", e))?;
+        Ok(())
+    }
+
+    /// The session's device, where another server could go on with it; once.
+    pub(crate) fn take_kept(&mut self) -> Option<OwnedFd> {
+        self.kept.take()
     }
 
     /// Opens the file for erofs or the loop device: for reading, and for writing if the source

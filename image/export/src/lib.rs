@@ -5,6 +5,7 @@ pub mod attach;
 pub mod background;
 mod error;
 pub mod fuse;
+pub mod keeper;
 pub mod live;
 mod loopdev;
 pub mod mount;

@@ -270,7 +270,6 @@ impl StateDir {
             let entry = entry.map_err(failed)?;
             // Only directories that `claim` has made: the path may have been set to a directory
             // that others use too.
-            // x
             let ours = entry
                 .file_name()
                 .to_str()
@@ -314,6 +313,19 @@ impl Claim {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A directory that a server before this one has claimed, with its lock.
+    pub(crate) fn of(path: PathBuf, lock: File) -> Self {
+        Self { path, lock }
+    }
+
+    /// Another descriptor of the lock, which is held as long as one of both is open.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn lock(&self) -> io::Result<File> {
+        self.lock.try_clone()
     }
 
     /// Writes the record, whole or not at all.

@@ -39,6 +39,8 @@ pub enum ImageError {
 /// An image in a registry.
 pub struct Image {
     name: String,
+    /// Registry and repository, as in a URL.
+    place: String,
     repository: Repository,
     manifest: ImageManifest,
 }
@@ -66,13 +68,14 @@ impl Image {
                 name: name.clone(),
                 fault,
             })?,
+            place: place_of(&name).to_owned(),
             name,
             repository,
         })
     }
 
     /// Name, repository and reference of an image.
-    fn named(url: &str) -> Result<(String, Repository, String), ImageError> {
+    pub(crate) fn named(url: &str) -> Result<(String, Repository, String), ImageError> {
         let Some(Ok(location)) = Location::parse(url) else {
             return Err(ImageError::Name(url.chars().take(200).collect()));
         };
@@ -89,6 +92,30 @@ impl Image {
             Ok(repository) => Ok((name, repository, reference)),
             Err(fault) => Err(ImageError::Registry { name, fault }),
         }
+    }
+
+    /// The manifest.
+    pub(crate) fn manifest(&self) -> &ImageManifest {
+        &self.manifest
+    }
+
+    /// URL of the image that a layer was converted to (`block pack`), where one lies next to the
+    /// original; true if the layer lacks entries of directories.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn converted(&self, sha256: &str) -> Result<Option<(String, bool)>, ImageError> {
+        let digest = &self.manifest.digest;
+        let found = self.repository.artifacts(digest, IMAGE_LAYER_TYPE);
+        let found = found.map_err(|fault| self.failed(fault))?;
+        let wanted = format!("sha256:{sha256}");
+        let found = found
+            .iter()
+            .find(|it| it.annotations.get(LAYER) == Some(&wanted));
+        Ok(found.map(|it| {
+            let url = format!("oci://{}@{}", self.place, it.manifest);
+            (url, it.annotations.contains_key(IMPLIED))
+        }))
     }
 
     /// The layers, the lowest first: digest (64 digits), size in bytes, media type.
@@ -211,7 +238,24 @@ impl Image {
     }
 }
 
+/// Registry and repository of an image's name.
+fn place_of(name: &str) -> &str {
+    let name = name.strip_prefix("oci://").unwrap_or(name);
+    let end = name.find('@').unwrap_or_else(|| {
+        // A colon before the last slash begins a port.
+        let path_at = name.rfind('/').unwrap_or(0);
+        name[path_at..]
+            .find(':')
+            .map_or(name.len(), |it| path_at + it)
+    });
+    &name[..end]
+}
+
 /// Media type of an index.
 const INDEX_TYPE: &str = "application/vnd.sidecore.layer.index.v1";
-/// Annotation: the layer of an index.
-const LAYER: &str = "org.sidecore.layer.digest";
+/// Media type of a layer that is an image of this project.
+pub(crate) const IMAGE_LAYER_TYPE: &str = "application/vnd.sidecore.layer.image.v1";
+/// Annotation: the layer that an index or an image is of.
+pub(crate) const LAYER: &str = "org.sidecore.layer.digest";
+/// Annotation: the layer lacks entries of directories.
+pub(crate) const IMPLIED: &str = "org.sidecore.layer.implied-directories";

@@ -273,6 +273,21 @@ impl Index {
     /// # Errors
     /// [`IndexError`].
     pub(crate) fn tree(&self) -> Result<Layer, IndexError> {
+        self.tree_at(false)
+    }
+
+    /// True if a file system can be made of its headers; for the target `layers` of `lab/fuzz`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn try_tree(&self) -> bool {
+        self.tree().is_ok()
+    }
+
+    /// The same; with `is_dense` contents begin right behind the metadata.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub(crate) fn tree_at(&self, is_dense: bool) -> Result<Layer, IndexError> {
         let mut headers = vec![0; self.file.headers_bytes.to_usize()];
         let found = zstd_safe::decompress(&mut headers[..], &self.file.headers);
         if found != Ok(headers.len()) {
@@ -290,7 +305,7 @@ impl Index {
             }
             Ok::<(), IndexError>(())
         })?;
-        Ok(collector.finish()?)
+        Ok(collector.finish_at(is_dense)?)
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`snapshotter`]: containerd's remote snapshotter: its service, its records, its mounts.
 //! - [`Image`]: the layers of an image in a registry; indexes that are found, made and pushed.
 //! - [`layer`]: a layer as a device ([`layer::LayerDevice`]); `store`: its folder.
+//! - [`convert`]: layers that become images of this project.
 //! - [`build`]: one pass over a layer: its index and its contents.
 //! - [`index`]: the index of a layer.
 //! - `tree`: the file system of a layer.
@@ -15,6 +16,7 @@
 //! [`index`] and `tree` for their bounds.
 
 pub mod build;
+pub mod convert;
 mod gzip;
 mod image;
 pub mod index;

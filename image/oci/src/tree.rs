@@ -233,6 +233,15 @@ impl Collector {
     /// # Errors
     /// [`TreeError`].
     pub(crate) fn finish(self) -> Result<Layer, TreeError> {
+        self.finish_at(false)
+    }
+
+    /// Makes the metadata; with `is_dense` the contents begin right behind them, and not at
+    /// [`CONTENTS_AT`].
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub(crate) fn finish_at(mut self, is_dense: bool) -> Result<Layer, TreeError> {
         let root = &self.inodes[0];
         let mut tree = Tree::new(meta(&root.entry), attributes(root))?;
         // The number of each inode in the tree, and the extent of each inode there.
@@ -264,6 +273,13 @@ impl Collector {
         let mut layout = Layout::new(tree)?;
         if layout.data_at() > CONTENTS_AT {
             return Err(TreeError::Metadata);
+        }
+        if is_dense {
+            let shift = CONTENTS_AT - layout.data_at().next_multiple_of(BLOCK_BYTES);
+            self.end -= shift;
+            for extent in &mut self.extents {
+                extent.device_at -= shift;
+            }
         }
         for (number, extent) in contents {
             let extent = self.extents[extent];

@@ -7,17 +7,20 @@
 //! Called from: any thread; blocks.
 
 use crate::fault::Fault;
-use crate::origin::{Ask, Identity, Origin};
+use crate::origin::{Ask, Identity, Origin, Reply};
 use crate::{Repository, patiently};
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A blob that is read by ranges.
 pub struct RemoteBlob {
     repository: Repository,
-    origin: Origin,
+    /// At each server of the registry.
+    origins: Vec<Origin>,
+    /// The server that answered last.
+    current: AtomicUsize,
     identity: OnceLock<Identity>,
     fetched_bytes: AtomicU64,
 }
@@ -29,7 +32,8 @@ impl RemoteBlob {
     /// The digest is none.
     pub fn new(repository: &Repository, sha256: &str) -> Result<Self, Fault> {
         Ok(Self {
-            origin: repository.origin(sha256)?,
+            origins: repository.origins(sha256)?,
+            current: AtomicUsize::new(0),
             repository: repository.clone(),
             identity: OnceLock::new(),
             fetched_bytes: AtomicU64::new(0),
@@ -45,9 +49,7 @@ impl RemoteBlob {
             return Ok(identity.size_bytes);
         }
         let retry = self.repository.retry();
-        let reply = patiently(retry, 4, || {
-            self.origin.get(&Ask::Head(1), None, &mut |_| ())
-        })?;
+        let reply = patiently(retry, 4, || self.ask(&Ask::Head(1)))?;
         Ok(self.identity.get_or_init(|| reply.identity).size_bytes)
     }
 
@@ -59,13 +61,33 @@ impl RemoteBlob {
         let seed = range.start;
         let ask = Ask::Range(range);
         let retry = self.repository.retry();
-        let reply = patiently(retry, seed, || {
-            // Caches on the way may change the validator: the size stays.
-            self.origin.get(&ask, None, &mut |_| ())
-        })?;
+        let reply = patiently(retry, seed, || self.ask(&ask))?;
         let bytes = u64::try_from(reply.bytes.len()).unwrap_or_default();
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(reply.bytes)
+    }
+
+    /// Asks the server that answered last, and after a fault each other one.
+    fn ask(&self, ask: &Ask) -> Result<Reply, Fault> {
+        // Relaxed: a hint.
+        let first = self.current.load(Ordering::Relaxed);
+        let mut last = Fault::Final("the registry has no server".into());
+        for step in 0..self.origins.len() {
+            let number = (first + step) % self.origins.len();
+            // Caches on the way may change the validator: the size stays.
+            match self.origins[number].get(ask, None, &mut |_| ()) {
+                Ok(reply) => {
+                    self.current.store(number, Ordering::Relaxed);
+                    return Ok(reply);
+                }
+                // A fault that may pass is worth another attempt.
+                Err(fault) if matches!(last, Fault::Passing(_)) => {
+                    tracing::debug!("{fault}");
+                }
+                Err(fault) => last = fault,
+            }
+        }
+        Err(last)
     }
 
     /// Bytes that were fetched since it was opened.

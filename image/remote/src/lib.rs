@@ -36,7 +36,7 @@ mod trace;
 pub use fetch::Counts;
 pub use location::{Location, LocationError};
 pub use metadata::frames_of_metadata;
-pub use origin::oci::{Artifact, ImageManifest, Repository};
+pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
 pub use retry::Retry;
 pub use trace::{TraceWriter, read_trace};
 

@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod doors;
 pub mod erofs;
 pub mod images;
+pub mod layers;
 pub mod lzo1x;
 pub mod nbd;
 pub mod overlay;
@@ -33,7 +34,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -42,6 +43,7 @@ pub const TARGETS: [Target; 23] = [
     ("drill", drill),
     ("erofs", erofs),
     ("images", images),
+    ("layers", layers),
     ("lzo1x", lzo1x),
     ("machine", machine),
     ("model", model),
@@ -106,6 +108,11 @@ pub fn erofs(data: &[u8]) {
 /// A compressed image.
 pub fn images(data: &[u8]) {
     images::fuzz_image(data);
+}
+
+/// A layer of an image of containers, its index, or the file that names mirrors.
+pub fn layers(data: &[u8]) {
+    layers::fuzz_layer(data);
 }
 
 /// An LZO1X stream, decompressed in two ways.

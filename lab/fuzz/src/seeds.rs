@@ -24,6 +24,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
             let images = images::seeds().into_iter().map(|seed| seed.image);
             images.chain([images::sidecar_seed()]).collect()
         }
+        "layers" => crate::layers::seeds(),
         "lzo1x" => streams(),
         "machine" => files("docs/machines", "toml")?,
         "model" => of_kind(Kind::Model).to_vec(),

@@ -232,6 +232,7 @@ pub(super) mod flag {
     pub(in super::super) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(in super::super) const INIT_EXT: u64 = 1 << 30;
     pub(in super::super) const PASSTHROUGH: u64 = 1 << 37;
+    pub(in super::super) const HAS_RESEND: u64 = 1 << 39;
     pub(in super::super) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -247,6 +248,7 @@ pub(super) mod opened {
 pub(super) mod notice {
     pub(in super::super) const INVAL_INODE: i32 = 2;
     pub(in super::super) const STORE: i32 = 4;
+    pub(in super::super) const RESEND: i32 = 7;
 }
 
 /// A setattr that changes the size.

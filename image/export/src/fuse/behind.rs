@@ -15,6 +15,7 @@
 
 use super::outlet::Notices;
 use sidecore_bare::width::ToU64;
+use sidecore_sys::hold_only;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -45,14 +46,20 @@ impl Behind {
 }
 
 impl Delivered {
-    /// Starts the thread that has the kernel drop pages of `node`.
+    /// Starts the thread that has the kernel drop pages of `node`. With `is_alone` it has no other
+    /// descriptor than the device: it may wait for a reply that a killed process does not send any
+    /// more, and nothing else of that process may stay open meanwhile.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(super) fn forget_with(self, notices: Notices, node: u64) -> io::Result<()> {
+    pub(super) fn forget_with(self, notices: Notices, node: u64, is_alone: bool) -> io::Result<()> {
         std::thread::Builder::new()
             .name("fuse-behind".into())
             .spawn(move || {
+                if is_alone && let Err(error) = leave_others(&notices) {
+                    tracing::warn!("pages are not dropped: {error}");
+                    return;
+                }
                 let mut kept = Kept::default();
                 for stretch in self.0 {
                     kept.push(stretch);
@@ -64,6 +71,20 @@ impl Delivered {
             })
             .map(drop)
     }
+}
+
+/// Leaves all descriptors but the device to the other threads; also the standard three, of which
+/// one may be a pipe whose reader waits for its end.
+fn leave_others(notices: &Notices) -> io::Result<()> {
+    hold_only(notices.device())?;
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
 }
 
 /// Ranges whose pages are still kept, oldest first.

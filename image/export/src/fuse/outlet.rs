@@ -153,6 +153,20 @@ impl Notices {
         Self(device)
     }
 
+    /// Has the kernel send again all requests that were read and not answered (Linux 6.9).
+    ///
+    /// # Errors
+    /// The system's; invalid where the kernel does not know the notice.
+    pub(super) fn resend(&self) -> io::Result<()> {
+        let head = answer_head(0, notice::RESEND, 0);
+        write(self.0.as_fd(), &head, &[])
+    }
+
+    /// The device.
+    pub(super) fn device(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Has the kernel drop pages of a node. Waits for those that are being read.
     ///
     /// # Errors

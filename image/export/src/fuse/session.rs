@@ -35,15 +35,23 @@ pub(super) struct Session<N> {
     request_bytes: usize,
     /// One for each processor; empty where requests come only by the device.
     queues: Vec<FuseQueue>,
+    /// All threads read from the one descriptor, which another process holds as well.
+    is_kept: bool,
 }
 
 impl<N: Nodes> Session<N> {
     /// Waits for the kernel's first request, which every mount makes, and negotiates the terms:
-    /// with queues over io_uring if `queued` and the kernel offers them.
+    /// with queues over io_uring if `queued` and the kernel offers them. With `keep` another server
+    /// can [adopt](Self::adopt) the session, where the kernel can send requests again.
     ///
     /// # Errors
     /// Those of the device; unsupported where the kernel's protocol is older than 7.31 (Linux 5.4).
-    pub(super) fn start(device: OwnedFd, mut nodes: N, queued: bool) -> io::Result<Self> {
+    pub(super) fn start(
+        device: OwnedFd,
+        mut nodes: N,
+        queued: bool,
+        keep: bool,
+    ) -> io::Result<Self> {
         let mut buffer = vec![0; REQUEST_BYTES_MIN];
         let lost = Cell::new(false);
         let (head, mut body) = loop {
@@ -75,8 +83,10 @@ impl<N: Nodes> Session<N> {
             terms.take(wanted);
         }
         nodes.agree(&mut terms);
+        let is_kept = keep && terms.take(flag::HAS_RESEND);
         let payload_bytes = terms.write_bytes_max.max(REQUEST_BYTES_MAX).to_usize();
-        let queues = match queued && terms.offers(flag::OVER_IO_URING) {
+        // A queue would end with this process.
+        let queues = match queued && !is_kept && terms.offers(flag::OVER_IO_URING) {
             true => queues(payload_bytes),
             false => Vec::new(),
         };
@@ -102,7 +112,33 @@ impl<N: Nodes> Session<N> {
             nodes: Arc::new(nodes),
             request_bytes,
             queues,
+            is_kept,
         })
+    }
+
+    /// Goes on with the session of a server that is gone: the kernel sends again what that server
+    /// has read and not answered. Only for file systems that take no writes.
+    ///
+    /// # Errors
+    /// Those of the device, where the file system is gone or the kernel cannot send again.
+    pub(super) fn adopt(device: OwnedFd, mut nodes: N) -> io::Result<Self> {
+        let mut terms = Terms::new(0);
+        nodes.agree(&mut terms);
+        let device = Arc::new(device);
+        // Before any thread reads: a request that one has read would be answered twice.
+        Notices::new(Arc::clone(&device)).resend()?;
+        Ok(Self {
+            device,
+            nodes: Arc::new(nodes),
+            request_bytes: terms.write_bytes_max.to_usize() + REQUEST_BYTES_MIN,
+            queues: Vec::new(),
+            is_kept: true,
+        })
+    }
+
+    /// True if another server can adopt the session.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// True if requests come by queues over io_uring.
@@ -162,8 +198,11 @@ impl<N: Nodes> Session<N> {
             begun(refused.unwrap_or_else(|| result.as_ref().map(drop).map_err(copy)));
             for number in 0..threads {
                 // Without a descriptor of its own the thread shares the first one.
+                // So does each thread of a session that is kept: what a killed process has read from
+                // a descriptor of its own alone fails.
                 let own = match number {
                     0 => None,
+                    _ if self.is_kept => None,
                     _ => another(session),
                 };
                 let thread = std::thread::Builder::new().name(format!("fuse-{number}"));

@@ -21,7 +21,8 @@ mod set_up;
 use super::above::{self, Above};
 use super::ending::{Act, Closed, Ending, Event, Terms, Unmounted};
 use super::{FileSystem, inner};
-use crate::fuse::{self, FuseOptions};
+use crate::fuse::{self, FuseOptions, Keeping};
+use crate::keeper::Kept;
 use crate::loopdev;
 use crate::state::{self, Claim, Entry, Record, StateDir, table};
 use crate::{ExportError, Ready};
@@ -118,6 +119,12 @@ fn serve_here(
         return Err(ExportError::Empty);
     }
     let states = StateDir::of_user();
+    if options.keeping == Keeping::Adopt {
+        let (server, it) = Server::adopt(source, states, options, events)?;
+        setting_up.is_over();
+        ready(&it).map_err(|e| ExportError::os("cannot begin again", e))?;
+        return server.until_the_end(&inbox);
+    }
     // Before the directory is checked: a dead server's mount may be on it.
     states.clean_stale()?;
     check(target)?;
@@ -133,6 +140,7 @@ fn serve_here(
         record,
         states,
         inner: None,
+        kept: None,
     };
     let result = server.set_up(target, options, events).and_then(|it| {
         setting_up.is_over();
@@ -299,6 +307,7 @@ struct Server {
     states: StateDir,
     /// The file system that is mounted on a loop device.
     inner: Option<FileSystem>,
+    kept: Option<Kept>,
 }
 
 impl Server {
@@ -493,6 +502,9 @@ impl Server {
 
     /// Removes leftovers of an abort, and the record.
     fn end(self) {
+        if let Some(kept) = &self.kept {
+            kept.farewell();
+        }
         // On another thread: an unmount that waits for our own FUSE session must not keep it open.
         let entry = Entry::new(self.claim.path().to_owned(), self.record);
         match apart(|| Ok(state::clean(&entry))) {

@@ -41,6 +41,9 @@ pub struct Config {
     pub trust_indexes: bool,
     /// Bytes a second at which the rest of a layer is fetched in the background; 0 for no bound.
     pub rate_bytes: u64,
+    /// Public keys of images that layers were converted to; without one such images are taken
+    /// only if indexes are trusted.
+    pub verify_keys: Vec<PathBuf>,
 }
 
 /// Reasons why the snapshotter cannot run.

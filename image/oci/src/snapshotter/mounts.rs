@@ -23,6 +23,8 @@ pub(crate) struct Mounts {
     layers: PathBuf,
     trust_indexes: bool,
     rate_bytes: u64,
+    verify_keys: Vec<PathBuf>,
+    frames: PathBuf,
 }
 
 impl Mounts {
@@ -32,6 +34,8 @@ impl Mounts {
             layers: config.root.join("layers"),
             trust_indexes: config.trust_indexes,
             rate_bytes: config.rate_bytes,
+            verify_keys: config.verify_keys.clone(),
+            frames: config.root.join("frames"),
         }
     }
 
@@ -43,6 +47,11 @@ impl Mounts {
         let sha256 = &layer.sha256;
         if self.store.whole(sha256).is_none() {
             let image = Image::open(&layer.image);
+            if let Ok(image) = &image
+                && self.serve_converted(image, layer, dir, is_lowest)
+            {
+                return Ok(());
+            }
             // A layer that was begun can go on without its manifest.
             let is_ready = match &image {
                 Ok(image) => image.prepare(&self.store, sha256, self.trust_indexes),
@@ -63,6 +72,35 @@ impl Mounts {
         }
     }
 
+    /// Mounts the image that a layer was converted to, if there is one that may be taken.
+    fn serve_converted(&self, image: &Image, layer: &Layer, dir: &Path, is_lowest: bool) -> bool {
+        if self.verify_keys.is_empty() && !self.trust_indexes {
+            return false;
+        }
+        let url = match image.converted(&layer.sha256) {
+            Ok(Some((url, has_implied))) if is_lowest || !has_implied => url,
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::warn!("no converted image is looked for: {error}");
+                return false;
+            }
+        };
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["block", "mount", &url]).arg(dir);
+        command.args(["--keep", "--fs", "erofs", "--cache"]);
+        command.arg(&self.frames);
+        for key in &self.verify_keys {
+            command.arg("--verify-key").arg(key);
+        }
+        match started(command) {
+            Ok(()) => true,
+            Err(reason) => {
+                tracing::warn!("{url} is not mounted: {reason}");
+                false
+            }
+        }
+    }
+
     /// Starts a server for a layer.
     fn serve(&self, layer: &Layer, dir: &Path) -> Result<(), String> {
         let mut command = Command::new("/proc/self/exe");
@@ -76,12 +114,7 @@ impl Mounts {
         if self.trust_indexes {
             command.arg("--trust-index");
         }
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("cannot start a server: {error}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        }
+        started(command)
     }
 
     /// Makes a layer mounted after a restart, if it is not.
@@ -124,6 +157,16 @@ impl Mounts {
         let blocks = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks()));
         let bytes = blocks.map(|blocks| blocks * 512).sum::<u64>();
         (i64::try_from(bytes).unwrap_or_default(), 1)
+    }
+}
+
+/// Starts a server in the background, and waits until it is ready.
+fn started(mut command: Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start a server: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
 }
 

@@ -25,6 +25,7 @@ impl Running {
             root: folder.path().join("root"),
             trust_indexes: false,
             rate_bytes: 0,
+            verify_keys: Vec::new(),
         };
         let (stop, stopped) = stopper();
         let (ready, is_ready) = channel();
@@ -225,6 +226,7 @@ fn what_a_crash_leaves_is_removed() {
         root: root.clone(),
         trust_indexes: false,
         rate_bytes: 0,
+        verify_keys: Vec::new(),
     };
     let error = run(&config, stopper().1, || ()).unwrap_err().to_string();
     assert!(error.contains("another snapshotter"), "{error}");

@@ -14,6 +14,7 @@ mod resolve;
 
 use crate::fault::Fault;
 use crate::{Location, Retry};
+use oci::hosts::Host;
 use parking_lot::Mutex;
 use reply::Promise;
 use reqwest::Url;
@@ -21,6 +22,7 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, RANGE};
 use sidecore_bare::width::ToUsize;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,7 +108,7 @@ impl Origin {
     /// # Errors
     /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
     pub(crate) fn new(location: &Location, retry: &Retry, may_leave: bool) -> Result<Self, Fault> {
-        let client = client(retry)?;
+        let client = client(retry, None)?;
         let kind = match location {
             Location::Http(url) => Kind::Http(parse(url)?),
             Location::S3 { bucket, key } => {
@@ -118,8 +120,11 @@ impl Origin {
                 repository,
                 reference,
             } => {
-                let blob = oci::Blob::find(&client, registry, repository, reference)?;
-                Kind::Oci(Box::new(blob))
+                let blob = oci::Blob::find(registry, repository, reference, retry)?;
+                return Ok(Self {
+                    may_leave,
+                    ..Self::of_blob(blob, retry)
+                });
             }
         };
         Ok(Self {
@@ -132,9 +137,9 @@ impl Origin {
     }
 
     /// Requests go to a blob of a registry.
-    fn of_blob(client: Client, blob: oci::Blob, retry: &Retry) -> Self {
+    fn of_blob(blob: oci::Blob, retry: &Retry) -> Self {
         Self {
-            client,
+            client: blob.client().clone(),
             kind: Kind::Oci(Box::new(blob)),
             resolved: Mutex::new(None),
             may_leave: true,
@@ -208,12 +213,12 @@ impl Origin {
     }
 
     /// Requests all of a blob, following redirects.
-    pub(crate) fn get_whole(&self, url: &Url) -> Result<Response, Fault> {
+    pub(crate) fn get_whole(&self) -> Result<Response, Fault> {
         let Kind::Oci(blob) = &self.kind else {
             return Err(Fault::Final("only a registry has blobs".into()));
         };
-        let mut response = blob.send(&self.client, &|| self.client.get(url.clone()))?;
-        let mut url = url.clone();
+        let mut url = blob.url().clone();
+        let mut response = blob.send(&|| self.client.get(url.clone()))?;
         for _ in 0..REDIRECTS_MAX {
             if !response.status().is_redirection() {
                 break;
@@ -287,17 +292,34 @@ impl Origin {
             }
             Kind::Oci(blob) => {
                 let request = || self.client.get(blob.url().clone()).header(RANGE, range);
-                blob.send(&self.client, &request)
+                blob.send(&request)
             }
         }
     }
 }
 
-/// A client that follows no redirects.
-fn client(retry: &Retry) -> Result<Client, Fault> {
+/// A client that follows no redirects, with the certificates of `host`.
+fn client(retry: &Retry, host: Option<&Host>) -> Result<Client, Fault> {
     // A repeated call fails: the same provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Ok(Client::builder()
+    let mut builder = Client::builder();
+    if let Some(host) = host {
+        for path in &host.authorities {
+            for authority in reqwest::Certificate::from_pem_bundle(&pem(path)?)? {
+                builder = builder.add_root_certificate(authority);
+            }
+        }
+        if !host.client.is_empty() {
+            let mut both = Vec::new();
+            for path in &host.client {
+                both.extend(pem(path)?);
+                both.push(b'\n');
+            }
+            builder = builder.identity(reqwest::Identity::from_pem(&both)?);
+        }
+        builder = builder.danger_accept_invalid_certs(host.is_unchecked);
+    }
+    Ok(builder
         .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .dns_resolver(Arc::new(resolve::Resolver))
@@ -305,6 +327,12 @@ fn client(retry: &Retry) -> Result<Client, Fault> {
         .timeout(retry.attempt_max)
         .pool_idle_timeout(IDLE_MAX)
         .build()?)
+}
+
+/// A file of a certificate or a key.
+fn pem(path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path)
+        .map_err(|error| Fault::Final(format!("cannot read {}: {error}", path.display())))
 }
 
 /// Adds a bearer token, if there is one.

@@ -6,11 +6,12 @@
 //! command can undo what a killed server has left.
 
 use super::{Server, Target, away, check_free, directory};
-use crate::fuse::{self, Device, FuseOptions, FuseServer, MountPoint, Tree};
+use crate::fuse::{self, Device, FuseOptions, FuseServer, Keeping, MountPoint, Tree};
+use crate::keeper::{Estate, Kept};
 use crate::loopdev::{self, Lifetime, LoopDevice};
 use crate::mount::ending::Event;
 use crate::mount::{Content, FileSystem, detect, inner};
-use crate::state::MountRecord;
+use crate::state::{MountRecord, StateDir};
 use crate::{ExportError, Ready};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::MoveMountFlags;
@@ -36,6 +37,9 @@ impl Server {
             // A reader of such a file is visible only through its read-ahead, of which two windows
             // are in flight. With smaller windows the link would be full some round trips later.
             options.read_ahead_bytes = FAR_FILE_READ_AHEAD_BYTES;
+        }
+        if !matches!(target, Target::Mount { .. }) {
+            options.keeping = Keeping::No;
         }
         let read_ahead_bytes = options.read_ahead_bytes;
         let mut place = MountPoint::Hidden;
@@ -73,7 +77,7 @@ impl Server {
         // A file system that is mounted on the file keeps pages of its own.
         options.drop_behind = content.is_some();
         let source = Arc::clone(&self.source);
-        let fuse = match target {
+        let mut fuse = match target {
             Target::Tree { dir } => {
                 let tree = open_tree(source)?;
                 options.check_permissions = false;
@@ -81,6 +85,7 @@ impl Server {
             }
             _ => FuseServer::start(source, &options, place, on_end)?,
         };
+        let kept = fuse.take_kept();
         let put = away(|| self.put_in_place(&fuse, target, content, read_ahead_bytes));
         let (place, way) = match put {
             Ok(put) => put,
@@ -91,12 +96,55 @@ impl Server {
         };
         // From here on only the new mount or device holds the FUSE file.
         drop(fuse.release());
+        if let Some(device) = kept {
+            let begun = Estate::new(device, &self.claim).and_then(Kept::begin);
+            let failed = |error: &std::io::Error| {
+                tracing::warn!("no keeper: a kill of this server ends its mount: {error}");
+            };
+            self.kept = begun.inspect_err(failed).ok();
+        }
         Ok(Ready {
             place,
             way,
             state: self.claim.path().to_owned(),
             pid: self.record.pid,
         })
+    }
+
+    /// Goes on with the mount of a server that is gone, which its keeper hands over.
+    pub(super) fn adopt(
+        source: Arc<dyn BlockSource>,
+        states: StateDir,
+        mut options: FuseOptions,
+        events: SyncSender<Event>,
+    ) -> Result<(Self, Ready), ExportError> {
+        let (kept, device, claim, record) =
+            Kept::take_over().map_err(|e| ExportError::os("cannot take over the mount", e))?;
+        options.file_name = record.file_name.clone().into();
+        options.passthrough = false;
+        options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
+        options.drop_behind = true;
+        let on_end = move || {
+            let _ = events.send(Event::Released);
+        };
+        claim.write(&record)?;
+        FuseServer::adopt(Arc::clone(&source), &options, device, on_end)?;
+        let place = record.mount.as_ref().map(|it| it.dir.clone());
+        let ready = Ready {
+            place: place.unwrap_or_default(),
+            way: "after another server".into(),
+            state: claim.path().to_owned(),
+            pid: record.pid,
+        };
+        let server = Self {
+            source,
+            claim,
+            record,
+            states,
+            inner: None,
+            kept: Some(kept),
+        };
+        Ok((server, ready))
     }
 
     /// The file system inside, if the kernel may mount it.

@@ -90,6 +90,17 @@ impl Logins {
         self.get(name)
     }
 
+    /// The login for a mirror of a registry, by its host's name; none without TLS, except to this
+    /// machine.
+    pub(crate) fn of_server(&self, url: &Url) -> Option<String> {
+        let is_safe = url.scheme() == "https" || is_here(url);
+        let host = url.host_str().filter(|_| is_safe)?;
+        match url.port() {
+            Some(port) => self.of_registry(&format!("{host}:{port}")),
+            None => self.of_registry(host),
+        }
+    }
+
     /// The login for the token service at `service`, which `registry` has named; `own` is the
     /// registry's login.
     ///

@@ -8,13 +8,16 @@
 //! protocol as the Distribution project documents it ("Token Authentication Specification").
 
 pub mod documents;
+pub mod hosts;
 pub mod login;
 mod repository;
 
-pub use repository::{Artifact, ImageManifest, Repository};
+pub use repository::{Artifact, Descriptor, ImageManifest, Repository};
 
 use super::{Fault, parse, with_token};
+use crate::Retry;
 use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};
+use hosts::Host;
 use login::{Challenge, Logins};
 use parking_lot::Mutex;
 use reqwest::Url;
@@ -33,9 +36,15 @@ pub(super) struct Blob {
     size_bytes: Option<u64>,
 }
 
-/// Permission to read a repository.
+/// A server that has a repository, and the permission to read it there.
 struct Access {
-    /// The registry's URL.
+    client: Client,
+    host: Host,
+    /// The repository's path.
+    repository: String,
+    /// The registry's name, where the server is another one.
+    namespace: Option<String>,
+    /// The repository's URL.
     registry: Url,
     token: Mutex<Option<String>>,
     logins: Logins,
@@ -44,26 +53,33 @@ struct Access {
 }
 
 impl Blob {
-    /// Requests the manifest from the registry, and finds the layer that holds the image.
+    /// Requests the manifest from the registry or its mirrors, and finds the layer that holds the
+    /// image.
     pub(super) fn find(
-        client: &Client,
         registry: &str,
         repository: &str,
         reference: &str,
+        retry: &Retry,
     ) -> Result<Self, Fault> {
-        let (access, base) = Access::to(registry, repository)?;
-        let mut manifest = access.manifest(client, &base, reference)?;
-        // One step only: an index of indexes could go on for ever.
-        if let Some(digest) = manifest.for_this_machine() {
-            manifest = access.manifest(client, &base, &digest?)?;
-        }
-        let layer = manifest.image()?;
-        Ok(Self {
-            url: parse(&format!("{base}/blobs/sha256:{}", layer.sha256))?,
-            sha256: layer.sha256,
-            size_bytes: Some(layer.size_bytes),
-            access: Arc::new(access),
+        let all = Access::all(registry, repository, retry)?;
+        first_of(&all, reference, |access| {
+            let mut manifest = access.manifest(reference)?;
+            // One step only: an index of indexes could go on for ever.
+            if let Some(digest) = manifest.for_this_machine() {
+                manifest = access.manifest(&digest?)?;
+            }
+            let layer = manifest.image()?;
+            Ok(Self {
+                url: access.url(&format!("blobs/sha256:{}", layer.sha256))?,
+                sha256: layer.sha256,
+                size_bytes: Some(layer.size_bytes),
+                access: Arc::clone(access),
+            })
         })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.access.client
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -79,48 +95,55 @@ impl Blob {
     }
 
     /// Sends a request with the token, or with a new one if that is refused.
-    pub(super) fn send(
-        &self,
-        client: &Client,
-        request: &dyn Fn() -> RequestBuilder,
-    ) -> Result<Response, Fault> {
-        self.access.send(client, request)
+    pub(super) fn send(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, Fault> {
+        self.access.send(request)
     }
 }
 
 impl Access {
-    /// Access to a repository, with the logins of this user, and the repository's URL.
-    fn to(registry: &str, repository: &str) -> Result<(Self, String), Fault> {
-        let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-        // As in other clients: a registry on this machine has no certificate.
-        let scheme = match host {
-            "localhost" | "127.0.0.1" | "[::1]" => "http",
-            _ => "https",
+    /// The servers of a repository in the order in which they are asked, with the logins of this
+    /// user. Sends nothing.
+    fn all(registry: &str, repository: &str, retry: &Retry) -> Result<Vec<Arc<Self>>, Fault> {
+        // As in other clients: official images are in the repository `library`.
+        let repository = match registry == "docker.io" && !repository.contains('/') {
+            true => format!("library/{repository}"),
+            false => repository.to_owned(),
         };
-        let (place, repository) = match registry {
-            // As in other clients: official images are in the repository `library`.
-            "docker.io" if !repository.contains('/') => {
-                ("registry-1.docker.io", format!("library/{repository}"))
-            }
-            "docker.io" => ("registry-1.docker.io", repository.to_owned()),
-            other => (other, repository.to_owned()),
-        };
-        let base = format!("{scheme}://{place}/v2/{repository}");
-        let logins = Logins::of_user();
-        let access = Self {
-            registry: parse(&base)?,
-            token: Mutex::new(None),
-            own: logins.of_registry(registry),
-            logins,
-        };
-        Ok((access, base))
+        let hosts = Host::all(registry)?.into_iter();
+        let to = |host| Self::to(host, registry, &repository, retry).map(Arc::new);
+        hosts.map(to).collect()
     }
 
-    fn send(
-        &self,
-        client: &Client,
-        request: &dyn Fn() -> RequestBuilder,
-    ) -> Result<Response, Fault> {
+    fn to(host: Host, registry: &str, repository: &str, retry: &Retry) -> Result<Self, Fault> {
+        let logins = Logins::of_user();
+        let url = parse(&format!("{}/{repository}", host.root))?;
+        let own = match host.is_mirror {
+            false => logins.of_registry(registry),
+            true => logins.of_server(&url),
+        };
+        Ok(Self {
+            client: super::client(retry, Some(&host))?,
+            repository: repository.to_owned(),
+            namespace: host.is_mirror.then(|| registry.to_owned()),
+            registry: url,
+            token: Mutex::new(None),
+            own,
+            logins,
+            host,
+        })
+    }
+
+    /// A URL of the repository.
+    fn url(&self, path: &str) -> Result<Url, Fault> {
+        let mut url = parse(&format!("{}/{}/{path}", self.host.root, self.repository))?;
+        if let Some(namespace) = &self.namespace {
+            url.query_pairs_mut().append_pair("ns", namespace);
+        }
+        Ok(url)
+    }
+
+    fn send(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, Fault> {
+        let request = || request().headers(self.host.headers.clone());
         let token = self.token.lock().clone();
         // Registries without a token service take the login itself.
         let first = match (&token, &self.own) {
@@ -137,17 +160,17 @@ impl Access {
             return Ok(response);
         };
         // Tokens expire after minutes, so a refusal is the usual way to learn that one is needed.
-        let token = self.new_token(client, &challenge?.service)?;
+        let token = self.new_token(&challenge?.service)?;
         *self.token.lock() = Some(token.clone());
         Ok(with_token(request(), Some(&token)).send()?)
     }
 
     /// Sends one request to a token service: redirects are not followed, so that a login is sent to
     /// no other host.
-    fn new_token(&self, client: &Client, service: &Url) -> Result<String, Fault> {
+    fn new_token(&self, service: &Url) -> Result<String, Fault> {
         let own = self.own.as_deref();
         let login = self.logins.of_service(&self.registry, service, own)?;
-        let mut request = client.get(service.clone());
+        let mut request = self.client.get(service.clone());
         if let Some(login) = login {
             request = request.header(AUTHORIZATION, format!("Basic {login}"));
         }
@@ -159,21 +182,16 @@ impl Access {
         documents::token(&text_of(response, TOKEN_BYTES_MAX)?)
     }
 
-    fn manifest(&self, client: &Client, base: &str, reference: &str) -> Result<Manifest, Fault> {
-        let (text, given) = self.document(client, base, reference)?;
+    fn manifest(&self, reference: &str) -> Result<Manifest, Fault> {
+        let (text, given) = self.document(reference)?;
         Manifest::read(&text, reference, given.as_deref())
     }
 
     /// The bytes of a manifest, and the digest that the registry gives for it.
-    fn document(
-        &self,
-        client: &Client,
-        base: &str,
-        reference: &str,
-    ) -> Result<(Vec<u8>, Option<String>), Fault> {
-        let url = parse(&format!("{base}/manifests/{reference}"))?;
-        let request = || client.get(url.clone()).header(ACCEPT, MANIFESTS);
-        let response = self.send(client, &request)?;
+    fn document(&self, reference: &str) -> Result<(Vec<u8>, Option<String>), Fault> {
+        let url = self.url(&format!("manifests/{reference}"))?;
+        let request = || self.client.get(url.clone()).header(ACCEPT, MANIFESTS);
+        let response = self.send(&request)?;
         let status = response.status().as_u16();
         if status != 200 {
             return Err(Fault::of_status(status, "a request for the manifest"));
@@ -184,6 +202,30 @@ impl Access {
             .map(str::to_owned);
         Ok((text_of(response, MANIFEST_BYTES_MAX)?, given))
     }
+}
+
+/// The first result of servers that may know `reference`; the last one's fault if all fail.
+fn first_of<T>(
+    all: &[Arc<Access>],
+    reference: &str,
+    mut ask: impl FnMut(&Arc<Access>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let mut last = Fault::Final("no server of the registry is asked for tags".into());
+    for access in all {
+        if !access.host.resolves && !reference.starts_with("sha256:") {
+            continue;
+        }
+        match ask(access) {
+            Ok(found) => return Ok(found),
+            Err(fault) => {
+                if access.host.is_mirror {
+                    tracing::info!("{} is passed over: {fault}", access.host.root);
+                }
+                last = fault;
+            }
+        }
+    }
+    Err(last)
 }
 
 /// A document's bytes, if there are at most `bytes_max`.

@@ -9,26 +9,26 @@
 //! Source: OCI Distribution Specification 1.1, "Pulling", "Pushing", "Referrers Tag Schema".
 
 use super::documents::{MANIFEST_BYTES_MAX, Manifest};
-use super::{Access, Blob, Fault, parse, text_of};
+use super::{Access, Blob, Fault, first_of, text_of};
 use crate::location::{is_path, is_sha256};
-use crate::origin::{Origin, client};
+use crate::origin::{Origin, least_pace};
 use crate::{Retry, patiently};
 use reqwest::Url;
-use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::blocking::Body;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use ring::digest;
 use serde::{Deserialize, Serialize};
-use sidecore_bare::width::ToU64;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_block::trust::digits_of;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A repository, and the permission to use it.
 #[derive(Clone)]
 pub struct Repository {
-    client: Client,
-    access: Arc<Access>,
-    base: String,
+    /// Its servers, in the order in which they are asked; the registry itself is last.
+    all: Vec<Arc<Access>>,
     retry: Retry,
 }
 
@@ -42,17 +42,41 @@ pub struct ImageManifest {
     pub media_type: String,
     /// The layers, the lowest first: digest without `sha256:`, size in bytes, media type.
     pub layers: Vec<(String, u64, String)>,
+    /// The document itself.
+    pub text: Vec<u8>,
 }
 
 /// A blob of an artifact that refers to an image.
 #[derive(Debug, Clone)]
 pub struct Artifact {
+    /// Digest of the artifact's manifest (`sha256:` and 64 digits).
+    pub manifest: String,
     /// Digest of its bytes, without `sha256:`.
     pub sha256: String,
     /// Its size in bytes.
     pub size_bytes: u64,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl ImageManifest {
+    /// The manifest of a document.
+    ///
+    /// # Errors
+    /// [`Fault::Final`]: it is none.
+    pub fn of_text(text: Vec<u8>) -> Result<Self, Fault> {
+        let layers = Manifest::read(&text, "", None)?.all_layers()?.into_iter();
+        let kind: Kind = serde_json::from_slice(&text).unwrap_or_default();
+        Ok(Self {
+            digest: sha256_of(&text),
+            size_bytes: text.len().to_u64(),
+            media_type: (kind.media_type).unwrap_or_else(|| MANIFEST_TYPE.into()),
+            layers: layers
+                .map(|(layer, kind)| (layer.sha256, layer.size_bytes, kind))
+                .collect(),
+            text,
+        })
+    }
 }
 
 impl Repository {
@@ -64,11 +88,8 @@ impl Repository {
         if !is_path(registry, repository) {
             return Err(Fault::Final("it names no repository of a registry".into()));
         }
-        let (access, base) = Access::to(registry, repository)?;
         Ok(Self {
-            client: client(&retry)?,
-            access: Arc::new(access),
-            base,
+            all: Access::all(registry, repository, &retry)?,
             retry,
         })
     }
@@ -79,35 +100,37 @@ impl Repository {
     /// [`Fault`].
     pub fn image(&self, reference: &str) -> Result<ImageManifest, Fault> {
         let (mut text, given) = self.document(reference)?;
-        let mut manifest = Manifest::read(&text, reference, given.as_deref())?;
+        let manifest = Manifest::read(&text, reference, given.as_deref())?;
         // One step only: an index of indexes could go on for ever.
         if let Some(digest) = manifest.for_this_machine() {
             let digest = digest?;
             let (inner, given) = self.document(&digest)?;
-            manifest = Manifest::read(&inner, &digest, given.as_deref())?;
+            Manifest::read(&inner, &digest, given.as_deref())?;
             text = inner;
         }
-        let kind: Kind = serde_json::from_slice(&text).unwrap_or_default();
-        let layers = manifest.all_layers()?.into_iter();
-        Ok(ImageManifest {
-            digest: sha256_of(&text),
-            size_bytes: text.len().to_u64(),
-            media_type: (kind.media_type).unwrap_or_else(|| MANIFEST_TYPE.into()),
-            layers: layers
-                .map(|(layer, kind)| (layer.sha256, layer.size_bytes, kind))
-                .collect(),
-        })
+        ImageManifest::of_text(text)
     }
 
-    /// Requests for ranges of a blob.
-    pub(crate) fn origin(&self, sha256: &str) -> Result<Origin, Fault> {
-        let blob = Blob {
-            url: self.blob_url(sha256)?,
-            sha256: sha256.to_owned(),
-            size_bytes: None,
-            access: Arc::clone(&self.access),
+    /// Requests for ranges of a blob, to each of its servers.
+    pub(crate) fn origins(&self, sha256: &str) -> Result<Vec<Origin>, Fault> {
+        let origin = |access: &Arc<Access>| {
+            let blob = Blob {
+                url: blob_url(access, sha256)?,
+                sha256: sha256.to_owned(),
+                size_bytes: None,
+                access: Arc::clone(access),
+            };
+            Ok(Origin::of_blob(blob, &self.retry))
         };
-        Ok(Origin::of_blob(self.client.clone(), blob, &self.retry))
+        self.all.iter().map(origin).collect()
+    }
+
+    /// The server that takes what is pushed.
+    fn upstream(&self) -> Result<&Access, Fault> {
+        let mut all = self.all.iter().rev();
+        let found = all.find(|access| access.host.pushes);
+        let none = || Fault::Final("hosts.toml names no server that takes what is pushed".into());
+        found.map(|it| &**it).ok_or_else(none)
     }
 
     pub(crate) fn retry(&self) -> &Retry {
@@ -119,8 +142,29 @@ impl Repository {
     /// # Errors
     /// [`Fault`]; an image without artifacts has an empty list.
     pub fn artifacts(&self, subject: &str, kind: &str) -> Result<Vec<Artifact>, Fault> {
-        let api = parse(&format!("{}/referrers/{subject}", self.base))?;
-        let response = self.send(&|| self.client.get(api.clone()))?;
+        // A mirror may have none of them: the first server that has some counts.
+        let mut found = Vec::new();
+        for access in &self.all {
+            match self.artifacts_at(access, subject, kind) {
+                Ok(blobs) => found = blobs,
+                Err(fault) if access.host.is_mirror => tracing::info!("{fault}"),
+                Err(fault) => return Err(fault),
+            }
+            if !found.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn artifacts_at(
+        &self,
+        access: &Access,
+        subject: &str,
+        kind: &str,
+    ) -> Result<Vec<Artifact>, Fault> {
+        let api = access.url(&format!("referrers/{subject}"))?;
+        let response = access.send(&|| access.client.get(api.clone()))?;
         let index = match response.status().as_u16() {
             200 => text_of(response, MANIFEST_BYTES_MAX)?,
             // A registry without that interface: clients keep the list under a tag.
@@ -143,6 +187,7 @@ impl Repository {
             blobs.extend(layers.filter_map(|it| {
                 let sha256 = it.digest.strip_prefix("sha256:")?.to_owned();
                 is_sha256(&sha256).then_some(Artifact {
+                    manifest: found.digest.clone(),
                     sha256,
                     size_bytes: it.size,
                     annotations: it.annotations,
@@ -160,15 +205,23 @@ impl Repository {
     /// # Errors
     /// [`Fault`].
     pub fn small_blob(&self, sha256: &str, bytes_max: u64) -> Result<Vec<u8>, Fault> {
-        let url = self.blob_url(sha256)?;
-        let origin = self.origin(sha256)?;
+        let origins = self.origins(sha256)?;
         patiently(&self.retry, 3, || {
-            let response = origin.get_whole(&url)?;
-            let bytes = text_of(response, bytes_max)?;
-            match digits_of(digest::digest(&digest::SHA256, &bytes).as_ref()) == sha256 {
-                true => Ok(bytes),
-                false => Err(Fault::Passing("a blob has another digest".into())),
+            let mut last = Fault::Final("the registry has no server".into());
+            for origin in &origins {
+                let bytes = origin
+                    .get_whole()
+                    .and_then(|response| text_of(response, bytes_max));
+                let is_it = |bytes: &Vec<u8>| {
+                    digits_of(digest::digest(&digest::SHA256, bytes).as_ref()) == sha256
+                };
+                match bytes {
+                    Ok(bytes) if is_it(&bytes) => return Ok(bytes),
+                    Ok(_) => last = Fault::Passing("a blob has another digest".into()),
+                    Err(fault) => last = fault,
+                }
             }
+            Err(last)
         })
     }
 
@@ -183,13 +236,26 @@ impl Repository {
         kind: &str,
         blobs: &[(Vec<u8>, BTreeMap<String, String>)],
     ) -> Result<String, Fault> {
-        let empty = b"{}".to_vec();
-        self.push_blob(&empty)?;
         let mut layers = Vec::new();
         for (bytes, annotations) in blobs {
             self.push_blob(bytes)?;
             layers.push(descriptor(bytes, kind, annotations.clone()));
         }
+        self.push_referrer(subject, kind, layers)
+    }
+
+    /// As [`Self::push_artifact`], with blobs that are there already.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn push_referrer(
+        &self,
+        subject: &ImageManifest,
+        kind: &str,
+        layers: Vec<Descriptor>,
+    ) -> Result<String, Fault> {
+        let empty = b"{}".to_vec();
+        self.push_blob(&empty)?;
         let document = Document {
             schema_version: 2,
             media_type: MANIFEST_TYPE.into(),
@@ -202,6 +268,7 @@ impl Repository {
                 size: subject.size_bytes,
                 artifact_type: None,
                 annotations: BTreeMap::new(),
+                platform: None,
             }),
         };
         let text = json(&document)?;
@@ -229,27 +296,60 @@ impl Repository {
 
     fn document(&self, reference: &str) -> Result<(Vec<u8>, Option<String>), Fault> {
         patiently(&self.retry, 2, || {
-            let got = self.access.document(&self.client, &self.base, reference)?;
-            let found = sha256_of(&got.0);
-            match reference.starts_with("sha256:") && found != reference {
-                true => Err(Fault::Final(format!(
-                    "the manifest's digest is {found}, not {reference}"
-                ))),
-                false => Ok(got),
-            }
+            first_of(&self.all, reference, |access| {
+                let got = access.document(reference)?;
+                let found = sha256_of(&got.0);
+                match reference.starts_with("sha256:") && found != reference {
+                    true => Err(Fault::Final(format!(
+                        "the manifest's digest is {found}, not {reference}"
+                    ))),
+                    false => Ok(got),
+                }
+            })
         })
     }
 
-    fn push_blob(&self, bytes: &[u8]) -> Result<(), Fault> {
+    /// Pushes a blob, unless it is there.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn push_blob(&self, bytes: &[u8]) -> Result<(), Fault> {
         let digest = sha256_of(bytes);
-        let url = self.blob_url(digest.trim_start_matches("sha256:"))?;
-        let found = self.send(&|| self.client.head(url.clone()))?;
+        let to = self.upstream()?;
+        self.push_body(to, &digest, bytes.len().to_u64(), &|| {
+            Ok(bytes.to_vec().into())
+        })
+    }
+
+    /// Pushes a file as the blob of its digest (`sha256:` and 64 digits), unless it is there.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn push_file(&self, digest: &str, path: &Path) -> Result<(), Fault> {
+        let failed = |error| Fault::Final(format!("cannot read {}: {error}", path.display()));
+        let size_bytes = std::fs::metadata(path).map_err(failed)?.len();
+        let body = || {
+            let file = std::fs::File::open(path).map_err(failed)?;
+            Ok(Body::sized(file, size_bytes))
+        };
+        self.push_body(self.upstream()?, digest, size_bytes, &body)
+    }
+
+    fn push_body(
+        &self,
+        to: &Access,
+        digest: &str,
+        size_bytes: u64,
+        body: &dyn Fn() -> Result<Body, Fault>,
+    ) -> Result<(), Fault> {
+        let url = blob_url(to, digest.trim_start_matches("sha256:"))?;
+        let found = to.send(&|| to.client.head(url.clone()))?;
         if found.status().is_success() {
             return Ok(());
         }
-        let begin = parse(&format!("{}/blobs/uploads/", self.base))?;
-        let response = self.send(&|| {
-            let request = self.client.post(begin.clone());
+        let begin = to.url("blobs/uploads/")?;
+        let response = to.send(&|| {
+            let request = to.client.post(begin.clone());
             request.header(CONTENT_LENGTH, 0)
         })?;
         let status = response.status().as_u16();
@@ -262,10 +362,17 @@ impl Repository {
         if place.origin() != begin.origin() {
             return Err(Fault::Final("an upload is to go to another server".into()));
         }
-        place.query_pairs_mut().append_pair("digest", &digest);
-        let response = self.send(&|| {
-            let request = self.client.put(place.clone()).body(bytes.to_vec());
-            request.header(CONTENT_TYPE, "application/octet-stream")
+        place.query_pairs_mut().append_pair("digest", digest);
+        // Read before the request: what fails there has its own reason.
+        body()?;
+        let time = self.retry.attempt_max + least_pace(size_bytes.to_usize());
+        let response = to.send(&|| {
+            let request = to.client.put(place.clone()).timeout(time);
+            let request = request.header(CONTENT_TYPE, "application/octet-stream");
+            match body() {
+                Ok(body) => request.body(body),
+                Err(_) => request,
+            }
         })?;
         match response.status().as_u16() {
             201 => Ok(()),
@@ -274,10 +381,14 @@ impl Repository {
     }
 
     /// Pushes a manifest; true if the registry lists it with its subject.
-    fn push_manifest(&self, reference: &str, kind: &str, text: &[u8]) -> Result<bool, Fault> {
-        let url = parse(&format!("{}/manifests/{reference}", self.base))?;
-        let response = self.send(&|| {
-            let request = self.client.put(url.clone()).body(text.to_vec());
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn push_manifest(&self, reference: &str, kind: &str, text: &[u8]) -> Result<bool, Fault> {
+        let to = self.upstream()?;
+        let url = to.url(&format!("manifests/{reference}"))?;
+        let response = to.send(&|| {
+            let request = to.client.put(url.clone()).body(text.to_vec());
             request.header(CONTENT_TYPE, kind)
         })?;
         match response.status().as_u16() {
@@ -285,16 +396,12 @@ impl Repository {
             status => Err(Fault::of_status(status, "a push of a manifest")),
         }
     }
+}
 
-    fn send(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, Fault> {
-        self.access.send(&self.client, request)
-    }
-
-    fn blob_url(&self, sha256: &str) -> Result<Url, Fault> {
-        match is_sha256(sha256) {
-            true => parse(&format!("{}/blobs/sha256:{sha256}", self.base)),
-            false => Err(Fault::Final("a digest is not of SHA-256".into())),
-        }
+fn blob_url(access: &Access, sha256: &str) -> Result<Url, Fault> {
+    match is_sha256(sha256) {
+        true => access.url(&format!("blobs/sha256:{sha256}")),
+        false => Err(Fault::Final("a digest is not of SHA-256".into())),
     }
 }
 
@@ -304,17 +411,26 @@ struct Kind {
     media_type: Option<String>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// What names a blob or a manifest in another document.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Descriptor {
+pub struct Descriptor {
+    /// Type of its bytes.
     #[serde(default)]
-    media_type: String,
-    digest: String,
-    size: u64,
+    pub media_type: String,
+    /// `sha256:` and 64 digits.
+    pub digest: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Type of an artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    artifact_type: Option<String>,
+    pub artifact_type: Option<String>,
+    /// Its annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Machines that an image is for, as its index says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<serde_json::Value>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -349,6 +465,7 @@ fn descriptor(bytes: &[u8], kind: &str, annotations: BTreeMap<String, String>) -
         size: bytes.len().to_u64(),
         artifact_type: None,
         annotations,
+        platform: None,
     }
 }
 
