@@ -322,7 +322,7 @@ fn concordance_is_as_elsewhere() {
         .current_dir(here)
         .output();
     let Ok(judge) = judge else {
-        println!("not compared: iqtree2 is not here (scripts/setup installs it)");
+        eprintln!("not compared: iqtree2 is not here (scripts/setup installs it)");
         return;
     };
     assert!(judge.status.success(), "{judge:?}");

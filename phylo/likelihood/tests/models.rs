@@ -13,11 +13,10 @@ use sidecore_likelihood::msa::{Alignment, Alphabet, Patterns, partitions};
 use sidecore_likelihood::newick::Newick;
 use sidecore_likelihood::runner::Serial;
 use sidecore_likelihood::tree::Tree;
-use std::path::PathBuf;
 
-fn data(file: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/models");
-    PathBuf::from(folder).join(file)
+fn data(file: &str) -> &'static str {
+    let found = figures::files().find(|(name, _)| *name == file);
+    found.unwrap().1
 }
 
 fn name(text: &str) -> ModelName {
@@ -25,10 +24,10 @@ fn name(text: &str) -> ModelName {
 }
 
 fn likelihood(alignment: &str, model: &str) -> Likelihood<Serial> {
-    let bytes = std::fs::read(data(&format!("{alignment}.phy"))).unwrap();
-    let alignment = Alignment::parse(&bytes).unwrap();
-    let newick = std::fs::read_to_string(data("tree.nwk")).unwrap();
-    let tree = Tree::from_newick(&Newick::parse(&newick).unwrap(), alignment.names()).unwrap();
+    let bytes = data(&format!("{alignment}.phy")).as_bytes();
+    let alignment = Alignment::parse(bytes).unwrap();
+    let newick = data("tree.nwk");
+    let tree = Tree::from_newick(&Newick::parse(newick).unwrap(), alignment.names()).unwrap();
     let name = name(model);
     let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
     let part = PartOptions::new(name, patterns);
@@ -67,12 +66,12 @@ fn fits_reach_the_peers() {
 
 /// Three partitions, however they share branch lengths.
 fn parted(lengths: Lengths) -> Likelihood<Serial> {
-    let bytes = std::fs::read(data("dna.phy")).unwrap();
-    let alignment = Alignment::parse(&bytes).unwrap();
-    let newick = std::fs::read_to_string(data("tree.nwk")).unwrap();
-    let tree = Tree::from_newick(&Newick::parse(&newick).unwrap(), alignment.names()).unwrap();
-    let text = std::fs::read_to_string(data("parts.txt")).unwrap();
-    let parts = partitions::parse(&text, alignment.sites()).unwrap();
+    let bytes = data("dna.phy").as_bytes();
+    let alignment = Alignment::parse(bytes).unwrap();
+    let newick = data("tree.nwk");
+    let tree = Tree::from_newick(&Newick::parse(newick).unwrap(), alignment.names()).unwrap();
+    let text = data("parts.txt");
+    let parts = partitions::parse(text, alignment.sites()).unwrap();
     let parts = parts.into_iter().map(|part| {
         let name = name(&part.model);
         let patterns = Patterns::of_sites(&alignment, name.alphabet(), part.sites).unwrap();

@@ -378,10 +378,8 @@ fn figures_are_raxml_ngs() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    for (name, text) in figures::files() {
+        std::fs::write(folder.path().join(name), text).unwrap();
     }
     // IQ-TREE's figures are of what RAxML-NG does not have.
     let others = ["mtMet", "mtVer", "mtInv", "FLAVI", "GY", "MG"];

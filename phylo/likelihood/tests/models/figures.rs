@@ -1,4 +1,4 @@
-//! Figures of other programs, on the alignments and the tree in `tests/data/models`.
+//! Figures of other programs, on the alignments and the tree in `tests/data/models.txtar`.
 //!
 //! RAxML-NG 1.2.2, the "Final LogLikelihood" of
 //! `raxml-ng --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --opt-model off --opt-branches
@@ -138,3 +138,9 @@ pub(crate) const FITTED: &[Figure] = &[
 /// Likewise of `dna.phy` under the three partitions of `parts.txt`, with `--brlen linked`, `scaled`
 /// and `unlinked`.
 pub(crate) const BRLEN: [f64; 3] = [-2269.372543, -2269.157718, -2257.969973];
+
+/// The files that the figures are of: their names and texts.
+pub(crate) fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let parts = include_str!("../data/models.txtar").split("-- ");
+    parts.filter_map(|part| part.split_once(" --\n"))
+}

@@ -1,4 +1,0 @@
-//! libFuzzer's way into [`sidecore_fuzz::nbd`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sidecore_fuzz::nbd(data));
