@@ -41,8 +41,8 @@ One seed, one result: engines, policy and interruptions change nothing but the t
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
 starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
 .bootstraps, .support, .supportTBE, .supportSHaLRT, .supportABayes, .supportLBP, \
-.supportUFBoot, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, written or does not go \
-together, 130 stopped by a signal.")]
+.supportUFBoot, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, \
+written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,

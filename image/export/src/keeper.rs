@@ -8,8 +8,8 @@
 //! [adopts](crate::fuse::Keeping::Adopt) the session: the kernel sends again what was read and not
 //! answered. Where the keeper is killed, the server starts another one.
 //!
-//! Both sides are joined by a socket; its hang-up is a death, also that by `kill -9`. A message is a
-//! farewell, or what is held: the process that starts the other one sends it.
+//! Both sides are joined by a socket; its hang-up is a death, also that by `kill -9`. A message is
+//! a farewell, or what is held: the process that starts the other one sends it.
 //!
 //! Must stay true: one of both has the device at any time, unless both are killed at once; a mount
 //! that takes writes has no keeper, since a killed server has lost what it had not stored; the

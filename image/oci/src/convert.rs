@@ -167,8 +167,8 @@ impl Original {
     }
 }
 
-/// Converts an image, and pushes all to `to` (`oci://REGISTRY/REPOSITORY:TAG`). `on_layer` is called
-/// after each layer.
+/// Converts an image, and pushes all to `to` (`oci://REGISTRY/REPOSITORY:TAG`). `on_layer` is
+/// called after each layer.
 ///
 /// # Errors
 /// [`ConvertError`]; blobs that were pushed before stay in the registry, under no tag.

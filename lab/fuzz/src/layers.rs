@@ -30,8 +30,8 @@ fn a_blob(data: &[u8]) {
     assert!(again.is_ok_and(|again| again == index));
 }
 
-/// An index of a sound layer with bytes changed, as one who can make its check may send it: pairs of
-/// a place (two bytes) and what is changed there.
+/// An index of a sound layer with bytes changed, as one who can make its check may send it: pairs
+/// of a place (two bytes) and what is changed there.
 fn an_index(data: &[u8]) {
     let built = build(&mut Cursor::new(LAYER), None);
     let Ok(Built { index, .. }) = built else {

@@ -106,7 +106,8 @@ pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTr
     }
 }
 
-/// The quartets and branch values of a given tree, as [`species_tree`] has them for its own. Blocks.
+/// The quartets and branch values of a given tree, as [`species_tree`] has them for its own.
+/// Blocks.
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.

@@ -198,8 +198,8 @@ impl<N: Nodes> Session<N> {
             begun(refused.unwrap_or_else(|| result.as_ref().map(drop).map_err(copy)));
             for number in 0..threads {
                 // Without a descriptor of its own the thread shares the first one.
-                // So does each thread of a session that is kept: what a killed process has read from
-                // a descriptor of its own alone fails.
+                // So does each thread of a session that is kept: what a killed process has read
+                // from a descriptor of its own alone fails.
                 let own = match number {
                     0 => None,
                     _ if self.is_kept => None,

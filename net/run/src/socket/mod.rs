@@ -438,8 +438,8 @@ impl Socket {
         far.is_some_and(files::is_hung_up)
     }
 
-    /// A process uses the socket by this descriptor. If another one has it, too, neither gets rings,
-    /// by which the other would miss bytes.
+    /// A process uses the socket by this descriptor. If another one has it, too, neither gets
+    /// rings, by which the other would miss bytes.
     pub(crate) fn note_holder(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
         if let State::Open(stream) = &mut self.state
             && stream.path.all_rings().is_none()

@@ -14,8 +14,8 @@
 //! likelihood.
 //!
 //! Source: Guindon and others, Systematic Biology 59 (2010), 307-321; the margin of 0.05 is
-//! IQ-TREE's and PhyML's. Anisimova and others, Systematic Biology 60 (2011), 685-699, for aBayes; Adachi and
-//! Hasegawa, MOLPHY 2.3, Computer Science Monographs 28 (1996), for local bootstraps.
+//! IQ-TREE's and PhyML's. Anisimova and others, Systematic Biology 60 (2011), 685-699, for aBayes;
+//! Adachi and Hasegawa, MOLPHY 2.3, Computer Science Monographs 28 (1996), for local bootstraps.
 
 use crate::likelihood::{Likelihood, LikelihoodError};
 use crate::newick::Newick;

@@ -105,8 +105,8 @@ impl Ancestors {
     }
 }
 
-/// Calls `visit` for each pattern with the probabilities of the states at some nodes, by the tips on
-/// their own side alone: at a half-edge's node those that are not across its branch. They are in
+/// Calls `visit` for each pattern with the probabilities of the states at some nodes, by the tips
+/// on their own side alone: at a half-edge's node those that are not across its branch. They are in
 /// the order of `halves`, one value a state, all 0 where those tips leave every state open.
 pub(crate) fn subtree_states(
     tree: &Tree,

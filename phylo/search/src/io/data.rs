@@ -73,9 +73,7 @@ pub enum DataError {
     #[error("no locus has 3 taxa with a character: a tree needs as many")]
     SmallLoci,
     /// One alignment without parts, where each part gets a tree.
-    #[error(
-        "one alignment without loci: give a folder of alignments, or a file of partitions as --model"
-    )]
+    #[error("one alignment without loci: give a folder of alignments, or partitions as --model")]
     OneLocus,
     /// A folder of too many files.
     #[error("the folder has more than {} files, one a locus", loci::FILES_MAX)]

@@ -112,8 +112,8 @@ impl Role {
         }
     }
 
-    /// Calls `act` with the processes that a run controls. Without a `setup` each rank does pieces of
-    /// its own.
+    /// Calls `act` with the processes that a run controls. Without a `setup` each rank does pieces
+    /// of its own.
     pub fn with_ranks<T>(
         &mut self,
         setup: Option<&Setup>,
