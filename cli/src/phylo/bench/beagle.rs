@@ -15,8 +15,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Each library is loaded by a process of its own; both traverse one tree with the same data, in \
 rounds that alternate, and must agree on the log-likelihood. With one engine neither library \
-starts a thread; with more, BEAGLE may start its own. About two minutes, ten seconds with --quick. Exit \
-status: 0 measured, 1 a library failed or both differ, 2 could not run.")]
+starts a thread; with more, BEAGLE may start its own. About two minutes, ten seconds with \
+--quick. Exit status: 0 measured, 1 a library failed or both differ, 2 could not run.")]
 pub(crate) struct Args {
     /// The library to compare with
     #[arg(long, value_name = "FILE", default_value = "libhmsbeagle.so.1")]

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 122] = [
+const REFUSALS: [(&str, &str, &str); 123] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -188,6 +188,7 @@ const REFUSALS: [(&str, &str, &str); 122] = [
     ("phylo draw", "bad.nwk -o x.svg", "bad.nwk"),
     ("phylo bench kernels", "--msa made.phy", "--tree"),
     ("phylo bench grain", "--rounds 0", "0"),
+    ("phylo bench beagle", "--engines 0", "0"),
     ("tlb", "--core 9999", "9999"),
     ("spe env", "--nonsense", "--nonsense"),
     ("spe run", "/nonexistent/program", "/nonexistent/program"),

@@ -79,7 +79,7 @@ const LOGGED_FRAMES_MAX: usize = 1024;
 const ENGINE_BYTES: u64 = 5 << 19;
 
 /// Other memory of the process: its heap, and the stacks and buffers of the serving threads.
-const PROCESS_BYTES: u64 = 4 << 20;
+const PROCESS_BYTES: u64 = 5 << 20;
 
 /// Options of [`Device::open`].
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,8 @@
 //! Must stay true: a received chunk is owned by one piece of one socket, or is returned; parts of a
 //! datagram are kept here until it is complete.
 
+use super::held::Outgoing;
 use super::memory::{Chunks, Piece};
-use super::outgoing::Outgoing;
 use super::{Client, Socket};
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS};
 use crate::sock::stack::SocketError;

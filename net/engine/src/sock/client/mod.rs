@@ -14,6 +14,7 @@
 mod attach;
 mod driven;
 mod events;
+mod held;
 mod link;
 mod memory;
 mod opening;

@@ -6,75 +6,12 @@
 //! order, and its end follows them; a chunk on trial is the only one of its session.
 
 use super::events::{Life, Sockets, State};
+use super::held::Way;
 use super::memory::{Buffer, Chunks};
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{Entry, RETURNS, Request, entry_bytes};
 use crate::sock::stack::SocketError;
-use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
-
-/// A session's bytes to send.
-#[derive(Debug, Default)]
-pub(super) struct Outgoing {
-    /// Chunks that the engine has.
-    posted: u32,
-    /// Bytes of the chunk on trial.
-    trial: Option<u32>,
-    /// The engine reports when there is room.
-    awaits_room: bool,
-    /// Bytes in private memory, in order.
-    held: VecDeque<Box<[u8]>>,
-    /// An end to be requested after them.
-    end: Option<Request>,
-    /// It is in the list of those that go on.
-    listed: bool,
-}
-
-/// The way of some bytes that the application sends.
-enum Way {
-    Post,
-    Try,
-    Hold,
-}
-
-impl Outgoing {
-    /// Chunks that the engine has yet to send, and those that wait here.
-    pub(super) fn count(&self) -> u32 {
-        self.posted + u32::try_from(self.held.len()).unwrap_or(u32::MAX)
-    }
-
-    /// True if the application has closed the session, and some bytes of it are left.
-    pub(super) fn is_closing(&self) -> bool {
-        self.end == Some(Request::Close)
-    }
-
-    /// True if bytes may be in private memory, now or soon.
-    fn is_held_back(&self) -> bool {
-        self.trial.is_some() || !self.held.is_empty()
-    }
-
-    fn way(&self, is_short: bool) -> Way {
-        if self.is_held_back() || is_short && self.posted > 0 {
-            Way::Hold
-        } else if is_short {
-            Way::Try
-        } else {
-            Way::Post
-        }
-    }
-
-    /// A chunk was sent, or dropped with its session.
-    fn sent(&mut self) {
-        self.posted = self.posted.saturating_sub(1);
-        self.trial = None;
-    }
-
-    /// True if bytes or an end that waited here can go on.
-    fn goes_on(&self) -> bool {
-        let waits = !self.held.is_empty() || self.end.is_some();
-        waits && self.trial.is_none() && !self.awaits_room
-    }
-}
 
 /// Sessions whose bytes can go on.
 #[derive(Debug, Default)]
@@ -100,24 +37,6 @@ impl Resuming {
             state.outgoing.awaits_room = false;
             self.add(state);
         }
-    }
-}
-
-impl Outgoing {
-    /// A chunk is posted.
-    pub(super) fn note_posted(&mut self) {
-        self.posted += 1;
-    }
-
-    /// The chunk on trial came back after `sent` bytes: the rest waits here.
-    #[cold]
-    pub(super) fn note_unsent(&mut self, chunk: &[u8], sent: u32) {
-        let bytes = self.trial.unwrap_or(0).to_usize();
-        if let Some(rest) = chunk.get(sent.to_usize()..bytes) {
-            self.held.push_front(rest.into());
-        }
-        self.sent();
-        self.awaits_room = true;
     }
 }
 
