@@ -21,7 +21,8 @@ others). abayes: a branch's probability, from 0 to 1, where both alternatives ar
 before (Anisimova and others). lbp: the share of --replicates in which the branch is the best of \
 the three, in per cent. ufboot: the share of --replicates that choose a tree with the branch, \
 among those that a search from this tree meets (Minh and others). These are of --msa and \
---model. All are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the tips differ.")]
+--model. All are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read \
+or the tips differ.")]
 pub(crate) struct Args {
     /// Tree (Newick or NEXUS) whose branches are to be supported
     #[arg(long, value_name = "FILE")]

@@ -1,8 +1,8 @@
 //! Bytes of one session that are on their way to the engine, or wait in private memory.
 //!
 //! Why here: it is a part of a session's state, which events change; the ways on stand in
-//! `outgoing`. Must stay true: a session's bytes keep their order, and its end follows them; a chunk
-//! on trial is the only one of its session.
+//! `outgoing`. Must stay true: a session's bytes keep their order, and its end follows them; a
+//! chunk on trial is the only one of its session.
 
 use crate::sock::layout::Request;
 use sidecore_bare::width::ToUsize;
