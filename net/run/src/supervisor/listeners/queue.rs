@@ -53,8 +53,8 @@ impl Listeners {
         local: SocketAddr,
         peer: SocketAddr,
     ) -> Result<Between, Errno> {
-        let listeners = table.listeners_at(peer);
-        if let Some(listener) = turn_of(&listeners, local) {
+        let mut is_refused = false;
+        while let Some(listener) = turn_of(&table.listeners_at(peer), local) {
             let (near, other) = pair(true)?;
             let other_inode = inode_of(&other)?;
             let pending = Pending {
@@ -62,9 +62,18 @@ impl Listeners {
                 peer: local,
                 origin: Origin::Program(other),
             };
-            self.queue(table, streams, listener, pending)?;
-            let peer = Some(other_inode);
-            return Ok(Between { near, peer });
+            match self.queue(table, streams, listener, pending) {
+                Ok(()) => {
+                    let peer = Some(other_inode);
+                    return Ok(Between { near, peer });
+                }
+                // It was closed unnoticed and is forgotten now. Another one may share its port.
+                Err(_) if table.listening(listener).is_none() => is_refused = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if is_refused {
+            return Err(Errno::CONNREFUSED);
         }
         let rendezvous = self.rendezvous.as_ref().ok_or(Errno::CONNREFUSED)?;
         let mut name = table.names.make(Role::Program);

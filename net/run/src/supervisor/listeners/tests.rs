@@ -1,4 +1,5 @@
 use super::*;
+use crate::ports::Claim;
 use crate::socket::tests::socket;
 use crate::supervisor::tests::fixtures::{callers, table};
 use rustix::net::SocketAddrUnix;
@@ -96,6 +97,44 @@ fn a_listener_that_is_closed_is_forgotten_when_a_session_comes() {
         let refused = listeners.queue(&mut table, &mut streams, inode, pending());
         assert_eq!(refused, Err(Errno::CONNREFUSED));
     }
+}
+
+#[test]
+fn a_session_goes_to_another_listener_of_the_port_where_one_was_closed_unnoticed() {
+    let (mut table, mut listeners, mut streams) = parts();
+    let [local, peer] = ends();
+    let mut nears = Vec::new();
+    for inode in [1, 2] {
+        let (near, name) = listening_end(true).unwrap();
+        let listening = Listening {
+            name: Some(name),
+            ..Listening::default()
+        };
+        let mut of = socket(State::Listening(listening));
+        of.local = peer;
+        of.named = Some(0);
+        let claim = Claim {
+            reuses_port: true,
+            ..of.claim(true)
+        };
+        assert!(table.take_port(inode, Transport::Tcp, peer.port(), claim));
+        table.insert(inode, of).unwrap();
+        nears.push(near);
+    }
+    assert_eq!(table.listeners_at(peer).len(), 2);
+    // The one whose turn it is.
+    let turn = turn_of(&[0, 1], local).unwrap();
+    drop(nears.remove(usize::try_from(turn).unwrap()));
+    let opened = listeners.open_between(&mut table, &mut streams, local, peer);
+    assert!(opened.is_ok());
+    assert_eq!(table.sockets.len(), 1);
+    // The last one is closed, too.
+    nears.clear();
+    table.listening(2 - turn).unwrap().pending.clear();
+    table.listening(2 - turn).unwrap().tokens.clear();
+    let refused = listeners.open_between(&mut table, &mut streams, local, peer);
+    assert_eq!(refused.err(), Some(Errno::CONNREFUSED));
+    assert!(table.sockets.is_empty());
 }
 
 #[test]
