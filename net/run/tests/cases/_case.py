@@ -6,6 +6,7 @@ names and results, never times, ports, descriptors' numbers or process ids.
 
 import errno
 import os
+import random
 import select
 import socket
 import sys
@@ -67,10 +68,13 @@ def datagrams(host=V4, kind=socket.SOCK_DGRAM):
 
 
 def closed_port(host=V4, kind=socket.SOCK_STREAM):
-    """A port where nobody listens: one that was just given back."""
-    with socket.socket(family_of(host), kind) as made:
-        made.bind((host, 0))
-        return made.getsockname()[1]
+    """A port where nobody listens, outside of those that a socket gets by itself: a client that got
+    this one would reach itself."""
+    while True:
+        with socket.socket(family_of(host), kind) as made:
+            port = random.randrange(20_000, 32_000)
+            if not isinstance(outcome(made.bind, (host, port)), str):
+                return port
 
 
 def until(condition, seconds=10):
