@@ -97,6 +97,8 @@ impl<'u> Undoing<'u> {
                 Ok(None) => {}
                 Err(error) => return Err(error.to_string()),
             }
+            // A server that was being stopped showed it only after the first look.
+            self.wake().ok();
             let now = self.progress();
             // The time since the last progress counts, not the total: a disk may need minutes.
             if now != progress {
