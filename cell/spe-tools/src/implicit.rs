@@ -213,8 +213,7 @@ fn cast_once(source: &[u8], conversions: &[Conversion]) -> Result<Option<Vec<u8>
             .copied()
             .unwrap_or(source.len());
         let offset = start + conversion.column.saturating_sub(1);
-        let piece = (0..text.len()).collect::<Vec<_>>();
-        let piece = piece.partition_point(|place| text.end(*place) <= offset);
+        let piece = text.place_of(offset);
         if !text.is_users(piece) {
             continue;
         }

@@ -197,7 +197,7 @@ fn read_own(options: &mut Options, text: &str) {
     }
 }
 
-/// The arguments of IBM's compilers in gcc's words: `-M` writes the dependencies beside the object,
+/// The arguments of IBM's compilers in gcc's words: `-M` writes dependencies next to the object,
 /// and `-ma` compiles `alloca`, which gcc always does.
 pub(crate) fn of_ibm(arguments: Vec<OsString>) -> Vec<OsString> {
     let kept = arguments.into_iter().filter(|argument| argument != "-ma");

@@ -166,7 +166,7 @@ impl Compilation<'_> {
         Ok(String::from_utf8_lossy(&output?.stderr).into_owned())
     }
 
-    /// A file beside the input with another text.
+    /// A file next to the input with another text.
     fn copy(&self, text: &[u8]) -> Result<OsString, Error> {
         let mut copy = self.input.clone();
         // In the input's folder, which is gcc's own choice; `.i` since the compiler goes by the

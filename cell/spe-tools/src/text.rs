@@ -107,6 +107,11 @@ impl<'a> Text<'a> {
             .map_or(self.source.len(), |piece| piece.end)
     }
 
+    /// The piece at a byte of the source, or the first one behind it.
+    pub(crate) fn place_of(&self, byte: usize) -> usize {
+        self.pieces.partition_point(|piece| piece.end <= byte)
+    }
+
     /// Source from the piece `from` to the one before `to`.
     pub(crate) fn span(&self, from: usize, to: usize) -> String {
         let bytes = &self.source[self.start(from)..self.end(to.saturating_sub(1))];

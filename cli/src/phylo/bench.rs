@@ -33,7 +33,7 @@ enum Command {
     Kernels(Kernels),
     /// Bootstraps in numbers that do and do not suit the engines, under each policy
     Grain(grain::Args),
-    /// Sidecore's library of BEAGLE's interface beside an installed BEAGLE
+    /// Sidecore's library of BEAGLE's interface against an installed BEAGLE
     Beagle(beagle::Args),
 }
 

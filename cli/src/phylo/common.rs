@@ -1,12 +1,15 @@
 //! Options and files that the commands share.
 
 use super::limits;
-use crate::output;
+use crate::values::policies;
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Progress};
 use sidecore_phylo::evaluation;
 use sidecore_phylo::io::data::{Data, Reader};
+use sidecore_phylo::io::files::Files;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::Alignment;
 use sidecore_phylo::newick::Newick;
@@ -16,7 +19,9 @@ use sidecore_phylo::support;
 use sidecore_sched::Equi;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::values::Offered;
 use std::path::Path;
+use std::time::Duration;
 
 /// The reader of all input files, within the limits; oddities go to standard error.
 pub(super) fn reader() -> Reader {
@@ -162,6 +167,93 @@ pub(super) fn alignment_support(
     });
     bar.finish_and_clear();
     Ok(found?)
+}
+
+/// Writes a tree to the file that was asked for, and shows the report as JSON with `json`, else the
+/// tree, unless that went to the file.
+pub(super) fn deliver_tree(
+    output: Option<&Path>,
+    json: bool,
+    report: &impl serde::Serialize,
+    tree: &str,
+) -> Result<Outcome> {
+    if let Some(path) = output {
+        output::file(path, &format!("{tree}\n"))?;
+    }
+    if json {
+        output::json(report)?;
+    } else if output.is_none() {
+        output::result(tree)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Options of a run that its results do not depend on.
+#[derive(clap::Args)]
+pub(super) struct Running {
+    /// Engines that all work and its loops share; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
+    #[arg(long, value_name = "POLICY", default_value = "equi")]
+    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
+    pub(super) policy: String,
+    /// Begin anew, in place of what an earlier run left under the prefix
+    #[arg(long)]
+    pub(super) redo: bool,
+    /// Seconds after which the state of a search under way is kept
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "120",
+        value_parser = clap::value_parser!(u32).range(1..=86_400)
+    )]
+    save_every: u32,
+}
+
+impl Running {
+    /// Engines of this rank, which may have these cores.
+    pub(super) fn engines(&self, cpus: &[usize]) -> usize {
+        match self.engines {
+            Some(engines) => engines.into(),
+            // A rank of a job has its share of the cores.
+            None => engines(None).min(cpus.len()),
+        }
+    }
+
+    /// The pool of this rank.
+    pub(super) fn pool(&self, cpus: &[usize]) -> Result<PoolConfig> {
+        let policy = sidecore_sched::by_name(&self.policy)?;
+        Ok(pool_config(self.engines(cpus), cpus, policy))
+    }
+
+    /// Time after which the state of a search is kept.
+    pub(super) fn save_every(&self) -> Duration {
+        Duration::from_secs(self.save_every.into())
+    }
+}
+
+/// Says in the log and on standard error that a run goes on with what is there, if it does.
+pub(super) fn note_resumed(files: &mut Files, ledger: &Ledger) -> Result<()> {
+    let resumed = ledger.all_done().count();
+    if resumed > 0 || ledger.all_saved().next().is_some() {
+        tracing::warn!(
+            "going on with {}: {resumed} results are there",
+            files.checkpoint().display()
+        );
+        files.log(&format!("going on: {resumed} results are there"))?;
+    }
+    Ok(())
+}
+
+/// Says that a signal has stopped a run, and how to go on.
+pub(super) fn stopped(files: &mut Files) -> Result<Outcome> {
+    files.log("stopped; all states are kept")?;
+    output::note!(
+        "sidecore: stopped; everything is kept in {}: give the same command again to go on",
+        files.checkpoint().display()
+    );
+    Ok(Outcome::Stopped)
 }
 
 /// A pool of the requested number of engines.

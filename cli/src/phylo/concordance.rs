@@ -101,22 +101,15 @@ impl Args {
             self.of_sites(tree, msa, model, &mut rows)?;
         }
         let text = labelled(tree, &self.labels(&rows)).to_string();
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{text}\n"))?;
-        }
         if let Some(path) = &self.table {
             output::file(path, &table(&rows))?;
         }
-        if self.json {
-            output::json(&Json {
-                trees,
-                branches: rows,
-                tree: text,
-            })?;
-        } else if self.output.is_none() {
-            output::result(&text)?;
-        }
-        Ok(Outcome::Done)
+        let report = Json {
+            trees,
+            branches: rows,
+            tree: &text,
+        };
+        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
     }
 
     fn of_sites(&self, tree: &Newick, msa: &Path, model: &str, rows: &mut [Row]) -> Result<()> {
@@ -224,11 +217,11 @@ fn table(rows: &[Row]) -> String {
 }
 
 #[derive(serde::Serialize)]
-struct Json {
+struct Json<'t> {
     /// Gene trees.
     trees: Option<usize>,
     branches: Vec<Row>,
-    tree: String,
+    tree: &'t str,
 }
 
 #[derive(serde::Serialize)]

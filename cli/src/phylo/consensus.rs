@@ -1,7 +1,7 @@
 //! `sidecore phylo consensus`.
 
-use super::common::reader;
-use crate::{Outcome, output};
+use super::common::{self, reader};
+use crate::Outcome;
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::consensus::{Rule, consensus_within};
 use std::path::PathBuf;
@@ -72,29 +72,22 @@ impl Args {
         let found =
             consensus_within(trees, rule, file.memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{text}\n"))?;
-        }
-        if self.json {
-            output::json(&Json {
-                trees: trees.len(),
-                taxa: found.tree.tips().count(),
-                branches: found.shares.len(),
-                shares: found.shares,
-                tree: text,
-            })?;
-        } else if self.output.is_none() {
-            output::result(&text)?;
-        }
-        Ok(Outcome::Done)
+        let report = Json {
+            trees: trees.len(),
+            taxa: found.tree.tips().count(),
+            branches: found.shares.len(),
+            shares: found.shares,
+            tree: &text,
+        };
+        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
     }
 }
 
 #[derive(serde::Serialize)]
-struct Json {
+struct Json<'t> {
     trees: usize,
     taxa: usize,
     branches: usize,
     shares: Vec<f64>,
-    tree: String,
+    tree: &'t str,
 }

@@ -1,10 +1,10 @@
 //! `sidecore phylo genes`.
 
-use super::common::{self, Source, Support};
+use super::common::{self, Running, Source, Support};
 use super::limits;
 use super::search::Progress;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
-use crate::values::{models, policies};
+use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Result, bail};
 use sidecore_offload::Pool;
@@ -17,12 +17,12 @@ use sidecore_phylo::io::files::{Files, GENE_MODELS, GENE_TABLE, GENE_TREES, Name
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
-use sidecore_phylo::runner::{Serial, pool_config};
+use sidecore_phylo::runner::Serial;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Arguments of `phylo genes`.
 #[derive(clap::Args)]
@@ -61,24 +61,8 @@ pub(crate) struct Args {
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// Engines that loci and their loops share; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
-    #[arg(long, value_name = "POLICY", default_value = "equi")]
-    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
-    policy: String,
-    /// Begin anew, in place of what an earlier run left under the prefix
-    #[arg(long)]
-    redo: bool,
-    /// Seconds after which the state of a locus under way is kept
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "120",
-        value_parser = clap::value_parser!(u32).range(1..=86_400)
-    )]
-    save_every: u32,
+    #[command(flatten)]
+    running: Running,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -146,12 +130,8 @@ impl Args {
         let stop = raise_on(&[SIGINT, SIGTERM])?;
         limits::stop_with(&stop);
         let cpus = role.cpus().to_vec();
-        let engines = match self.engines {
-            Some(engines) => engines.into(),
-            // A rank of a job has its share of the cores.
-            None => common::engines(None).min(cpus.len()),
-        };
-        let config = pool_config(engines, &cpus, sidecore_sched::by_name(&self.policy)?);
+        let engines = self.running.engines(&cpus);
+        let config = self.running.pool(&cpus)?;
         let goal = GeneTrees::new(&genes.loci, options.clone(), Serial).goal();
         // Only rank 0 has files; the ranks agree before any engine starts.
         let mut own = match role.is_member() {
@@ -165,7 +145,7 @@ impl Args {
             pool: &pool,
             cpus: &cpus,
             job: &job,
-            save_every: Duration::from_secs(self.save_every.into()),
+            save_every: self.running.save_every(),
         };
         let Some((mut files, ledger)) = own.take() else {
             role.work(None, crew)?;
@@ -185,13 +165,7 @@ impl Args {
         // Before anything is written to standard error: the bar would be drawn into it.
         progress.end();
         if ended == Ended::Stopped {
-            files.log("stopped; all states are kept")?;
-            output::note!(
-                "sidecore: stopped; everything is kept in {}: give the same command again to \
-                 go on",
-                files.checkpoint().display()
-            );
-            return Ok(Outcome::Stopped);
+            return common::stopped(&mut files);
         }
         let rows = rows(&genes.loci, job.order(), &ledger);
         let written = write(&files, &rows)?;
@@ -223,16 +197,16 @@ impl Args {
         let labels: usize = names.flatten().map(|name| name.len() + 32).sum();
         let trees = 2 * u64::from(self.bootstraps) + 4;
         let bytes = labels.to_u64().saturating_mul(trees) + (64 << 10);
-        let (mut files, ledger) =
-            Files::open(&self.prefix, Names::Own, settings, goal, self.redo, bytes)?;
+        let (mut files, ledger) = Files::open(
+            &self.prefix,
+            Names::Own,
+            settings,
+            goal,
+            self.running.redo,
+            bytes,
+        )?;
         files.log(&format!("{} loci, seed {}", genes.loci.len(), self.seed))?;
-        let resumed = ledger.all_done().count();
-        if resumed > 0 || ledger.all_saved().next().is_some() {
-            tracing::warn!(
-                "going on with {}: {resumed} results are there",
-                files.checkpoint().display()
-            );
-        }
+        common::note_resumed(&mut files, &ledger)?;
         Ok((files, ledger))
     }
 }

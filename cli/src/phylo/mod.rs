@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Genes(genes::Args),
     /// One tree of many gene trees, by their quartets.
     Species(species::Args),
-    /// How many gene trees and sites agree with a tree's branches.
+    /// Shares of gene trees and sites that agree with a tree's branches.
     Concordance(concordance::Args),
     /// Write how well replicates support a tree's branches on that tree.
     Support(support::Args),

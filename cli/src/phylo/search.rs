@@ -6,11 +6,10 @@ mod report;
 
 pub(in crate::phylo) use progress::Progress;
 
-use super::common::{self, Source, Support};
+use super::common::{self, Running, Source, Support};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::trace::TraceArgs;
-use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
@@ -28,11 +27,9 @@ use sidecore_phylo::io::run::Run;
 use sidecore_phylo::io::setup::RunSetup;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::runner::pool_config;
 use sidecore_status::Publisher;
-use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Arguments of `phylo search`.
 #[derive(clap::Args)]
@@ -48,13 +45,8 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     trace: TraceArgs,
-    /// Engines that searches and their loops share; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    engines: Option<u16>,
-    /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
-    #[arg(long, value_name = "POLICY", default_value = "equi")]
-    #[arg(value_parser = Offered(policies), hide_possible_values = true)]
-    policy: String,
+    #[command(flatten)]
+    running: Running,
     /// Ranks that do one search together, each with a share of its sites; as many as would else
     /// have no search unless given. Only under mpirun, srun or the like
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -62,17 +54,6 @@ pub(crate) struct Args {
     /// Names of the written files under the prefix
     #[arg(long, value_enum, default_value = "sidecore")]
     names: Naming,
-    /// Begin anew, in place of what an earlier run left under the prefix
-    #[arg(long)]
-    redo: bool,
-    /// Seconds after which the state of a search under way is kept
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "120",
-        value_parser = clap::value_parser!(u32).range(1..=86_400)
-    )]
-    save_every: u32,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -110,16 +91,11 @@ impl Args {
 
     fn run_as(&self, role: &mut Role, setup: &RunSetup) -> Result<Outcome> {
         let began = Instant::now();
-        let policy = sidecore_sched::by_name(&self.policy)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
         limits::stop_with(&stop);
         let cpus = role.cpus().to_vec();
-        let engines = match self.engines {
-            Some(engines) => engines.into(),
-            // A rank of a job has its share of the cores.
-            None => common::engines(None).min(cpus.len()),
-        };
-        let config = pool_config(engines, &cpus, policy);
+        let engines = self.running.engines(&cpus);
+        let config = self.running.pool(&cpus)?;
         let run = &setup.run;
         // Only rank 0 has files; the ranks agree on their teams before any engine starts.
         let mut own = match role.is_member() {
@@ -135,7 +111,7 @@ impl Args {
             pool: &pool,
             cpus: &cpus,
             job: &job,
-            save_every: Duration::from_secs(self.save_every.into()),
+            save_every: self.running.save_every(),
         };
         let Some((mut files, ledger)) = own.take() else {
             role.work(Some(run), crew)?;
@@ -169,13 +145,7 @@ impl Args {
         progress.end();
         drop(published);
         if ended == Ended::Stopped {
-            files.log("stopped; all states are kept")?;
-            output::note!(
-                "sidecore: stopped; everything is kept in {}: give the same command again to \
-                 go on",
-                files.checkpoint().display()
-            );
-            return Ok(Outcome::Stopped);
+            return common::stopped(&mut files);
         }
         let models = run.best_models(&setup.part_names, &ledger);
         let mut written = files.write_trees(&ledger, &models)?;
@@ -188,7 +158,7 @@ impl Args {
             &ledger,
             wall_s,
             engines,
-            &self.policy,
+            &self.running.policy,
             &setup.findings,
             written,
         );
@@ -207,18 +177,11 @@ impl Args {
             self.names.files(),
             setup.settings.clone(),
             setup.run.goal,
-            self.redo,
+            self.running.redo,
             setup.run.bytes_about(),
         )?;
-        files.log(&setup.run.describe(engines, &self.policy))?;
-        let resumed = ledger.all_done().count();
-        if resumed > 0 || ledger.all_saved().next().is_some() {
-            tracing::warn!(
-                "going on with {}: {resumed} results are there",
-                files.checkpoint().display()
-            );
-            files.log(&format!("going on: {resumed} results are there"))?;
-        }
+        files.log(&setup.run.describe(engines, &self.running.policy))?;
+        common::note_resumed(&mut files, &ledger)?;
         Ok((files, ledger))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::common::{self, reader};
 use super::concordance::gene_trees;
-use crate::{Outcome, output};
+use crate::Outcome;
 use anyhow::Result;
 use sidecore_phylo::species::{Branch, score_tree, species_tree};
 use std::path::PathBuf;
@@ -60,29 +60,22 @@ impl Args {
             all => found.shared as f64 / all as f64,
         };
         let text = found.tree.to_string();
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{text}\n"))?;
-        }
-        if self.json {
-            output::json(&Json {
-                trees: genes.genes.len(),
-                taxa: genes.taxa(),
-                quartets: found.all,
-                quartets_shared: found.shared,
-                quartets_share: share,
-                exact: found.is_exact,
-                branches: found.branches,
-                tree: text,
-            })?;
-        } else if self.output.is_none() {
-            output::result(&text)?;
-        }
-        Ok(Outcome::Done)
+        let report = Json {
+            trees: genes.genes.len(),
+            taxa: genes.taxa(),
+            quartets: found.all,
+            quartets_shared: found.shared,
+            quartets_share: share,
+            exact: found.is_exact,
+            branches: found.branches,
+            tree: &text,
+        };
+        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
     }
 }
 
 #[derive(serde::Serialize)]
-struct Json {
+struct Json<'t> {
     trees: usize,
     taxa: usize,
     quartets: u128,
@@ -90,5 +83,5 @@ struct Json {
     quartets_share: f64,
     exact: bool,
     branches: Vec<Branch>,
-    tree: String,
+    tree: &'t str,
 }

@@ -1,8 +1,8 @@
 //! `sidecore phylo support`.
 
 use super::common::{self, Source, Support};
+use crate::Outcome;
 use crate::values::models;
-use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport};
@@ -83,22 +83,15 @@ impl Args {
             }
         };
         let labelled = labelled.to_string();
-        if let Some(path) = &self.output {
-            output::file(path, &format!("{labelled}\n"))?;
-        }
-        if self.json {
-            output::json(&Json {
-                kind: self.support.name(),
-                replicates,
-                branches: values.len(),
-                mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
-                values,
-                tree: labelled,
-            })?;
-        } else if self.output.is_none() {
-            output::result(&labelled)?;
-        }
-        Ok(Outcome::Done)
+        let report = Json {
+            kind: self.support.name(),
+            replicates,
+            branches: values.len(),
+            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            values,
+            tree: &labelled,
+        };
+        common::deliver_tree(self.output.as_deref(), self.json, &report, &labelled)
     }
 
     fn of_replicates(
@@ -151,11 +144,11 @@ impl Args {
 }
 
 #[derive(serde::Serialize)]
-struct Json {
+struct Json<'t> {
     kind: &'static str,
     replicates: usize,
     branches: usize,
     mean: f64,
     values: Vec<f64>,
-    tree: String,
+    tree: &'t str,
 }

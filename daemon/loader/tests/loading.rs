@@ -59,12 +59,16 @@ fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
 }
 
 fn compile_as(folder: &Path, name: &str, source: &str, level: &str) -> PathBuf {
+    let options = [level, "-std=c11", "-Wall", "-Wextra", "-Werror"];
+    compile_with(folder, name, source, &options)
+}
+
+fn compile_with(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
     let (text, object) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&text, source).unwrap();
     let output = Command::new("cc")
-        .args([
-            level, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I",
-        ])
+        .args(options)
+        .args(["-fPIC", "-shared", "-I"])
         .arg(root().join("../kernel-abi/include"))
         .arg(&text)
         .arg("-o")

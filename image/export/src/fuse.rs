@@ -52,6 +52,7 @@ mod tree_fs;
 pub use tree_fs::Tree;
 
 use access::{Access, OWNER_MODE};
+use behind::Delivered;
 use image_fs::ImageFs;
 use nodes::Nodes;
 use outlet::Notices;
@@ -251,15 +252,7 @@ impl FuseServer {
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
         let writable = source.writes().is_some();
-        let mut image = ImageFs::new(source, options);
-        let mut delivered = None;
-        // Pages of a file that is written are not dropped: the kernel may hold unwritten data in
-        // them.
-        if options.drop_behind && !writable {
-            let (behind, line) = behind::line();
-            image.drop_behind(behind);
-            delivered = Some(line);
-        }
+        let (image, delivered) = image_of(source, options);
         let is_alone = options.keeping != Keeping::No;
         let beside = |notices: Notices| match delivered {
             Some(line) => line.forget_with(notices, image_fs::FILE, is_alone),
@@ -399,13 +392,7 @@ impl FuseServer {
         device: OwnedFd,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<(), FuseError> {
-        let mut image = ImageFs::new(source, options);
-        let mut delivered = None;
-        if options.drop_behind {
-            let (behind, line) = behind::line();
-            image.drop_behind(behind);
-            delivered = Some(line);
-        }
+        let (image, delivered) = image_of(source, options);
         let session = Session::adopt(device, image)
             .map_err(|e| os("cannot go on with the FUSE session", "", e))?;
         if let Some(line) = delivered {
@@ -501,6 +488,20 @@ fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, D
         minor: stat.stx_dev_minor,
     };
     Ok((root, device))
+}
+
+/// The file of an image, and the line of what has been delivered, where pages are dropped behind
+/// the readers. Those of a file that is written are not: the kernel may hold unwritten data in
+/// them.
+fn image_of(source: Arc<dyn BlockSource>, options: &FuseOptions) -> (ImageFs, Option<Delivered>) {
+    let drops = options.drop_behind && source.writes().is_none();
+    let mut image = ImageFs::new(source, options);
+    let delivered = drops.then(|| {
+        let (behind, line) = behind::line();
+        image.drop_behind(behind);
+        line
+    });
+    (image, delivered)
 }
 
 /// Ends the process of a session that cannot continue: programs may wait for its replies, and get

@@ -42,7 +42,7 @@ pub const NAME: &str = "sidecore-keeper";
 /// The flag of a server that goes on with another one's mount.
 pub const ADOPT_FLAG: &str = "--adopt";
 
-/// How a server is started again, and what it needs then.
+/// The command line that starts a server again, and its places.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Held {
     /// Its arguments.

@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{self, Existing, Guard, PackError, Source, Target};
 use sidecore_remote::fault::Fault;
-use sidecore_remote::origin::oci::documents::Manifest;
+use sidecore_remote::origin::oci::documents::{Manifest, sha256_digits};
+use sidecore_remote::origin::oci::{INDEX_TYPE, MANIFEST_TYPE};
 use sidecore_remote::{Descriptor, ImageManifest, Repository};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -415,11 +416,9 @@ fn digest_of(path: &Path) -> io::Result<String> {
 
 /// The file of a blob in an OCI image layout.
 fn blob_path(folder: &Path, digest: &str) -> Result<PathBuf, ConvertError> {
-    let digits = digest.strip_prefix("sha256:").unwrap_or_default();
-    let is_whole = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    match is_whole {
-        true => Ok(folder.join("blobs/sha256").join(digits)),
-        false => Err(ConvertError::Document(
+    match sha256_digits(digest) {
+        Some(digits) => Ok(folder.join("blobs/sha256").join(digits)),
+        None => Err(ConvertError::Document(
             "a digest is not of SHA-256".to_owned(),
         )),
     }
@@ -434,8 +433,6 @@ fn of(path: &Path) -> impl FnOnce(io::Error) -> ConvertError {
     move |source| ConvertError::File { path, source }
 }
 
-const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
-const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 /// Annotation: the manifest that was converted.
 const ORIGINAL: &str = "org.sidecore.original";
 const DOCUMENT_BYTES_MAX: u64 = 4 << 20;

@@ -30,7 +30,7 @@ fn a_blob(data: &[u8]) {
     assert!(again.is_ok_and(|again| again == index));
 }
 
-/// An index of a sound layer with bytes changed, as one who can make its check may send it: pairs
+/// An index of a sound layer with bytes changed, as an author of its check may send it: pairs
 /// of a place (two bytes) and what is changed there.
 fn an_index(data: &[u8]) {
     let built = build(&mut Cursor::new(LAYER), None);

@@ -50,7 +50,7 @@ pub use stack::reassembly::{
 };
 pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
-pub use stack::sockets::awaits_room;
+pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;

@@ -123,10 +123,7 @@ pub fn by_sites(
             let mut counts = [0_u64; 3];
             for own in &columns {
                 let found = own.count(quartet);
-                counts
-                    .iter_mut()
-                    .zip(found)
-                    .for_each(|(to, more)| *to += more);
+                add(&mut counts, found);
             }
             sums.add(counts.map(|count| count as f64));
         }
@@ -165,25 +162,27 @@ pub fn by_likelihood(
             let weight = f64::from(patterns.weights()[pattern]);
             for (sum, four) in sums.iter_mut().zip(values.chunks(4 * states)) {
                 let found = expected(four, states);
-                sum.iter_mut()
-                    .zip(found)
-                    .for_each(|(to, more)| *to += weight * more);
+                add(sum, found.map(|more| weight * more));
             }
         });
     })?;
     let of_branch = |at: usize| {
         let mut counts = [0.0; 3];
         for (_, _, sums) in &items {
-            counts
-                .iter_mut()
-                .zip(sums[at])
-                .for_each(|(to, more)| *to += more);
+            add(&mut counts, sums[at]);
         }
         let mut sums = SiteSums::default();
         sums.add(counts);
         sums.factors()
     };
     Ok((0..branches.len()).map(of_branch).collect())
+}
+
+/// Adds the values of three pairings to sums of each.
+fn add<T: std::ops::AddAssign>(sums: &mut [T; 3], more: [T; 3]) {
+    sums.iter_mut()
+        .zip(more)
+        .for_each(|(sum, more)| *sum += more);
 }
 
 /// The chances that four clades' roots have two states, for each of the three pairings.

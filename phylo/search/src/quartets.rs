@@ -46,7 +46,7 @@ pub enum QuartetError {
 pub struct TaxonSet(Box<[u64]>);
 
 impl TaxonSet {
-    /// No taxon, of so many.
+    /// The empty set, with room for this many taxa.
     #[must_use]
     pub fn empty(taxa: usize) -> Self {
         Self(vec![0; taxa.div_ceil(64)].into())
@@ -327,7 +327,7 @@ impl GeneTrees {
     #[must_use]
     pub fn quartets(&self) -> u128 {
         let at_node = |node: &Node| {
-            let sizes = || node.parts.iter().map(|part| part.len().to_u64());
+            let sizes = || node.sizes.iter().copied();
             let (sum, squares) = sizes().fold((0, 0), |(a, b), n| (a + n, b + n * n));
             let pairs = sizes().map(|n| {
                 // Pairs of taxa in two different other parts.
@@ -604,7 +604,7 @@ impl Distances {
     }
 }
 
-/// Bytes of memory that gene trees of so many nodes and taxa take at most.
+/// Bytes of memory that gene trees with these numbers of nodes and taxa take at most.
 #[must_use]
 pub fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
     // Three parts and a split a node, and a key of the parts.
@@ -659,7 +659,7 @@ mod tests {
         })
     }
 
-    /// What a gene tree says about all quartets with one taxon of each list.
+    /// The pairings by a gene tree of all quartets with one taxon of each list.
     fn listed(gene: &Gene, [p, q, r, s]: [&[usize]; 4]) -> Quartets {
         let (mut found, mut possible) = ([0; 3], 0);
         for number in 0..p.len() * q.len() * r.len() * s.len() {

@@ -89,7 +89,7 @@ pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTr
     loop {
         let around = around_all(genes, &tree, runner)?;
         let better = around.iter().filter_map(|(at, quartets)| {
-            let [own, second, third] = quartets.totals();
+            let [own, second, third] = quartets.counts;
             let (way, gain) = if second >= third {
                 (1, second)
             } else {
@@ -130,10 +130,6 @@ struct Sums {
 }
 
 impl Sums {
-    fn totals(&self) -> [u128; 3] {
-        self.counts
-    }
-
     fn of(genes: &GeneTrees, around: &Around) -> Self {
         let mut sums = Self {
             counts: [0; 3],

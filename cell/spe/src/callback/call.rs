@@ -115,13 +115,19 @@ impl Call {
 
     /// A text of the store; `None` for a null pointer or one without an end.
     pub(super) fn text(&self, slot: u32) -> Option<*const c_char> {
-        if self.word(slot) == 0 {
-            return None;
-        }
-        let (at, bytes) = self.buffer(slot, STORE_BYTES);
+        let place = self.word(slot);
+        let text = (place != 0).then(|| self.text_at(place)).flatten();
+        text.map(|text| text.cast())
+    }
+
+    /// The bytes of a text at a place of the store, without its end; `None` for one without an end.
+    pub(super) fn text_at(&self, place: u32) -> Option<*const [u8]> {
+        let (at, bytes) = self.part(place, STORE_BYTES);
         // SAFETY: inside the store.
         let end = unsafe { libc::memchr(at, 0, bytes) };
-        (!end.is_null()).then_some(at.cast_const().cast())
+        let start = at.cast_const().cast::<u8>();
+        let len = end.addr().checked_sub(start.addr())?;
+        Some(std::ptr::slice_from_raw_parts(start, len))
     }
 
     /// Gives the result and the error number back.

@@ -242,20 +242,23 @@ impl Conversion {
     }
 }
 
-/// The bytes of a text of the store's; nothing without an end.
+/// A copy of a text of the store's; nothing without an end.
 fn bytes_at(call: &Call, place: u32) -> Option<Vec<u8>> {
-    let all = whole(call, place);
-    let end = all.iter().position(|byte| *byte == 0)?;
-    Some(all[..end].to_vec())
+    call.text_at(place).map(copied)
 }
 
-/// All bytes of the store from a place on.
+/// A copy of all bytes of the store from a place on.
 fn whole(call: &Call, place: u32) -> Vec<u8> {
     let (at, bytes) = call.part(place, STORE_BYTES);
-    let mut all = vec![0; bytes];
+    copied(std::ptr::slice_from_raw_parts(at.cast::<u8>(), bytes))
+}
+
+/// A copy of bytes of the store, which its program may change meanwhile.
+fn copied(bytes: *const [u8]) -> Vec<u8> {
+    let mut copy = vec![0; bytes.len()];
     // SAFETY: inside the store, and a buffer as long.
-    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), all.as_mut_ptr(), bytes) };
-    all
+    unsafe { std::ptr::copy_nonoverlapping(bytes.cast(), copy.as_mut_ptr(), copy.len()) };
+    copy
 }
 
 /// Puts a text and its end into the store, cut to `room` bytes.

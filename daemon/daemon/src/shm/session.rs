@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// One client, from its attachment to its end.
 #[derive(Debug)]
 pub struct Session {
-    /// What kernels keep for it at each engine. Before the memory: it may hold maps of it.
+    /// Values that kernels keep for it at each engine. Before the memory: it may hold maps of it.
     companions: Box<[CachePadded<KeptCompanions>]>,
     map: Segment,
     /// Its number, below the most clients at once; used again after its end.

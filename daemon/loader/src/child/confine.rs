@@ -1,4 +1,4 @@
-//! What a worker may do: its limits, the signals that end it, and the system calls that it has.
+//! Confinement of a worker: its limits, the signals that end it, and the system calls that it has.
 //!
 //! Why here: a kernel's mistakes and its will must end in its own process, with a reason. Must stay
 //! true: no file is open in a worker once a kernel runs; memory that it gets is private and counted

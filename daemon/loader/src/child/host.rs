@@ -178,7 +178,8 @@ impl Host {
                 kernels: &kernels,
                 arena_offset,
             };
-            let map = SharedMap::open_on_demand(segment, segment_bytes.to_usize(), WRITABLE);
+            let bytes = segment_bytes.to_usize();
+            let map = SharedMap::open_on_demand(segment, bytes, Sharing::ReadWrite);
             worker.work(page, map.map_err(text), limits, filters, Some(host));
         };
         let child = confine::fork(work);
@@ -188,8 +189,6 @@ impl Host {
         Ok((answer, vec![file]))
     }
 }
-
-const WRITABLE: Sharing = Sharing::ReadWrite;
 
 /// The answer that says why an object is not loaded.
 fn refusal(error: ObjectError) -> Writer {

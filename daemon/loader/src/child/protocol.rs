@@ -86,12 +86,12 @@ const TEXT_WORDS: usize = 32;
 /// The turn's bit for a waiter (`FUTEX_WAITERS`), without which nothing wakes the engine at a
 /// worker's end; the lower bits are its thread.
 pub(super) const RUN: u32 = 1 << 31;
-/// How a run ended.
+/// Ends of a run.
 pub(super) const DONE: u32 = 1;
 /// Done, with a text that says which control words the kernel left changed.
 pub(super) const DONE_CHANGED: u32 = 2;
 pub(super) const FAILED: u32 = 3;
-/// What a signal's handler saw: the stack or the memory at its limit.
+/// Causes that a signal's handler found: the stack or the memory at its limit.
 pub(super) const STACK: u32 = 1;
 pub(super) const MEMORY: u32 = 2;
 /// A call of the system that is not allowed.

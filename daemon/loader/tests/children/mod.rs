@@ -90,21 +90,16 @@ const NAMES: [&str; 19] = [
 /// The kernels, with a time that tests wait for; `more` follows them in the source.
 fn harmful(folder: &Path, more: &str) {
     let text = format!("{HARMFUL}{more}");
-    let object = folder.join("harmful.so");
-    let source = folder.join("harmful.c");
-    fs::write(&source, text).unwrap();
-    let output = Command::new("cc")
-        .args(["-O1", "-w", "-fPIC", "-shared", "-I"])
-        .arg(root().join("../kernel-abi/include"))
-        .arg(&source)
-        .arg("-o")
-        .arg(&object)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    fs::remove_file(source).unwrap();
-    close(&object);
+    compile_with(folder, "harmful.so", &text, &["-O1", "-w"]);
+}
+
+/// A daemon with the kernels, with `more` behind them in the source; folders of both.
+fn harmed(more: &str) -> (Daemon, [tempfile::TempDir; 2]) {
+    let (kernels, sockets) = (folder(), folder());
+    harmful(kernels.path(), more);
+    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
+    assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+    (serve(sockets.path(), loaded.registry), [kernels, sockets])
 }
 
 fn remote() -> Registry {
@@ -130,14 +125,7 @@ fn harm_costs_one_request_and_its_process() {
     if !has_compiler() {
         return;
     }
-    let (kernels, sockets) = (folder(), folder());
-    harmful(
-        kernels.path(),
-        "SIDECORE_KERNEL_LIMITS(100000, 64 << 20, 0)\n",
-    );
-    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
-    assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
-    let daemon = serve(sockets.path(), loaded.registry);
+    let (daemon, _folders) = harmed("SIDECORE_KERNEL_LIMITS(100000, 64 << 20, 0)\n");
     let (client, other) = (attach(&daemon, remote()), attach(&daemon, remote()));
     let others = call(&other, "which", &[]).unwrap();
     let mut process = call(&client, "which", &[]).unwrap();
@@ -200,10 +188,7 @@ fn bytes_stay_in_the_clients_memory() {
     if !has_compiler() {
         return;
     }
-    let (kernels, sockets) = (folder(), folder());
-    harmful(kernels.path(), "");
-    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
-    let daemon = serve(sockets.path(), loaded.registry);
+    let (daemon, _folders) = harmed("");
     let client = attach(&daemon, remote());
     let copy = client.kernel("copy").unwrap();
     let mut input = client.buffer(100_001);
@@ -230,14 +215,7 @@ fn an_object_gets_the_limits_that_it_asks_for_and_no_more_than_there_are() {
     if !has_compiler() {
         return;
     }
-    let (kernels, sockets) = (folder(), folder());
-    harmful(
-        kernels.path(),
-        "SIDECORE_KERNEL_LIMITS(20000, 0, 8 << 20)\n",
-    );
-    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
-    assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
-    let daemon = serve(sockets.path(), loaded.registry);
+    let (daemon, [kernels, _sockets]) = harmed("SIDECORE_KERNEL_LIMITS(20000, 0, 8 << 20)\n");
     let client = attach(&daemon, remote());
     assert_eq!(call(&client, "big", &[]), Ok(1));
     let late = call(&client, "loop", &[]).unwrap_err();
@@ -265,10 +243,7 @@ fn a_host_process_that_is_killed_is_started_again() {
     if !has_compiler() {
         return;
     }
-    let (kernels, sockets) = (folder(), folder());
-    harmful(kernels.path(), "");
-    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
-    let daemon = serve(sockets.path(), loaded.registry);
+    let (daemon, _folders) = harmed("");
     let client = attach(&daemon, remote());
     let worker = call(&client, "which", &[]).unwrap();
     let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
@@ -366,10 +341,7 @@ fn a_kernel_whose_client_is_gone_ends() {
     if !has_compiler() {
         return;
     }
-    let (kernels, sockets) = (folder(), folder());
-    harmful(kernels.path(), "SIDECORE_KERNEL_LIMITS(10000000, 0, 0)\n");
-    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
-    let daemon = serve(sockets.path(), loaded.registry);
+    let (daemon, _folders) = harmed("SIDECORE_KERNEL_LIMITS(10000000, 0, 0)\n");
     let waiting = attach(&daemon, remote());
     for name in ["loop", "loopy"] {
         let client = attach(&daemon, remote());

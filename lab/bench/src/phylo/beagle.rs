@@ -1,4 +1,4 @@
-//! Traversals by libraries of BEAGLE's interface: this project's beside an installed BEAGLE.
+//! Traversals by libraries of BEAGLE's interface: this project's against an installed BEAGLE.
 //!
 //! Why here: MrBayes and BEAST spend nearly all their time in these calls, so their ratio bounds
 //! what those programs gain.
@@ -88,7 +88,7 @@ pub struct BeagleRow {
     pub error: Option<String>,
 }
 
-/// What a worker answers to a shape.
+/// A worker's answer to a shape.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     /// Seconds of one traversal, the mean of a run.
@@ -268,18 +268,7 @@ pub fn work(
     let mut kept: Option<(Shape, client::Instance)> = None;
     for line in input.lines() {
         let shape: Shape = serde_json::from_str(&line?)?;
-        if kept.as_ref().is_none_or(|(of, _)| *of != shape) {
-            kept = None;
-        }
-        let measured = match kept.take() {
-            Some((_, instance)) => Ok(instance),
-            None => client::Instance::new(library, &shape, engines > 1),
-        }
-        .and_then(|mut instance| {
-            let answer = measure(&mut instance, patience)?;
-            kept = Some((shape, instance));
-            Ok(answer)
-        });
+        let measured = answer(&mut kept, library, engines, shape, patience);
         let answer = measured.unwrap_or_else(|error| Answer {
             seconds: 0.0,
             lnl: 0.0,
@@ -293,7 +282,21 @@ pub fn work(
     Ok(())
 }
 
-fn measure(instance: &mut client::Instance, patience: Duration) -> Result<Answer, ClientError> {
+/// Measures a shape on the kept instance, or on one that is kept in its place.
+fn answer(
+    kept: &mut Option<(Shape, client::Instance)>,
+    library: &Path,
+    engines: u16,
+    shape: Shape,
+    patience: Duration,
+) -> Result<Answer, ClientError> {
+    let instance = match kept {
+        Some((of, instance)) if *of == shape => instance,
+        _ => {
+            let instance = client::Instance::new(library, &shape, engines > 1)?;
+            &mut kept.insert((shape, instance)).1
+        }
+    };
     let lnl = instance.traversal()?;
     let begun = Instant::now();
     let mut traversals = 0_u32;

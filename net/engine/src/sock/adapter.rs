@@ -5,7 +5,7 @@ use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Sharing, Stack,
     UdpId, Write,
 };
-use sidecore_net_stack::awaits_room;
+use sidecore_net_stack::has_room_or_waits;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
@@ -129,7 +129,9 @@ impl Sockets for Stack {
     }
 
     fn takes_bytes(&mut self, session: Id) -> bool {
-        Name::session(session).map_or(true, |session| awaits_room(self, session).unwrap_or(true))
+        Name::session(session).map_or(true, |session| {
+            has_room_or_waits(self, session).unwrap_or(true)
+        })
     }
 
     fn carry(&mut self, session: Id, take: &mut dyn FnMut(Id, usize) -> usize) -> usize {

@@ -566,7 +566,7 @@ impl Host {
 ///
 /// # Errors
 /// [`NetError::Gone`].
-pub fn awaits_room(stack: &mut Stack, id: SessionId) -> Result<bool, NetError> {
+pub fn has_room_or_waits(stack: &mut Stack, id: SessionId) -> Result<bool, NetError> {
     let number = stack.host.sessions.number(id)?;
     let session = &mut stack.host.sessions.access(&mut stack.host.common, number);
     let takes = match session.common.pool.is_ample() {

@@ -11,7 +11,7 @@
 
 use super::AnalysisError;
 use super::growing::Growing;
-use super::job::{Searches, Starts};
+use super::job::{Searches, Starts, no_files};
 use super::plan::{Bootstraps, Goal, Kind, Outcome, Piece, Stream, seed_of};
 use super::supports::{AlignmentKind, AlignmentSupport};
 use super::workers::{Job, Watch};
@@ -93,12 +93,6 @@ impl<'l, R> GeneTrees<'l, R> {
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
-    }
-
-    /// The searches' steps.
-    #[must_use]
-    pub fn growing(&self) -> &Arc<Growing> {
-        &self.growing
     }
 }
 
@@ -281,18 +275,16 @@ impl<R: Runner + Clone> GeneTrees<'_, R> {
             return Ok(best.tree.clone());
         }
         let mut labelled = Vec::new();
-        for &kind in &self.options.supports {
-            let name = best.models.first().and_then(|model| named(model));
-            let patterns = |name: &ModelName| {
-                Patterns::new(&locus.alignment, name.alphabet())
-                    .map_err(|error| AnalysisError::Keep(error.into()))
-            };
-            let Some(name) = name else { continue };
-            let patterns = patterns(&name)?;
-            let parts = vec![PartOptions::new(name, patterns)];
-            let support = AlignmentSupport::new(kind, seed);
-            let runner = self.runner.clone();
-            labelled.push(support.on(&tree, names, parts, runner, |_| {})?);
+        let model = best.models.first().and_then(|model| named(model));
+        if let (Some(name), false) = (model, self.options.supports.is_empty()) {
+            let patterns = Patterns::new(&locus.alignment, name.alphabet())
+                .map_err(|error| AnalysisError::Keep(error.into()))?;
+            let part = PartOptions::new(name, patterns);
+            for &kind in &self.options.supports {
+                let support = AlignmentSupport::new(kind, seed);
+                let (parts, runner) = (vec![part.clone()], self.runner.clone());
+                labelled.push(support.on(&tree, names, parts, runner, |_| {})?);
+            }
         }
         if !replicates.is_empty() {
             let trees: Vec<Newick> = replicates.iter().map(parsed).collect::<Result<_, _>>()?;
@@ -319,8 +311,7 @@ fn joined(mut tree: Newick, labelled: &[Newick]) -> Newick {
 
 /// A model that names no files.
 fn named(text: &str) -> Option<ModelName> {
-    let none = &mut |_: &str| Err(std::io::ErrorKind::Unsupported.into());
-    ModelName::parse(text, none).ok()
+    ModelName::parse(text, &mut no_files).ok()
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ impl<R: Runner + Clone> Searches<R> {
 }
 
 /// A model with all its values names no files.
-fn no_files(_: &str) -> std::io::Result<String> {
+pub(super) fn no_files(_: &str) -> std::io::Result<String> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 

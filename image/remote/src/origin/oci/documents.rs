@@ -134,14 +134,19 @@ impl Manifest {
 impl Descriptor {
     /// The hexadecimal digits of its digest.
     fn sha256(&self, what: &str) -> Result<String, Fault> {
-        let digits = self.digest.strip_prefix("sha256:");
-        let is_whole = |it: &&str| it.len() == 64 && it.bytes().all(|b| b.is_ascii_hexdigit());
-        let digits = digits.filter(is_whole).ok_or_else(|| {
+        let digits = sha256_digits(&self.digest).ok_or_else(|| {
             let shown: String = self.digest.chars().take(DIGEST_SHOWN_MAX).collect();
             Fault::Final(format!("the {what}'s digest is {shown}, not of SHA-256"))
         })?;
         Ok(digits.to_ascii_lowercase())
     }
+}
+
+/// The hexadecimal digits of a digest (`sha256:…`); `None` where it is no whole one of SHA-256.
+#[must_use]
+pub fn sha256_digits(digest: &str) -> Option<&str> {
+    let is_whole = |it: &&str| it.len() == 64 && it.bytes().all(|b| b.is_ascii_hexdigit());
+    digest.strip_prefix("sha256:").filter(is_whole)
 }
 
 /// The token in an answer of a token service.

@@ -16,6 +16,7 @@ use super::super::Fault;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -36,7 +37,7 @@ pub struct Host {
     pub is_unchecked: bool,
     /// Headers of each request to it.
     pub headers: HeaderMap,
-    /// True for another server than the registry, which is told the registry's name.
+    /// True for another server than the registry: each request to it names the registry.
     pub is_mirror: bool,
 }
 
@@ -133,9 +134,11 @@ impl Host {
 
     fn of_folder(folder: &Path, registry: &str) -> Result<Vec<Self>, Fault> {
         let path = folder.join("hosts.toml");
+        let failed = |reason: String| Fault::Final(format!("{}: {reason}", path.display()));
         match std::fs::read_to_string(&path) {
-            Ok(text) => Self::read(&text, folder, registry)
-                .map_err(|reason| Fault::Final(format!("{}: {reason}", path.display()))),
+            Ok(text) => Self::read(&text, folder, registry).map_err(failed),
+            // Not without what it may say: a mirror may be there for a reason.
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error.to_string())),
             Err(_) => {
                 let mut own = Self::of_registry(registry);
                 let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -326,6 +329,19 @@ mod tests {
         let docker = Host::read("", Path::new("/"), "docker.io").unwrap();
         assert_eq!(docker[0].root, "https://registry-1.docker.io/v2");
         assert!(!docker[0].is_mirror);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(
+            Host::of_folder(folder.path(), "r.example").unwrap().len(),
+            1
+        );
+        // Also for root, which may read any file.
+        std::fs::create_dir(folder.path().join("hosts.toml")).unwrap();
+        let refused = Host::of_folder(folder.path(), "r.example").unwrap_err();
+        assert!(refused.to_string().contains("hosts.toml"), "{refused}");
     }
 
     #[test]

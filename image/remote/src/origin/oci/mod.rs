@@ -12,7 +12,7 @@ pub mod hosts;
 pub mod login;
 mod repository;
 
-pub use repository::{Artifact, Descriptor, ImageManifest, Repository};
+pub use repository::{Artifact, Descriptor, INDEX_TYPE, ImageManifest, MANIFEST_TYPE, Repository};
 
 use super::{Fault, parse, with_token};
 use crate::Retry;

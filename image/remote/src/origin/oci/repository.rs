@@ -411,7 +411,7 @@ struct Kind {
     media_type: Option<String>,
 }
 
-/// What names a blob or a manifest in another document.
+/// The name of a blob or a manifest in another document.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -483,8 +483,10 @@ fn tag_of(digest: &str) -> String {
     digest.replace(':', "-")
 }
 
-const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
-const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of a manifest.
+pub const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of an index of manifests.
+pub const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 /// Blobs of artifacts of one image that are looked at.
 const ARTIFACTS_MAX: usize = 1024;
