@@ -3,8 +3,8 @@
 //! Why here: all commands have the same rules for leftovers of a failed run. Must stay true: each
 //! run has a folder of its own, which is removed afterwards, and so are mounts below it.
 
-use crate::Row;
 use crate::faults::Resource;
+use crate::program::Row;
 use crate::scenario::{INPUTS, Scenario, Server};
 use crate::tracer::{Account, Manner, Plan, Tracee};
 use anyhow::{Context, Result, bail};
