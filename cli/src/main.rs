@@ -42,44 +42,42 @@ use std::process::ExitCode;
     version = env!("SIDECORE_VERSION"),
     arg_required_else_help = true,
     after_help = "\
-Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour`, which \
-shows the main job on its own files in about two minutes."
+Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour images` \
+(or trees, net, engines), which shows it at work on this machine's files in about two \
+minutes."
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// In the order of a newcomer's interest; research last. A doc comment here would be the program's.
 #[derive(Subcommand)]
 enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
-    /// The papers' scheduling tables and figures, by a machine in virtual time.
-    #[command(subcommand)]
-    Cell(cell::Command),
-    /// Own the machine's engines and serve other processes, in the foreground.
-    Daemon(daemon::Args),
-    /// Live statistics of a daemon's engines and clients.
-    Top(top::Args),
     /// containerd's remote snapshotter: containers start before their images are here.
     Snapshotter(snapshotter::Args),
-    /// Off-loading to engines: benchmarks, and calls by hand.
-    #[command(subcommand)]
-    Offload(offload::Command),
-    /// Cost of address translation on this machine: levels, reach and penalties, for loads and DMA.
-    Tlb(tlb::Args),
-    /// The TCP/IP stack on one engine: run it, serve on it, look at it.
+    /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
+    Phylo(phylo::Args),
+    /// The TCP/IP stack on one engine: run it, run unmodified programs on it, look at it.
     #[command(subcommand)]
     Net(net::Command),
     /// RDMA over TCP (iWARP): the exchange of rdmacm-utils' rping, both sides.
     #[command(subcommand)]
     Rdma(rdma::Command),
-    /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
-    Phylo(phylo::Args),
-    /// Programs of the Cell, unchanged: drivers that compile SPU and PPU source here.
+    /// Own the machine's engines and serve other processes, in the foreground.
+    Daemon(daemon::Args),
+    /// Use a daemon's engines: zlib of unmodified programs, calls by hand, benchmarks.
     #[command(subcommand)]
-    Spe(spe::Command),
+    Offload(offload::Command),
+    /// Live statistics of a daemon's engines and clients.
+    Top(top::Args),
+    /// One page in the browser: live images, engines, stacks and searches, and trees.
+    Ui(ui::Args),
+    /// A guided tour on this machine's own files: images, trees, the stack or engines.
+    Tour(tour::Args),
     /// List the devices and facilities of this machine, with the command that provides each one it
     /// lacks.
     Doctor(doctor::Args),
@@ -90,12 +88,16 @@ enum Command {
     Man(manual::Pages),
     /// Print a completion script for a shell.
     Completions(manual::Completions),
-    /// Every figure of the source documents on one page: paper, model of the Cell, this machine.
+    /// Research: cost of address translation on this machine, by levels, for loads and DMA.
+    Tlb(tlb::Args),
+    /// Research: scheduling on the Cell processor, in virtual time, next to published figures.
+    #[command(subcommand)]
+    Cell(cell::Command),
+    /// Research: unmodified programs of the Cell, by drivers that compile SPU and PPU source here.
+    #[command(subcommand)]
+    Spe(spe::Command),
+    /// Research: every figure of the source documents on one page, with this machine's.
     Papers(papers::Args),
-    /// The main job, end to end, on this machine's own files.
-    Tour(tour::Args),
-    /// One page in the browser: live images, engines, stacks and searches, and trees.
-    Ui(ui::Args),
 }
 
 /// Outcome of a command that ran.

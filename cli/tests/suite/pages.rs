@@ -224,6 +224,69 @@ fn the_sites_contents_list_every_page_once() {
     assert_eq!(listed, pages);
 }
 
+/// Folders of crates, each with a README whose table has a row for each crate.
+const CRATES: [&str; 6] = ["core", "image", "daemon", "net", "phylo", "cell"];
+
+/// Rows of a table of crates: names, and what they stand on.
+fn crate_rows(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut rows = BTreeMap::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, names, _, below, _] = cells[..] else {
+            continue;
+        };
+        for name in names.split('`').skip(1).step_by(2) {
+            let below = below.split(", ").filter(|it| !it.is_empty());
+            rows.insert(name, below.collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn every_crate_has_a_row_and_stands_on_what_it_says() {
+    let package = |folder: &str| {
+        let manifest = files().get(&format!("{folder}/Cargo.toml"))?;
+        let rest = manifest.split_once("\nname = \"")?.1;
+        rest.split('"').next()
+    };
+    let mut problems = Vec::new();
+    for top in CRATES {
+        let readme = &files()[&format!("{top}/README.md")];
+        let rows = crate_rows(readme);
+        for path in files().keys() {
+            let Some(name) = path
+                .strip_prefix(top)
+                .and_then(|it| it.strip_prefix('/')?.strip_suffix("/Cargo.toml"))
+                .filter(|name| !name.contains('/'))
+            else {
+                continue;
+            };
+            let Some(below) = rows.get(name) else {
+                problems.push(format!("{top}/README.md has no row for {name}"));
+                continue;
+            };
+            for other in below {
+                let folder = match other.contains('/') {
+                    true => (*other).to_owned(),
+                    false => format!("{top}/{other}"),
+                };
+                let is_used = package(&folder).is_some_and(|name| {
+                    let key = [format!("\n{name}.workspace"), format!("\n{name} = ")];
+                    key.iter().any(|key| files()[path].contains(key))
+                });
+                if !is_used {
+                    problems.push(format!("{top}/README.md: {name} does not stand on {other}"));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let rows = crate_rows("| `a`, `b` | x | y, core/sys |\n|---|---|---|\n| `c` | x | |");
+    assert_eq!(rows["b"], ["y", "core/sys"]);
+    assert!(rows["c"].is_empty() && rows.len() == 3);
+}
+
 /// Words and rows of tables of README.md; `english` counts its sentences.
 #[test]
 fn the_readme_is_a_first_screen() {

@@ -511,7 +511,7 @@ fn workflows_call_scripts_and_have_few_rights() {
     assert!(files()[".github/workflows/ci.yml"].contains(".ci/run"));
     match Command::new("actionlint").current_dir(root()).output() {
         Ok(output) => succeeded(&output),
-        Err(_) => eprintln!("actionlint is missing: workflows are not checked by it"),
+        Err(_) => eprintln!("actionlint is missing: workflows are not checked (docs/release.md)"),
     }
 }
 
@@ -540,7 +540,7 @@ fn scripts_of_a_release_are_clean() {
                 succeeded(&parse.arg("--parse").arg(path).output().unwrap());
             }
         }
-        Err(_) => eprintln!("nix-instantiate is missing: the Nix package is not parsed"),
+        Err(_) => eprintln!("nix-instantiate is missing: no Nix file is parsed (docs/release.md)"),
     }
 }
 

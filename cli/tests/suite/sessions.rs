@@ -1,5 +1,5 @@
-//! The sessions of README.md, docs/start and docs/users, run as they stand: every command succeeds,
-//! and prints the page's output, except for numbers.
+//! The sessions of README.md and docs/, run as they stand: every command succeeds, and prints the
+//! page's output, except for numbers.
 //!
 //! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> `
 //! continues it, the rest is its output, with a line `...` for any lines. Output of ```` ```console
@@ -11,12 +11,13 @@
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
+use super::repository::files;
 use sidecore_plot::{TerminalLine, terminal};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 18] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -33,6 +34,8 @@ const PAGES: [&str; 16] = [
     "docs/users/beagle.md",
     "docs/users/files.md",
     "docs/users/disks.md",
+    "docs/operate.md",
+    "docs/trace.md",
 ];
 
 /// The page whose session the README's picture shows, and the picture.
@@ -120,6 +123,17 @@ fn disks_that_replace_qcow2() {
 }
 
 #[test]
+fn operation() {
+    check(PAGES[16]);
+}
+
+#[test]
+fn trace_events() {
+    check(PAGES[17]);
+}
+
+/// Pages of users have sessions, and a session on any page is run.
+#[test]
 fn every_page_is_run() {
     for folder in ["docs/users", "docs/start"] {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
@@ -127,6 +141,13 @@ fn every_page_is_run() {
             let page = format!("{folder}/{}", name.to_str().unwrap());
             assert!(PAGES.contains(&page.as_str()), "{page} has no test");
         }
+    }
+    for (page, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
+        let has_session = text.lines().any(|line| line.starts_with("```console"));
+        assert!(
+            !has_session || PAGES.contains(&page.as_str()),
+            "{page} has a session and no test"
+        );
     }
 }
 

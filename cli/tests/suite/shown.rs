@@ -2,7 +2,7 @@
 //! follows its reader's dark or light setting.
 //!
 //! Why here: the sessions of some pages are run; all other pages name commands, too, and outlive
-//! the option that they name.
+//! the option that they name. The same holds for variables, scripts and examples.
 
 use super::repository::files;
 use std::collections::BTreeMap;
@@ -173,6 +173,101 @@ fn commands_that_do_not_exist_are_seen() {
     assert!(of("ls | sidecore blok pack a").is_some());
     assert!(of("sidecore block pak a").is_some());
     assert_eq!(of("sidecore block"), None);
+}
+
+/// Options of scripts and names of examples in a line of code, each with whether it is there.
+fn script_and_example_names(
+    line: &str,
+    all: &BTreeMap<String, String>,
+    is_in_sources: &dyn Fn(&str) -> bool,
+) -> Vec<bool> {
+    let mut found = Vec::new();
+    let mut script = None;
+    let mut words = line.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let is_build = ["--example", "--bin", "--bench", "--test"].contains(&word);
+        if ["|", "||", "&&", "&", ";", "#"].contains(&word) {
+            script = None;
+        } else if let Some(text) = all.get(word) {
+            script = text.starts_with("#!").then_some(text);
+        } else if let (Some(text), true) = (script, word.starts_with("--")) {
+            let name = word.split(['=', '[', ']', '|', ')']).next();
+            // Options that a script passes on are those of a program behind it.
+            let passes_on = |it: &str| {
+                let is_program = ["exec ", "sidecore "].iter().any(|by| it.starts_with(by));
+                is_program && it.ends_with("\"$@\"")
+            };
+            let mut lines = text.lines().map(str::trim);
+            found.push(text.contains(name.unwrap_or(word)) || lines.any(passes_on));
+        } else if let (true, true, Some(name)) = (line.contains("cargo "), is_build, words.peek()) {
+            let places = [format!("/{name}.rs"), format!("/{name}/main.rs")];
+            let is_place = |file: &String| places.iter().any(|place| file.ends_with(place));
+            let is_target = is_in_sources(&format!("name = \"{name}\""));
+            found.push(is_target || all.keys().any(is_place));
+        }
+    }
+    found
+}
+
+/// What pages name and is not there: variables of the environment, options of scripts, examples and
+/// programs that cargo builds; and the number of names. `all` is the repository.
+fn dead_names(
+    all: &BTreeMap<String, String>,
+    is_page: &dyn Fn(&str) -> bool,
+) -> (Vec<String>, usize) {
+    let (pages, others): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| is_page(name));
+    let is_source = |name: &str| !name.ends_with(".md");
+    // Few files have any such name; each is looked for in all of them.
+    let has_names = |text: &str| text.contains("SIDECORE_") || text.contains("name = \"");
+    let sources = others.iter().filter(|(name, _)| is_source(name));
+    let sources = sources.map(|(_, text)| *text);
+    let sources: Vec<&String> = sources.filter(|text| has_names(text)).collect();
+    let is_in_sources = |word: &str| sources.iter().any(|text| text.contains(word));
+    let (mut found, mut checked) = (Vec::new(), 0);
+    for (page, text) in pages {
+        let mut expect = |is_there: bool, what: &str| {
+            checked += 1;
+            if !is_there {
+                found.push(format!("{page}: {what}"));
+            }
+        };
+        for part in text.split("SIDECORE_").skip(1) {
+            let end = part.find(|it: char| !(it.is_ascii_uppercase() || it == '_'));
+            let name = format!("SIDECORE_{}", &part[..end.unwrap_or(part.len())]);
+            expect(is_in_sources(&name), &name);
+        }
+        for line in code(text) {
+            for is_there in script_and_example_names(line, all, &is_in_sources) {
+                expect(is_there, line);
+            }
+        }
+    }
+    (found, checked)
+}
+
+#[test]
+fn variables_scripts_and_examples_that_pages_name_are_there() {
+    let is_record = |name: &str| name == "CHANGELOG.md" || name.starts_with("target/");
+    let is_page = |name: &str| name.ends_with(".md") && !is_record(name);
+    let (found, checked) = dead_names(files(), &is_page);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(checked > 120, "only {checked} names were found");
+}
+
+#[test]
+fn names_that_are_not_there_are_seen() {
+    let page = "`SIDECORE_GONE=1`, `SIDECORE_HERE`\n```\nx/go --old | x --other\nx/go --new\n\
+                cargo run -p x --example gone\ncargo run --example here\n```\n";
+    let all = [
+        ("p.md", page),
+        ("x/go", "#!/bin/sh\n# --new"),
+        ("x/examples/here.rs", "\"SIDECORE_HERE\""),
+    ];
+    let all: BTreeMap<_, _> = all
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .into();
+    let (found, checked) = dead_names(&all, &|name| name.ends_with(".md"));
+    assert_eq!((found.len(), checked), (3, 6), "{found:?}");
 }
 
 #[test]
