@@ -74,14 +74,14 @@ impl Instance {
         entries: impl Fn(usize, usize) -> &'a [f64],
     ) -> Result<(), Refusal> {
         self.settle()?;
-        let shape = self.kernels.shape();
+        let kernels = self.kernels;
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
-            let values = chunk.spans_of_patterns(self.kernels, buffer);
-            for (span, &pattern) in values.chunks_exact_mut(shape.span()).zip(places) {
-                for (category, to) in span.chunks_exact_mut(shape.states).enumerate() {
-                    let from = entries(category, pattern);
-                    to[..from.len()].copy_from_slice(from);
+            let values = chunk.spans_of_patterns(kernels, buffer);
+            for (k, &pattern) in places.iter().enumerate() {
+                for category in 0..self.categories {
+                    let at = k * kernels.span() + kernels.place(category);
+                    values.set(at, entries(category, pattern));
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Instance {
             return Err(Refusal::OutOfRange);
         }
         self.settle()?;
-        let shape = self.kernels.shape();
+        let kernels = self.kernels;
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
             let factors: Vec<f64> = match scale {
@@ -112,16 +112,14 @@ impl Instance {
                     .collect(),
                 None => vec![1.0; places.len()],
             };
-            chunk.fill_in(self.kernels, buffer);
+            chunk.fill_in(kernels, buffer);
             let node = &chunk.nodes[buffer];
             for (k, (&pattern, factor)) in places.iter().zip(factors).enumerate() {
-                let at = node.span_of(k) * shape.span();
-                let span = &node.values.doubles()[at..at + shape.span()];
-                for (category, from) in span.chunks_exact(shape.states).enumerate() {
+                let span = node.span_of(k) * kernels.span();
+                for category in 0..self.categories {
                     let at = (category * self.patterns + pattern) * self.states;
-                    for (to, from) in to[at..at + self.states].iter_mut().zip(from) {
-                        *to = from * factor;
-                    }
+                    let to = &mut to[at..at + self.states];
+                    node.values.get(span + kernels.place(category), factor, to);
                 }
             }
         }
@@ -210,13 +208,12 @@ impl Instance {
         let new = self.chunks_of(&of);
         let old = std::mem::replace(&mut self.chunks, new);
         let starts: Vec<usize> = old.iter().map(|chunk| chunk.first).collect();
-        let span = self.kernels.shape().span();
         let kernels = self.kernels;
         for chunk in &mut self.chunks {
             for k in 0..chunk.patterns() {
                 let place = place_of[self.order[chunk.first + k]];
                 let from = &old[starts.partition_point(|&start| start <= place) - 1];
-                chunk.take_pattern(kernels, span, k, from, place - from.first);
+                chunk.take_pattern(kernels, k, from, place - from.first);
             }
             for tip in (0..chunk.nodes.len()).filter(|&node| self.coded[node]) {
                 let codes = std::mem::take(&mut chunk.nodes[tip].codes);
@@ -324,7 +321,6 @@ impl Chunk {
     fn take_pattern(
         &mut self,
         kernels: crate::kernels::Kernels,
-        span: usize,
         to: usize,
         other: &Self,
         from: usize,
@@ -336,10 +332,10 @@ impl Chunk {
                 self.nodes[number].codes[to] = code;
                 continue;
             }
-            let at = node.span_of(from) * span;
-            if let Some(values) = node.values.doubles().get(at..at + span) {
-                let all = self.fill_in(kernels, number);
-                all[to * span..(to + 1) * span].copy_from_slice(values);
+            let (span, at) = (kernels.span(), node.span_of(from));
+            if node.values.len() >= (at + 1) * span {
+                let values = self.fill_in(kernels, number);
+                values.copy_span(span, to, &node.values, at);
             }
         }
         for (scale, other) in self.scales.iter_mut().zip(&other.scales) {

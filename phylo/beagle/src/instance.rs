@@ -115,7 +115,7 @@ impl Instance {
             Mode::Auto => scales = scales.max(1),
             Mode::Dynamic | Mode::Manual => {}
         }
-        let kernels = Kernels::new(states, categories);
+        let kernels = Kernels::new(states, categories, is_single(wanted));
         budget(kernels, states, patterns, [buffers, matrices, scales])?;
         let mut instance = Self {
             tips,
@@ -157,7 +157,6 @@ impl Instance {
             Mode::Always => flag::SCALING_ALWAYS,
             Mode::Dynamic => flag::SCALING_DYNAMIC,
         };
-        let single = wanted & flag::PRECISION_DOUBLE == 0 && wanted & flag::PRECISION_SINGLE != 0;
         let threads = wanted & flag::THREADING_CPP != 0;
         let vectors = flag::VECTOR_SSE | flag::VECTOR_AVX | flag::VECTOR_NONE;
         let vector = match wanted & vectors {
@@ -173,7 +172,11 @@ impl Instance {
                 flag::INVEVEC_TRANSPOSED,
                 flag::INVEVEC_STANDARD,
             )
-            | one_of(single, flag::PRECISION_SINGLE, flag::PRECISION_DOUBLE)
+            | one_of(
+                self.kernels.single().is_some(),
+                flag::PRECISION_SINGLE,
+                flag::PRECISION_DOUBLE,
+            )
             | one_of(threads, flag::THREADING_CPP, flag::THREADING_NONE)
             | vector
             | flag::COMPUTATION_SYNCH
@@ -183,8 +186,7 @@ impl Instance {
 
     /// Chunks for patterns whose partitions are given, in the order of patterns.
     pub(crate) fn chunks_of(&self, partitions: &[usize]) -> Vec<Chunk> {
-        let span_bytes = self.kernels.shape().span() * size_of::<f64>();
-        let wished = (CHUNK_BYTES / span_bytes).clamp(PATTERNS_MIN, PATTERNS_MAX);
+        let wished = (CHUNK_BYTES / self.kernels.span_bytes()).clamp(PATTERNS_MIN, PATTERNS_MAX);
         let extents = Extents {
             nodes: self.buffers,
             scales: self.scales,
@@ -238,8 +240,9 @@ impl Instance {
         for step in &steps {
             if let Step::Update(update) = step {
                 for (child, matrix) in update.children.iter().zip(update.matrices) {
-                    if self.coded[*child] {
-                        self.matrices[matrix].tabulate(self.kernels, self.states);
+                    match self.coded[*child] {
+                        true => self.matrices[matrix].tabulate(self.kernels, self.states),
+                        false => self.matrices[matrix].round(self.kernels),
                     }
                 }
             }
@@ -286,6 +289,11 @@ impl Instance {
     }
 }
 
+/// True if an instance is of single precision: a client that allows both gets doubles.
+fn is_single(wanted: c_long) -> bool {
+    wanted & flag::PRECISION_DOUBLE == 0 && wanted & flag::PRECISION_SINGLE != 0
+}
+
 /// A number of things.
 pub(crate) fn count(count: c_int) -> Result<usize, Refusal> {
     u32::try_from(count)
@@ -313,7 +321,8 @@ fn budget(
     }
     let values = buffers
         .checked_mul(patterns)
-        .and_then(|all| all.checked_mul(kernels.shape().span()));
+        .and_then(|all| all.checked_mul(kernels.span_bytes()))
+        .map(|bytes| bytes / size_of::<f64>());
     let entries = matrices.checked_mul(kernels.shape().matrix());
     let scales = scales.checked_mul(patterns);
     let mut doubles = [values, entries, scales].into_iter();
