@@ -2,8 +2,10 @@
 
 use crate::abi::{NONE, Refusal};
 use crate::chunk::Chunk;
+use crate::engines;
 use crate::instance::{Instance, Mode, count};
 use crate::matrices::{Eigen, Matrix};
+use sidecore_bare::width::ToU64;
 use std::ffi::c_int;
 
 /// An index below `limit`.
@@ -20,6 +22,26 @@ pub(crate) fn below_or_none(index: c_int, limit: usize) -> Result<Option<usize>,
         NONE => Ok(None),
         index => below(index, limit).map(Some),
     }
+}
+
+/// A branch whose matrices are wanted, as the client names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Branch {
+    pub(crate) model: c_int,
+    pub(crate) rates: c_int,
+    /// The matrix, and those of its derivatives.
+    pub(crate) indices: [Option<c_int>; 3],
+    pub(crate) length: f64,
+}
+
+/// Matrices that are made.
+struct Job {
+    model: usize,
+    rates: usize,
+    length: f64,
+    indices: Vec<usize>,
+    made: Vec<Matrix>,
+    outcome: Result<(), Refusal>,
 }
 
 impl Instance {
@@ -274,32 +296,64 @@ impl Instance {
         Ok(())
     }
 
-    /// The matrix of a branch, and derivatives if there are indices for them.
+    /// The matrices of branches, and derivatives where there are indices for them. All are checked
+    /// first; they are made on as many engines as they are worth.
     pub(crate) fn update_matrices(
         &mut self,
-        model: c_int,
-        rates: c_int,
-        indices: [Option<c_int>; 3],
-        length: f64,
+        branches: impl Iterator<Item = Branch>,
     ) -> Result<(), Refusal> {
-        let model = below(model, self.models.eigen.len())?;
-        let rates = below(rates, self.models.rates.len())?;
-        let limit = self.matrices.len();
-        let indices = indices.into_iter().flatten();
-        let indices = indices.map(|index| below(index, limit));
-        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
-        let eigen = self.models.eigen[model]
-            .as_ref()
-            .ok_or(Refusal::OutOfRange)?;
-        let mut made: Vec<Matrix> = Vec::with_capacity(indices.len());
-        for &index in &indices {
-            made.push(std::mem::take(&mut self.matrices[index]));
+        let jobs = branches.map(|branch| self.job(&branch));
+        let mut jobs = jobs.collect::<Result<Vec<Job>, Refusal>>()?;
+        let mut matrices = 0;
+        for job in &mut jobs {
+            for &index in &job.indices {
+                job.made.push(std::mem::take(&mut self.matrices[index]));
+                matrices += 1;
+            }
         }
-        let outcome = eigen.matrices(self.kernels, &self.models.rates[rates], length, &mut made);
-        for (index, matrix) in indices.into_iter().zip(made) {
-            self.matrices[index] = matrix;
+        let (kernels, models) = (self.kernels, &self.models);
+        let ran = engines::run(self.width, self.matrices_ns(matrices), &mut jobs, |job| {
+            let eigen = models.eigen[job.model].as_ref();
+            let made = eigen.ok_or(Refusal::OutOfRange).and_then(|eigen| {
+                eigen.matrices(kernels, &models.rates[job.rates], job.length, &mut job.made)
+            });
+            job.outcome = made;
+        });
+        let mut outcome = ran;
+        for job in jobs {
+            for (index, matrix) in job.indices.into_iter().zip(job.made) {
+                self.matrices[index] = matrix;
+            }
+            outcome = outcome.and(job.outcome);
         }
         outcome
+    }
+
+    fn job(&self, branch: &Branch) -> Result<Job, Refusal> {
+        let model = below(branch.model, self.models.eigen.len())?;
+        let rates = below(branch.rates, self.models.rates.len())?;
+        let indices = branch.indices.into_iter().flatten();
+        let indices = indices.map(|index| below(index, self.matrices.len()));
+        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+        if self.models.eigen[model].is_none() {
+            return Err(Refusal::OutOfRange);
+        }
+        Ok(Job {
+            model,
+            rates,
+            length: branch.length,
+            made: Vec::with_capacity(indices.len()),
+            indices,
+            outcome: Ok(()),
+        })
+    }
+
+    /// About how long one core takes for some matrices.
+    fn matrices_ns(&self, matrices: usize) -> u64 {
+        let padded = self.kernels.shape().states.to_u64();
+        let products = padded * padded * padded * self.categories.to_u64();
+        let each = products * PICOSECONDS_PRODUCT / 1000 + NANOSECONDS_MATRIX;
+        matrices.to_u64().saturating_mul(each)
     }
 
     /// The factors of a scale buffer, as they are kept.
@@ -350,3 +404,8 @@ impl Chunk {
         self.weights[to] = other.weights[from];
     }
 }
+
+/// Picoseconds of one product of entries while a matrix is made.
+const PICOSECONDS_PRODUCT: u64 = 60;
+/// Nanoseconds of a matrix however small.
+const NANOSECONDS_MATRIX: u64 = 700;

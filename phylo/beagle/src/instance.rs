@@ -15,6 +15,7 @@ use crate::matrices::{Eigen, Matrix};
 use crate::steps::{Group, Step, Sums};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_int, c_long};
+use std::sync::OnceLock;
 
 /// Numbers that an instance is made with, as the client gives them.
 #[derive(Debug, Clone, Copy)]
@@ -274,7 +275,11 @@ impl Instance {
     /// About how long one core takes.
     fn nanoseconds(&self, steps: &[Step], groups: &[Group]) -> u64 {
         let padded = self.kernels.shape().states.to_u64();
-        let node = self.categories.to_u64() * padded * padded * PICOSECONDS;
+        let entry = match self.kernels.single() {
+            Some(_) => PICOSECONDS / 2,
+            None => PICOSECONDS,
+        };
+        let node = self.categories.to_u64() * padded * padded * entry;
         let picoseconds: u64 = steps
             .iter()
             .map(|step| match step {
@@ -336,10 +341,15 @@ fn budget(
 
 /// Bytes of memory of this machine; without limit where it does not say.
 fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
-    kibibytes.map_or(u64::MAX, |kibibytes: u64| kibibytes.saturating_mul(1024))
+    // Read once: it was most of the time that a small instance took.
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let line = line.map(|line| line.trim().trim_end_matches("kB").trim());
+        let kibibytes: Option<u64> = line.and_then(|line| line.parse().ok());
+        kibibytes.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+    })
 }
 
 /// Bytes of one buffer of a chunk: a node and its children stay in the second-level cache.

@@ -291,3 +291,36 @@ fn the_resource_is_there() {
         assert!(none.is_null());
     }
 }
+
+#[test]
+fn a_branch_that_is_refused_leaves_all_matrices_as_they_were() {
+    let api = Api::ours();
+    for flags in PRECISIONS {
+        let id = instance(&api, flags);
+        let identity: [f64; 16] = std::array::from_fn(|k| if k % 5 == 0 { 1.0 } else { 0.0 });
+        let (values, lengths) = ([-0.5; 4], [0.3; 3]);
+        let matrices = |indices: [c_int; 3]| {
+            let (none, lengths) = (null(), lengths.as_ptr());
+            // SAFETY: three of each.
+            unsafe { (api.matrices)(id, 0, indices.as_ptr(), none, none, lengths, 3) }
+        };
+        let mut rows = [7.0; 16];
+        // SAFETY: arrays are as long as the instance says.
+        unsafe {
+            assert_eq!(matrices([0, 1, 2]), OUT_OF_RANGE, "no eigen-decomposition");
+            let vectors = identity.as_ptr();
+            assert_eq!((api.eigen)(id, 0, vectors, vectors, values.as_ptr()), 0);
+            assert_eq!(matrices([0, 1, 5]), OUT_OF_RANGE);
+            assert_eq!((api.matrix)(id, 0, rows.as_mut_ptr()), 0);
+            assert_eq!(rows, [0.0; 16], "not made");
+            // The same one twice is made twice.
+            assert_eq!(matrices([0, 3, 0]), 0);
+            assert_eq!((api.matrix)(id, 0, rows.as_mut_ptr()), 0);
+            for (k, entry) in rows.iter().enumerate() {
+                let expected = if k % 5 == 0 { (-0.15_f64).exp() } else { 0.0 };
+                assert!((entry - expected).abs() < 1e-12, "{k}: {entry}");
+            }
+            assert_eq!((api.finalize)(id), 0);
+        }
+    }
+}
