@@ -7,7 +7,9 @@ use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::{Classes, Repeats};
 use crate::steps::{Group, Member, Scaling, Step, Sums, Update};
-use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
+use crate::tally::Tally;
+use crate::values::{Child, Values};
+use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};
 use std::sync::Arc;
 
 /// Context that chunks share while they run.
@@ -20,17 +22,25 @@ pub(crate) struct Context<'a> {
 }
 
 /// Values of a node for the patterns of a chunk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Node {
     /// A tip's states; empty for others.
     pub(crate) codes: Vec<u16>,
     /// Partials, span by span, of each class or else of each pattern; empty until they are written.
-    pub(crate) values: Buffer,
+    pub(crate) values: Values,
     /// Classes of the patterns, if they repeat.
     pub(crate) classes: Option<Arc<Classes>>,
 }
 
 impl Node {
+    fn new(kernels: Kernels) -> Self {
+        Self {
+            codes: Vec::new(),
+            values: Values::new(kernels),
+            classes: None,
+        }
+    }
+
     /// The span of each pattern, where all have their own by `identity`.
     fn index<'a>(&'a self, identity: &'a [u16]) -> &'a [u16] {
         self.classes
@@ -66,6 +76,7 @@ pub(crate) struct Chunk {
     /// Results of the last groups.
     pub(crate) results: Vec<Sums>,
     work: Work,
+    tally: Tally,
     repeats: Repeats,
 }
 
@@ -75,7 +86,12 @@ struct Work {
     identity: Vec<u16>,
     zeros: Vec<u16>,
     counts: Vec<u16>,
-    spare: Buffer,
+    /// A tip without patterns: its table is read.
+    root: Node,
+    spare: Values,
+    /// Factors of each class, then their logarithms.
+    factors: Vec<f64>,
+    logarithms: Vec<f64>,
     terms: Buffer,
     sums: [Buffer; 3],
     no_fixed: Vec<f64>,
@@ -105,7 +121,7 @@ impl Chunk {
         Self {
             partition,
             first,
-            nodes: (0..extents.nodes).map(|_| Node::default()).collect(),
+            nodes: (0..extents.nodes).map(|_| Node::new(kernels)).collect(),
             scales: vec![vec![extents.scale; patterns]; extents.scales],
             taken: vec![Vec::new(); extents.inner],
             weights: vec![1.0; patterns],
@@ -115,11 +131,18 @@ impl Chunk {
                 identity: (0..=u16::MAX).take(patterns).collect(),
                 zeros: vec![0; patterns],
                 counts: vec![0; patterns * rates],
-                spare: Buffer::default(),
+                root: Node {
+                    codes: vec![0],
+                    ..Node::new(kernels)
+                },
+                spare: Values::new(kernels),
+                factors: Vec::new(),
+                logarithms: Vec::new(),
                 terms: Buffer::new(fours * rates),
                 sums: std::array::from_fn(|_| Buffer::new(fours)),
                 no_fixed: vec![0.0; patterns],
             },
+            tally: Tally::new(patterns),
             repeats: Repeats::default(),
         }
     }
@@ -134,6 +157,7 @@ impl Chunk {
         for step in steps {
             self.step(context, step);
         }
+        self.tally.finish(context.kernels.isa(), &mut self.scales);
         if groups.is_empty() {
             return;
         }
@@ -153,6 +177,9 @@ impl Chunk {
     }
 
     fn step(&mut self, context: Context<'_>, step: &Step) {
+        if self.needs_sums(step) {
+            self.tally.finish(context.kernels.isa(), &mut self.scales);
+        }
         match step {
             Step::Update(update) if self.is_in(update.partition) => {
                 self.update(context, update);
@@ -164,7 +191,7 @@ impl Chunk {
                 partition,
             } if self.is_in(*partition) => {
                 for &from in from {
-                    self.accumulate(context.logs, from, *into, *sign);
+                    self.accumulate(context, from, *into, *sign);
                 }
             }
             Step::Collect { nodes } => {
@@ -188,25 +215,44 @@ impl Chunk {
         }
     }
 
-    fn accumulate(&mut self, logs: bool, from: usize, into: usize, sign: f64) {
+    /// True if a step reads or overwrites the buffer to which something is still to be added.
+    fn needs_sums(&self, step: &Step) -> bool {
+        match step {
+            Step::Update(update) => match update.scaling {
+                Scaling::Keep | Scaling::Auto { .. } => false,
+                Scaling::Read { at } => self.tally.is_of(at),
+                Scaling::Write { at, replaced, .. } => {
+                    self.tally.is_of(at) || replaced.is_some_and(|at| self.tally.is_of(at))
+                }
+            },
+            Step::Accumulate { from, .. } => from.iter().any(|&from| self.tally.is_of(from)),
+            Step::Collect { .. } | Step::Reset { .. } | Step::Copy { .. } => true,
+        }
+    }
+
+    fn accumulate(&mut self, context: Context<'_>, from: usize, into: usize, sign: f64) {
+        if !context.logs {
+            let isa = context.kernels.isa();
+            return self.tally.add(isa, &mut self.scales, [from, into], sign);
+        }
         let mut to = std::mem::take(&mut self.scales[into]);
         // A buffer that is added to itself is read as it was.
         let copy = (from == into).then(|| to.clone());
-        let factors = copy.as_ref().unwrap_or(&self.scales[from]);
-        for (to, &factor) in to.iter_mut().zip(factors) {
-            *to += sign * if logs { factor } else { factor.ln() };
+        let logarithms = copy.as_ref().unwrap_or(&self.scales[from]);
+        for (to, &logarithm) in to.iter_mut().zip(logarithms) {
+            *to += sign * logarithm;
         }
         self.scales[into] = to;
     }
 
     /// Makes sure that a buffer has values: zeros if none were written.
-    pub(crate) fn fill_in(&mut self, kernels: Kernels, node: usize) -> &mut [f64] {
-        let quads = self.patterns() * kernels.shape().quads();
+    pub(crate) fn fill_in(&mut self, kernels: Kernels, node: usize) -> &mut Values {
+        let patterns = self.patterns();
         let values = &mut self.nodes[node].values;
-        if values.doubles().is_empty() {
-            values.resize(quads);
+        if values.len() == 0 {
+            values.resize(kernels, patterns);
         }
-        values.doubles_mut()
+        values
     }
 
     /// Makes a buffer a tip with states.
@@ -216,7 +262,7 @@ impl Chunk {
     }
 
     /// The spans of a buffer, one a pattern, to be written.
-    pub(crate) fn spans_of_patterns(&mut self, kernels: Kernels, node: usize) -> &mut [f64] {
+    pub(crate) fn spans_of_patterns(&mut self, kernels: Kernels, node: usize) -> &mut Values {
         self.nodes[node].codes = Vec::new();
         self.nodes[node].classes = None;
         self.fill_in(kernels, node)
@@ -240,17 +286,22 @@ impl Chunk {
         if !update.children.contains(&update.destination) {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
-        values.resize(self.patterns() * kernels.shape().quads());
-        let [left, right] = [0, 1].map(|side| {
+        values.resize(kernels, self.patterns());
+        let sides = [0, 1].map(|side| {
             let node = &self.nodes[update.children[side]];
             let index = match &classes {
                 Some(classes) => &classes.below[side],
                 None => node.index(&self.work.identity),
             };
-            operand(node, &context.matrices[update.matrices[side]], index)
+            Child {
+                node,
+                matrix: &context.matrices[update.matrices[side]],
+                index,
+            }
         });
-        let counts = &mut self.work.counts;
-        kernels.newview(&left, &right, values.as_mut_slice(), counts);
+        let factors = &mut self.work.factors;
+        let factors = matches!(update.scaling, Scaling::Write { .. }).then_some(factors);
+        values.compute(kernels, sides, &mut self.work.counts, factors);
         let node = &mut self.nodes[update.destination];
         std::mem::swap(&mut values, &mut node.values);
         node.classes = classes;
@@ -259,7 +310,7 @@ impl Chunk {
     }
 
     fn scale(&mut self, context: Context<'_>, node: usize, scaling: Scaling) {
-        let span = context.kernels.shape().span();
+        let kernels = context.kernels;
         match scaling {
             Scaling::Keep => {}
             Scaling::Write {
@@ -269,38 +320,36 @@ impl Chunk {
                 below,
             } => {
                 if let (Some(from), Some(into)) = (replaced, cumulative) {
-                    self.accumulate(context.logs, from, into, -1.0);
+                    self.accumulate(context, from, into, -1.0);
                 }
-                let factor = |span: &mut [f64]| match context.logs {
-                    true => lower(span).ln(),
-                    false => lower(span),
+                let given = match context.logs {
+                    true => self.work.take_logarithms(kernels),
+                    false => &self.work.factors,
                 };
-                each_span(&mut self.nodes[node], span, &mut self.scales[at], factor);
+                give(&self.nodes[node], given, &mut self.scales[at]);
                 if let Some(into) = cumulative.filter(|into| *into != at) {
-                    self.accumulate(context.logs, at, into, 1.0);
+                    self.accumulate(context, at, into, 1.0);
                 }
                 for below in below.into_iter().flatten() {
-                    self.accumulate(true, below, at, 1.0);
+                    self.accumulate(context, below, at, 1.0);
                 }
             }
             Scaling::Read { at } => {
                 if self.differs_within_classes(node, at) {
-                    self.expand(span, node);
+                    self.expand(kernels, node);
                 }
-                let node = &mut self.nodes[node];
+                let Node {
+                    values, classes, ..
+                } = &mut self.nodes[node];
                 let factors = &self.scales[at];
-                let divide = |span: &mut [f64], factor: f64| {
-                    let factor = if context.logs { factor.exp() } else { factor };
-                    span.iter_mut().for_each(|value| *value /= factor);
-                };
-                let spans = node.values.doubles_mut().chunks_exact_mut(span);
-                match &node.classes {
-                    Some(classes) => spans
-                        .zip(&classes.first)
-                        .for_each(|(span, &first)| divide(span, factors[usize::from(first)])),
-                    None => spans
-                        .zip(factors)
-                        .for_each(|(span, &factor)| divide(span, factor)),
+                let factor = |factor: f64| if context.logs { factor.exp() } else { factor };
+                match classes {
+                    Some(classes) => {
+                        let first = classes.first.iter();
+                        let all = first.map(|&first| factor(factors[usize::from(first)]));
+                        values.divide(kernels, all);
+                    }
+                    None => values.divide(kernels, factors.iter().map(|&it| factor(it))),
                 }
             }
             Scaling::Auto { node: inner } => {
@@ -309,12 +358,11 @@ impl Chunk {
                 let node = &mut self.nodes[node];
                 let spans = node.classes.as_ref().map(|classes| classes.first.len());
                 let spans = spans.unwrap_or(self.weights.len());
-                if node.values.doubles()[..spans * span]
-                    .chunks_exact(span)
-                    .any(is_far)
-                {
+                if node.values.is_far(kernels, spans) {
+                    self.work.factors.resize(spans, 0.0);
+                    node.values.lower_by_powers(kernels, &mut self.work.factors);
                     taken.resize(self.weights.len(), 0.0);
-                    each_span(node, span, taken, lower_by_power);
+                    give(node, &self.work.factors, taken);
                 }
             }
         }
@@ -332,14 +380,13 @@ impl Chunk {
     }
 
     /// Gives each pattern a span of its own.
-    fn expand(&mut self, span: usize, node: usize) {
+    fn expand(&mut self, kernels: Kernels, node: usize) {
         let node = &mut self.nodes[node];
         if let Some(classes) = node.classes.take() {
             let spare = &mut self.work.spare;
-            spare.resize(node.values.as_slice().len());
-            let spans = spare.doubles_mut().chunks_exact_mut(span);
-            for (to, &class) in spans.zip(&classes.of) {
-                to.copy_from_slice(&node.values.doubles()[usize::from(class) * span..][..span]);
+            spare.resize(kernels, classes.of.len());
+            for (to, &class) in classes.of.iter().enumerate() {
+                spare.copy_span(kernels.span(), to, &node.values, usize::from(class));
             }
             std::mem::swap(spare, &mut node.values);
         }
@@ -403,24 +450,33 @@ impl Chunk {
         {
             self.fill_in(kernels, child);
         }
-        let near = Inner {
-            matrix: &[],
-            values: self.nodes[member.near].values.as_slice(),
-            scalers: &[],
-            index: self.nodes[member.near].index(&self.work.identity),
-        };
+        let near = &self.nodes[member.near];
+        let near_index = near.index(&self.work.identity);
         for (folded, sums) in member.folded.iter().zip(&mut self.work.sums) {
-            let right = match member.child {
-                Some(child) => {
-                    let child = &self.nodes[child];
-                    operand(child, folded, child.index(&self.work.identity))
-                }
-                None => Operand::Tip(Tip {
-                    table: folded.table.as_slice(),
-                    index: &self.work.zeros,
-                }),
+            // At a root every pattern has the one span of the table.
+            let (node, index) = match member.child {
+                Some(child) => (&self.nodes[child], None),
+                None => (&self.work.root, Some(&*self.work.zeros)),
+            };
+            let right = Child {
+                node,
+                matrix: folded,
+                index: index.unwrap_or_else(|| node.index(&self.work.identity)),
+            };
+            if kernels.single().is_some() {
+                let near = (&near.values, near_index);
+                let sums = sums.doubles_mut();
+                self.work.spare.total(kernels, near, right, sums);
+                continue;
+            }
+            let near = Inner {
+                matrix: &[],
+                values: near.values.quads(),
+                scalers: &[],
+                index: near_index,
             };
             let terms = self.work.terms.as_mut_slice();
+            let right = right.operand(0..near_index.len());
             kernels.sums(
                 &near,
                 &right,
@@ -454,38 +510,27 @@ impl Chunk {
     }
 }
 
-/// A child as the kernels take it.
-fn operand<'a>(node: &'a Node, matrix: &'a Matrix, index: &'a [u16]) -> Operand<'a> {
-    match node.codes.is_empty() {
-        false => Operand::Tip(Tip {
-            table: matrix.table.as_slice(),
-            index,
-        }),
-        true => Operand::Inner(Inner {
-            matrix: matrix.columns.as_slice(),
-            values: node.values.as_slice(),
-            scalers: &[],
-            index,
-        }),
+impl Work {
+    /// The logarithms of the factors.
+    fn take_logarithms(&mut self, kernels: Kernels) -> &[f64] {
+        let factors = &self.factors;
+        self.logarithms.clear();
+        self.logarithms.resize(factors.len(), 0.0);
+        let zeros = &self.no_fixed[..factors.len()];
+        add_logarithms(kernels.isa(), factors, zeros, 1.0, &mut self.logarithms);
+        &self.logarithms
     }
 }
 
-/// Changes each span of a node, and gives each pattern what that gave.
-fn each_span(node: &mut Node, span: usize, to: &mut [f64], change: impl Fn(&mut [f64]) -> f64) {
-    let spans = node.values.doubles_mut().chunks_exact_mut(span);
+/// Gives each pattern of a node what its class was given.
+fn give(node: &Node, given: &[f64], to: &mut [f64]) {
     match &node.classes {
         Some(classes) => {
-            let given = spans.take(classes.first.len()).map(change);
-            let given: Vec<f64> = given.collect();
             for (to, &class) in to.iter_mut().zip(&classes.of) {
                 *to = given[usize::from(class)];
             }
         }
-        None => {
-            for (to, span) in to.iter_mut().zip(spans) {
-                *to = change(span);
-            }
-        }
+        None => to.copy_from_slice(given),
     }
 }
 
@@ -507,61 +552,5 @@ fn weighted(sites: &[f64], weights: &[f64]) -> f64 {
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]) + rest
 }
 
-/// The largest entry, 0 if none is positive.
-fn largest(span: &[f64]) -> f64 {
-    let mut lanes = [0.0_f64; 4];
-    // A span is a whole number of quads.
-    for quad in span.as_chunks::<4>().0 {
-        for (lane, &value) in lanes.iter_mut().zip(quad) {
-            *lane = if value > *lane { value } else { *lane };
-        }
-    }
-    lanes.into_iter().fold(0.0, f64::max)
-}
-
-/// Divides a span by its largest entry, which is returned; 1 if that is 0.
-fn lower(span: &mut [f64]) -> f64 {
-    let largest = largest(span);
-    if largest == 0.0 {
-        return 1.0;
-    }
-    let inverse = 1.0 / largest;
-    span.iter_mut().for_each(|value| *value *= inverse);
-    largest
-}
-
-/// True if a positive entry's exponent is far from 0.
-fn is_far(span: &[f64]) -> bool {
-    span.iter()
-        .any(|&value| value > 0.0 && exponent(value).abs() > AUTO_EXPONENT)
-}
-
-/// Takes a power of two, so that the largest entry lies from a half to 1; its logarithm.
-fn lower_by_power(span: &mut [f64]) -> f64 {
-    let largest = largest(span);
-    if !(largest.is_finite() && largest > 0.0) {
-        return 0.0;
-    }
-    let power = exponent(largest);
-    // In two steps: one factor alone may be beyond the largest double.
-    let half = power / 2;
-    let (first, second) = (2.0_f64.powi(-half), 2.0_f64.powi(half - power));
-    span.iter_mut()
-        .for_each(|value| *value = *value * first * second);
-    f64::from(power) * std::f64::consts::LN_2
-}
-
-/// The exponent of a positive number as a fraction from a half to 1 times a power of two.
-fn exponent(value: f64) -> i32 {
-    let bits = |value: f64| i32::try_from(value.to_bits() >> 52 & 0x7ff).unwrap_or(0) - 1022;
-    match value.is_normal() {
-        true => bits(value),
-        // A subnormal number, made normal first.
-        false => bits(value * 2.0_f64.powi(64)) - 64,
-    }
-}
-
 /// Lists of classes that are kept for each buffer.
 const LISTS_EACH: usize = 4;
-/// Automatic scaling begins beyond this power of two.
-const AUTO_EXPONENT: i32 = 200;

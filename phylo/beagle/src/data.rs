@@ -2,8 +2,10 @@
 
 use crate::abi::{NONE, Refusal};
 use crate::chunk::Chunk;
+use crate::engines;
 use crate::instance::{Instance, Mode, count};
 use crate::matrices::{Eigen, Matrix};
+use sidecore_bare::width::ToU64;
 use std::ffi::c_int;
 
 /// An index below `limit`.
@@ -20,6 +22,26 @@ pub(crate) fn below_or_none(index: c_int, limit: usize) -> Result<Option<usize>,
         NONE => Ok(None),
         index => below(index, limit).map(Some),
     }
+}
+
+/// A branch whose matrices are wanted, as the client names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Branch {
+    pub(crate) model: c_int,
+    pub(crate) rates: c_int,
+    /// The matrix, and those of its derivatives.
+    pub(crate) indices: [Option<c_int>; 3],
+    pub(crate) length: f64,
+}
+
+/// Matrices that are made.
+struct Job {
+    model: usize,
+    rates: usize,
+    length: f64,
+    indices: Vec<usize>,
+    made: Vec<Matrix>,
+    outcome: Result<(), Refusal>,
 }
 
 impl Instance {
@@ -74,14 +96,14 @@ impl Instance {
         entries: impl Fn(usize, usize) -> &'a [f64],
     ) -> Result<(), Refusal> {
         self.settle()?;
-        let shape = self.kernels.shape();
+        let kernels = self.kernels;
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
-            let values = chunk.spans_of_patterns(self.kernels, buffer);
-            for (span, &pattern) in values.chunks_exact_mut(shape.span()).zip(places) {
-                for (category, to) in span.chunks_exact_mut(shape.states).enumerate() {
-                    let from = entries(category, pattern);
-                    to[..from.len()].copy_from_slice(from);
+            let values = chunk.spans_of_patterns(kernels, buffer);
+            for (k, &pattern) in places.iter().enumerate() {
+                for category in 0..self.categories {
+                    let at = k * kernels.span() + kernels.place(category);
+                    values.set(at, entries(category, pattern));
                 }
             }
         }
@@ -102,7 +124,7 @@ impl Instance {
             return Err(Refusal::OutOfRange);
         }
         self.settle()?;
-        let shape = self.kernels.shape();
+        let kernels = self.kernels;
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
             let factors: Vec<f64> = match scale {
@@ -112,16 +134,14 @@ impl Instance {
                     .collect(),
                 None => vec![1.0; places.len()],
             };
-            chunk.fill_in(self.kernels, buffer);
+            chunk.fill_in(kernels, buffer);
             let node = &chunk.nodes[buffer];
             for (k, (&pattern, factor)) in places.iter().zip(factors).enumerate() {
-                let at = node.span_of(k) * shape.span();
-                let span = &node.values.doubles()[at..at + shape.span()];
-                for (category, from) in span.chunks_exact(shape.states).enumerate() {
+                let span = node.span_of(k) * kernels.span();
+                for category in 0..self.categories {
                     let at = (category * self.patterns + pattern) * self.states;
-                    for (to, from) in to[at..at + self.states].iter_mut().zip(from) {
-                        *to = from * factor;
-                    }
+                    let to = &mut to[at..at + self.states];
+                    node.values.get(span + kernels.place(category), factor, to);
                 }
             }
         }
@@ -210,13 +230,12 @@ impl Instance {
         let new = self.chunks_of(&of);
         let old = std::mem::replace(&mut self.chunks, new);
         let starts: Vec<usize> = old.iter().map(|chunk| chunk.first).collect();
-        let span = self.kernels.shape().span();
         let kernels = self.kernels;
         for chunk in &mut self.chunks {
             for k in 0..chunk.patterns() {
                 let place = place_of[self.order[chunk.first + k]];
                 let from = &old[starts.partition_point(|&start| start <= place) - 1];
-                chunk.take_pattern(kernels, span, k, from, place - from.first);
+                chunk.take_pattern(kernels, k, from, place - from.first);
             }
             for tip in (0..chunk.nodes.len()).filter(|&node| self.coded[node]) {
                 let codes = std::mem::take(&mut chunk.nodes[tip].codes);
@@ -277,32 +296,64 @@ impl Instance {
         Ok(())
     }
 
-    /// The matrix of a branch, and derivatives if there are indices for them.
+    /// The matrices of branches, and derivatives where there are indices for them. All are checked
+    /// first; they are made on as many engines as they are worth.
     pub(crate) fn update_matrices(
         &mut self,
-        model: c_int,
-        rates: c_int,
-        indices: [Option<c_int>; 3],
-        length: f64,
+        branches: impl Iterator<Item = Branch>,
     ) -> Result<(), Refusal> {
-        let model = below(model, self.models.eigen.len())?;
-        let rates = below(rates, self.models.rates.len())?;
-        let limit = self.matrices.len();
-        let indices = indices.into_iter().flatten();
-        let indices = indices.map(|index| below(index, limit));
-        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
-        let eigen = self.models.eigen[model]
-            .as_ref()
-            .ok_or(Refusal::OutOfRange)?;
-        let mut made: Vec<Matrix> = Vec::with_capacity(indices.len());
-        for &index in &indices {
-            made.push(std::mem::take(&mut self.matrices[index]));
+        let jobs = branches.map(|branch| self.job(&branch));
+        let mut jobs = jobs.collect::<Result<Vec<Job>, Refusal>>()?;
+        let mut matrices = 0;
+        for job in &mut jobs {
+            for &index in &job.indices {
+                job.made.push(std::mem::take(&mut self.matrices[index]));
+                matrices += 1;
+            }
         }
-        let outcome = eigen.matrices(self.kernels, &self.models.rates[rates], length, &mut made);
-        for (index, matrix) in indices.into_iter().zip(made) {
-            self.matrices[index] = matrix;
+        let (kernels, models) = (self.kernels, &self.models);
+        let ran = engines::run(self.width, self.matrices_ns(matrices), &mut jobs, |job| {
+            let eigen = models.eigen[job.model].as_ref();
+            let made = eigen.ok_or(Refusal::OutOfRange).and_then(|eigen| {
+                eigen.matrices(kernels, &models.rates[job.rates], job.length, &mut job.made)
+            });
+            job.outcome = made;
+        });
+        let mut outcome = ran;
+        for job in jobs {
+            for (index, matrix) in job.indices.into_iter().zip(job.made) {
+                self.matrices[index] = matrix;
+            }
+            outcome = outcome.and(job.outcome);
         }
         outcome
+    }
+
+    fn job(&self, branch: &Branch) -> Result<Job, Refusal> {
+        let model = below(branch.model, self.models.eigen.len())?;
+        let rates = below(branch.rates, self.models.rates.len())?;
+        let indices = branch.indices.into_iter().flatten();
+        let indices = indices.map(|index| below(index, self.matrices.len()));
+        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+        if self.models.eigen[model].is_none() {
+            return Err(Refusal::OutOfRange);
+        }
+        Ok(Job {
+            model,
+            rates,
+            length: branch.length,
+            made: Vec::with_capacity(indices.len()),
+            indices,
+            outcome: Ok(()),
+        })
+    }
+
+    /// About how long one core takes for some matrices.
+    fn matrices_ns(&self, matrices: usize) -> u64 {
+        let padded = self.kernels.shape().states.to_u64();
+        let products = padded * padded * padded * self.categories.to_u64();
+        let each = products * PICOSECONDS_PRODUCT / 1000 + NANOSECONDS_MATRIX;
+        matrices.to_u64().saturating_mul(each)
     }
 
     /// The factors of a scale buffer, as they are kept.
@@ -324,7 +375,6 @@ impl Chunk {
     fn take_pattern(
         &mut self,
         kernels: crate::kernels::Kernels,
-        span: usize,
         to: usize,
         other: &Self,
         from: usize,
@@ -336,10 +386,10 @@ impl Chunk {
                 self.nodes[number].codes[to] = code;
                 continue;
             }
-            let at = node.span_of(from) * span;
-            if let Some(values) = node.values.doubles().get(at..at + span) {
-                let all = self.fill_in(kernels, number);
-                all[to * span..(to + 1) * span].copy_from_slice(values);
+            let (span, at) = (kernels.span(), node.span_of(from));
+            if node.values.len() >= (at + 1) * span {
+                let values = self.fill_in(kernels, number);
+                values.copy_span(span, to, &node.values, at);
             }
         }
         for (scale, other) in self.scales.iter_mut().zip(&other.scales) {
@@ -354,3 +404,8 @@ impl Chunk {
         self.weights[to] = other.weights[from];
     }
 }
+
+/// Picoseconds of one product of entries while a matrix is made.
+const PICOSECONDS_PRODUCT: u64 = 60;
+/// Nanoseconds of a matrix however small.
+const NANOSECONDS_MATRIX: u64 = 700;

@@ -15,6 +15,7 @@ use crate::matrices::{Eigen, Matrix};
 use crate::steps::{Group, Step, Sums};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_int, c_long};
+use std::sync::OnceLock;
 
 /// Numbers that an instance is made with, as the client gives them.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +116,7 @@ impl Instance {
             Mode::Auto => scales = scales.max(1),
             Mode::Dynamic | Mode::Manual => {}
         }
-        let kernels = Kernels::new(states, categories);
+        let kernels = Kernels::new(states, categories, is_single(wanted));
         budget(kernels, states, patterns, [buffers, matrices, scales])?;
         let mut instance = Self {
             tips,
@@ -157,7 +158,6 @@ impl Instance {
             Mode::Always => flag::SCALING_ALWAYS,
             Mode::Dynamic => flag::SCALING_DYNAMIC,
         };
-        let single = wanted & flag::PRECISION_DOUBLE == 0 && wanted & flag::PRECISION_SINGLE != 0;
         let threads = wanted & flag::THREADING_CPP != 0;
         let vectors = flag::VECTOR_SSE | flag::VECTOR_AVX | flag::VECTOR_NONE;
         let vector = match wanted & vectors {
@@ -173,7 +173,11 @@ impl Instance {
                 flag::INVEVEC_TRANSPOSED,
                 flag::INVEVEC_STANDARD,
             )
-            | one_of(single, flag::PRECISION_SINGLE, flag::PRECISION_DOUBLE)
+            | one_of(
+                self.kernels.single().is_some(),
+                flag::PRECISION_SINGLE,
+                flag::PRECISION_DOUBLE,
+            )
             | one_of(threads, flag::THREADING_CPP, flag::THREADING_NONE)
             | vector
             | flag::COMPUTATION_SYNCH
@@ -183,8 +187,7 @@ impl Instance {
 
     /// Chunks for patterns whose partitions are given, in the order of patterns.
     pub(crate) fn chunks_of(&self, partitions: &[usize]) -> Vec<Chunk> {
-        let span_bytes = self.kernels.shape().span() * size_of::<f64>();
-        let wished = (CHUNK_BYTES / span_bytes).clamp(PATTERNS_MIN, PATTERNS_MAX);
+        let wished = (CHUNK_BYTES / self.kernels.span_bytes()).clamp(PATTERNS_MIN, PATTERNS_MAX);
         let extents = Extents {
             nodes: self.buffers,
             scales: self.scales,
@@ -238,8 +241,9 @@ impl Instance {
         for step in &steps {
             if let Step::Update(update) = step {
                 for (child, matrix) in update.children.iter().zip(update.matrices) {
-                    if self.coded[*child] {
-                        self.matrices[matrix].tabulate(self.kernels, self.states);
+                    match self.coded[*child] {
+                        true => self.matrices[matrix].tabulate(self.kernels, self.states),
+                        false => self.matrices[matrix].round(self.kernels),
                     }
                 }
             }
@@ -271,7 +275,11 @@ impl Instance {
     /// About how long one core takes.
     fn nanoseconds(&self, steps: &[Step], groups: &[Group]) -> u64 {
         let padded = self.kernels.shape().states.to_u64();
-        let node = self.categories.to_u64() * padded * padded * PICOSECONDS;
+        let entry = match self.kernels.single() {
+            Some(_) => PICOSECONDS / 2,
+            None => PICOSECONDS,
+        };
+        let node = self.categories.to_u64() * padded * padded * entry;
         let picoseconds: u64 = steps
             .iter()
             .map(|step| match step {
@@ -284,6 +292,11 @@ impl Instance {
         let results = members.to_u64() * (node + PICOSECONDS_LOG);
         (picoseconds + results).saturating_mul(self.patterns.to_u64()) / 1000
     }
+}
+
+/// True if an instance is of single precision: a client that allows both gets doubles.
+fn is_single(wanted: c_long) -> bool {
+    wanted & flag::PRECISION_DOUBLE == 0 && wanted & flag::PRECISION_SINGLE != 0
 }
 
 /// A number of things.
@@ -313,7 +326,8 @@ fn budget(
     }
     let values = buffers
         .checked_mul(patterns)
-        .and_then(|all| all.checked_mul(kernels.shape().span()));
+        .and_then(|all| all.checked_mul(kernels.span_bytes()))
+        .map(|bytes| bytes / size_of::<f64>());
     let entries = matrices.checked_mul(kernels.shape().matrix());
     let scales = scales.checked_mul(patterns);
     let mut doubles = [values, entries, scales].into_iter();
@@ -327,10 +341,15 @@ fn budget(
 
 /// Bytes of memory of this machine; without limit where it does not say.
 fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
-    kibibytes.map_or(u64::MAX, |kibibytes: u64| kibibytes.saturating_mul(1024))
+    // Read once: it was most of the time that a small instance took.
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let line = line.map(|line| line.trim().trim_end_matches("kB").trim());
+        let kibibytes: Option<u64> = line.and_then(|line| line.parse().ok());
+        kibibytes.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+    })
 }
 
 /// Bytes of one buffer of a chunk: a node and its children stay in the second-level cache.

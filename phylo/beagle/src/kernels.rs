@@ -1,11 +1,12 @@
-//! The likelihood kernels for one shape: those of `sidecore-likelihood`, and plain loops for more
-//! states or categories than they have.
+//! The likelihood kernels for one shape: those of `sidecore-likelihood`, and in double precision
+//! plain loops for more states or categories than they have.
 //!
 //! Layout: a span is one pattern's entries, category by category, each padded with states that
 //! never occur to a multiple of four. A matrix is a block a category, in it a column for each state
 //! of the child.
 //! Must stay true: no kernel scales by itself here; scaling is the client's, pattern by pattern.
 
+use sidecore_likelihood::kernel::single::SingleShape;
 use sidecore_likelihood::kernel::{
     Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
     evaluate, newview,
@@ -16,11 +17,16 @@ use sidecore_likelihood::kernel::{
 pub(crate) struct Kernels {
     isa: Isa,
     shape: Shape,
+    single: Option<SingleShape>,
 }
 
 impl Kernels {
     /// For `states` states, padded here, and `categories` categories.
-    pub(crate) fn new(states: usize, categories: usize) -> Self {
+    pub(crate) fn new(states: usize, categories: usize, is_single: bool) -> Self {
+        let single = SingleShape {
+            states,
+            rates: categories,
+        };
         let states = states.next_multiple_of(4);
         Self {
             isa: Isa::detect(),
@@ -28,6 +34,7 @@ impl Kernels {
                 states,
                 rates: categories,
             },
+            single: is_single.then_some(single),
         }
     }
 
@@ -40,9 +47,44 @@ impl Kernels {
         Self { shape, ..self }
     }
 
-    /// Padded states and categories.
+    /// Padded states and categories, of matrices and of partials in double precision.
     pub(crate) fn shape(self) -> Shape {
         self.shape
+    }
+
+    /// The shape of partials in single precision; none if they are doubles.
+    pub(crate) fn single(self) -> Option<SingleShape> {
+        self.single
+    }
+
+    /// The instructions that this machine has.
+    pub(crate) fn isa(self) -> Isa {
+        self.isa
+    }
+
+    /// Numbers of one span of partials.
+    pub(crate) fn span(self) -> usize {
+        match self.single {
+            Some(shape) => 8 * shape.span(),
+            None => self.shape.span(),
+        }
+    }
+
+    /// Bytes of one span of partials.
+    pub(crate) fn span_bytes(self) -> usize {
+        let bytes = match self.single {
+            Some(_) => size_of::<f32>(),
+            None => size_of::<f64>(),
+        };
+        self.span().saturating_mul(bytes)
+    }
+
+    /// Place in a span of a category's first state; the others follow it.
+    pub(crate) fn place(self, category: usize) -> usize {
+        match self.single {
+            Some(shape) => shape.place(category),
+            None => category * self.shape.states,
+        }
     }
 
     fn is_fast(self) -> bool {

@@ -2,9 +2,10 @@
 //!
 //! Top-down: [`c`] has the functions that programs call; `instances` finds an instance by its
 //! number; `instance` keeps what is to be done, `data`, `operations` and `results` check what
-//! clients give and ask; `steps` and `chunk` do it, pattern by pattern, `repeats` finds patterns
-//! that are alike; `matrices` and `kernels` use the kernels of `sidecore-likelihood`; `engines`
-//! spreads chunks over cores.
+//! clients give and ask; `steps` and `chunk` do it, pattern by pattern, `values` has partials in
+//! either precision, `tally` sums of logarithms, `repeats` finds patterns that are alike;
+//! `matrices` and `kernels` use the kernels of `sidecore-likelihood`; `engines` spreads chunks
+//! over cores.
 //!
 //! Must stay true: nothing unwinds into the program and nothing is printed, except that a defect of
 //! this library reports itself; no input of a client but a wrong pointer can end the program.
@@ -23,3 +24,5 @@ mod repeats;
 mod resources;
 mod results;
 mod steps;
+mod tally;
+mod values;

@@ -6,6 +6,8 @@
 
 use crate::abi::Refusal;
 use crate::kernels::Kernels;
+use crate::values::{round_columns, round_spans};
+use sidecore_likelihood::kernel::single::SingleBuffer;
 use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
 
 /// A transition matrix, or a derivative of one, for all categories.
@@ -19,6 +21,12 @@ pub(crate) struct Matrix {
     pub(crate) table: Buffer,
     /// True while the table is of these columns.
     pub(crate) tabulated: bool,
+    /// The columns of an instance of single precision; empty until partials are multiplied by them.
+    pub(crate) floats: SingleBuffer,
+    /// Its table.
+    pub(crate) float_table: SingleBuffer,
+    /// True while the floats are of these columns.
+    rounded: bool,
 }
 
 impl Matrix {
@@ -57,7 +65,7 @@ impl Matrix {
     fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
         self.columns.resize(kernels.shape().matrix() / 4);
         self.columns.doubles_mut().fill(0.0);
-        self.tabulated = false;
+        (self.tabulated, self.rounded) = (false, false);
         self.unknown = unknown;
         self.columns.doubles_mut()
     }
@@ -69,7 +77,33 @@ impl Matrix {
             let unknown = unknown_span(kernels, states, |_, _| self.unknown);
             let columns = self.columns.doubles();
             table(kernels, states, columns, &unknown, &mut self.table);
+            self.round_table(kernels);
         }
+    }
+
+    /// Rounds the columns, if partials are floats and it was not done.
+    pub(crate) fn round(&mut self, kernels: Kernels) {
+        if let (Some(shape), false) = (kernels.single(), self.rounded) {
+            self.rounded = true;
+            let padded = kernels.shape().states;
+            round_columns(shape, padded, self.columns.doubles(), &mut self.floats);
+        }
+    }
+
+    fn round_table(&mut self, kernels: Kernels) {
+        if let Some(shape) = kernels.single() {
+            let padded = kernels.shape().states;
+            round_spans(shape, padded, self.table.doubles(), &mut self.float_table);
+        }
+    }
+
+    /// One whose table is a single span, for a root.
+    pub(crate) fn of_root(kernels: Kernels, factors: &[f64]) -> Self {
+        let mut root = Self::default();
+        root.table.resize(kernels.shape().quads());
+        root.table.doubles_mut().copy_from_slice(factors);
+        root.round_table(kernels);
+        root
     }
 
     /// It with each row multiplied by `factors`, a span.
@@ -89,12 +123,16 @@ impl Matrix {
         let unknown = unknown_span(kernels, states, entry);
         let mut spans = Buffer::default();
         table(kernels, states, columns.doubles(), &unknown, &mut spans);
-        Self {
+        let mut folded = Self {
             columns,
             unknown: self.unknown,
             table: spans,
             tabulated: true,
-        }
+            ..Self::default()
+        };
+        folded.round(kernels);
+        folded.round_table(kernels);
+        folded
     }
 
     /// The product of two.

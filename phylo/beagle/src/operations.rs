@@ -99,7 +99,7 @@ impl Instance {
     pub(crate) fn lacks_data(&self, buffer: usize) -> bool {
         let node = self.chunks.first().map(|chunk| &chunk.nodes[buffer]);
         buffer < self.tips
-            && node.is_some_and(|node| node.codes.is_empty() && node.values.doubles().is_empty())
+            && node.is_some_and(|node| node.codes.is_empty() && node.values.len() == 0)
     }
 
     /// Adds logarithms of scale buffers to `into`, or takes them from it.

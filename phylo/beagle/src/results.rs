@@ -8,7 +8,6 @@ use crate::data::{below, below_or_none};
 use crate::instance::{Instance, Mode};
 use crate::matrices::Matrix;
 use crate::steps::{Group, Member};
-use sidecore_likelihood::kernel::Buffer;
 use std::ffi::c_int;
 
 /// One model's root or edge, as the client names it.
@@ -87,7 +86,7 @@ impl Instance {
         let mut child = None;
         let mut folded = Vec::new();
         match place.edge {
-            None => folded.push(root(self.kernels.shape().quads(), &factors)),
+            None => folded.push(Matrix::of_root(self.kernels, &factors)),
             Some((buffer, matrices)) => {
                 let buffer = below(buffer, self.buffers)?;
                 if self.lacks_data(buffer) {
@@ -148,15 +147,5 @@ impl Instance {
             }
         }
         Ok(factors)
-    }
-}
-
-/// A root's: a table of one span.
-fn root(quads: usize, factors: &[f64]) -> Matrix {
-    let mut table = Buffer::new(quads);
-    table.doubles_mut().copy_from_slice(factors);
-    Matrix {
-        table,
-        ..Matrix::default()
     }
 }

@@ -1,6 +1,7 @@
 //! Setting and getting of tips, partials, models, weights and matrices.
 
 use super::{call, list, optional, read, write};
+use crate::data::Branch;
 use crate::instance::count;
 use std::ffi::{c_double, c_int};
 
@@ -264,15 +265,17 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatrices(
             )
         };
         instance.settle()?;
-        for (k, (&index, &length)) in probabilities.iter().zip(lengths).enumerate() {
-            let indices = [
+        let branches = probabilities.iter().zip(lengths).enumerate();
+        instance.update_matrices(branches.map(|(k, (&index, &length))| Branch {
+            model,
+            rates: 0,
+            indices: [
                 Some(index),
                 first.map(|all| all[k]),
                 second.map(|all| all[k]),
-            ];
-            instance.update_matrices(model, 0, indices, length)?;
-        }
-        Ok(())
+            ],
+            length,
+        }))
     })
 }
 
@@ -301,14 +304,16 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithMultipleModels(
             )
         };
         instance.settle()?;
-        for (k, (&index, &length)) in probabilities.iter().zip(lengths).enumerate() {
-            let indices = [
+        let branches = probabilities.iter().zip(lengths).enumerate();
+        instance.update_matrices(branches.map(|(k, (&index, &length))| Branch {
+            model: models[k],
+            rates: rates[k],
+            indices: [
                 Some(index),
                 first.map(|all| all[k]),
                 second.map(|all| all[k]),
-            ];
-            instance.update_matrices(models[k], rates[k], indices, length)?;
-        }
-        Ok(())
+            ],
+            length,
+        }))
     })
 }

@@ -3,14 +3,17 @@
 use crate::api::Api;
 use hmsbeagle::abi::{Operation, flag};
 use hmsbeagle::c as beagle;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::ptr::{null, null_mut};
 
 const OUT_OF_RANGE: c_int = -5;
 
-fn instance(api: &Api) -> c_int {
+const PRECISIONS: [c_long; 2] = [flag::PRECISION_DOUBLE, flag::PRECISION_SINGLE];
+
+fn instance(api: &Api, flags: c_long) -> c_int {
+    let none = null_mut();
     // SAFETY: null pointers are for what is not wanted.
-    let id = unsafe { (api.create)(3, 5, 0, 4, 10, 1, 5, 1, 3, null(), 0, 0, 0, null_mut()) };
+    let id = unsafe { (api.create)(3, 5, 0, 4, 10, 1, 5, 1, 3, null(), 0, flags, 0, none) };
     assert!(id >= 0);
     id
 }
@@ -18,7 +21,7 @@ fn instance(api: &Api) -> c_int {
 #[test]
 fn numbers_of_no_instance_are_refused() {
     let api = Api::ours();
-    let id = instance(&api);
+    let id = instance(&api, flag::PRECISION_DOUBLE);
     // SAFETY: plain numbers, and null where nothing is read.
     unsafe {
         for number in [-1, i32::MIN, i32::MAX] {
@@ -106,8 +109,12 @@ fn shapes_that_make_no_instance_are_refused() {
 
 #[test]
 fn wrong_indices_counts_and_pointers_are_refused() {
+    PRECISIONS.into_iter().for_each(wrong_indices_are_refused);
+}
+
+fn wrong_indices_are_refused(flags: c_long) {
     let api = Api::ours();
-    let id = instance(&api);
+    let id = instance(&api, flags);
     let (doubles, ints) = ([0.1; 400], [0; 400]);
     let mut out = [0.0; 400];
     // SAFETY: every array is longer than any call needs.
@@ -173,8 +180,12 @@ fn wrong_indices_counts_and_pointers_are_refused() {
 
 #[test]
 fn each_field_of_an_operation_is_checked() {
+    PRECISIONS.into_iter().for_each(fields_are_checked);
+}
+
+fn fields_are_checked(flags: c_long) {
     let api = Api::ours();
-    let id = instance(&api);
+    let id = instance(&api, flags);
     let states = [0, 1, 2, 3, -1, 4, 99, 0, 1, 2];
     let matrix = [0.25; 16];
     // SAFETY: arrays are as long as the instance says.
@@ -229,8 +240,8 @@ fn each_field_of_an_operation_is_checked() {
 #[test]
 fn instances_come_and_go_and_run_side_by_side() {
     let api = Api::ours();
-    for _ in 0..1000 {
-        let id = instance(&api);
+    for number in 0..100_000 {
+        let id = instance(&api, PRECISIONS[number % 2]);
         // SAFETY: plain numbers.
         assert_eq!(unsafe { (api.finalize)(id) }, 0);
     }
@@ -241,12 +252,15 @@ fn instances_come_and_go_and_run_side_by_side() {
         flags: 0,
         partitions: 1,
     };
-    let alone = crate::session::play(&api, config, 5);
-    std::thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| assert_eq!(crate::session::play(&Api::ours(), config, 5), alone));
-        }
-    });
+    for flags in PRECISIONS {
+        let config = crate::session::Config { flags, ..config };
+        let alone = crate::session::play(&api, config, 5);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| assert_eq!(crate::session::play(&Api::ours(), config, 5), alone));
+            }
+        });
+    }
 }
 
 #[test]
@@ -275,5 +289,38 @@ fn the_resource_is_there() {
             0,
         );
         assert!(none.is_null());
+    }
+}
+
+#[test]
+fn a_branch_that_is_refused_leaves_all_matrices_as_they_were() {
+    let api = Api::ours();
+    for flags in PRECISIONS {
+        let id = instance(&api, flags);
+        let identity: [f64; 16] = std::array::from_fn(|k| if k % 5 == 0 { 1.0 } else { 0.0 });
+        let (values, lengths) = ([-0.5; 4], [0.3; 3]);
+        let matrices = |indices: [c_int; 3]| {
+            let (none, lengths) = (null(), lengths.as_ptr());
+            // SAFETY: three of each.
+            unsafe { (api.matrices)(id, 0, indices.as_ptr(), none, none, lengths, 3) }
+        };
+        let mut rows = [7.0; 16];
+        // SAFETY: arrays are as long as the instance says.
+        unsafe {
+            assert_eq!(matrices([0, 1, 2]), OUT_OF_RANGE, "no eigen-decomposition");
+            let vectors = identity.as_ptr();
+            assert_eq!((api.eigen)(id, 0, vectors, vectors, values.as_ptr()), 0);
+            assert_eq!(matrices([0, 1, 5]), OUT_OF_RANGE);
+            assert_eq!((api.matrix)(id, 0, rows.as_mut_ptr()), 0);
+            assert_eq!(rows, [0.0; 16], "not made");
+            // The same one twice is made twice.
+            assert_eq!(matrices([0, 3, 0]), 0);
+            assert_eq!((api.matrix)(id, 0, rows.as_mut_ptr()), 0);
+            for (k, entry) in rows.iter().enumerate() {
+                let expected = if k % 5 == 0 { (-0.15_f64).exp() } else { 0.0 };
+                assert!((entry - expected).abs() < 1e-12, "{k}: {entry}");
+            }
+            assert_eq!((api.finalize)(id), 0);
+        }
     }
 }

@@ -22,6 +22,7 @@ mod combine;
 mod layout;
 pub(crate) mod repeats;
 mod simd;
+pub mod single;
 
 pub(crate) use combine::level_scalers;
 pub use combine::{Derivatives, SiteTerms};
@@ -29,7 +30,10 @@ pub use layout::Buffer;
 pub(crate) use layout::QUAD;
 pub use layout::Quad;
 pub(crate) use simd::{Eigen, combine_table, insert, powers, table_terms, transitions};
-pub use simd::{Isa, STATES_MAX, combine_sites, derivatives, evaluate, newview};
+pub use simd::{
+    Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
+    lower_spans, multiply_up, newview,
+};
 
 /// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,6 +32,14 @@ pub(super) trait Lanes: Copy {
     fn where_positive(self, other: Self) -> Self;
     /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
     fn sums(rows: [Self; 4]) -> Self;
+    /// The largest of four: lane `i` is the largest of `rows[i]`'s lanes.
+    #[inline(always)]
+    fn largest(rows: [Self; 4]) -> Self {
+        Self::load(&rows.map(|row| {
+            let [a, b, c, d] = row.to_array();
+            f64::max(f64::max(a, b), f64::max(c, d))
+        }))
+    }
     /// Mantissas from about 0.707 to 1.414 and exponents of two of normal positive doubles: the
     /// product of a mantissa with two to its exponent is the double.
     fn split(self) -> (Self, Self);
@@ -426,6 +434,18 @@ mod avx2 {
                 let low = _mm256_permute2f128_pd::<0x20>(ab, cd);
                 let high = _mm256_permute2f128_pd::<0x31>(ab, cd);
                 Self(_mm256_add_pd(low, high))
+            }
+        }
+        #[inline(always)]
+        fn largest(rows: [Self; 4]) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let [a, b, c, d] = rows.map(|row| row.0);
+                let ab = _mm256_max_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+                let cd = _mm256_max_pd(_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d));
+                let low = _mm256_permute2f128_pd::<0x20>(ab, cd);
+                let high = _mm256_permute2f128_pd::<0x31>(ab, cd);
+                Self(_mm256_max_pd(low, high))
             }
         }
         #[inline(always)]

@@ -12,13 +12,16 @@ mod edge;
 mod functions;
 mod lanes;
 mod node;
+mod scale;
 mod scalers;
+mod single;
 mod sites;
 mod states;
 mod wide;
 
 pub(crate) use branch::Eigen;
 
+use super::single::{Octet, SingleShape, SingleSide};
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
 
@@ -271,6 +274,137 @@ kernel! {
         out: &mut [Quad],
     ),
     branch, Avx2, "avx2,fma", check_powers(eigen.shape, out)
+}
+
+kernel! {
+    /// Divides each span of `span` quads by its largest entry, which becomes its factor; a span
+    /// without a positive entry stays, and has the factor 1.
+    ///
+    /// # Panics
+    /// When `values` has fewer spans than there are `factors`, or `span` is 0.
+    pub fn lower_spans(
+        span: usize,
+        values: &mut [Quad],
+        factors: &mut [f64],
+    ),
+    scale, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// True if some span's largest entry is positive and below `least`, or above `most`.
+    ///
+    /// # Panics
+    /// When `values` is no whole number of spans of `span` quads.
+    #[must_use]
+    pub fn any_span_beyond(
+        span: usize,
+        values: &[Quad],
+        least: f64,
+        most: f64,
+    ) -> bool,
+    scale, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// Multiplies products by factors. A product is a mantissa, of either side of 1, and a power of
+    /// two; a mantissa of 1 is enough for 1,000 factors. Factors that are not positive make the
+    /// exponent infinite or no number.
+    pub fn multiply_up(
+        factors: &[f64],
+        mantissas: &mut [f64],
+        exponents: &mut [f64],
+    ),
+    scale, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// Adds `sign` times the logarithms of such products to sums.
+    pub fn add_logarithms(
+        mantissas: &[f64],
+        exponents: &[f64],
+        sign: f64,
+        sums: &mut [f64],
+    ),
+    scale, Avx2, "avx2,fma"
+}
+
+/// As [`kernel`], for the loops in single precision.
+macro_rules! single {
+    (
+        $(#[$attribute:meta])*
+        pub fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?, $loops:ident
+    ) => {
+        $(#[$attribute])*
+        pub fn $name(isa: Isa, $($argument: $type),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn wide($($argument: $type),*) $(-> $result)? {
+                single::$loops::<single::Wide>($($argument),*)
+            }
+            match isa.0 {
+                Set::Portable => single::$loops::<single::Plain>($($argument),*),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: an `Isa` exists only if the machine has its features, and those of AVX2
+                // with AVX-512.
+                Set::Avx2 | Set::Avx512 => unsafe { wide($($argument),*) },
+            }
+        }
+    };
+}
+
+single! {
+    /// A node's entries from those of both sides: one span for each class of the indices.
+    ///
+    /// # Panics
+    /// When slices are too short for the indices, or an index is beyond its side.
+    pub fn newview_single(
+        shape: SingleShape,
+        left: SingleSide<'_>,
+        right: SingleSide<'_>,
+        values: &mut [Octet],
+    ),
+    newview
+}
+
+single! {
+    /// As [`lower_spans`], of spans of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` has fewer spans than there are `factors`, or `span` is 0.
+    pub fn lower_single(
+        span: usize,
+        values: &mut [Octet],
+        factors: &mut [f64],
+    ),
+    lower
+}
+
+single! {
+    /// As [`any_span_beyond`], of spans of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` is no whole number of spans.
+    #[must_use]
+    pub fn any_single_beyond(
+        span: usize,
+        values: &[Octet],
+        least: f32,
+        most: f32,
+    ) -> bool,
+    beyond
+}
+
+single! {
+    /// The sum of each span of `span` octets.
+    ///
+    /// # Panics
+    /// When `values` has fewer spans than there are `sums`, or `span` is 0.
+    pub fn total_single(
+        span: usize,
+        values: &[Octet],
+        sums: &mut [f64],
+    ),
+    totals
 }
 
 /// Most states that a shape may have.

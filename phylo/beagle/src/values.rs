@@ -1,0 +1,366 @@
+//! Partials of one node in a chunk, in the instance's precision, and what is done to whole spans.
+//!
+//! Why here: all above this works with doubles, as clients do; a chunk's partials alone, and the
+//! matrices that they are multiplied by, have two forms.
+//! Must stay true: a node's scale factors are taken block by block right after its partials, while
+//! these are in the first-level cache; a result does not depend on the blocks.
+
+use crate::chunk::Node;
+use crate::kernels::Kernels;
+use crate::matrices::Matrix;
+use sidecore_likelihood::kernel::single::{
+    SingleBuffer, SingleShape, SingleSide, any_single_beyond, lower_single, newview_single,
+    total_single,
+};
+use sidecore_likelihood::kernel::{
+    Buffer, Inner, Operand, Quad, Tip, any_span_beyond, lower_spans,
+};
+use std::ops::Range;
+
+/// Spans of partials; empty until they are written.
+#[derive(Debug)]
+pub(crate) enum Values {
+    Double(Buffer),
+    Single(SingleBuffer),
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::Double(Buffer::default())
+    }
+}
+
+/// A child of a node that is computed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) matrix: &'a Matrix,
+    /// The child's class for each class of the result.
+    pub(crate) index: &'a [u16],
+}
+
+impl<'a> Child<'a> {
+    /// As the kernels in double precision take some of its classes.
+    pub(crate) fn operand(self, classes: Range<usize>) -> Operand<'a> {
+        let index = &self.index[classes];
+        match self.node.codes.is_empty() {
+            false => Operand::Tip(Tip {
+                table: self.matrix.table.as_slice(),
+                index,
+            }),
+            true => Operand::Inner(Inner {
+                matrix: self.matrix.columns.as_slice(),
+                values: self.node.values.quads(),
+                scalers: &[],
+                index,
+            }),
+        }
+    }
+
+    /// As those in single precision do.
+    fn side(self, classes: Range<usize>) -> SingleSide<'a> {
+        let index = &self.index[classes];
+        match (&self.node.values, self.node.codes.is_empty()) {
+            (Values::Single(values), true) => SingleSide {
+                matrix: Some(self.matrix.floats.as_slice()),
+                spans: values.as_slice(),
+                index,
+            },
+            _ => SingleSide {
+                matrix: None,
+                spans: self.matrix.float_table.as_slice(),
+                index,
+            },
+        }
+    }
+}
+
+impl Values {
+    /// None yet.
+    pub(crate) fn new(kernels: Kernels) -> Self {
+        match kernels.single() {
+            None => Self::default(),
+            Some(_) => Self::Single(SingleBuffer::default()),
+        }
+    }
+
+    /// Makes room for `spans` spans; earlier contents may be lost.
+    pub(crate) fn resize(&mut self, kernels: Kernels, spans: usize) {
+        match self {
+            Self::Double(values) => values.resize(spans * kernels.span() / 4),
+            Self::Single(values) => values.resize(spans * kernels.span() / 8),
+        }
+    }
+
+    /// Numbers of all spans.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Double(values) => values.doubles().len(),
+            Self::Single(values) => values.floats().len(),
+        }
+    }
+
+    /// Those of double precision.
+    pub(crate) fn quads(&self) -> &[Quad] {
+        match self {
+            Self::Double(values) => values.as_slice(),
+            Self::Single(_) => &[],
+        }
+    }
+
+    /// Sets the numbers from a place on.
+    pub(crate) fn set(&mut self, at: usize, from: &[f64]) {
+        match self {
+            Self::Double(values) => values.doubles_mut()[at..at + from.len()].copy_from_slice(from),
+            Self::Single(values) => round(from, &mut values.floats_mut()[at..]),
+        }
+    }
+
+    /// Gets the numbers from a place on, times `factor`.
+    pub(crate) fn get(&self, at: usize, factor: f64, to: &mut [f64]) {
+        match self {
+            Self::Double(values) => {
+                for (to, from) in to.iter_mut().zip(&values.doubles()[at..]) {
+                    *to = from * factor;
+                }
+            }
+            Self::Single(values) => {
+                for (to, from) in to.iter_mut().zip(&values.floats()[at..]) {
+                    *to = f64::from(*from) * factor;
+                }
+            }
+        }
+    }
+
+    /// Copies one span of another node, of the same instance.
+    pub(crate) fn copy_span(&mut self, span: usize, to: usize, other: &Self, from: usize) {
+        let (to, from) = (to * span, from * span);
+        match (self, other) {
+            (Self::Double(own), Self::Double(other)) => own.doubles_mut()[to..to + span]
+                .copy_from_slice(&other.doubles()[from..from + span]),
+            (Self::Single(own), Self::Single(other)) => {
+                own.floats_mut()[to..to + span].copy_from_slice(&other.floats()[from..from + span]);
+            }
+            _ => {}
+        }
+    }
+
+    /// The partials of a node from its children's, and with `factors` each span divided by its
+    /// largest entry, which is put there.
+    pub(crate) fn compute(
+        &mut self,
+        kernels: Kernels,
+        [left, right]: [Child<'_>; 2],
+        counts: &mut [u16],
+        mut factors: Option<&mut Vec<f64>>,
+    ) {
+        let (classes, span, isa) = (left.index.len(), kernels.span(), kernels.isa());
+        if let Some(factors) = factors.as_deref_mut() {
+            factors.resize(classes, 1.0);
+        }
+        // Without factors one block is as good.
+        let size = if factors.is_some() {
+            BLOCK
+        } else {
+            classes.max(1)
+        };
+        for first in (0..classes).step_by(size) {
+            let block = first..classes.min(first + size);
+            let factors = factors.as_deref_mut();
+            let factors = factors.map(|factors| &mut factors[block.clone()]);
+            match (&mut *self, kernels.single()) {
+                (Self::Single(values), Some(shape)) => {
+                    let span = span / 8;
+                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                    newview_single(
+                        isa,
+                        shape,
+                        left.side(block.clone()),
+                        right.side(block),
+                        values,
+                    );
+                    if let Some(factors) = factors {
+                        lower_single(isa, span, values, factors);
+                    }
+                }
+                (Self::Double(values), _) => {
+                    let span = span / 4;
+                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                    let operands = [left, right].map(|child| child.operand(block.clone()));
+                    kernels.newview(&operands[0], &operands[1], values, counts);
+                    if let Some(factors) = factors {
+                        lower_spans(isa, span, values, factors);
+                    }
+                }
+                (Self::Single(_), None) => {}
+            }
+        }
+    }
+
+    /// The sum over a span of `near`'s entries times what arrives from `right`, for each pattern.
+    pub(crate) fn total(
+        &mut self,
+        kernels: Kernels,
+        near: (&Self, &[u16]),
+        right: Child<'_>,
+        sums: &mut [f64],
+    ) {
+        if let (Self::Single(spare), (Self::Single(near), index), Some(shape)) =
+            (self, near, kernels.single())
+        {
+            let near = SingleSide {
+                matrix: None,
+                spans: near.as_slice(),
+                index,
+            };
+            let span = shape.span();
+            spare.resize(index.len() * span);
+            let values = spare.as_mut_slice();
+            newview_single(
+                kernels.isa(),
+                shape,
+                near,
+                right.side(0..index.len()),
+                values,
+            );
+            total_single(kernels.isa(), span, values, &mut sums[..index.len()]);
+        }
+    }
+
+    /// True if one of the first `spans` spans is far from 1.
+    pub(crate) fn is_far(&self, kernels: Kernels, spans: usize) -> bool {
+        let span = kernels.span();
+        match self {
+            Self::Double(values) => {
+                let values = &values.as_slice()[..spans * span / 4];
+                let far = 2.0_f64.powi(AUTO_EXPONENT);
+                any_span_beyond(kernels.isa(), span / 4, values, 1.0 / far, far)
+            }
+            Self::Single(values) => {
+                let values = &values.as_slice()[..spans * span / 8];
+                let far = 2.0_f32.powi(AUTO_EXPONENT_SINGLE);
+                any_single_beyond(kernels.isa(), span / 8, values, 1.0 / far, far)
+            }
+        }
+    }
+
+    /// Takes a power of two from each of the first spans, so that its largest entry lies from a half
+    /// to 1; their logarithms.
+    pub(crate) fn lower_by_powers(&mut self, kernels: Kernels, taken: &mut [f64]) {
+        let span = kernels.span();
+        match self {
+            Self::Double(values) => {
+                let spans = values.doubles_mut().chunks_exact_mut(span);
+                for (span, taken) in spans.zip(taken) {
+                    let power = power(span.iter().copied());
+                    // In two steps: one factor alone may be beyond the largest double.
+                    let half = power / 2;
+                    let (first, second) = (2.0_f64.powi(-half), 2.0_f64.powi(half - power));
+                    span.iter_mut()
+                        .for_each(|value| *value = *value * first * second);
+                    *taken = f64::from(power) * std::f64::consts::LN_2;
+                }
+            }
+            Self::Single(values) => {
+                let spans = values.floats_mut().chunks_exact_mut(span);
+                for (span, taken) in spans.zip(taken) {
+                    let power = power(span.iter().map(|&value| f64::from(value)));
+                    scale(span, 2.0_f64.powi(-power));
+                    *taken = f64::from(power) * std::f64::consts::LN_2;
+                }
+            }
+        }
+    }
+
+    /// Divides each span by a factor.
+    pub(crate) fn divide(&mut self, kernels: Kernels, factors: impl Iterator<Item = f64>) {
+        let span = kernels.span();
+        match self {
+            Self::Double(values) => {
+                let spans = values.doubles_mut().chunks_exact_mut(span);
+                for (span, factor) in spans.zip(factors) {
+                    let inverse = 1.0 / factor;
+                    match inverse.is_normal() {
+                        true => span.iter_mut().for_each(|value| *value *= inverse),
+                        false => span.iter_mut().for_each(|value| *value /= factor),
+                    }
+                }
+            }
+            Self::Single(values) => {
+                let spans = values.floats_mut().chunks_exact_mut(span);
+                for (span, factor) in spans.zip(factors) {
+                    let inverse = (1.0 / factor) as f32;
+                    match inverse.is_normal() {
+                        true => span.iter_mut().for_each(|value| *value *= inverse),
+                        false => scale(span, 1.0 / factor),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies floats by a number that is perhaps none.
+fn scale(values: &mut [f32], factor: f64) {
+    for value in values {
+        *value = (f64::from(*value) * factor) as f32;
+    }
+}
+
+/// Rounds doubles to floats.
+fn round(from: &[f64], to: &mut [f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from as f32;
+    }
+}
+
+/// A matrix's columns in single precision.
+pub(crate) fn round_columns(
+    shape: SingleShape,
+    padded: usize,
+    from: &[f64],
+    to: &mut SingleBuffer,
+) {
+    to.resize(shape.matrix());
+    // Places that no state has stay as they were made, 0.
+    let blocks = from.chunks_exact(padded * padded);
+    for (rate, block) in blocks.enumerate() {
+        let columns = block.chunks_exact(padded).take(shape.states);
+        for (j, column) in columns.enumerate() {
+            round(column, &mut to.floats_mut()[shape.column(rate, j)..]);
+        }
+    }
+}
+
+/// A tip's table in single precision; a span of doubles has `rates` times `padded`.
+pub(crate) fn round_spans(shape: SingleShape, padded: usize, from: &[f64], to: &mut SingleBuffer) {
+    let spans = from.chunks_exact(padded * shape.rates);
+    to.resize(spans.len() * shape.span());
+    for (span, to) in spans.zip(to.floats_mut().chunks_exact_mut(shape.span() * 8)) {
+        for (rate, states) in span.chunks_exact(padded).enumerate() {
+            round(states, &mut to[shape.place(rate)..]);
+        }
+    }
+}
+
+/// The exponent of the largest entry, as a fraction from a half to 1 times a power of two; 0 where
+/// no entry is positive and finite.
+fn power(span: impl Iterator<Item = f64>) -> i32 {
+    let largest = span.fold(0.0, f64::max);
+    if !(largest.is_finite() && largest > 0.0) {
+        return 0;
+    }
+    let bits = |value: f64| i32::try_from(value.to_bits() >> 52 & 0x7ff).unwrap_or(0) - 1022;
+    match largest.is_normal() {
+        true => bits(largest),
+        // A subnormal number, made normal first.
+        false => bits(largest * 2.0_f64.powi(64)) - 64,
+    }
+}
+
+/// Classes whose partials are scaled while they are in the first-level cache.
+const BLOCK: usize = 64;
+/// Automatic scaling begins beyond this power of two.
+const AUTO_EXPONENT: i32 = 200;
+/// The same for floats: two of that size and two small probabilities have a product.
+const AUTO_EXPONENT_SINGLE: i32 = 30;
