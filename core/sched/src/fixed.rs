@@ -1,7 +1,11 @@
-//! LLP: loop-level parallelism. Every off-loaded task's loop is split across a fixed number of
-//! engines.
+//! Rules that measure nothing: a fixed number of engines for each task, or none but its own.
 //!
-//! Source: the multigrain scheduling paper of 2007, section 5.1 (LLP).
+//! - `llp(n)`: loop-level parallelism. Every off-loaded task's loop is split across `n` engines.
+//! - `edtlp`: event-driven task-level parallelism. Every off-loaded task gets exactly one engine.
+//! - `hybrid(n)`: static EDTLP-LLP, with groups of `n` engines.
+//! - `linux`: an operating system without knowledge of engines, for the model.
+//!
+//! Source: the multigrain scheduling paper of 2007, sections 4, 5.1, 5.2 and 5.4.
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy, Waiting};
 

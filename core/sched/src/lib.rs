@@ -34,11 +34,8 @@ mod sizes;
 pub mod split;
 
 pub use contexts::{Operation, Ready, ReadyQueue, Sharing, Turn};
-pub use fixed::Edtlp;
 pub use equi::Equi;
-pub use fixed::Hybrid;
-pub use fixed::Linux;
-pub use fixed::Llp;
+pub use fixed::{Edtlp, Hybrid, Linux, Llp};
 pub use measured::Measured;
 pub use mgps::Mgps;
 pub use names::{NAMES, PolicyError, by_name};

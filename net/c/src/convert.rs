@@ -160,9 +160,7 @@ pub(crate) unsafe fn bytes_mut<'a>(
 }
 
 /// Runs a call: its result, or a negative errno.
-pub(crate) fn guarded<A: From<i32> + TryFrom<i64>>(
-    body: impl FnOnce() -> Result<i64, Errno>,
-) -> A {
+pub(crate) fn guarded<A: From<i32> + TryFrom<i64>>(body: impl FnOnce() -> Result<i64, Errno>) -> A {
     // An attachment may be used after a panic: the engine keeps its own books of each chunk.
     let answer = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => A::try_from(value).map_err(|_| Errno::INVALID),
@@ -211,7 +209,10 @@ mod tests {
     #[test]
     fn calls_end_in_numbers_whatever_happens() {
         assert_eq!(guarded::<c_int>(|| Ok(5)), 5);
-        assert_eq!(guarded::<i64>(|| Err(Errno::AGAIN)), -i64::from(libc::EAGAIN));
+        assert_eq!(
+            guarded::<i64>(|| Err(Errno::AGAIN)),
+            -i64::from(libc::EAGAIN)
+        );
         assert_eq!(guarded::<c_int>(|| Ok(1 << 40)), -libc::EINVAL);
         assert_eq!(guarded::<c_int>(|| panic!("a bug")), -libc::EIO);
         // SAFETY: no bytes, and NULL.

@@ -15,9 +15,9 @@ mod convert;
 
 use convert::{Errno, RawAddress, RawPiece, attach_errno, attach_text, guarded, socket};
 use sidecore_attach::Trust;
+use sidecore_net::sock::SocketOption;
 use sidecore_net::sock::client::{Buffer, Client, ClientOptions, Received, Socket};
 use sidecore_net::sock::control::{default_socket, find_socket};
-use sidecore_net::sock::SocketOption;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -248,7 +248,11 @@ pub(crate) unsafe extern "C" fn sidecore_net_listen(
     backlog: u32,
 ) -> i64 {
     // SAFETY: an attachment, by the caller's promise; so in all calls below.
-    unsafe { on(net, |net| Ok(net.client.listen(local.into(), backlog)?.number().into())) }
+    unsafe {
+        on(net, |net| {
+            Ok(net.client.listen(local.into(), backlog)?.number().into())
+        })
+    }
 }
 
 /// See the header.
@@ -258,7 +262,11 @@ pub(crate) unsafe extern "C" fn sidecore_net_connect(
     peer: RawAddress,
 ) -> i64 {
     // SAFETY: as above.
-    unsafe { on(net, |net| Ok(net.client.connect(peer.into())?.number().into())) }
+    unsafe {
+        on(net, |net| {
+            Ok(net.client.connect(peer.into())?.number().into())
+        })
+    }
 }
 
 /// See the header.
@@ -268,7 +276,11 @@ pub(crate) unsafe extern "C" fn sidecore_net_bind_udp(
     local: RawAddress,
 ) -> i64 {
     // SAFETY: as above.
-    unsafe { on(net, |net| Ok(net.client.bind_udp(local.into())?.number().into())) }
+    unsafe {
+        on(net, |net| {
+            Ok(net.client.bind_udp(local.into())?.number().into())
+        })
+    }
 }
 
 /// See the header.
@@ -476,7 +488,11 @@ pub(crate) unsafe extern "C" fn sidecore_net_readiness(
             (ready.ended, 4),
             (ready.closed, 8),
         ];
-        Ok(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum())
+        Ok(flags
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, flag)| flag)
+            .sum())
     };
     // SAFETY: as above.
     unsafe { on(net, body) }

@@ -58,7 +58,11 @@ fn a_program_in_c_has_sockets_and_notices_the_end() {
             said.read_line(&mut line).unwrap();
             stop.store(true, Ordering::Release);
             assert_eq!(line, "ready\n");
-            assert_eq!(engine.join().unwrap(), 0, "rules of the protocol were broken");
+            assert_eq!(
+                engine.join().unwrap(),
+                0,
+                "rules of the protocol were broken"
+            );
             said.read_line(&mut line).unwrap();
             assert!(line.contains("the engine is gone"), "{line}");
             assert!(child.wait().unwrap().success());

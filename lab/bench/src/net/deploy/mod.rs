@@ -14,8 +14,8 @@
 mod echo;
 mod load;
 
-use super::namespace;
 use super::kernel::plain;
+use super::namespace;
 use super::namespace::Namespace;
 use super::programs::{Running, tool};
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group, sleep};
