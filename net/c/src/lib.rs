@@ -17,7 +17,7 @@ use convert::{Errno, RawAddress, RawPiece, attach_errno, attach_text, guarded, s
 use sidecore_attach::Trust;
 use sidecore_net::sock::SocketOption;
 use sidecore_net::sock::client::{Buffer, Client, ClientOptions, Received, Socket};
-use sidecore_net::sock::control::{default_socket, find_socket};
+use sidecore_net::sock::control::find_socket;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -194,10 +194,7 @@ pub(crate) unsafe extern "C" fn sidecore_net_attach_trusting(
             trust = trust.and(u32::try_from(trusted_uid).map_err(|_| Errno::INVALID)?);
         }
         let path = if path.is_null() {
-            match default_socket().exists() {
-                true => default_socket(),
-                false => find_socket(&trust),
-            }
+            find_socket(&trust)
         } else {
             // SAFETY: a string, by the caller's promise.
             let path = unsafe { CStr::from_ptr(path) };
