@@ -1,119 +1,77 @@
 //! The kit's files, by their paths in it.
+//!
+//! They stand in five archives, each under a line `-- PATH --`: most have a few lines, and all are
+//! read from the unpacked kit alone.
 
-macro_rules! files {
-    ($($path:literal <- $source:literal,)* ; $($made:literal = $text:literal,)*) => {
-        &[
-            $(($path, include_str!(concat!("../", $source))),)*
-            $(($made, $text)),*
-        ]
-    };
+use std::sync::LazyLock;
+
+/// All files of the kit that are the same for every build: path and text.
+pub(crate) static FILES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    let mut files: Vec<_> = ARCHIVES
+        .iter()
+        .flat_map(|archive| files_of(archive))
+        .collect();
+    for (path, of) in ALSO {
+        let text = files.iter().find(|file| file.0 == of).map(|file| file.1);
+        files.extend(text.map(|text| (path, text)));
+    }
+    files
+});
+
+/// The files of an archive.
+fn files_of(archive: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut rest = archive.strip_prefix("-- ");
+    std::iter::from_fn(move || {
+        let (path, behind) = rest?.split_once(" --\n")?;
+        match behind.find("\n-- ") {
+            Some(end) => {
+                rest = behind.get(end + "\n-- ".len()..);
+                behind.get(..=end).map(|text| (path, text))
+            }
+            None => {
+                rest = None;
+                Some((path, behind))
+            }
+        }
+    })
 }
 
-/// All files of the kit that are the same for every build.
-pub(crate) static FILES: &[(&str, &str)] = files! {
-    "spu/interrupt.ld" <- "spu/lib/interrupt.ld",
-    "spu/calendar.c" <- "spu/lib/calendar.c",
-    "spu/call.h" <- "spu/lib/call.h",
-    "spu/crt.c" <- "spu/lib/crt.c",
-    "spu/ea.c" <- "spu/lib/ea.c",
-    "spu/fpscr.c" <- "spu/lib/fpscr.c",
-    "spu/errors.c" <- "spu/lib/errors.c",
-    "spu/folders.c" <- "spu/lib/folders.c",
-    "spu/format.c" <- "spu/lib/format.c",
-    "spu/format.h" <- "spu/lib/format.h",
-    "spu/getopt.c" <- "spu/lib/getopt.c",
-    "spu/host.c" <- "spu/lib/host.c",
-    "spu/interrupt.c" <- "spu/lib/interrupt.c",
-    "spu/isolation.c" <- "spu/lib/isolation.c",
-    "spu/math.c" <- "spu/lib/math.c",
-    "spu/mc_rand.c" <- "spu/lib/mc_rand.c",
-    "spu/memory.c" <- "spu/lib/memory.c",
-    "spu/more.c" <- "spu/lib/more.c",
-    "spu/names.c" <- "spu/lib/names.c",
-    "spu/posix.c" <- "spu/lib/posix.c",
-    "spu/rand48.c" <- "spu/lib/rand48.c",
-    "spu/register.c" <- "spu/lib/register.c",
-    "spu/scan.c" <- "spu/lib/scan.c",
-    "spu/stdio.c" <- "spu/lib/stdio.c",
-    "spu/stdlib.c" <- "spu/lib/stdlib.c",
-    "spu/string.c" <- "spu/lib/string.c",
-    "spu/tags.c" <- "spu/lib/tags.c",
-    "spu/timer.c" <- "spu/lib/timer.c",
-    "include/spu/sidecore_places.h" <- "spu/include/sidecore_places.h",
-    "include/common/cbe_mfc.h" <- "common/cbe_mfc.h",
-    "include/common/liblarge_matrix.h" <- "common/liblarge_matrix.h",
-    "include/common/libsim.h" <- "common/libsim.h",
-    "include/common/mass_simd.h" <- "common/mass_simd.h",
-    "include/common/massv.h" <- "common/massv.h",
-    "include/common/mutex.h" <- "common/mutex.h",
-    "include/common/profile.h" <- "common/profile.h",
-    "include/common/sidecore_begin.h" <- "common/sidecore_begin.h",
-    "include/common/sidecore_end.h" <- "common/sidecore_end.h",
-    "include/common/sidecore_gmath.h" <- "common/sidecore_gmath.h",
-    "include/common/sidecore_lane_macros.h" <- "common/sidecore_lane_macros.h",
-    "include/common/sidecore_matrix.h" <- "common/sidecore_matrix.h",
-    "include/common/sidecore_misc.h" <- "common/sidecore_misc.h",
-    "include/common/sidecore_mpm.h" <- "common/sidecore_mpm.h",
-    "include/common/sidecore_sync.h" <- "common/sidecore_sync.h",
-    "include/common/sidecore_vector_macros.h" <- "common/sidecore_vector_macros.h",
-    "include/common/sidecore_vector_parts.h" <- "common/sidecore_vector_parts.h",
-    "include/common/sidecore_vectors.h" <- "common/sidecore_vectors.h",
-    "include/common/sim_printf.h" <- "common/sim_printf.h",
-    "include/common/simdmath.h" <- "common/simdmath.h",
-    "include/common/sidecore_altivec.h" <- "ppu/include/altivec.h",
-    "include/common/sidecore_vector_names.h" <- "common/sidecore_vector_names.h",
-    "include/common/spu_si.h" <- "common/spu_si.h",
-    "include/common/vec_literal.h" <- "common/vec_literal.h",
-    "include/common/vec_types.h" <- "common/vec_types.h",
-    "include/spu/cache-api.h" <- "spu/include/cache-api.h",
-    "include/spu/ea.h" <- "spu/include/ea.h",
-    "include/spu/libisolation.h" <- "spu/include/libisolation.h",
-    "include/spu/mc_rand.h" <- "spu/include/mc_rand.h",
-    "include/spu/pthread.h" <- "spu/include/pthread.h",
-    "include/spu/sidecore_assembler.h" <- "spu/include/sidecore_assembler.h",
-    "include/spu/spu_cache.h" <- "spu/include/spu_cache.h",
-    "include/spu/spu_internals.h" <- "spu/include/spu_internals.h",
-    "include/spu/spu_intrinsics.h" <- "spu/include/spu_intrinsics.h",
-    "include/spu/spu_macros.h" <- "spu/include/spu_macros.h",
-    "include/spu/spu_mfcio.h" <- "spu/include/spu_mfcio.h",
-    "include/spu/spu_timer.h" <- "spu/include/spu_timer.h",
-    "include/spu/sync_utils.h" <- "spu/include/sync_utils.h",
-    "include/spu/sys/mman.h" <- "spu/include/sys/mman.h",
-    "include/spu/vmx2spu.h" <- "spu/include/vmx2spu.h",
-    "include/host/libspe.h" <- "ppu/include/libspe.h",
-    "include/ppu/altivec.h" <- "ppu/include/altivec.h",
-    "include/ppu/altivec_macros.h" <- "ppu/include/altivec_macros.h",
-    "include/ppu/ppu_intrinsics.h" <- "ppu/include/ppu_intrinsics.h",
-    "include/ppu/si2vmx.h" <- "ppu/include/si2vmx.h",
-    "include/ppu/spu2vmx.h" <- "ppu/include/spu2vmx.h",
-    "include/ppu/sidecore_assembler.h" <- "ppu/include/sidecore_assembler.h",
-    "include/ppu/sidecore_powerpc.h" <- "ppu/include/sidecore_powerpc.h",
-    "include/ppu/sidecore_reserve.h" <- "ppu/include/sidecore_reserve.h",
-    "include/spu++/new" <- "spu/plus/new",
-    "include/narrow/bits/pthreadtypes-arch.h" <- "ppu/include-narrow/bits/pthreadtypes-arch.h",
-    "include/narrow/bits/semaphore.h" <- "ppu/include-narrow/bits/semaphore.h",
-    "narrow/calls.c" <- "ppu/narrow/calls.c",
-    "narrow/format.c" <- "ppu/narrow/format.c",
-    "narrow/main.c" <- "ppu/narrow/main.c",
-    "narrow/names" <- "ppu/narrow/names",
-    "narrow/narrow.h" <- "ppu/narrow/narrow.h",
-    "narrow/plus.c" <- "ppu/narrow/plus.c",
-    "narrow/spe.c" <- "ppu/narrow/spe.c",
-    "narrow/text.c" <- "ppu/narrow/text.c",
-    "narrow/time.c" <- "ppu/narrow/time.c",
-    "sdk/buildutils/make.footer" <- "sdk/make.footer",
-    "sdk/make.footer" <- "sdk/make.footer",
-    "alone/elfspe.c" <- "ppu/alone/elfspe.c",
-    "ppu/align.c" <- "ppu/lib/align.c",
-    "ppu/low.c" <- "ppu/lib/low.c",
-    "ppu/main.c" <- "ppu/lib/main.c",
-    ;
-    // Headers of C that libstdc++ of the time included by <algorithm>, <vector> and the like.
-    "include/plus/bits/stl_algobase.h" = "\
-#pragma GCC system_header
-#include_next <bits/stl_algobase.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-",
-};
+static ARCHIVES: [&str; 5] = [
+    include_str!("../common.txtar"),
+    include_str!("../spu/include.txtar"),
+    include_str!("../spu/lib.txtar"),
+    include_str!("../ppu/include.txtar"),
+    include_str!("../ppu/host.txtar"),
+];
+
+/// Further paths of files, and the paths that they have in an archive.
+const ALSO: [(&str, &str); 2] = [
+    ("include/common/sidecore_altivec.h", "include/ppu/altivec.h"),
+    ("sdk/buildutils/make.footer", "sdk/make.footer"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_are_cut_at_their_headings_alone() {
+        let files = files_of("-- a.h --\nint a;\n-- b/c.h --\n -- no heading --\n");
+        let wanted = [("a.h", "int a;\n"), ("b/c.h", " -- no heading --\n")];
+        assert!(files.eq(wanted));
+        for archive in ARCHIVES {
+            let bytes =
+                files_of(archive).map(|(path, text)| "-- ".len() + path.len() + 4 + text.len());
+            assert_eq!(bytes.sum::<usize>(), archive.len());
+        }
+    }
+
+    #[test]
+    fn each_path_stands_once() {
+        let mut paths = FILES.iter().map(|(path, _)| path).collect::<Vec<_>>();
+        paths.sort();
+        assert!(paths.windows(2).all(|two| two[0] != two[1]));
+        assert!(ALSO.iter().all(|(path, _)| paths.contains(&path)));
+        assert!(paths.len() > 90, "{}", paths.len());
+    }
+}

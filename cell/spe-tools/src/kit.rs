@@ -254,7 +254,7 @@ impl Kit {
 
     fn unpack_in(&self, parts: &Parts, fresh: &Path) -> Result<(), Error> {
         make_folder(fresh)?;
-        for (name, text) in FILES {
+        for (name, text) in FILES.iter() {
             write(&fresh.join(name), text)?;
         }
         for name in simdmath_names() {
@@ -369,7 +369,7 @@ fn cache_folder() -> Result<PathBuf, Error> {
 fn name(parts: &Parts) -> String {
     let mut hasher = DefaultHasher::new();
     // A developer's build has the same version for days; the contents tell builds apart.
-    FILES.hash(&mut hasher);
+    FILES.as_slice().hash(&mut hasher);
     for header in LIBRARIES.iter().flat_map(Library::headers) {
         header.hash(&mut hasher);
     }

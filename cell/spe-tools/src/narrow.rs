@@ -5,7 +5,7 @@
 //! is x32 code as well; libspe2 and the C library stay the system's. The compiler makes x32 code,
 //! the assembler 64-bit objects of it; all memory of the program lies below 4 GiB. Some calls have
 //! arguments or results with another layout in the C library. These go through the functions of
-//! `ppu/narrow`, by other names.
+//! `narrow` of the kit, by other names.
 //!
 //! Must stay true: an object says that its pointers have 4 bytes by the symbol [`MARK`], which
 //! links those functions.

@@ -19,6 +19,16 @@ fn drivers() -> PathBuf {
     PathBuf::from(text.split('\'').nth(1).expect("the folder is quoted"))
 }
 
+/// A program of the archive, which has each under a line `-- NAME --`.
+fn program(name: &str) -> &'static str {
+    let programs = include_str!("programs.txtar");
+    let (_, text) = programs
+        .split_once(&format!("-- {name} --\n"))
+        .expect("the program is there");
+    let end = text.find("\n-- ").map_or(text.len(), |end| end + 1);
+    &text[..end]
+}
+
 fn cache(command: &mut Command) -> &mut Command {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     command.env("SIDECORE_SPE_CACHE", folder.join("assembly-cache"))
@@ -50,7 +60,7 @@ fn templates_of_the_library_run_on_an_spu() {
     if !has_x32(folder) {
         return;
     }
-    let source = include_str!("programs/templates.cc");
+    let source = program("templates.cc");
     std::fs::write(folder.join("templates.cc"), source).expect("written");
     for options in ["-O0", "-O2 -ansi"] {
         let options = format!("{options} -Wall -o image templates.cc");
@@ -68,7 +78,7 @@ fn templates_of_the_library_run_on_an_spu() {
 /// Compiles the test's host and runs an image in it, with words of its mailbox; returns its output
 /// and its status.
 fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, Option<i32>) {
-    let source = include_str!("programs/host.c");
+    let source = program("host.c");
     std::fs::write(folder.join("host.c"), source).expect("written");
     // Addresses that a word has room for.
     let host = Command::new("gcc")
@@ -94,8 +104,8 @@ fn numbers_that_are_cast_to_pointers_are_places_of_the_store() {
         return;
     }
     for (name, source) in [
-        ("places.c", include_str!("programs/places.c")),
-        ("places.cc", include_str!("programs/places.cc")),
+        ("places.c", program("places.c")),
+        ("places.cc", program("places.cc")),
     ] {
         std::fs::write(folder.join(name), source).expect("written");
     }
@@ -152,7 +162,7 @@ fn code_without_such_casts_is_the_same() {
 #[test]
 fn assembly_of_the_powerpc_runs_here() {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let source = include_str!("programs/assembly.c");
+    let source = program("assembly.c");
     std::fs::write(folder.path().join("assembly.c"), source).expect("written");
     for (driver, options) in [
         ("ppu-gcc", "-O0"),

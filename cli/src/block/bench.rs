@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_bench::block::report::Report;
 use sidecore_bench::block::{
-    self as bench, BenchError, Config, Group, ROUNDS_MAX, markdown, picture,
+    self as bench, BenchError, Config, Group, ROUNDS_MAX, picture, report,
 };
 use sidecore_terminal::values::one_of;
 use std::path::PathBuf;
@@ -70,8 +70,8 @@ impl Args {
         };
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::show(&markdown::people(report));
-        self.outputs.print(&report, markdown::render, people)?;
+        let people = |report: &Report| output::show(&report::people(report));
+        self.outputs.print(&report, report::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }
 }

@@ -10,7 +10,7 @@ use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_bench::net::report::Report;
-use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, markdown, picture};
+use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, picture, report};
 use sidecore_terminal::values::one_of;
 
 /// Arguments of `net bench`.
@@ -65,8 +65,8 @@ impl Args {
         let report = bench::run(&config, cancel, &mut |line| output::note!("{line}"))?;
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::show(&markdown::people(report));
-        self.outputs.print(&report, markdown::render, people)?;
+        let people = |report: &Report| output::show(&report::people(report));
+        self.outputs.print(&report, report::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }
 }

@@ -82,8 +82,11 @@ fn a_program_that_stands_alone_gets_its_arguments() {
 #[test]
 fn programs_call_the_hosts_system() {
     let Some(bench) = Bench::new() else { return };
-    bench.write("files_spu.c", include_str!("../spe/files_spu.c"));
-    bench.write("files_host.c", include_str!("../spe/files_host.c"));
+    let programs = include_str!("../spe.txtar").split("-- ").skip(1);
+    for program in programs {
+        let (name, text) = program.split_once(" --\n").unwrap();
+        bench.write(name, text);
+    }
     let (printed, _) = bench.passes(
         "spu-gcc -O2 -Wall -Werror -o files_spu files_spu.c\n\
          ppu-embedspu files_spu files_spu files_spu.o\n\

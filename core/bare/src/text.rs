@@ -26,13 +26,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_unsafe)
 }
 
-/// As [`printable`], but line ends and tabs stay: for text of several lines that is ours, with
-/// names of others in it. Those names pass [`printable`] first, so that none adds a line.
-#[must_use]
-pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
-}
-
 /// True where a terminal would obey the character, or a reader be misled by it: C0, DEL, C1, the
 /// characters that set a direction, separators of lines, and characters without width. Joiners
 /// (U+200C, U+200D) stay: scripts and pictures need them.
@@ -126,6 +119,5 @@ mod tests {
         ] {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
-        assert_eq!(printable_lines("a\n\tb\x1b"), "a\n\tb\\x1b");
     }
 }

@@ -178,6 +178,7 @@ impl Offer {
 /// sched_getaffinity(2).
 fn cores() -> Offer {
     let allowed = cpu::allowed().map_or(0, |cpus| cpus.len());
+    // A quota of a container's limits time, not cores: engines that poll would be throttled.
     let affordable = cpu::affordable();
     let quota = match affordable < allowed {
         true => format!(", the time of {affordable}"),
@@ -187,6 +188,7 @@ fn cores() -> Offer {
         "{allowed} for this process{quota}, {}",
         machine::processor()
     );
+    // One core is no place for an engine: it would take the time of what it serves.
     let cause = (affordable < 2).then(|| match allowed {
         ..2 => {
             let remedy =
@@ -203,6 +205,7 @@ fn cores() -> Offer {
 
 /// Documentation/admin-guide/kernel-parameters.txt, `isolcpus`; cgroup-v2.rst, `cpuset`.
 fn isolated() -> Offer {
+    // The file is empty, not absent, on a kernel that isolates nothing.
     let cpus = line("/sys/devices/system/cpu/isolated").unwrap_or_default();
     let (found, cause) = match cpus.as_str() {
         "" => {
@@ -219,6 +222,7 @@ fn isolated() -> Offer {
 
 fn vector() -> Offer {
     #[cfg(target_arch = "x86_64")]
+    // The kernels use both; a processor with one of them alone is older than either needs.
     let there = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     #[cfg(not(target_arch = "x86_64"))]
     let there = false;
@@ -236,6 +240,7 @@ fn clock() -> Offer {
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let found = source.unwrap_or_else(|| "unknown".to_owned());
     let cause = match found.as_str() {
+        // Read in user space by the vDSO; the others take a system call, or a slow bus, each time.
         "tsc" | "arch_sys_counter" | "kvm-clock" => None,
         "hpet" | "acpi_pm" => Some(Cause::new(
             "slow clock",
@@ -250,6 +255,7 @@ fn clock() -> Offer {
 fn transparent(name: &'static str, path: &str, used_for: &'static str) -> Offer {
     let setting = chosen(path);
     let cause = match setting.as_deref() {
+        // Ours are asked for by madvise, so that setting is enough.
         Some("always" | "madvise" | "inherit") => None,
         Some(_) => Some(Cause::new(
             "switched off",
@@ -268,6 +274,7 @@ fn transparent(name: &'static str, path: &str, used_for: &'static str) -> Offer 
 fn reserved(name: &'static str, kib: usize, remedy: &'static str) -> Offer {
     let directory = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB");
     let count = |file: &str| line(format!("{directory}/{file}"))?.parse::<u64>().ok();
+    // Both: pages that others hold are reserved, and of no use here.
     let (free, all) = (count("free_hugepages"), count("nr_hugepages"));
     let found = match (free, all) {
         (Some(free), Some(all)) => format!("{free} free of {all}"),
@@ -285,6 +292,7 @@ fn reserved(name: &'static str, kib: usize, remedy: &'static str) -> Offer {
 /// mlock(2), getrlimit(2).
 fn locking() -> Offer {
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    // With the capability the limit does not count.
     let exempt = may(CAP_IPC_LOCK);
     let enough = exempt || limit.is_none_or(|bytes| bytes >= LOCK_ENOUGH_BYTES);
     let found = match limit {
@@ -301,6 +309,7 @@ fn locking() -> Offer {
 
 /// perf_event_open(2).
 fn counting() -> Offer {
+    // Opened, not looked up: hypervisors hide counters that the files promise.
     let opened = EventCounter::open(Event::LoadTranslationMisses);
     let paranoid = line("/proc/sys/kernel/perf_event_paranoid");
     let level = paranoid.and_then(|text| text.parse::<i32>().ok());
@@ -328,6 +337,7 @@ fn counting() -> Offer {
 }
 
 fn device(name: &'static str, path: &'static str, used_for: &'static str, module: Module) -> Offer {
+    // Opened as its users do: permission, module and device node are checked at once.
     match rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => Offer::of(name, path, used_for, None),
         Err(error) => {
@@ -348,6 +358,7 @@ fn socket(
         Ok(_) => Offer::of(name, "may be opened", used_for, None),
         Err(error) => {
             let cause = match error {
+                // The kernel asks for the right before it looks for the family.
                 Errno::PERM | Errno::ACCESS => Cause::no_capability("cap_net_raw,cap_net_admin"),
                 _ => module.unknown_family(),
             };
@@ -376,6 +387,7 @@ fn capability(
 fn may(capability: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
+    // Effective: a permitted capability that is not raised does not help.
     let hex = lines.find_map(|line| line.strip_prefix("CapEff:"));
     let effective = hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     effective.is_some_and(|bits| bits & 1 << capability != 0)
@@ -413,6 +425,7 @@ fn x32_headers() -> Offer {
         debian: "gcc-multilib libc6-dev-x32",
         ..Package::named("a C library for x32")
     };
+    // Distributions have them at different places; one is enough.
     let mut places = X32_HEADERS.iter();
     match places.find(|place| Path::new(place).is_file()) {
         Some(place) => Offer::of("x32 headers", *place, used_for, None),

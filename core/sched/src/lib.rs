@@ -21,12 +21,9 @@
 mod climb;
 mod contexts;
 mod curve;
-mod edtlp;
 mod entry;
 mod equi;
-mod hybrid;
-mod linux;
-mod llp;
+mod fixed;
 mod measured;
 mod mgps;
 mod names;
@@ -37,11 +34,8 @@ mod sizes;
 pub mod split;
 
 pub use contexts::{Operation, Ready, ReadyQueue, Sharing, Turn};
-pub use edtlp::Edtlp;
 pub use equi::Equi;
-pub use hybrid::Hybrid;
-pub use linux::Linux;
-pub use llp::Llp;
+pub use fixed::{Edtlp, Hybrid, Linux, Llp};
 pub use measured::Measured;
 pub use mgps::Mgps;
 pub use names::{NAMES, PolicyError, by_name};

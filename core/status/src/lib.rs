@@ -27,7 +27,7 @@ mod status;
 
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use manager::Managed;
-pub use place::{Servers, servers_of_this_user};
+pub use place::Servers;
 pub use publisher::Publisher;
 pub use reader::{Server, Whose, act, list};
 pub use status::{Kind, Status};

@@ -80,7 +80,7 @@ impl Servers {
 
 /// The folder in which servers of this user publish themselves.
 #[must_use]
-pub fn servers_of_this_user() -> Servers {
+pub(crate) fn servers_of_this_user() -> Servers {
     let path = overriding().or_else(|| match effective_uid() {
         0 => Some(PathBuf::from("/run/sidecore/servers")),
         _ => std::env::var_os("XDG_RUNTIME_DIR")

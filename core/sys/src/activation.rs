@@ -7,13 +7,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// True if the process that started this one passed listening sockets (`LISTEN_PID`, `LISTEN_FDS`).
-#[must_use]
-pub fn is_activated() -> bool {
-    sd_notify::listen_fds().is_ok_and(|descriptors| descriptors.len() > 0)
-}
-
-/// Takes these sockets: descriptors from 3 on, which programs that this one starts do not inherit.
+/// Takes the listening sockets that the process which started this one passed (`LISTEN_PID`,
+/// `LISTEN_FDS`): descriptors from 3 on, which programs that this one starts do not inherit.
 /// Empty without any, and where they were taken before.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use crate::needs::{Lacking, Needs};
 use crate::report::{End, Report, Taken};
 use crate::sample::{Sample, sample};
 use crate::script::{self, Action, Flip, Script, Step, Way};
-use crate::server::Server;
+use crate::server::{Server, free_address};
 use crate::shell::{COLUMNS, Shell, command_lines, wrapped};
 
 use serde_json::Value;
@@ -572,12 +572,6 @@ fn ended_by(problem: String) -> End {
         }),
         None => End::Problem(problem),
     }
-}
-
-/// A loopback address whose port is free at the moment.
-fn free_address() -> io::Result<String> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-    Ok(listener.local_addr()?.to_string())
 }
 
 /// Inverts a byte of a file.

@@ -98,6 +98,12 @@ impl Drop for Server {
     }
 }
 
+/// A loopback address whose port is free at the moment.
+pub(crate) fn free_address() -> std::io::Result<String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.to_string())
+}
+
 /// Longest time until a server accepts.
 const READY_WAIT: Duration = Duration::from_secs(20);
 /// Longest time for its end after SIGTERM.

@@ -47,7 +47,7 @@ mod timeline;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use name::{LABELS_MAX, LANES_MAX, Lane, Name};
+pub use name::{LANES_MAX, Lane, Name};
 pub use recorder::{
     Begun, Span, begin, counter, flow_from, flow_to, instant, is_on, label, name_thread, resume,
     span, span_between, span_since, suspend,

@@ -61,6 +61,6 @@ impl Name {
 pub struct Lane(pub(crate) u32);
 
 /// The most texts that are arguments.
-pub const LABELS_MAX: usize = 4_096;
+pub(crate) const LABELS_MAX: usize = 4_096;
 /// The most lanes of a process.
 pub const LANES_MAX: usize = 1_024;

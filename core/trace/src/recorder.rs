@@ -286,7 +286,7 @@ impl Drop for Leaves {
 }
 
 /// The number of a text, for arguments whose name begins with `$`: the same for the same text. 0
-/// while nothing is recorded, and for more than [`LABELS_MAX`] texts. Takes a lock: not for the
+/// while nothing is recorded, and for more than 4,096 texts. Takes a lock: not for the
 /// data path.
 #[must_use]
 pub fn label(text: &str) -> u64 {

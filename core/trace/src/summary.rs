@@ -429,7 +429,7 @@ fn ms(ns: u64) -> f64 {
 /// The category of spans in which a thread only waits.
 pub const IDLE: &str = "idle";
 /// The category of spans that only say in which lane their thread is.
-pub const VISIT: &str = "visit";
+pub(crate) const VISIT: &str = "visit";
 /// Spans in a summary's list.
 const LONGEST: usize = 10;
 /// Longest file that is read: four times the longest that is written in practice.

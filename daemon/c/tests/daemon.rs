@@ -46,7 +46,7 @@ fn the_headers_compile_in_any_order_in_any_standard() {
                 .arg("-I")
                 .arg(root.join("include"))
                 .arg("-I")
-                .arg(root.join("../../net/engine/include"))
+                .arg(root.join("../../net/c/include"))
                 .arg(&source)
                 .output()
                 .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));

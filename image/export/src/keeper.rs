@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 pub const NAME: &str = "sidecore-keeper";
 
 /// The flag of a server that goes on with another one's mount.
-pub const ADOPT_FLAG: &str = "--adopt";
+const ADOPT_FLAG: &str = "--adopt";
 
 /// The command line that starts a server again, and its places.
 #[derive(Debug, Clone, Serialize, Deserialize)]

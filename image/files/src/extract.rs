@@ -398,7 +398,7 @@ pub fn extract(
     } = planned?;
     outcome.add(first.report);
     for link in links {
-        match further(into, &link, &options) {
+        match place::further(into, &link, &options) {
             Ok(()) => outcome.report.links += 1,
             Err(error) => job.judge(&link.path(), FilesError::Output(error), &mut outcome),
         }
@@ -431,13 +431,6 @@ impl Further {
     fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
-}
-
-fn further(into: &Folder, link: &Further, options: &Options) -> io::Result<()> {
-    let from = into.beneath(link.first.parent().unwrap_or(Path::new("")))?;
-    let name = link.first.file_name().unwrap_or_default();
-    let to = into.beneath(&link.directory)?;
-    place::link((&from, name), (&to, &link.name), options)
 }
 
 /// The rest that the walk leaves for later.

@@ -162,6 +162,7 @@ pub fn open(source: Arc<dyn BlockSource>) -> Result<Box<dyn Tree>, FilesError> {
     let mut head = [0; 2048];
     let len = usize::try_from(source.size_bytes()).unwrap_or(head.len());
     let len = len.min(head.len());
+    // One read has the magic numbers of all: each lies within the first 2 KiB.
     source.read_into(0, &mut head[..len])?;
     let has = |at: usize, magic: &[u8]| head[at..].starts_with(magic);
     Ok(if has(1024, &0xE0F5_E1E2_u32.to_le_bytes()) {

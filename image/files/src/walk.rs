@@ -56,6 +56,7 @@ impl Wanted {
     pub fn new(patterns: &[&[u8]]) -> Result<Self, FilesError> {
         let patterns = patterns.iter().map(|given| Pattern::new(given));
         let mut patterns = patterns.collect::<Result<Vec<_>, _>>()?;
+        // The root means all that lies below it.
         if patterns.is_empty() {
             patterns.push(Pattern::new(b"/")?);
         }
@@ -79,6 +80,8 @@ impl Wanted {
         let mut means = false;
         for pattern in &mut self.patterns {
             let is_it = pattern.matches(path);
+            // Every pattern is asked, also behind a match: each one is told whether it found
+            // anything.
             pattern.found |= is_it;
             means |= is_it;
         }
@@ -92,6 +95,8 @@ impl Wanted {
                 true => &pattern.literal,
                 false => &pattern.text,
             };
+            // Behind the first wildcard anything may follow, so all below the literal part is
+            // entered.
             is_above(path, target) || (pattern.has_wildcards && is_above(target, path))
         })
     }
@@ -107,8 +112,10 @@ impl Pattern {
 
     fn new(given: &[u8]) -> Result<Self, FilesError> {
         let shown = String::from_utf8_lossy(given).into_owned();
+        // `/etc//passwd` and `./etc/passwd` are the path that the tree has.
         let parts = given.split(|&byte| byte == b'/');
         let parts: Vec<_> = parts.filter(|it| !it.is_empty() && *it != b".").collect();
+        // A tree has no directory above its root, and links are not resolved in a pattern.
         if parts.contains(&&b".."[..]) {
             return Err(FilesError::Outside(shown));
         }
@@ -147,6 +154,7 @@ pub fn walk(
     visit: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
 ) -> Result<(), FilesError> {
     let root = tree.node(tree.root())?;
+    // By number: an image may name a directory twice under different paths.
     let mut seen = HashSet::from([root.id]);
     let mut left = ENTRIES_MAX;
     let mut directories = vec![(Vec::new(), root, wanted.means(b""))];
@@ -158,10 +166,13 @@ pub fn walk(
         })?;
         let mut names = Vec::new();
         tree.list(&directory, &mut |name, id| {
+            // Names are counted before they are kept: a hostile directory ends the walk, not
+            // memory.
             left = left.checked_sub(1).ok_or(FilesError::TooMany)?;
             names.push((name.to_vec(), id));
             Ok(())
         })?;
+        // Images store names in orders of their own (hashes, blocks): output has one order.
         names.sort_unstable();
         let first = directories.len();
         for (name, id) in names {

@@ -13,6 +13,10 @@
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
 
+mod slot;
+
+pub use slot::{Slot, WRAPPED_BYTES};
+
 use super::read_at::Bytes;
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
@@ -110,36 +114,6 @@ impl std::str::FromStr for Cipher {
             .ok_or_else(|| format!("no cipher `{text}`; take aes-256-gcm or chacha20-poly1305"))
     }
 }
-
-/// A slot: one wrapped copy of an image's key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot {
-    /// For the owner of an X25519 key.
-    X25519 {
-        /// The public key of a pair that was drawn for this slot.
-        share: [u8; 32],
-        /// The image's key, encrypted.
-        wrapped: [u8; WRAPPED_BYTES],
-    },
-    /// For readers with the passphrase, by Argon2id.
-    Passphrase {
-        /// Drawn for this slot.
-        salt: [u8; 16],
-        /// Memory in KiB.
-        memory_kib: u32,
-        /// Passes over it.
-        passes: u32,
-        /// Lanes.
-        lanes: u32,
-        /// The image's key, encrypted.
-        wrapped: [u8; WRAPPED_BYTES],
-    },
-    /// A kind that this program does not know.
-    Unknown(u8),
-}
-
-/// An encrypted key, with its authentication code.
-pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
 
 /// The unencrypted header of an encrypted image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -403,53 +377,6 @@ fn head_of(cipher: Cipher, slots: &[Slot]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-impl Slot {
-    fn encode(&self) -> (u8, Vec<u8>) {
-        match self {
-            Self::X25519 { share, wrapped } => (X25519, [&share[..], wrapped].concat()),
-            Self::Passphrase {
-                salt,
-                memory_kib,
-                passes,
-                lanes,
-                wrapped,
-            } => {
-                let mut body = salt.to_vec();
-                for number in [memory_kib, passes, lanes] {
-                    body.extend(number.to_le_bytes());
-                }
-                body.extend(wrapped);
-                (PASSPHRASE, body)
-            }
-            Self::Unknown(kind) => (*kind, Vec::new()),
-        }
-    }
-
-    /// `None` if the body is not valid for its kind.
-    fn decode(kind: u8, body: &[u8]) -> Option<Self> {
-        // Each kind ends with the wrapped key, exactly: bytes behind it would be unchecked.
-        let wrapped = || body.last_chunk::<WRAPPED_BYTES>().copied();
-        match kind {
-            X25519 => Some(Self::X25519 {
-                share: *body.first_chunk()?,
-                wrapped: wrapped().filter(|_| body.len() == 32 + WRAPPED_BYTES)?,
-            }),
-            PASSPHRASE => {
-                let wrapped = wrapped().filter(|_| body.len() == 28 + WRAPPED_BYTES)?;
-                Some(Self::Passphrase {
-                    salt: *body.first_chunk()?,
-                    memory_kib: le32(&body[16..]),
-                    passes: le32(&body[20..]),
-                    lanes: le32(&body[24..]),
-                    wrapped,
-                })
-            }
-            // A newer program's kind: its keys cannot be used, those of other slots can.
-            other => Some(Self::Unknown(other)),
-        }
-    }
-}
-
 /// True for the first bytes of an encrypted image.
 pub(super) fn is_locked(head: &[u8]) -> bool {
     head.starts_with(&MAGIC.to_le_bytes()) && head.get(8..16) == Some(&TAG)
@@ -594,8 +521,6 @@ const SALT_BYTES: usize = 32;
 /// Magic, length, tag, version, cipher, number of slots, zero.
 const FIXED_BYTES: usize = 20;
 const HEAD_BYTES_MAX: u64 = 64 << 10;
-const X25519: u8 = 1;
-const PASSPHRASE: u8 = 2;
 const FRAMES_CONTEXT: &str = "sidecore encrypted image: key of frames (v1)";
 const INDEX_CONTEXT: &str = "sidecore encrypted image: key of the index (v1)";
 const OVERLAYS_CONTEXT: &str = "sidecore encrypted image: key of overlays (v1)";

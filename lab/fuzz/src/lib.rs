@@ -30,7 +30,7 @@ pub mod zstd;
 
 use sidecore_cell_sim::Machine;
 
-/// A target: its name, which is also its corpus's folder, and its function.
+/// A target: its name, which is also its corpus's folder in an archive, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

@@ -1,53 +1,52 @@
 //! Every input of every corpus once more, on stable Rust: a regression test of old findings.
 
 use sidecore_fuzz::{TARGETS, seeds};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
-}
-
-/// Calls `visit` with each input of a corpus and its name; returns the number of inputs.
-fn each_input(name: &str, mut visit: impl FnMut(&Path, &[u8])) -> usize {
-    let path = folder().join(format!("{name}.tar.gz"));
-    let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
-    let mut count = 0;
-    for entry in archive.entries().expect("an archive") {
-        let mut entry = entry.expect("an entry");
-        let mut input = Vec::new();
-        entry.read_to_end(&mut input).expect("an input");
-        visit(&entry.path().expect("a name"), &input);
-        count += 1;
+/// The inputs of each target by their names. An archive holds a product's, a folder a target's.
+fn corpora() -> BTreeMap<String, Vec<(String, Vec<u8>)>> {
+    let mut corpora = BTreeMap::<String, Vec<_>>::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    for archive in folder.read_dir().expect("corpora") {
+        let file = File::open(archive.expect("an archive").path()).expect("an archive");
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+        for entry in archive.entries().expect("an archive") {
+            let mut entry = entry.expect("an entry");
+            let mut input = Vec::new();
+            entry.read_to_end(&mut input).expect("an input");
+            let path = entry.path().expect("a name").into_owned();
+            let path = path.to_str().expect("a plain name");
+            let (target, name) = path.split_once('/').expect("a target's folder");
+            let of_target = corpora.entry(target.to_owned()).or_default();
+            of_target.push((name.to_owned(), input));
+        }
     }
-    count
+    corpora
 }
 
 #[test]
 fn every_corpus_is_replayed() {
+    let corpora = corpora();
     for (name, target) in TARGETS {
-        let count = each_input(name, |input_name, input| {
+        let inputs = corpora.get(name).map_or(&[][..], Vec::as_slice);
+        for (input_name, input) in inputs {
             let outcome = std::panic::catch_unwind(|| target(input));
-            assert!(outcome.is_ok(), "{name}: {} fails", input_name.display());
-        });
-        assert!(count >= 8, "{name}: {count} inputs");
+            assert!(outcome.is_ok(), "{name}: {input_name} fails");
+        }
+        assert!(inputs.len() >= 8, "{name}: {} inputs", inputs.len());
     }
 }
 
 #[test]
 fn each_corpus_has_a_target_and_seeds() {
     let mut bytes = 0;
-    for entry in folder().read_dir().expect("corpora") {
-        let name = entry.expect("an archive").file_name();
-        let name = name.into_string().expect("a plain name");
-        let name = name.strip_suffix(".tar.gz").expect("an archive's name");
-        assert!(
-            TARGETS.iter().any(|target| target.0 == name),
-            "no target {name}"
-        );
-        each_input(name, |_, input| bytes += input.len());
+    for (name, inputs) in corpora() {
+        let known = TARGETS.iter().any(|target| target.0 == name);
+        assert!(known, "no target {name}");
+        bytes += inputs.iter().map(|(_, input)| input.len()).sum::<usize>();
     }
     assert!(
         bytes < 2 << 20,

@@ -19,7 +19,6 @@ mod loopback;
 pub(crate) mod report;
 mod siblings;
 mod stages;
-mod tracks;
 
 use crate::Stack;
 use crate::event_source::EventSource;
@@ -497,7 +496,7 @@ impl<N: Nic> Engine<N> {
             descriptors.extend(other.map(EventSource::descriptor));
             self.status.sleeps += 1;
             let nap_us = u64::try_from(nap.as_micros()).unwrap_or(u64::MAX);
-            let _sleep = trace::span(&tracks::SLEEP, nap_us, 0);
+            let _sleep = trace::span(&stages::SLEEP, nap_us, 0);
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }
         if let Some(other) = other {

@@ -2,14 +2,11 @@
 //! memory, posing as the engine. The other user is a real one (65534), so these need root.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; figures.
 
-#[path = "../../../daemon/c/tests/common/c.rs"]
-mod c;
 #[path = "common/loopback.rs"]
 mod loopback;
 #[path = "../../../daemon/daemon/tests/common/other_user.rs"]
 mod other_user;
 
-use c::{LANGUAGES, compile};
 use loopback::Loopback;
 use other_user::{
     ARGUMENT, Child, ROLE, UID, attach_by_hand, can_be_played, mute, open_folder, pretend, say,
@@ -22,7 +19,6 @@ use sidecore_sys::local_socket;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -219,13 +215,4 @@ fn an_impostor_is_told_nothing_and_refused_in_one_line() {
         error.to_string().contains("belongs to user 65534"),
         "{error}"
     );
-    for language in LANGUAGES {
-        let root = env!("CARGO_MANIFEST_DIR");
-        let program = compile(root, "impostor.c", language, folder.path());
-        let output = Command::new(program).arg(&socket).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("neither this one nor root"), "{said}");
-        assert_eq!(impostor.expect("heard: "), "nothing");
-    }
 }

@@ -43,6 +43,7 @@ pub use stack::{Buffers, Stack};
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
 pub use stack::info::{EcnMode, Holding, RecoveryPhase, SessionInfo, SessionSummary, holders};
+pub use stack::link::Networks;
 pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{

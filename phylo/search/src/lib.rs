@@ -34,6 +34,7 @@ pub mod search;
 pub mod selection;
 pub mod species;
 pub mod support;
+mod taxa;
 pub mod topology;
 mod ufboot;
 

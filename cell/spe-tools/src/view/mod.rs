@@ -5,15 +5,190 @@
 //! - [`Live`]: the lowest lines of a terminal.
 //! - [`table()`], [`timeline()`]: text and SVG, when it has ended.
 
-mod live;
-mod table;
-mod timeline;
-mod traced;
+use sidecore_terminal::{Column, Table, Text};
+use spe2::trace::{Part, Trace};
 
 pub use live::Live;
-pub use table::table;
 pub use timeline::timeline;
 pub use traced::Traced;
 
+mod live;
+mod timeline;
+mod traced;
+
+// The table that `sidecore spe run` prints: a line for each context.
+
+/// A row for each context: its runs, waits, DMA and use of its store.
+#[must_use]
+pub fn table(trace: &Trace) -> Text {
+    let mut text = Text::new();
+    if trace.contexts.is_empty() {
+        text.line("no context ran: is the program linked with libspe2?");
+        return text;
+    }
+    let mut table = Table::new([
+        Column::right("context"),
+        Column::right("ran_ms"),
+        Column::right("ready_ms").rank(1),
+        Column::right("word_ms").rank(4),
+        Column::right("taken_ms").rank(7),
+        Column::right("signal_ms").rank(8),
+        Column::right("event_ms").rank(9),
+        Column::right("dma_ms").rank(2),
+        Column::right("dma_commands").rank(6),
+        Column::right("got_KiB").rank(3),
+        Column::right("put_KiB").rank(3),
+        Column::right("store_KiB").rank(5),
+    ]);
+    for (id, part) in &trace.contexts {
+        let Part {
+            ran_us,
+            ready_us,
+            waits_us,
+            commands,
+            got_bytes,
+            put_bytes,
+            store_bytes,
+            ..
+        } = part;
+        let ms = |us: &u64| format!("{:.1}", *us as f64 / 1000.0);
+        let store = store_bytes.iter().sum::<u64>().div_ceil(1024);
+        let mut cells = vec![id.to_string(), ms(ran_us), ms(ready_us)];
+        cells.extend(waits_us.iter().map(ms));
+        let counts = [*commands, got_bytes / 1024, put_bytes / 1024, store];
+        cells.extend(counts.map(|count| count.to_string()));
+        table.row(cells);
+    }
+    text.table(table);
+    if trace.full {
+        let end = trace.end_us as f64 / 1e6;
+        text.line(format!(
+            "the trace was full after {end:.1} s: later times are missing"
+        ));
+    }
+    text
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Table, lines and timeline of traces as libspe2 writes them.
+
+    use super::live::{Before, lines};
+    use super::timeline::{LEFT, PALE, ROW, TOP};
+    use super::{table, timeline};
+    use plotters::style::RGBColor;
+    use sidecore_plot::COLOURS;
+    use spe2::trace::Trace;
+
+    /// Left end, width and top of the bars of a colour below the legend.
+    fn bars(svg: &str, colour: RGBColor) -> Vec<(i32, i32, i32)> {
+        let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
+        let bars = svg.split("<rect").filter(|rect| rect.contains(&hex));
+        let number = |rect: &str, name: &str| {
+            let text = rect.split_once(&format!("{name}=\"")).unwrap().1;
+            text.split('"').next().unwrap().parse::<i32>().unwrap()
+        };
+        bars.map(|rect| {
+            (
+                number(rect, " x").max(0),
+                number(rect, "width"),
+                number(rect, " y"),
+            )
+        })
+        .filter(|(_, _, top)| *top >= TOP)
+        .collect()
+    }
+
+    #[test]
+    fn spans_are_where_their_times_are() {
+        let mut trace = Trace::default();
+        // One context: ready, on engine 0, waits for a word, on engine 1, spins for a signal there,
+        // waits for DMA, and stops at the end.
+        trace.feed(
+            "0\t3\tready\n100\t3\trun\t0\n300\t3\twait\t1\t29\n500\t3\tready\n500\t3\trun\t1\n\
+         700\t3\tspun\t1\t3\t100\n800\t3\twait\t1\t24\n1000\t3\tstop\n1090\t4\tready\n",
+        );
+        let svg = timeline(&trace).unwrap();
+        // 1,090 microseconds on as many pixels.
+        let below = TOP + 2 * ROW + 14;
+        let row = |spans: &[(i32, i32)]| {
+            let places = spans
+                .iter()
+                .map(|(from, to)| (LEFT + from, to - from, below));
+            places.collect::<Vec<_>>()
+        };
+        assert_eq!(bars(&svg, PALE)[..1], row(&[(0, 100)]));
+        assert_eq!(bars(&svg, COLOURS[1]), row(&[(300, 500)]));
+        assert_eq!(bars(&svg, COLOURS[2]), row(&[(600, 700)]));
+        assert_eq!(bars(&svg, COLOURS[4]), row(&[(800, 1000)]));
+        // The first context's colour in the engines' rows is that of running, too.
+        let mut runs = vec![(LEFT + 100, 200, TOP)];
+        runs.extend([(500, 600), (700, 800)].map(|(from, to)| (LEFT + from, to - from, TOP + ROW)));
+        runs.extend(row(&[(100, 300), (500, 600), (700, 800)]));
+        assert_eq!(bars(&svg, COLOURS[0]), runs);
+        for label in ["engine 0", "engine 1", "context 3", "context 4", "1000 µs"] {
+            assert!(svg.contains(label), "{label}");
+        }
+    }
+
+    #[test]
+    fn any_trace_can_be_drawn() {
+        let mut trace = Trace::default();
+        assert!(timeline(&trace).unwrap().contains("0 contexts"));
+        for context in 0..100 {
+            for time in 0..1000 {
+                trace.feed(&format!("{time}\t{context}\trun\t{}\n", context * 3));
+            }
+        }
+        trace.feed("18446744073709551615\t1\tfull\n");
+        let svg = timeline(&trace).unwrap();
+        assert!(svg.contains("36 more contexts") && svg.contains("the trace was full"));
+        assert!(svg.len() < 200_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn the_view_says_what_each_context_does() {
+        let mut trace = Trace::default();
+        trace.feed("0\t0\tready\n0\t0\trun\t1\n0\t1\tready\n5\t1\trun\t0\n10\t1\twait\t2\t28\n");
+        trace.feed("1000000\t0\tat\t8\t3145728\t1048576\t2048\t1024\t300\n");
+        let mut before = Before::default();
+        let shown = lines(&trace, &mut before, (12, 200));
+        assert!(shown[0].contains("1 run, 0 ready, 1 wait, 0 stopped; DMA 4 MiB/s, 8 commands/s"));
+        assert!(shown[2].contains("runs on engine 1"), "{shown:?}");
+        assert!(shown[3].contains("waits: outbound full"), "{shown:?}");
+        assert_eq!(shown.len(), 4);
+        // No event came since.
+        assert!(
+            lines(&trace, &mut before, (12, 200))[0].contains("DMA 0 MiB/s, 0 commands/s, 4 MiB")
+        );
+        for context in 2..40 {
+            trace.feed(&format!(
+                "1000000\t{context}\trun\t0\n1000000\t{context}\tstop\n"
+            ));
+        }
+        let shown = lines(&trace, &mut before, (6, 200));
+        assert_eq!(shown.len(), 6);
+        assert!(shown[5].contains("and 37 more"), "{shown:?}");
+    }
+
+    #[test]
+    fn the_table_has_a_line_a_context_and_says_where_the_trace_ends() {
+        let mut trace = Trace::default();
+        assert!(table(&trace).render(None).contains("no context ran"));
+        trace.feed(
+            "0\t7\trun\t0\n2000\t7\twait\t1\t29\n3500\t7\trun\t0\n\
+         4000\t7\tat\t3\t4096\t2048\t900\t0\t200\n\
+         4000\t7\tstop\n4100\t7\tfull\n",
+        );
+        let text = table(&trace).render(None);
+        let lines: Vec<&str> = text.lines().collect();
+        let fields: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(
+            fields,
+            [
+                "7", "2.5", "0.0", "1.5", "0.0", "0.0", "0.0", "0.0", "3", "4", "2", "2"
+            ]
+        );
+        assert!(lines[2].contains("full after 0.0 s"), "{text}");
+    }
+}

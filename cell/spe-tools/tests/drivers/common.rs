@@ -59,7 +59,7 @@ pub(crate) fn driven(folder: &Path, name: &str, arguments: &str) -> String {
 /// Runs an image; returns its output and exit status.
 pub(crate) fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32) {
     let host = folder.join("host");
-    let source = programs().join("host.c");
+    let source = folder.join("host.c");
     let compiled = Command::new("gcc")
         // Addresses that a word has room for.
         .args(["-O1", "-no-pie", "-o"])
@@ -79,16 +79,14 @@ pub(crate) fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32)
     )
 }
 
-pub(crate) fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
-}
-
 /// A folder with the programs' sources; nothing, and a line, where x32 code cannot be compiled.
 pub(crate) fn folder() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    for file in std::fs::read_dir(programs()).expect("the programs lie beside the test") {
-        let file = file.expect("a folder can be read");
-        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("files are copied");
+    let programs = concat!("\n", include_str!("../programs.txtar"));
+    for program in programs.split("\n-- ").skip(1) {
+        let (name, text) = program.split_once(" --\n").expect("a heading");
+        let text = format!("{text}\n");
+        std::fs::write(folder.path().join(name), text).expect("files are written");
     }
     std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n")
         .expect("files are written");

@@ -4,7 +4,7 @@
 //! no link is followed: nothing outside of the target changes, whatever other users do there. A
 //! file is made new or not at all.
 
-use super::{Budget, Options, Outcome};
+use super::{Budget, Further, Options, Outcome};
 use crate::{FilesError, Kind, Node, Piece, Tree};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Makes `name` in `folder` a new regular file; its contents are still zeros.
 pub(super) fn create(
@@ -30,6 +31,14 @@ pub(super) fn create(
         fs::openat(folder, name, flags, mode)
     })?;
     Ok(file.into())
+}
+
+/// Gives a file its further name.
+pub(super) fn further(into: &Folder, named: &Further, options: &Options) -> io::Result<()> {
+    let from = into.beneath(named.first.parent().unwrap_or(Path::new("")))?;
+    let name = named.first.file_name().unwrap_or_default();
+    let to = into.beneath(&named.directory)?;
+    link((&from, name), (&to, &named.name), options)
 }
 
 /// Fills a part of a file.

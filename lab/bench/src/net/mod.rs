@@ -5,10 +5,10 @@
 //!
 //! - one module a group of measurements, each a plain function over `Bench`; [`Net`]'s
 //!   `GROUPS` lists them, and a new one is added there.
-//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them;
-//!   `interfaces`: such networks with their interfaces up.
+//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them, and
+//!   such networks with their interfaces up.
 //! - groups, rounds, head and figures: `crate::frame`.
-//! - [`report`]: the result; [`markdown`], [`picture`]: the same for people.
+//! - [`report`]: the result, also as Markdown; [`picture`]: the same as a drawing.
 //!
 //! Must stay true: candidates are interleaved, every round beginning with another; a peer is given
 //! its best settings; nothing outside namespaces of our own is touched; everything that is started
@@ -17,9 +17,7 @@
 
 mod deploy;
 mod engines;
-mod interfaces;
 mod kernel;
-pub mod markdown;
 mod namespace;
 mod pair;
 mod papers;

@@ -317,7 +317,7 @@ impl<'c> Receiver<'c> {
                         break;
                     }
                 }
-                self.packets = stack.frames_received() - frames;
+                self.packets = stack.counters().frames_received - frames;
             }
             Source::Udp(socket) => {
                 while let Some((_, _, count)) = stack.receive_from(socket, &mut self.into)? {

@@ -197,7 +197,7 @@ impl Files {
             bound = self.host.stack().udp_address(udp).map_err(errno)?;
             kind = Kind::Udp(Some(udp));
         } else if !address.ip().is_unspecified() {
-            let own = self.host.stack().own_addresses();
+            let own = self.host.stack().networks().own;
             if !own.iter().any(|(ours, _)| *ours == address.ip()) {
                 return fail(libc::EADDRNOTAVAIL);
             }

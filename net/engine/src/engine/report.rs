@@ -98,8 +98,8 @@ impl Report {
         let (packets_in_fragments, packets_in_fragments_bytes) = stack.fragments_held();
         let [listeners, peer_prefixes] =
             holders(stack, HOLDERS_MAX).map(|all| all.into_iter().map(Holder::of).collect());
-        let addresses = stack.own_addresses().into_iter();
-        let networks = stack.reachable_networks().into_iter();
+        let known = stack.networks();
+        let (addresses, networks) = (known.own.into_iter(), known.reachable.into_iter());
         Self {
             version: VERSION,
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),

@@ -1,7 +1,6 @@
 //! Layout of a segment, and format of its descriptors. README.md has the same as a byte map.
 //!
-//! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h;
-//! decoding accepts any words.
+//! Must stay true: a change here changes [`VERSION`] and README.md; decoding accepts any words.
 //!
 //! ```
 //! use sidecore_net::sock::layout::{Entry, Request};

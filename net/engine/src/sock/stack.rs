@@ -101,7 +101,7 @@ pub enum SocketOption {
 impl SocketOption {
     /// The option with that number and value.
     #[must_use]
-    pub(crate) fn from_numbers(number: u32, value: u32) -> Option<Self> {
+    pub fn from_numbers(number: u32, value: u32) -> Option<Self> {
         match number {
             1 => Some(Self::NoDelay(value != 0)),
             2 => Some(Self::KeepaliveIdleSeconds(value)),

@@ -4,8 +4,6 @@
 
 mod across;
 mod against_kernel;
-#[path = "../../../../daemon/c/tests/common/c.rs"]
-mod c;
 #[path = "../../../stack/tests/common/mod.rs"]
 mod common;
 mod ecn_kernel;

@@ -1,10 +1,8 @@
 //! Sockets for other processes, over a stack without a network.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
-use crate::c;
 use crate::loopback;
 
-use c::{LANGUAGES, compile};
 use loopback::{BUFFER_BYTES, Loopback};
 use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
 use sidecore_net::sock::control::{Admission, Control, SockError};
@@ -12,11 +10,10 @@ use sidecore_net::sock::layout::VERSION;
 use sidecore_net::sock::server::{ClientStatus, Server};
 use sidecore_net::sock::{SocketError, SocketOption};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;

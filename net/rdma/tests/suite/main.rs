@@ -9,7 +9,6 @@ mod linux_peers;
 mod lossy;
 #[path = "../many/mod.rs"]
 mod many;
-mod many_pairs;
 #[path = "../../examples/linux_peers/messages.rs"]
 mod messages;
 #[path = "../../examples/linux_peers/node.rs"]
@@ -20,6 +19,107 @@ mod perftest;
 mod rcopy;
 #[path = "../../examples/linux_peers/rsocket.rs"]
 mod rsocket;
-mod silent;
 mod stack;
 mod two;
+
+mod silent {
+    //! A server under many connections that are silent, or send only half a request: an honest
+    //! client is served nevertheless.
+
+    use sidecore_rdma::server::{CLIENTS_MAX, Exchange, ping_kernel, serve_kernel};
+    use sidecore_rdma::{Options, RdmaError};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A request for a connection, revision 1, no private data.
+    const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
+
+    fn exchange() -> Exchange {
+        Exchange {
+            options: Options::default(),
+            timeout: LONG,
+            settle: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn silent_connections_lock_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let unintroduced = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let served = scope.spawn(|| {
+                let told = |_, outcome: Result<_, RdmaError>| {
+                    if matches!(outcome, Err(RdmaError::NotIntroduced)) {
+                        unintroduced.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // Until an honest client was served.
+                    outcome.is_err()
+                };
+                serve_kernel(&listener, &exchange(), told)
+            });
+            let connect = || TcpStream::connect(address).expect("the server listens");
+            let mute: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(|_| connect()).collect();
+            // They start to introduce themselves: a message never follows.
+            let half: Vec<TcpStream> = (0..CLIENTS_MAX)
+                .map(|_| {
+                    let mut stream = connect();
+                    // Fails if it was evicted already.
+                    stream.write_all(REQUEST).ok();
+                    stream
+                })
+                .collect();
+            let (pinged, _) = ping_kernel(address, &exchange(), 3, 64).expect("it is served");
+            assert_eq!(pinged.rounds, 3);
+            // It ends without waiting for the silent ones.
+            served.join().expect("no panic").expect("served");
+            drop((mute, half));
+        });
+        assert!(unintroduced.load(Ordering::Relaxed) >= usize::from(2 * CLIENTS_MAX));
+    }
+}
+
+mod many_pairs {
+    //! Hundreds of queue pairs on two devices, over the kernel's loopback and over one engine; ten
+    //! thousand by `cargo run --release -p sidecore-rdma --example queue_pairs`. Needs root for the
+    //! second: its interfaces are in a network namespace of their own.
+    #![allow(clippy::print_stdout)] // what they took
+
+    use crate::common;
+    use crate::many;
+
+    use common::beside_a_stack;
+    use sidecore_rdma::Transport;
+    use std::net::SocketAddr;
+
+    /// More than a session's share of the device's chunks allows at once.
+    const PAIRS: usize = 600;
+    /// Resident memory that both ends of a pair may take: with a buffer per connection it would be
+    /// ten times that.
+    const BOTH_ENDS_BYTES: u64 = 48 << 10;
+
+    fn check(transport: impl Fn() -> Transport, local: SocketAddr) -> u64 {
+        let report = many::run(transport, local, PAIRS).expect("all of them work");
+        println!(
+            "{PAIRS} pairs: opened in {:?}, used in {:?}; {} bytes, then {}",
+            report.opening, report.putting, report.opened_bytes, report.used_bytes,
+        );
+        report.used_bytes / PAIRS as u64
+    }
+
+    #[test]
+    fn all_of_many_pairs_carry_what_is_theirs() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let each = check(|| Transport::Kernel, local);
+        assert!(each < BOTH_ENDS_BYTES, "{each} bytes a pair");
+        // It includes the engine's own memory and the shared chunks.
+        beside_a_stack(|socket, local| {
+            check(|| Transport::Stack(socket.to_owned()), local);
+        });
+    }
+}

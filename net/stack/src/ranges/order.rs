@@ -9,7 +9,7 @@
 //! removed entries and one more; a range in flight is in one of them. Source: RFC 8985 section 6.2,
 //! step 5 ("time-ordered list").
 
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::sequence::{Range, Sequence};
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@
 //! to `snd_nxt`; the byte counts are the sums over the records.
 
 use super::order::{Left, Order};
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::sequence::{Range, Sequence};
 use crate::wire::tcp::BLOCKS_MAX;
 use std::collections::VecDeque;

@@ -15,8 +15,8 @@ pub(crate) mod neighbors;
 pub(crate) mod paths;
 pub(crate) mod shares;
 
+use crate::buffer::Slab;
 use crate::buffer::pool::Pool;
-use crate::buffer::slab::Slab;
 use crate::frame::Capabilities;
 use crate::memory::MemorySource;
 use crate::ranges::out_of_order::OutOfOrderRanges;

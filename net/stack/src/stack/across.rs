@@ -15,7 +15,7 @@
 
 use super::names::SessionId;
 use super::{Host, Stack};
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::NetError;
 use crate::secrets::Ends;
 use crate::state::ecn::EcnState;

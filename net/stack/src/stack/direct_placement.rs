@@ -12,7 +12,7 @@
 use super::names::SessionId;
 use super::sessions::Arrival;
 use super::{Host, Stack};
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::frame::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
 use crate::secrets::Ends;
 use crate::tcp::Session;

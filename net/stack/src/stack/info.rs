@@ -2,7 +2,7 @@
 
 use super::Stack;
 use super::names::SessionId;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Segments;

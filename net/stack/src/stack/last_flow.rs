@@ -14,7 +14,7 @@
 use super::Host;
 use super::arrival::STAGED_BYTES;
 use super::direct_placement::LARGE_BYTES;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::state::hot::State;

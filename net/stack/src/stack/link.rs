@@ -146,24 +146,27 @@ impl Autoconfiguration {
     }
 }
 
-impl Stack {
+/// Addresses with the lengths of their prefixes.
+#[derive(Debug, Clone, Default)]
+pub struct Networks {
     /// Our current addresses, including those from routers.
-    #[must_use]
-    pub fn own_addresses(&self) -> Vec<(std::net::IpAddr, u8)> {
-        let own = self.host.common.interface.networks.iter();
-        own.map(|own| (own.address.to_std(), own.prefix_bits))
-            .collect()
-    }
+    pub own: Vec<(std::net::IpAddr, u8)>,
+    /// Networks that packets can be sent to, as an address in each: those on our links, and those
+    /// behind gateways.
+    pub reachable: Vec<(std::net::IpAddr, u8)>,
+}
 
-    /// Networks that packets can be sent to, as an address in each and its prefix length: those on
-    /// our links, and those behind gateways.
+impl Stack {
+    /// Our addresses, and the networks that packets can be sent to.
     #[must_use]
-    pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
+    pub fn networks(&self) -> Networks {
         let interface = &self.host.common.interface;
+        let shown = |network: &Network| (network.address.to_std(), network.prefix_bits);
         let behind = interface.gateways.iter().map(|(network, _)| network);
-        let all = interface.networks.iter().chain(behind);
-        all.map(|network| (network.address.to_std(), network.prefix_bits))
-            .collect()
+        Networks {
+            own: interface.networks.iter().map(shown).collect(),
+            reachable: interface.networks.iter().chain(behind).map(shown).collect(),
+        }
     }
 }
 

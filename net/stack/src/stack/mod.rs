@@ -25,7 +25,7 @@ pub(crate) mod sockets;
 pub(crate) mod strays;
 pub(crate) mod udp;
 
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::NetError;
 use crate::frame::{Capabilities, Outgoing, Received};
 use crate::memory::{Heap, MemorySource};
@@ -223,12 +223,6 @@ impl Stack {
             search_hits: self.host.sessions.table.front_hits,
             ..self.host.common.counters
         }
-    }
-
-    /// [`Counters::frames_received`] alone.
-    #[inline]
-    pub fn frames_received(&self) -> u64 {
-        self.host.common.counters.frames_received
     }
 
     /// Sessions that exist, in any state.

@@ -4,7 +4,7 @@
 
 use super::listener::Listeners;
 use super::names::SessionId;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
 use crate::shared::{Common, EventSource};

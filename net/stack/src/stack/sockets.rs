@@ -6,8 +6,8 @@
 use super::names::{ListenerId, SessionId, UdpId};
 use super::sharing::Sharing;
 use super::{Host, Stack};
+use crate::buffer::NONE;
 use crate::buffer::ring::copied;
-use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
 use crate::shared::EventSource;

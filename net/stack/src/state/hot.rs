@@ -5,13 +5,13 @@
 //!
 //! Must stay true: 128 bytes, two cache lines of this machine and one DMA line of the engine.
 
+use super::Timestamps;
 use super::ecn::EcnState;
 use super::flags::{Flags, SendTail};
 use super::rtt::RoundTrip;
-use super::timestamps::Timestamps;
 use super::window::{ReceiveWindow, Scales, SendWindow};
+use crate::buffer::NONE;
 use crate::buffer::ring::Ring;
-use crate::buffer::slab::NONE;
 use crate::secrets::Ends;
 use crate::timer::Tick;
 use crate::wire::Ip;

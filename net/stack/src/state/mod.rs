@@ -8,14 +8,70 @@
 //! after a prefetch.
 //! Source: the fifth document, section 4.3 (its two configurations).
 
+use crate::timer::before;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 pub(crate) mod ecn;
 pub(crate) mod flags;
 pub(crate) mod hot;
 pub(crate) mod rtt;
 pub(crate) mod store;
 pub(crate) mod table;
-pub(crate) mod timestamps;
 pub(crate) mod window;
 
 /// Control blocks that the local store holds: 128 KiB of it.
 pub const LOCAL_SESSIONS: usize = 1024;
+
+// Timestamps of a session: the clock that ours show, and the newest of the peer's.
+//
+// Source: RFC 7323 sections 4 and 5.
+
+/// Valid if the option was negotiated; all in milliseconds that wrap.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Timestamps {
+    /// RFC 7323's TS.Recent.
+    pub(crate) recent: u32,
+    /// Offset of our timestamps from the millisecond clock (section 5.4).
+    pub(crate) offset: u32,
+}
+
+impl Timestamps {
+    /// Our timestamp at `now_ms`.
+    #[inline]
+    pub(crate) fn at(&self, now_ms: u32) -> u32 {
+        now_ms.wrapping_add(self.offset)
+    }
+
+    /// Our timestamp in a segment sent at `sent_us`, at most 71 minutes before `now_ns`.
+    pub(crate) fn of_segment(&self, sent_us: u32, now_us: u32, now_ns: u64) -> u32 {
+        let age_us = u64::from(now_us.wrapping_sub(sent_us));
+        let sent_ms = (now_ns / 1_000).wrapping_sub(age_us) / 1_000;
+        // The millisecond clock is the low half of the time.
+        self.at(sent_ms as u32)
+    }
+
+    /// True if the peer's timestamp is older than the newest one (section 5.3 R1).
+    #[inline]
+    pub(crate) fn is_old(&self, value: u32) -> bool {
+        before(value, self.recent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_has_the_timestamp_of_its_sending() {
+        let stamps = Timestamps {
+            recent: u32::MAX,
+            offset: 7,
+        };
+        let now_ns = 5_000_000_000_u64;
+        let now_us = (now_ns / 1_000) as u32;
+        assert_eq!(stamps.of_segment(now_us, now_us, now_ns), stamps.at(5_000));
+        assert_eq!(stamps.of_segment(now_us - 2_500, now_us, now_ns), 5_004);
+        assert!(!stamps.is_old(3) && !stamps.is_old(u32::MAX) && stamps.is_old(u32::MAX - 1));
+    }
+}

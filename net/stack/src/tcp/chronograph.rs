@@ -6,7 +6,7 @@
 //! counted in one state at a time, and a limited session is busy.
 
 use super::Session;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::state::flags::{Flags, SendTail};
 use crate::state::hot::State;
 

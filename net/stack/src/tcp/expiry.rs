@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::keepalive::Step;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::congestion::Control;
 use crate::congestion::bbr::Cause;
 use crate::error::SessionError;

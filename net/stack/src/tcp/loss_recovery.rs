@@ -8,7 +8,7 @@
 use super::Session;
 use super::prr::{Progress, Prr};
 use super::rack::DUPLICATES_MAX;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::congestion::Control;
 use crate::congestion::bbr::Cause;
 use crate::ranges::scoreboard::Delivered;
@@ -189,7 +189,7 @@ impl Session<'_> {
             return None;
         }
         if self.probes_recovery() {
-            let missing = self.is_missing_data();
+            let missing = is_missing_data(self);
             let rack = &self.cold.rack;
             return rack.recovery_probe_after_us(rtt.smoothed_us, rtt.variation_us, missing);
         }
@@ -204,11 +204,11 @@ impl Session<'_> {
     /// missing data after two round trips without an acknowledgment, and four, recovers in a
     /// hundredth of the time on a short path.
     pub(crate) fn probes_recovery(&self) -> bool {
-        self.cold.rack.probe().is_some() || self.is_missing_data()
+        self.cold.rack.probe().is_some() || is_missing_data(self)
     }
+}
 
-    /// True if data is known to be missing.
-    fn is_missing_data(&self) -> bool {
-        self.hot.has(Flags::RECOVERY) || self.sacked_bytes() > 0
-    }
+/// True if data is known to be missing.
+fn is_missing_data(session: &Session) -> bool {
+    session.hot.has(Flags::RECOVERY) || session.sacked_bytes() > 0
 }

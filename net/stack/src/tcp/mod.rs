@@ -3,7 +3,7 @@
 //! [`Session`] gives access to a session: its control block and the state shared by all sessions.
 //! Its parts own their state: the windows, timestamps and round trips in [`crate::state`],
 //! [`ecn::Ecn`], [`rack::Rack`], [`prr::Prr`], [`undo::Undo`], [`pacing::Pacer`], [`model::Model`],
-//! [`record_marks::Marks`], [`keepalive::Keepalive`], [`user_timeout::UserTimeout`] and
+//! [`record_marks::Marks`], [`keepalive::Keepalive`], [`keepalive::UserTimeout`] and
 //! [`flight::Flight`]. What happens to a session is one of three: a segment arrives ([`input`]), it
 //! may send ([`output`]), its timers expire ([`expiry`]).
 //! It never accesses another session; events that concern several (accepting, ending) are put into
@@ -29,9 +29,8 @@ pub(crate) mod record_marks;
 pub(crate) mod send_buffer;
 pub(crate) mod timers;
 pub(crate) mod undo;
-pub(crate) mod user_timeout;
 
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Scoreboard;
 use crate::shared::{Common, EventSource};

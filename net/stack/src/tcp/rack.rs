@@ -4,7 +4,7 @@
 //! section 3.2) and partial ones (RFC 6582) detect the loss instead.
 
 use crate::ranges::scoreboard::Delivered;
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::sequence::Sequence;
 
 /// RFC 5681 section 3.2, RFC 8985 section 6.2.4.

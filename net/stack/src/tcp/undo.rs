@@ -7,7 +7,7 @@
 //! (RFC 4015 section 3, RFC 9438 section 4.9), and RACK adapts to the reordering.
 
 use crate::congestion::Congestion;
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::sequence::{Range, Sequence};
 
 /// Congestion state saved on entering recovery; restored when the recovery proves spurious (RFC

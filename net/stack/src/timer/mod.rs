@@ -9,10 +9,7 @@
 //! reused.
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
 
-pub(crate) mod clock;
-
-use crate::buffer::slab::{NONE, Slab};
-use clock::{before, before_or_at};
+use crate::buffer::{NONE, Slab};
 use sidecore_bare::width::{ToU64, ToUsize};
 
 /// Nanoseconds of a tick, as a power of two: 131 us.
@@ -304,6 +301,23 @@ impl Wheel {
         let base = now_ns >> TICK_SHIFT;
         Some((base.saturating_add_signed(i64::from(away)) << TICK_SHIFT).max(now_ns))
     }
+}
+
+// Comparison of clock readings that wrap: the microseconds and milliseconds of
+// [`Common`](crate::shared::Common), and the timestamps of RFC 7323.
+//
+// Must stay true: the two readings are less than half of the clock's range apart.
+
+/// True if the reading `a` is earlier than `b`.
+#[inline]
+pub(crate) fn before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+/// True if `a` is earlier than `b`, or the same.
+#[inline]
+pub(crate) fn before_or_at(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() <= 0
 }
 
 #[cfg(test)]

@@ -213,9 +213,9 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
         (discovery(local, ALL_NODES, 134, &message[..4]), false),
     ] {
         let mut lone = Lone::with(|config| config.autoconfigure = true);
-        let before = lone.stack.own_addresses();
+        let before = lone.stack.networks().own;
         lone.answers(frame);
-        let mut own = lone.stack.own_addresses();
+        let mut own = lone.stack.networks().own;
         own.drain(..before.len());
         assert_eq!(own.len(), if believed { 2 } else { 0 }, "{own:?}");
         for (at, (address, bits)) in own.into_iter().enumerate() {
@@ -227,10 +227,10 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
         }
     }
     let mut lone = Lone::new();
-    let before = lone.stack.own_addresses();
+    let before = lone.stack.networks().own;
     lone.answers(good);
     assert_eq!(
-        lone.stack.own_addresses(),
+        lone.stack.networks().own,
         before,
         "only where it was asked for"
     );

@@ -57,7 +57,7 @@ impl<R: Runner> Likelihood<R> {
                 self.restore_lengths(rounds.before.clone());
                 // A branch may have come to another top of its own, which is lower.
                 if lnl - better > LOSS && self.lengths != Lengths::Unlinked {
-                    better = self.optimise_lengths_with_care(&rounds.edges)?.max(lnl);
+                    better = optimise_lengths_with_care(self, &rounds.edges)?.max(lnl);
                 } else {
                     better = lnl;
                 }
@@ -71,19 +71,22 @@ impl<R: Runner> Likelihood<R> {
         self.rounds = rounds;
         Ok(lnl)
     }
+}
 
-    /// A round over all lengths that leaves each one as it was where the new one is worse.
-    fn optimise_lengths_with_care(&mut self, edges: &[EdgeId]) -> Result<f64, LikelihoodError> {
-        for &edge in edges {
-            let before = self.tree().length(edge);
-            let lnl = self.evaluate_length(edge, before)?;
-            let after = self.optimise_length(edge)?;
-            if after != before && self.evaluate_length(edge, after)? < lnl {
-                self.set_length(edge, before);
-            }
+/// A round over all lengths that leaves each one as it was where the new one is worse.
+fn optimise_lengths_with_care<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+    edges: &[EdgeId],
+) -> Result<f64, LikelihoodError> {
+    for &edge in edges {
+        let before = likelihood.tree().length(edge);
+        let lnl = likelihood.evaluate_length(edge, before)?;
+        let after = likelihood.optimise_length(edge)?;
+        if after != before && likelihood.evaluate_length(edge, after)? < lnl {
+            likelihood.set_length(edge, before);
         }
-        self.evaluate()
     }
+    likelihood.evaluate()
 }
 
 /// Scratch of rounds over all lengths; kept, so that a round allocates nothing.

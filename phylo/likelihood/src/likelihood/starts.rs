@@ -79,7 +79,7 @@ impl<R: Runner> Likelihood<R> {
         let coarse = epsilon.max(START_EPSILON);
         let lnl = self.optimise_by_turns(coarse, First::Parameters)?;
         let mut best = Kept::of(self, lnl);
-        self.start_short();
+        start_short(self);
         let lnl = self.optimise_by_turns(coarse, First::Parameters)?;
         let short = Kept::of(self, lnl);
         if !short.is_near(&best) {
@@ -113,17 +113,17 @@ impl<R: Runner> Likelihood<R> {
         }
         self.optimise_lengths(epsilon, rounds_max)
     }
+}
 
-    /// Sets all lengths to parsimony's mean, and parameters that are fitted to their start values.
-    fn start_short(&mut self) {
-        self.set_tree(short_tree(&self.tree, &self.parts));
-        for part in 0..self.parts.len() {
-            let own = &self.parts[part];
-            let model = own.model().at_start(own.patterns());
-            self.set_model(part, model);
-            if self.lengths != Lengths::Linked {
-                self.set_scale(part, 1.0);
-            }
+/// Sets all lengths to parsimony's mean, and parameters that are fitted to their start values.
+fn start_short<R: Runner>(likelihood: &mut Likelihood<R>) {
+    likelihood.set_tree(short_tree(&likelihood.tree, &likelihood.parts));
+    for part in 0..likelihood.parts.len() {
+        let own = &likelihood.parts[part];
+        let model = own.model().at_start(own.patterns());
+        likelihood.set_model(part, model);
+        if likelihood.lengths != Lengths::Linked {
+            likelihood.set_scale(part, 1.0);
         }
     }
 }

@@ -183,4 +183,153 @@ pub const QUEUE_FRAMES_MAX: usize = 1 << 16;
 const SPARE_MAX: usize = 1024;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Each impairment has its documented effect, and the same one for the same seed.
+
+    use super::*;
+    use crate::nic::TransmitChecksum;
+    use crate::nic::pair::{self, Pair, PairOptions};
+
+    fn send(pair: &mut Pair, number: u32) {
+        let mut bytes = [0; 60];
+        bytes[20..24].copy_from_slice(&number.to_le_bytes());
+        let frame = Outgoing {
+            header: &bytes,
+            payload: [&[], &[]],
+            checksum: TransmitChecksum::Complete,
+            segment_bytes: None,
+        };
+        assert!(pair.transmit(&frame).unwrap());
+        pair.flush().unwrap();
+    }
+
+    fn receive(nic: &mut impl Nic) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        loop {
+            let count = nic.receive(7, &mut |frame| {
+                numbers.push(u32::from_le_bytes(frame.bytes[20..24].try_into().unwrap()));
+            });
+            if count.unwrap() == 0 {
+                return numbers;
+            }
+        }
+    }
+
+    /// Numbers of the frames that arrive out of 1,000, sent one per microsecond.
+    fn run(impairment: impl Impairment) -> Vec<u32> {
+        let (mut near, far) = pair::link(&PairOptions::default()).unwrap();
+        let clock = Clock::default();
+        let mut far = Impaired::new(far, impairment, clock.clone());
+        let mut numbers = Vec::new();
+        for number in 0..1000 {
+            clock.set_ns(u64::from(number) * 1000);
+            send(&mut near, number);
+            numbers.extend(receive(&mut far));
+        }
+        clock.set_ns(1_000_000_000);
+        numbers.extend(receive(&mut far));
+        assert_eq!(next_due_ns(&far), None);
+        numbers
+    }
+
+    /// Due time of the next held frame.
+    fn next_due_ns<N, I>(nic: &Impaired<N, I>) -> Option<u64> {
+        nic.queue.frames.keys().next().map(|(due_ns, _)| *due_ns)
+    }
+
+    #[test]
+    fn each_does_what_it_says_and_the_same_again() {
+        let all: Vec<u32> = (0..1000).collect();
+        let lost = run(Loss::new(1, 0.1));
+        assert!((800..980).contains(&lost.len()), "{}", lost.len());
+        assert_eq!(lost, run(Loss::new(1, 0.1)), "the same seed");
+        assert_ne!(lost, run(Loss::new(2, 0.1)), "another seed");
+        assert_eq!(run(Loss::new(1, 0.0)), all);
+        assert!(run(Loss::new(1, 1.0)).is_empty());
+
+        let mut reordered = run(Reorder::new(1, 0.1, 3_500));
+        assert_ne!(reordered, all);
+        let latest = reordered
+            .iter()
+            .enumerate()
+            .map(|(at, &n)| at as i64 - i64::from(n));
+        assert!(latest.max().unwrap() <= 4);
+        reordered.sort_unstable();
+        assert_eq!(reordered, all);
+
+        let mut twice = run(Duplicate::new(1, 0.1));
+        assert!((1020..1200).contains(&twice.len()));
+        assert!(twice.is_sorted());
+        twice.dedup();
+        assert_eq!(twice, all);
+
+        assert_eq!(run(Delay::new(1, 50_000, 9_000)), all);
+        assert_eq!(run(Corrupt::new(1, 0.0)), all);
+    }
+
+    #[test]
+    fn a_delay_is_kept_to_the_nanosecond() {
+        let (mut near, far) = pair::link(&PairOptions::default()).unwrap();
+        let clock = Clock::default();
+        let mut far = Impaired::new(far, Delay::new(1, 500, 0), clock.clone());
+        send(&mut near, 7);
+        assert!(receive(&mut far).is_empty());
+        assert_eq!(next_due_ns(&far), Some(500));
+        assert!(!far.arm().unwrap(), "nobody would ring");
+        clock.set_ns(499);
+        assert!(receive(&mut far).is_empty());
+        clock.set_ns(500);
+        assert_eq!(receive(&mut far), [7]);
+    }
+
+    #[test]
+    fn a_wire_has_a_rate_and_its_queue_an_end() {
+        // 60 bytes take 480 ns at 1 Gb/s; a frame a microsecond fits.
+        assert_eq!(run(RateLimit::new(1_000_000_000, 0)).len(), 1000);
+        // At a tenth of it a frame takes 4.8 us: one in five passes.
+        let passed = run(RateLimit::new(100_000_000, 120)).len();
+        assert!((200..220).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn one_bit_flips_and_the_checksum_is_to_be_looked_at() {
+        let (mut near, far) = pair::link(&PairOptions::default()).unwrap();
+        let mut far = Impaired::new(far, Corrupt::new(3, 1.0), Clock::default());
+        send(&mut near, 0);
+        let mut ones = 0;
+        let count = far.receive(1, &mut |frame| {
+            assert_eq!(frame.checksum, ReceivedChecksum::Unknown);
+            ones = frame.bytes.iter().map(|byte| byte.count_ones()).sum();
+        });
+        assert_eq!((count.unwrap(), ones), (1, 1));
+        assert_eq!(far.impairment().corrupted(), 1);
+    }
+
+    #[test]
+    fn a_trace_has_every_frame_with_its_time() {
+        let (near, mut far) = pair::link(&PairOptions::default()).unwrap();
+        let clock = Clock::default();
+        clock.set_ns(3_000_000_005);
+        let mut near = Trace::new(near, clock, Vec::new(), 30).unwrap();
+        send(&mut far, 9);
+        assert_eq!(receive(&mut near), [9]);
+        let header = [1; 14];
+        let frame = Outgoing {
+            header: &header,
+            payload: [&[2; 20], &[3; 20]],
+            checksum: TransmitChecksum::Complete,
+            segment_bytes: None,
+        };
+        assert!(near.transmit(&frame).unwrap());
+        let (_, file) = near.finish().unwrap();
+        assert_eq!(file.len(), 24 + 2 * (16 + 30));
+        assert_eq!(&file[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+        assert_eq!(
+            &file[24..40],
+            [3, 0, 0, 0, 5, 0, 0, 0, 30, 0, 0, 0, 60, 0, 0, 0]
+        );
+        let second = &file[24 + 46..];
+        assert_eq!(&second[8..16], [30, 0, 0, 0, 54, 0, 0, 0]);
+        assert_eq!(&second[16..], [[1; 14].as_slice(), &[2; 16]].concat());
+    }
+}

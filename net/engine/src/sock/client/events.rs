@@ -5,7 +5,7 @@
 
 use super::held::Outgoing;
 use super::memory::{Chunks, Piece};
-use super::{Client, Socket};
+use super::{Client, ClientError, Socket};
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS};
 use crate::sock::stack::SocketError;
 use sidecore_bare::width::ToUsize;
@@ -120,6 +120,30 @@ impl Sockets {
     pub(super) fn get(&self, socket: Socket) -> Option<&State> {
         let state = self.0.get(place(socket.0))?.as_ref();
         state.filter(|state| state.number == socket.0)
+    }
+
+    /// Refuses what cannot be written to; the engine may be `lost`.
+    pub(super) fn check_open(&self, socket: Socket, lost: bool) -> Result<(), ClientError> {
+        let state = self.get(socket).ok_or(SocketError::NotOpen)?;
+        match state.life {
+            Life::Failed(error) => Err(error.into()),
+            Life::Alive if lost => Err(ClientError::Lost),
+            Life::Alive if state.connected => Ok(()),
+            Life::Alive | Life::Closed => Err(SocketError::NotOpen.into()),
+        }
+    }
+
+    /// Result of reading without bytes: the end, the error, or none yet.
+    pub(super) fn nothing(&self, socket: Socket, lost: bool) -> Result<Option<usize>, ClientError> {
+        let state = self.get(socket).ok_or(SocketError::NotOpen)?;
+        match state.life {
+            Life::Failed(error) => Err(error.into()),
+            Life::Closed => Ok(Some(0)),
+            // The end was received before the engine was lost, and stays true.
+            Life::Alive if state.ended => Ok(Some(0)),
+            Life::Alive if lost => Err(ClientError::Lost),
+            Life::Alive => Ok(None),
+        }
     }
 
     pub(super) fn get_mut(&mut self, socket: Socket) -> Option<&mut State> {

@@ -92,6 +92,20 @@ pub enum ClientError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Socket(u32);
 
+impl Socket {
+    /// The socket with that number of [`Self::number`]; one that does not exist is not open.
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number, for callers that keep it as one.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Readiness of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
@@ -230,7 +244,7 @@ impl Client {
         if done > 0 {
             return Ok(Some(done));
         }
-        self.nothing(socket)
+        self.sockets.nothing(socket, self.link.was_lost())
     }
 
     /// Received bytes of a session, without a copy; none if there are none yet, or no more
@@ -243,7 +257,9 @@ impl Client {
         if let Some((piece, _)) = state.received.pop_front() {
             return Ok(Some(self.chunks.lend(piece)));
         }
-        self.nothing(socket).map(|_| None)
+        self.sockets
+            .nothing(socket, self.link.was_lost())
+            .map(|_| None)
     }
 
     /// The next datagram of a UDP socket, without a copy, and its source.
@@ -320,7 +336,7 @@ impl Client {
         buffer: Buffer,
         bytes: usize,
     ) -> Result<(), ClientError> {
-        match self.check_open(socket) {
+        match self.sockets.check_open(socket, self.link.was_lost()) {
             Ok(()) => self.post_bytes(socket, buffer, bytes.min(CHUNK_BYTES)),
             Err(error) => {
                 self.give_buffer_back(buffer);
@@ -452,7 +468,7 @@ impl Client {
     }
 
     fn buffer_for(&mut self, socket: Socket) -> Result<Option<Buffer>, ClientError> {
-        self.check_open(socket)?;
+        self.sockets.check_open(socket, self.link.was_lost())?;
         if !self.takes(socket) {
             self.take_events();
             self.resume()?;
@@ -461,29 +477,6 @@ impl Client {
             true => self.buffer(),
             false => None,
         })
-    }
-
-    fn check_open(&self, socket: Socket) -> Result<(), ClientError> {
-        let state = self.sockets.get(socket).ok_or(SocketError::NotOpen)?;
-        match state.life {
-            Life::Failed(error) => Err(error.into()),
-            Life::Alive if self.link.was_lost() => Err(ClientError::Lost),
-            Life::Alive if state.connected => Ok(()),
-            Life::Alive | Life::Closed => Err(SocketError::NotOpen.into()),
-        }
-    }
-
-    /// Result of reading without bytes: the end, the error, or none yet.
-    fn nothing(&self, socket: Socket) -> Result<Option<usize>, ClientError> {
-        let state = self.sockets.get(socket).ok_or(SocketError::NotOpen)?;
-        match state.life {
-            Life::Failed(error) => Err(error.into()),
-            Life::Closed => Ok(Some(0)),
-            // The end was received before the engine was lost, and stays true.
-            Life::Alive if state.ended => Ok(Some(0)),
-            Life::Alive if self.link.was_lost() => Err(ClientError::Lost),
-            Life::Alive => Ok(None),
-        }
     }
 
     fn next_tag(&mut self) -> u32 {

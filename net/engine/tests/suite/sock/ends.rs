@@ -295,29 +295,6 @@ fn messages_that_make_no_sense_end_their_connection_only() {
     good.listen(service(), 1).unwrap();
 }
 
-#[test]
-fn a_c_client_has_sockets_and_notices_the_end() {
-    for language in LANGUAGES {
-        let engine = Engine::start();
-        let root = env!("CARGO_MANIFEST_DIR");
-        let program = compile(root, "sidecore_net_h.c", language, engine.folder.path());
-        let mut child = Command::new(program)
-            .arg(engine.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        let (_, violations, _) = engine.end();
-        said.read_line(&mut line).unwrap();
-        assert!(line.contains("the engine is gone"), "{line}");
-        assert!(child.wait().unwrap().success());
-        assert_eq!(violations, 0);
-    }
-}
-
 /// A number was cut to 16 bits once, so that such a request got the port of its lower bits.
 #[test]
 fn a_local_port_of_more_than_16_bits_is_refused() {

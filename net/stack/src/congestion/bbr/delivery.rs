@@ -7,7 +7,7 @@
 //! ordered by time, and bounded. Source: draft-cheng-iccrg-delivery-rate-estimation ("Delivery Rate
 //! Estimation").
 
-use crate::timer::clock::{before, before_or_at};
+use crate::timer::{before, before_or_at};
 use std::collections::VecDeque;
 
 /// Marks of one session: two round trips of them, or more if few bursts are sent.

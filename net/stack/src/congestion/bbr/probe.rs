@@ -6,7 +6,7 @@
 //! Control"), ProbeBW and ProbeRTT.
 
 use super::{Ack, BETA, Bbr, Feedback, Hold, Phase, SEGMENTS_MIN, Sample, is_too_high};
-use crate::timer::clock::before_or_at;
+use crate::timer::before_or_at;
 use sidecore_random::split_mix;
 
 /// BBRProbeRTTDuration.

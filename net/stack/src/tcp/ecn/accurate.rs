@@ -9,11 +9,11 @@
 //! option with byte counters (section 3.2.3) is neither sent nor parsed.
 //! Source: RFC 9768, whose sections are named below.
 
-use super::opening::{ASKS, ASKS_CLASSIC, Opening, TAKES_CLASSIC};
+use super::{ASKS, ASKS_CLASSIC, Opening, TAKES_CLASSIC};
 use super::{Ecn, Noted, Side};
 use crate::state::ecn::EcnState;
 use crate::state::hot::State;
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::ip::Codepoint;
 use crate::wire::sequence::Sequence;
 use crate::wire::tcp::{ACK, FIN, SYN, Segment};

@@ -3,7 +3,7 @@
 //! Source: RFC 9293 section 3.10.7.4 (fifth), RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 2883.
 
 use super::Input;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::congestion::bbr::Ack;
 use crate::congestion::{Acked, Control};
 use crate::ranges::scoreboard::{Delivered, Fate};
@@ -12,7 +12,7 @@ use crate::state::hot::Timer;
 use crate::tcp::ecn::accurate::Report;
 use crate::tcp::rack::{DUPLICATES_MAX, ProbeOutcome};
 use crate::tcp::undo::Duplicate;
-use crate::timer::clock::before;
+use crate::timer::before;
 use crate::wire::sequence::{Range, Sequence};
 use crate::wire::tcp::{BLOCKS_MAX, Segment};
 use sidecore_bare::width::ToUsize;

@@ -8,7 +8,7 @@ use crate::error::SessionError;
 use crate::state::flags::Flags;
 use crate::state::hot::State;
 use crate::state::window::Scales;
-use crate::tcp::ecn::opening::Opening;
+use crate::tcp::ecn::Opening;
 use crate::tcp::open::FIRST_WINDOW_MAX;
 use crate::wire::sequence::Sequence;
 use crate::wire::tcp::{ACK, Options, RST, SYN};

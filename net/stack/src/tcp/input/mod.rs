@@ -10,7 +10,7 @@ mod receive;
 
 use super::Session;
 use super::ecn::Noted;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::SessionError;
 use crate::state::flags::Flags;
 use crate::state::hot::State;

@@ -4,7 +4,7 @@
 //! section 4.2, RFC 2018, RFC 2883.
 
 use super::Input;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::error::SessionError;
 use crate::state::flags::Flags;
 use crate::state::hot::State;

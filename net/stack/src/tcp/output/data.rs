@@ -3,7 +3,7 @@
 //! Source: RFC 9293 section 3.8.2, RFC 5681 section 4.1, RFC 7661.
 
 use super::{Load, Outcome, Output, TURN_BYTES};
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::congestion::{Control, initial_window};
 use crate::ranges::scoreboard::RECORDS_MAX;
 use crate::state::flags::{Flags, SendTail};

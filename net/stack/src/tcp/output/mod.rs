@@ -10,7 +10,7 @@ mod retransmit;
 mod sizes;
 
 use super::Session;
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::frame::Outgoing;
 use crate::state::ecn::EcnState;
 use crate::state::flags::{Flags, SendTail};

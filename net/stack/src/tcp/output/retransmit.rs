@@ -3,7 +3,7 @@
 //! Source: RFC 6675 section 5, RFC 8985 section 7.3.
 
 use super::{Load, Outcome, Output, TURN_BYTES};
-use crate::buffer::slab::NONE;
+use crate::buffer::NONE;
 use crate::state::flags::Flags;
 use crate::tcp::rack::ProbeData;
 use crate::wire::tcp::{ACK, FIN, Options, PSH};
