@@ -1,8 +1,9 @@
-//! Programs of the SPU itself: an interpreter in the place of the gate.
+//! Programs of the SPU itself: a machine of their own in the place of the gate.
 //!
 //! A context whose program is an executable of the SPU has a machine of `sidecore-spu`. The engine
 //! runs it until it asks for something, and serves that as it serves a call of the gate: the same
-//! channels, the same commands, the same store.
+//! channels, the same commands, the same store. Blocks of the program are translated where the
+//! processor and SIDECORE_SPE_SPU let them be, and interpreted elsewhere.
 //!
 //! Must stay true: the engine that has the context is the only one to run its machine. Words of the
 //! store have the most significant byte first, and so have the MFC's lists and callbacks.
@@ -12,12 +13,15 @@ use crate::engine::Request;
 use crate::mail::Mail;
 use crate::store::Store;
 use crate::switch::low;
+use crate::translated::{self, Translated, Words};
 use sidecore_spu::{Executable, Exit, Machine, Quadword};
 
 /// A program of the SPU in a context.
 #[derive(Debug)]
 pub(crate) struct Interpreted {
     machine: Machine,
+    /// Nothing where the program is interpreted.
+    translated: Option<Translated>,
     end: usize,
 }
 
@@ -47,6 +51,12 @@ impl Interpreted {
         }
         Self {
             machine: Machine::new(program.entry()),
+            // Without room for code the program is interpreted.
+            translated: if translated::is_wanted() {
+                Translated::new().ok()
+            } else {
+                None
+            },
             end: program.end(),
         }
     }
@@ -88,7 +98,14 @@ impl Interpreted {
     pub(crate) fn run(&mut self, store: &Store, answer: u64, event: bool) -> Request {
         self.machine.answer(low(answer));
         self.machine.set_event(event);
-        let (op, args) = match self.machine.run(&mut Words(store), SLICE) {
+        // SAFETY: the store is mapped as long as it lives, and aligned to its size; nothing has
+        // references into it.
+        let mut words = unsafe { Words::new(store.base() as *mut u8) };
+        let exit = match &mut self.translated {
+            Some(translated) => translated.run(&mut self.machine, &mut words, SLICE),
+            None => self.machine.run(&mut words, SLICE),
+        };
+        let (op, args) = match exit {
             Exit::Budget => (COUNT, [TAG_MASK, 0]),
             Exit::Read(channel) => (READ, [channel.0.into(), 0]),
             Exit::Count(channel) => (COUNT, [channel.0.into(), 0]),
@@ -111,25 +128,5 @@ impl Interpreted {
     /// True where an event waits that the mask lets through.
     pub(crate) fn event(channels: &mut Channels, mail: &Mail) -> bool {
         channels.interrupts(mail).0
-    }
-}
-
-/// A store as the interpreter sees it: the most significant byte of a word first.
-struct Words<'a>(&'a Store);
-
-impl sidecore_spu::Store for Words<'_> {
-    fn load(&self, address: u32) -> Quadword {
-        let word = |at: u32| self.fetch(address + at);
-        Quadword([word(0), word(4), word(8), word(12)])
-    }
-
-    fn save(&mut self, address: u32, value: Quadword) {
-        for (at, word) in (u64::from(address)..).step_by(4).zip(value.0) {
-            self.0.set_word(at, word.swap_bytes());
-        }
-    }
-
-    fn fetch(&self, address: u32) -> u32 {
-        self.0.word(address.into()).swap_bytes()
     }
 }

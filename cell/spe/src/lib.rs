@@ -2,7 +2,7 @@
 //!
 //! Layers, top down: `api` is the C surface; `context` a context's life; `engine` the threads that
 //! run contexts; `channel`, `mail` and `mfc` the SPU's side; `switch`, `store`, `image`, `fault`,
-//! `interrupt` the machine; `interpreted` the one of the SPU's own programs.
+//! `interrupt` the machine; `interpreted` the one of the SPU's own programs, `translated` its code.
 //! On other processors than x86-64 the headers alone are here: SPU programs are x32 code.
 //!
 //! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; an error
@@ -56,6 +56,8 @@ mod stray;
 #[cfg(target_arch = "x86_64")]
 mod switch;
 pub mod trace;
+#[cfg(target_arch = "x86_64")]
+pub mod translated;
 
 /// The headers that host programs include: name and text.
 pub const HEADERS: &[(&str, &str)] = &[

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Layers, bottom up: `registers`, `float` and `double` compute; `isa` is the table of instructions
-//! with its decoder and encoder; `machine` runs them from a store, with channels behind a trait.
+//! with its decoder and encoder; `machine` runs them from a store, with channels behind a trait;
+//! `translate` makes x86-64 code of basic blocks, which others run.
 //! Executables are read here.
 //!
 //! Must stay true: pure: no clock, no thread, no I/O, no unsafe code. The same store, registers and
@@ -13,6 +14,7 @@ mod float;
 mod isa;
 mod machine;
 mod registers;
+pub mod translate;
 
 pub use isa::{Format, INSTRUCTIONS, Instruction, Op, decode, named};
 pub use machine::{Channel, Channels, Exit, Machine, STORE_BYTES, Store};

@@ -5,13 +5,14 @@
 //! Addresses are masked as by a store of 256 KiB.
 
 use crate::isa::{Compute, Op, decode};
-use crate::registers::{Fields, Quadword, State, bits};
+use crate::registers::{Fields, Quadword, bits};
+use crate::translate::Frame;
 use sidecore_bare::width::ToUsize;
 
 /// Bytes of a local store.
 pub const STORE_BYTES: usize = 256 * 1024;
 /// Bits of an address that count.
-const MASK: u32 = 0x3_ffff;
+pub(crate) const MASK: u32 = 0x3_ffff;
 
 /// A local store. Addresses are below [`STORE_BYTES`] and multiples of what is moved.
 pub trait Store {
@@ -89,8 +90,7 @@ impl Decoded {
 
 /// An SPU without its store and its channels.
 pub struct Machine {
-    state: State,
-    pc: u32,
+    frame: Frame,
     /// The address at which an interrupt came.
     return_to: u32,
     interrupts: bool,
@@ -105,7 +105,8 @@ pub struct Machine {
 impl std::fmt::Debug for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut all = f.debug_struct("Machine");
-        all.field("pc", &self.pc).field("executed", &self.executed);
+        all.field("pc", &self.frame.pc)
+            .field("executed", &self.executed);
         all.finish_non_exhaustive()
     }
 }
@@ -115,8 +116,7 @@ impl Machine {
     #[must_use]
     pub fn new(entry: u32) -> Self {
         Self {
-            state: State::default(),
-            pc: entry & MASK & !3,
+            frame: Frame::new(entry & MASK & !3),
             return_to: 0,
             interrupts: false,
             event: false,
@@ -129,29 +129,29 @@ impl Machine {
     /// A register's value; numbers count modulo 128.
     #[must_use]
     pub fn register(&self, number: u8) -> Quadword {
-        self.state.get(number)
+        self.frame.state.get(number)
     }
 
     /// Sets a register; numbers count modulo 128.
     pub fn set_register(&mut self, number: u8, value: Quadword) {
-        self.state.set(number, value);
+        self.frame.state.set(number, value);
     }
 
     /// The status register of floats.
     #[must_use]
     pub fn float_status(&self) -> Quadword {
-        self.state.status()
+        self.frame.state.status()
     }
 
     /// Address of the next instruction.
     #[must_use]
     pub fn pc(&self) -> u32 {
-        self.pc
+        self.frame.pc
     }
 
     /// Goes on elsewhere.
     pub fn set_pc(&mut self, address: u32) {
-        self.pc = address & MASK & !3;
+        self.frame.pc = address & MASK & !3;
         self.asked = None;
     }
 
@@ -183,30 +183,46 @@ impl Machine {
         self.return_to = address & MASK & !3;
     }
 
+    /// True where an interrupt comes before the next instruction.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
+        self.event && self.interrupts
+    }
+
+    /// The registers as translated code has them.
+    pub fn frame(&mut self) -> &mut Frame {
+        &mut self.frame
+    }
+
+    /// Counts instructions that translated code ran.
+    pub fn ran(&mut self, count: u64) {
+        self.executed += count;
+    }
+
     /// Answers the channel's operation that the machine came back with; without one, nothing.
     pub fn answer(&mut self, value: u32) {
         if let Some(register) = self.asked.take() {
-            self.state.set(register, Quadword([value, 0, 0, 0]));
+            self.frame.state.set(register, Quadword([value, 0, 0, 0]));
         }
     }
 
     /// Runs until something is asked, or `budget` instructions have run.
     pub fn run(&mut self, store: &mut impl Store, budget: u64) -> Exit {
         for count in 0..budget {
-            if self.event && self.interrupts {
+            if self.interrupted() {
                 self.interrupts = false;
-                self.return_to = self.pc;
-                self.pc = 0;
+                self.return_to = self.frame.pc;
+                self.frame.pc = 0;
             }
-            let place = (self.pc >> 2).to_usize();
-            let word = store.fetch(self.pc);
+            let place = (self.frame.pc >> 2).to_usize();
+            let word = store.fetch(self.frame.pc);
             if self.decoded[place].word != word {
                 self.decoded[place] = Decoded::new(word);
             }
             let decoded = &self.decoded[place];
             if let Some(compute) = decoded.compute {
-                compute(&mut self.state, &decoded.fields);
-                self.pc = (self.pc + 4) & MASK;
+                compute(&mut self.frame.state, &decoded.fields);
+                self.frame.pc = (self.frame.pc + 4) & MASK;
                 continue;
             }
             let Decoded { op, fields, .. } = *decoded;
@@ -231,23 +247,25 @@ impl Machine {
         fields: &Fields,
         word: u32,
     ) -> Option<Exit> {
-        let next = (self.pc + 4) & MASK;
+        let next = (self.frame.pc + 4) & MASK;
         if let Some(address) = self.address(op, fields) {
             match op {
                 Op::Lqd | Op::Lqx | Op::Lqa | Op::Lqr => {
-                    self.state.set(fields.rt, store.load(address & MASK & !15));
+                    self.frame
+                        .state
+                        .set(fields.rt, store.load(address & MASK & !15));
                 }
-                _ => store.save(address & MASK & !15, self.state.get(fields.rt)),
+                _ => store.save(address & MASK & !15, self.frame.state.get(fields.rt)),
             }
-            self.pc = next;
+            self.frame.pc = next;
             return None;
         }
         if let Some(taken) = self.branch(op, fields) {
             let to = self.target(op, fields);
             if matches!(op, Op::Brsl | Op::Brasl | Op::Bisl | Op::Bisled) {
-                self.state.set(fields.rt, Quadword([next, 0, 0, 0]));
+                self.frame.state.set(fields.rt, Quadword([next, 0, 0, 0]));
             }
-            self.pc = if taken { to & MASK & !3 } else { next };
+            self.frame.pc = if taken { to & MASK & !3 } else { next };
             return None;
         }
         let channel = Channel(fields.ra);
@@ -256,15 +274,15 @@ impl Machine {
             Op::Stopd => Exit::Stop(0x3fff),
             Op::Rdch => Exit::Read(channel),
             Op::Rchcnt => Exit::Count(channel),
-            Op::Wrch => Exit::Write(channel, self.state.word(fields.rt)),
+            Op::Wrch => Exit::Write(channel, self.frame.state.word(fields.rt)),
             _ if self.halts(op, fields) => Exit::Halt,
             _ => {
-                self.pc = next;
+                self.frame.pc = next;
                 return None;
             }
         };
         self.asked = matches!(op, Op::Rdch | Op::Rchcnt).then_some(fields.rt);
-        self.pc = next;
+        self.frame.pc = next;
         self.own_channel(exit)
     }
 
@@ -286,21 +304,22 @@ impl Machine {
     fn address(&self, op: Op, fields: &Fields) -> Option<u32> {
         let number = bits(fields.immediate);
         match op {
-            Op::Lqd | Op::Stqd => Some(self.state.word(fields.ra).wrapping_add(number << 4)),
+            Op::Lqd | Op::Stqd => Some(self.frame.state.word(fields.ra).wrapping_add(number << 4)),
             Op::Lqx | Op::Stqx => Some(
-                self.state
+                self.frame
+                    .state
                     .word(fields.ra)
-                    .wrapping_add(self.state.word(fields.rb)),
+                    .wrapping_add(self.frame.state.word(fields.rb)),
             ),
             Op::Lqa | Op::Stqa => Some(number << 2),
-            Op::Lqr | Op::Stqr => Some(self.pc.wrapping_add(number << 2)),
+            Op::Lqr | Op::Stqr => Some(self.frame.pc.wrapping_add(number << 2)),
             _ => None,
         }
     }
 
     /// For a branch: true where it is taken. Its feature bits act on interrupts.
     fn branch(&mut self, op: Op, fields: &Fields) -> Option<bool> {
-        let word = self.state.word(fields.rt);
+        let word = self.frame.state.word(fields.rt);
         let half = word & 0xffff;
         let taken = match op {
             Op::Br | Op::Bra | Op::Brsl | Op::Brasl | Op::Bi | Op::Bisl | Op::Iret => true,
@@ -325,15 +344,18 @@ impl Machine {
         match op {
             Op::Bra | Op::Brasl => number,
             Op::Br | Op::Brsl | Op::Brnz | Op::Brz | Op::Brhnz | Op::Brhz => {
-                self.pc.wrapping_add(number)
+                self.frame.pc.wrapping_add(number)
             }
             Op::Iret => self.return_to,
-            _ => self.state.word(fields.ra),
+            _ => self.frame.state.word(fields.ra),
         }
     }
 
     fn halts(&self, op: Op, fields: &Fields) -> bool {
-        let (a, b) = (self.state.word(fields.ra), self.state.word(fields.rb));
+        let (a, b) = (
+            self.frame.state.word(fields.ra),
+            self.frame.state.word(fields.rb),
+        );
         let number = bits(fields.immediate);
         let greater = |a: u32, b: u32| a.cast_signed() > b.cast_signed();
         match op {

@@ -6,7 +6,7 @@
 
 /// A register: four words, the first of them in the preferred slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(align(16))]
+#[repr(C, align(16))]
 pub struct Quadword(pub [u32; 4]);
 
 impl Quadword {
@@ -69,9 +69,11 @@ pub struct Fields {
 
 /// Registers, and the status of floats.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub(crate) struct State {
-    registers: [Quadword; 128],
-    status: Quadword,
+    // The first field, as translated code counts on.
+    pub(crate) registers: [Quadword; 128],
+    pub(crate) status: Quadword,
 }
 
 impl Default for State {
@@ -478,7 +480,7 @@ pub(crate) fn insertion_of(state: &mut State, fields: &Fields, width: u8) {
     state.set(fields.rt, insertion(address, width));
 }
 
-fn insertion(address: u32, width: u8) -> Quadword {
+pub(crate) fn insertion(address: u32, width: u8) -> Quadword {
     let start = address.to_le_bytes()[0] & 15 & !(width - 1);
     // A doubleword is the first of its register, and shorter elements lie in the preferred slot.
     let first = 4_u8.saturating_sub(width);
