@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Indexed, Work, index_file};
 use sidecore_oci::Image;
+use sidecore_oci::index::Index;
 use sidecore_oci::layer::Store;
+use sidecore_oci::local::Local;
 use sidecore_sys::text::bytes;
 use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
@@ -15,7 +17,8 @@ use std::time::Instant;
 /// Arguments of `block index`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG): each is fetched once, and \
+For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG, docker-archive:FILE, \
+oci-archive:FILE, oci:DIR, or a folder in OCI's layout): each is fetched once, and \
 kept with its index in the folder --layers; `sidecore block layer` and `sidecore snapshotter` \
 mount it. \
 --push puts the indexes next to the image, as an artifact that refers to it, for other machines.
@@ -26,7 +29,7 @@ themselves. FILE stays as it is. Where it was changed since, its index is refuse
 an I/O error. Frames of more than 64 MiB are refused: `sidecore block pack --decompress FILE -o \
 IMAGE` makes an image of a file with one large frame.")]
 pub(crate) struct Args {
-    /// zstd file to make an index of, or the URL of one
+    /// zstd file to make an index of, or the URL of one; or an image of containers
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Index to write [default: FILE.sidx]; required for a URL, next to which the index can then be
@@ -52,12 +55,20 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
+        if let Some(name) = self.file.to_str().filter(|it| Local::is_plainly(it)) {
+            anyhow::ensure!(
+                !self.push && self.output.is_none(),
+                "{name} is in files of this machine: leave out --push and --output"
+            );
+            let local = Local::open(name)?;
+            return self.index_layers(name, &Layers::Local(&local));
+        }
         if self.output.is_none()
             && let Some(url) = self.file.to_str().filter(|it| it.starts_with("oci://"))
         {
             let image = Image::open(url)?;
             if image.is_of_containers() {
-                return self.index_layers(url, &image);
+                return self.index_layers(url, &Layers::Registry(&image));
             }
         }
         anyhow::ensure!(
@@ -111,7 +122,7 @@ impl Args {
     }
 
     /// Indexes each layer of an image of containers.
-    fn index_layers(&self, url: &str, image: &Image) -> Result<Outcome> {
+    fn index_layers(&self, url: &str, image: &Layers<'_>) -> Result<Outcome> {
         let store = Store::open(&self.layers)?;
         let mut layers = Vec::new();
         let mut lazy = Vec::new();
@@ -121,7 +132,7 @@ impl Args {
                 _ => {
                     let bar = bar(Shape::Bytes, *blob_bytes);
                     bar.set_message("indexing");
-                    let fetched = image.fetch_whole(&store, sha256, &mut |done| {
+                    let fetched = image.fetch(&store, sha256, &mut |done| {
                         bar.set_position(done);
                     });
                     bar.finish_and_clear();
@@ -143,9 +154,11 @@ impl Args {
             // Without places to begin, an index saves nothing.
             lazy.extend(index.is_lazy().then_some(index));
         }
-        let pushed = match self.push && !lazy.is_empty() {
-            true => Some(image.push_indexes(&lazy)?),
-            false => None,
+        let pushed = match image {
+            Layers::Registry(image) if self.push && !lazy.is_empty() => {
+                Some(image.push_indexes(&lazy)?)
+            }
+            _ => None,
         };
         match (&pushed, self.json) {
             (_, true) => output::json(&serde_json::json!({ "layers": layers, "pushed": pushed }))?,
@@ -154,6 +167,29 @@ impl Args {
             _ => {}
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// The image whose layers are indexed.
+enum Layers<'a> {
+    Registry(&'a Image),
+    Local(&'a Local),
+}
+
+impl Layers<'_> {
+    fn layers(&self) -> &[(String, u64, String)] {
+        match self {
+            Self::Registry(image) => image.layers(),
+            Self::Local(local) => &local.manifest().layers,
+        }
+    }
+
+    /// Reads a layer as a whole into the store.
+    fn fetch(&self, store: &Store, sha256: &str, on_bytes: &mut dyn FnMut(u64)) -> Result<Index> {
+        match self {
+            Self::Registry(image) => Ok(image.fetch_whole(store, sha256, on_bytes)?),
+            Self::Local(local) => Ok(store.fetch_whole(sha256, &mut local.blob(sha256)?.0)?),
+        }
     }
 }
 

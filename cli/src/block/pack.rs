@@ -25,7 +25,8 @@ use std::time::Instant;
 The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that \
 has the name already is replaced at that moment.
 
-An image of containers (SRC oci://REGISTRY/REPOSITORY:TAG, or a folder in OCI's layout) becomes \
+An image of containers (SRC oci://REGISTRY/REPOSITORY:TAG, docker-archive:FILE, oci-archive:FILE, \
+oci:DIR, or a folder in OCI's layout; of several images one is named by a further colon) becomes \
 one whose layers are images, where IMAGE is oci://...: it is pushed next to the original, which \
 other runtimes take. Its frames follow the contents. `sidecore snapshotter --verify-key` mounts it.
 

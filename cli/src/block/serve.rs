@@ -1,7 +1,8 @@
-//! `sidecore block serve`: an image over NBD, in the foreground, until it is interrupted.
+//! `sidecore block serve`: an image over NBD, or to a virtual machine over vhost-user, in the
+//! foreground, until it is interrupted.
 //!
 //! Why here: it only connects the command line, the device and the server in
-//! `sidecore_export::nbd`.
+//! `sidecore_export::nbd` or `sidecore_export::vhost_user`.
 //! Must stay true: `ready` is on standard output only once clients can connect. A signal ends the
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
@@ -13,6 +14,7 @@ use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_export::nbd::{Address, Options, Server, Tls};
+use sidecore_export::vhost_user;
 use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
 use std::os::fd::OwnedFd;
@@ -31,6 +33,15 @@ pub(crate) struct Args {
     /// given several times. Required unless a service manager passes sockets (LISTEN_FDS).
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<String>,
+    /// Be a disk of a virtual machine (vhost-user-blk) that connects to this socket and shares its
+    /// memory, one after another: for QEMU `-chardev socket,id=c,path=PATH -device
+    /// vhost-user-blk-pci,chardev=c` and memory with `share=on`
+    #[arg(long, value_name = "PATH")]
+    #[arg(conflicts_with_all = ["nbd", "name", "bitmap", "tls_certificates", "clients"])]
+    vhost_user: Option<PathBuf>,
+    /// Queues of that disk, each with a thread; 1 to 32
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "vhost_user")]
+    queues: u16,
     /// The name that clients ask for; they may also ask for none.
     #[arg(long, value_name = "EXPORT", default_value = "")]
     name: String,
@@ -63,10 +74,14 @@ impl Args {
             .map(|text| text.parse())
             .collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        if let Some(socket) = &self.vhost_user {
+            return self.serve_guests(socket);
+        }
         let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
         anyhow::ensure!(
             !addresses.is_empty() || !passed.is_empty(),
-            "no address to serve at; give one with --nbd unix:PATH or --nbd tcp:HOST:PORT"
+            "no address to serve at; give one with --nbd unix:PATH, --nbd tcp:HOST:PORT or \
+             --vhost-user PATH"
         );
         let tls = self.tls_certificates.as_ref();
         let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
@@ -75,6 +90,35 @@ impl Args {
         let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
         let served = self.serve(&addresses, passed, tls, &opened);
+        // Also where serving failed: acknowledged writes must become durable.
+        let closed = opened.close();
+        served?;
+        closed?;
+        Ok(Outcome::Done)
+    }
+
+    fn serve_guests(&self, socket: &Path) -> Result<Outcome> {
+        let _recording = self.trace.begin("block serve")?;
+        let opened = self.overlay.open(&self.open)?;
+        let served = (|| -> Result<()> {
+            let signals = Watch::begin().context("cannot watch for signals")?;
+            let image = super::image::name(&self.open.image);
+            let source = Arc::clone(&opened.source);
+            let serial = describe(&self.open.image, false);
+            let server = vhost_user::Server::bind(source, socket, self.queues, &serial)?;
+            let stopper = server.stopper();
+            let watching = signals.stop_with(move || stopper.stop());
+            let watching = watching.context("cannot start a thread to watch for signals")?;
+            let bound = format!("vhost-user:{}", socket.display());
+            let live = self
+                .metrics
+                .begin(&opened.status(&image, "serve", &[bound]), true)?;
+            output::line("ready")?;
+            let served = server.run();
+            drop(live);
+            watching.end();
+            Ok(served?)
+        })();
         // Also where serving failed: acknowledged writes must become durable.
         let closed = opened.close();
         served?;

@@ -1,26 +1,36 @@
-//! A keeper: a small process that holds a mount's FUSE device, and starts another server where one
-//! is killed.
+//! Keepers: small processes that hold a mount's FUSE device, and start another server where one is
+//! killed.
 //!
 //! Why here: the kernel ends a FUSE file system with the last descriptor of its device, and all
-//! its users get errors. As long as one is open, they wait. A server starts a keeper once its mount
-//! is there, and hands it the device, the lock of its record and its own command line. Where the
-//! server ends without a farewell, the keeper starts it again with all of that. The new server
-//! [adopts](crate::fuse::Keeping::Adopt) the session: the kernel sends again what was read and not
-//! answered. Where the keeper is killed, the server starts another one.
+//! its users get errors. As long as one is open, they wait. A server starts [`KEEPERS`] keepers
+//! once its mount is there, and hands each the device, the lock of its record and its own command
+//! line. Where the server ends without a farewell, one of them starts it again with all of that.
+//! The new server [adopts](crate::fuse::Keeping::Adopt) the session: the kernel sends again what
+//! was read and not answered. Where a keeper is killed, the server starts another one.
 //!
-//! Both sides are joined by a socket; its hang-up is a death, also that by `kill -9`. A message is
-//! a farewell, or what is held: the process that starts the other one sends it.
+//! Deaths are noticed by locks (`flock`) on files in the record's directory, which the kernel
+//! releases with the last descriptor, also after `kill -9`:
 //!
-//! Must stay true: one of both has the device at any time, unless both are killed at once; a mount
+//! | file | held by | waited for by |
+//! |---|---|---|
+//! | `serving` | the server | each keeper: the one that gets it starts the next server |
+//! | `keeper-N` | keeper N | a thread of the server, which then starts keeper N again |
+//!
+//! A lock goes to the process that is started as a descriptor in a message, so that it is free at
+//! no moment in between. So at most one server and one keeper of each number live.
+//!
+//! Must stay true: one of all has the device at any time, unless all are killed at once; a mount
 //! that takes writes has no keeper, since a killed server has lost what it had not stored; the
-//! lock of the record is held as long as one of both lives, so that no command undoes the mount.
+//! lock of the record is held as long as one of them lives, so that no command undoes the mount.
 //!
-//! Threads: a server has one that waits for its keeper's end. [`keep`] is a process of its own.
-//! Source: `fuse_dev_release` and `fuse_resend` in `fs/fuse/dev.c` of Linux 6.9.
+//! Threads: a server has one that waits for each keeper's end. [`keep`] is a process of its own.
+//! Source: `fuse_dev_release` and `fuse_resend` in `fs/fuse/dev.c` of Linux 6.9; flock(2).
 
 use crate::state::{Claim, Record, StateDir};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sidecore_sys::local_socket::{self, Received};
 use sidecore_sys::signals::Signals;
@@ -28,12 +38,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name (`argv[0]`) by which the program is a keeper.
@@ -61,24 +71,16 @@ pub(crate) struct Estate {
     lock: File,
 }
 
-/// A server's keeper.
+/// A server's keepers.
 #[derive(Debug)]
 pub(crate) struct Kept(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     estate: Estate,
-    socket: Mutex<Option<OwnedFd>>,
-    is_over: AtomicBool,
-}
-
-/// The end of the other side.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    /// It ended in order.
-    Farewell,
-    /// It was killed, or failed.
-    Death,
+    /// Keepers start the next server once it is closed.
+    _serving: File,
+    is_over: Mutex<bool>,
 }
 
 impl Estate {
@@ -104,11 +106,11 @@ impl Estate {
     }
 
     /// Takes the estate that the process which started this one hands over by standard input;
-    /// also the socket.
+    /// also the lock of this process.
     ///
     /// # Errors
     /// The system's, or what came is no estate.
-    fn receive() -> io::Result<(Self, OwnedFd)> {
+    fn receive() -> io::Result<(Self, File)> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         let mut ready = Vec::new();
         local_socket::poll(&[socket.as_fd()], &mut ready, HANDING_TIME)
@@ -121,7 +123,7 @@ impl Estate {
             return Err(none());
         };
         let held = serde_json::from_slice(&message[..len])?;
-        let Ok([device, lock]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([device, lock, own]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             return Err(none());
         };
         let estate = Self {
@@ -129,24 +131,31 @@ impl Estate {
             device,
             lock: lock.into(),
         };
-        Ok((estate, socket))
+        Ok((estate, own.into()))
     }
 
-    /// Starts a program and hands the estate over to it.
-    fn hand(&self, mut command: Command) -> io::Result<(OwnedFd, Child)> {
+    /// Starts a program and hands the estate over to it, with the lock that it is to hold.
+    fn hand(&self, mut command: Command, lock: &File) -> io::Result<Child> {
         let (own, other) = local_socket::pair().map_err(io::Error::other)?;
         let message = serde_json::to_vec(&self.held)?;
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(io::Error::other("the command line is too long"));
         }
         // Before the start: the program finds it there.
-        let descriptors = [self.device.as_fd(), self.lock.as_fd()];
+        let descriptors = [self.device.as_fd(), self.lock.as_fd(), lock.as_fd()];
         local_socket::send(own.as_fd(), &message, &descriptors).map_err(io::Error::other)?;
         command.stdin(Stdio::from(other)).stdout(Stdio::null());
-        Ok((own, command.spawn()?))
+        command.spawn()
     }
 
-    fn start_keeper(&self) -> io::Result<(OwnedFd, Child)> {
+    /// The file of a lock.
+    fn lock_file(&self, name: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        options.open(self.held.state.join(name))
+    }
+
+    fn start_keeper(&self, lock: &File) -> io::Result<Child> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0(NAME);
         // Not the caller's: its reader would wait for the keeper's end.
@@ -155,15 +164,27 @@ impl Estate {
             .append(true)
             .open(self.held.state.join("log"))?;
         command.stderr(log);
-        self.hand(command)
+        self.hand(command, lock)
     }
 
-    fn start_server(&self) -> io::Result<(OwnedFd, Child)> {
+    fn start_server(&self, lock: &File) -> io::Result<Child> {
         let mut command = Command::new("/proc/self/exe");
         command.args(&self.held.arguments);
         let folder = PathBuf::from(&self.held.folder);
         command.current_dir(if folder.is_dir() { folder } else { "/".into() });
-        self.hand(command)
+        self.hand(command, lock)
+    }
+
+    /// True once a server has ended in order: it said so, or the record's directory is gone, or is
+    /// another server's.
+    fn is_over(&self) -> bool {
+        let own = self.lock.metadata();
+        let found = std::fs::metadata(self.held.state.join("lock"));
+        let is_same = match (own, found) {
+            (Ok(own), Ok(found)) => (own.dev(), own.ino()) == (found.dev(), found.ino()),
+            _ => false,
+        };
+        !is_same || self.held.state.join(FAREWELL).exists()
     }
 
     /// False once the file system is gone.
@@ -175,13 +196,20 @@ impl Estate {
 }
 
 impl Kept {
-    /// Starts a keeper for this server's mount.
+    /// Starts keepers for this server's mount.
     ///
     /// # Errors
     /// The system's: the mount is served without one then.
     pub(crate) fn begin(estate: Estate) -> io::Result<Self> {
-        let (socket, child) = estate.start_keeper()?;
-        Self::watch(estate, socket, Some(child))
+        let serving = estate.lock_file(SERVING)?;
+        rustix::fs::flock(&serving, FlockOperation::NonBlockingLockExclusive)?;
+        let mut children = Vec::new();
+        for number in 0..KEEPERS {
+            let lock = estate.lock_file(&keeper_name(number))?;
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            children.push(Some(estate.start_keeper(&lock)?));
+        }
+        Self::watch(estate, serving, children)
     }
 
     /// Takes a mount over from the keeper that started this process; also its device, and the
@@ -190,65 +218,67 @@ impl Kept {
     /// # Errors
     /// The system's; nothing was taken over then.
     pub(crate) fn take_over() -> io::Result<(Self, OwnedFd, Claim, Record)> {
-        let (estate, socket) = Estate::receive()?;
+        let (estate, serving) = Estate::receive()?;
         let record = std::fs::read(estate.held.state.join("state.json"))?;
         let mut record: Record = serde_json::from_slice(&record)?;
         record.pid = std::process::id();
         let device = estate.device.try_clone()?;
         let claim = Claim::of(estate.held.state.clone(), estate.lock.try_clone()?);
-        let kept = Self::watch(estate, socket, None)?;
+        let children = (0..KEEPERS).map(|_| None).collect();
+        let kept = Self::watch(estate, serving, children)?;
         Ok((kept, device, claim, record))
     }
 
-    fn watch(estate: Estate, socket: OwnedFd, child: Option<Child>) -> io::Result<Self> {
+    fn watch(estate: Estate, serving: File, children: Vec<Option<Child>>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             estate,
-            socket: Mutex::new(Some(socket)),
-            is_over: AtomicBool::new(false),
+            _serving: serving,
+            is_over: Mutex::new(false),
         });
-        let watched = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("keeper".into());
-        thread.spawn(move || watched.watch(child))?;
+        for (number, child) in children.into_iter().enumerate() {
+            let watched = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name(keeper_name(number));
+            thread.spawn(move || watched.watch(number, child))?;
+        }
         Ok(Self(shared))
     }
 
-    /// Says that this server ends in order; the keeper ends, too.
+    /// Says that this server ends in order; the keepers end after it.
     pub(crate) fn farewell(&self) {
-        // Before the message: the keeper's end is no death after it.
-        self.0.is_over.store(true, Ordering::SeqCst);
-        if let Some(socket) = &*self.0.socket.lock() {
-            // A keeper that is gone needs none.
-            let _ = local_socket::send(socket.as_fd(), FAREWELL, &[]);
+        *self.0.is_over.lock() = true;
+        let path = self.0.estate.held.state.join(FAREWELL);
+        if let Err(error) = File::create(path) {
+            // Where the mount goes, too, they see that.
+            tracing::warn!("keepers are not told: {error}");
         }
     }
 }
 
 impl Shared {
-    /// Starts another keeper whenever one ends.
-    fn watch(&self, mut child: Option<Child>) {
+    /// Starts another keeper of a number whenever one ends.
+    fn watch(&self, number: usize, mut child: Option<Child>) {
         let mut pause = Duration::ZERO;
         loop {
             let begun = Instant::now();
-            let socket = self.socket.lock().as_ref().map(|it| it.try_clone());
-            if let Some(Ok(socket)) = socket {
-                wait_for_end(socket.as_fd());
-            }
+            let lock = self.estate.lock_file(&keeper_name(number)).and_then(wait);
+            let lived = begun.elapsed();
             // A zombie would keep its number.
             if let Some(mut child) = child.take() {
                 child.wait().ok();
             }
-            pause = next_pause(pause, begun.elapsed());
+            pause = next_pause(pause, lived);
             std::thread::sleep(pause);
-            // The lock: a farewell goes to the new one.
-            let mut socket = self.socket.lock();
-            if self.is_over.load(Ordering::SeqCst) {
+            // Held: a farewell comes before the start, or after it.
+            let is_over = self.is_over.lock();
+            if *is_over {
                 return;
             }
-            match self.estate.start_keeper() {
-                Ok((own, started)) => (*socket, child) = (Some(own), Some(started)),
+            match lock.and_then(|lock| self.estate.start_keeper(&lock)) {
+                Ok(started) => child = Some(started),
                 Err(error) => {
-                    tracing::warn!("no keeper: a kill of this server ends its mount: {error}");
-                    *socket = None;
+                    tracing::warn!("one keeper less looks after this server's mount: {error}");
+                    drop(is_over);
+                    std::thread::sleep(PAUSE_MAX);
                 }
             }
         }
@@ -263,7 +293,7 @@ impl Shared {
 pub fn keep() -> io::Result<()> {
     // A service manager signals the whole group: the server ends in order then, and says so.
     let _signals: Signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let (estate, mut socket) = Estate::receive()?;
+    let (estate, _own) = Estate::receive()?;
     // Neither that standard input nor a directory may stay in use.
     let null = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -273,15 +303,19 @@ pub fn keep() -> io::Result<()> {
     let mut pause = Duration::ZERO;
     loop {
         let begun = Instant::now();
-        let end = wait_for_end(socket.as_fd());
+        if estate.is_over() {
+            return Ok(());
+        }
+        let serving = wait(estate.lock_file(SERVING)?)?;
+        let lived = begun.elapsed();
         // A zombie would keep its number.
         if let Some(mut child) = child.take() {
             child.wait().ok();
         }
-        if end == End::Farewell {
+        if estate.is_over() {
             return Ok(());
         }
-        pause = next_pause(pause, begun.elapsed());
+        pause = next_pause(pause, lived);
         std::thread::sleep(pause);
         let started = loop {
             if !estate.is_mounted() {
@@ -289,7 +323,7 @@ pub fn keep() -> io::Result<()> {
                 drop(estate);
                 return StateDir::of_user().clean_stale().map_err(io::Error::other);
             }
-            match estate.start_server() {
+            match estate.start_server(&serving) {
                 Ok(started) => break started,
                 Err(error) => {
                     tracing::warn!("cannot start the server again: {error}");
@@ -297,23 +331,31 @@ pub fn keep() -> io::Result<()> {
                 }
             }
         };
-        (socket, child) = (started.0, Some(started.1));
+        child = Some(started);
     }
 }
 
-/// Waits until the other side has said farewell or is gone.
-fn wait_for_end(socket: BorrowedFd<'_>) -> End {
-    let mut message = [0; 64];
+/// Waits until no other process holds a lock, and holds it.
+fn wait(file: File) -> io::Result<File> {
     loop {
-        let mut ready = Vec::new();
-        if local_socket::poll(&[socket], &mut ready, LOOK_AGAIN).is_err() {
-            std::thread::sleep(PAUSE_MIN);
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        match local_socket::receive(socket, &mut message) {
-            Ok(Received::Message(len, _)) if &message[..len] == FAREWELL => return End::Farewell,
-            Ok(Received::Message(..) | Received::Nothing) => {}
-            Ok(Received::End) | Err(_) => return End::Death,
-        }
+    }
+}
+
+/// The file that a keeper holds.
+fn keeper_name(number: usize) -> String {
+    format!("keeper-{number}")
+}
+
+/// Removes the files of this module from a record's directory.
+pub(crate) fn remove_files(state: &Path) {
+    let keepers = (0..KEEPERS).map(keeper_name);
+    for name in keepers.chain([SERVING.to_owned(), FAREWELL.to_owned()]) {
+        let _ = std::fs::remove_file(state.join(name));
     }
 }
 
@@ -325,13 +367,16 @@ fn next_pause(last: Duration, lived: Duration) -> Duration {
     }
 }
 
-const FAREWELL: &[u8] = b"farewell";
+/// Keepers of a mount: only if all of them and the server are killed at once, the mount is lost.
+const KEEPERS: usize = 2;
+/// The file that a server holds.
+const SERVING: &str = "serving";
+/// The file that is there once a server ends in order.
+const FAREWELL: &str = "farewell";
 /// Longest message: a command line, a directory.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Time to wait for what is handed over; it is there before the start.
 const HANDING_TIME: Duration = Duration::from_secs(10);
-/// Interval at which a wait begins again.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// A process that lived shorter has failed, rather than been killed.
 const SERVICE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -354,12 +399,49 @@ mod tests {
         assert_eq!(next_pause(pause, SERVICE_MIN), Duration::ZERO);
     }
 
+    fn estate(state: &Path) -> Estate {
+        Estate {
+            held: Held {
+                arguments: Vec::new(),
+                folder: OsString::new(),
+                state: state.to_owned(),
+            },
+            device: File::open("/dev/null").unwrap().into(),
+            lock: File::create(state.join("lock")).unwrap(),
+        }
+    }
+
     #[test]
-    fn a_farewell_is_no_death() {
+    fn a_lock_goes_on_in_a_message_and_is_free_with_its_last_descriptor() {
+        let folder = tempfile::tempdir().unwrap();
+        let estate = estate(folder.path());
+        let is_free = || {
+            let file = estate.lock_file(SERVING).unwrap();
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        };
+        let lock = wait(estate.lock_file(SERVING).unwrap()).unwrap();
         let (own, other) = local_socket::pair().unwrap();
-        local_socket::send(other.as_fd(), FAREWELL, &[]).unwrap();
+        local_socket::send(own.as_fd(), b"x", &[lock.as_fd()]).unwrap();
+        drop((lock, own));
+        // On its way in the socket, which the program that is started has not read yet.
+        assert!(!is_free());
         drop(other);
-        assert_eq!(wait_for_end(own.as_fd()), End::Farewell);
-        assert_eq!(wait_for_end(own.as_fd()), End::Death);
+        assert!(is_free());
+    }
+
+    #[test]
+    fn a_server_that_ended_in_order_is_not_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_first = estate(folder.path());
+        assert!(!of_first.is_over());
+        File::create(folder.path().join(FAREWELL)).unwrap();
+        assert!(of_first.is_over());
+        remove_files(folder.path());
+        assert!(!of_first.is_over());
+        // Its directory is gone, and then another server's.
+        std::fs::remove_file(folder.path().join("lock")).unwrap();
+        assert!(of_first.is_over());
+        let of_second = estate(folder.path());
+        assert!(of_first.is_over() && !of_second.is_over());
     }
 }

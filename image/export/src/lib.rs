@@ -1,4 +1,4 @@
-//! Exports: each turns one existing interface (FUSE, loop, ublk, NBD) into calls of
+//! Exports: each turns one existing interface (FUSE, loop, ublk, NBD, vhost-user) into calls of
 //! [`sidecore_format::source::BlockSource`]. Thin.
 
 pub mod attach;
@@ -11,6 +11,7 @@ mod loopdev;
 pub mod mount;
 pub mod nbd;
 pub mod state;
+pub mod vhost_user;
 mod tracks;
 mod ublk;
 

@@ -22,6 +22,7 @@ pub(crate) mod table;
 use super::ExportError;
 use super::fuse::Device;
 pub(crate) use super::fuse::place::detach as detach_mount;
+use super::keeper;
 use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -425,6 +426,7 @@ fn remove(path: &Path) {
     for name in ["state.json.new", "state.json", "log", "lock"] {
         let _ = std::fs::remove_file(path.join(name));
     }
+    keeper::remove_files(path);
     // The link by which erofs was given the FUSE file, if a server died at that moment.
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {

@@ -15,6 +15,7 @@
 use crate::build::Ranges;
 use crate::image::{IMAGE_LAYER_TYPE, IMPLIED, Image, ImageError, LAYER};
 use crate::layer::{LayerError, Store, sha256_of};
+use crate::local::{Local, LocalError};
 use crate::store::{DATA, read_bounded};
 use crate::tree::CONTENTS_AT;
 use ring::digest;
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{self, Existing, Guard, PackError, Source, Target};
 use sidecore_remote::fault::Fault;
-use sidecore_remote::origin::oci::documents::{Manifest, sha256_digits};
 use sidecore_remote::origin::oci::{INDEX_TYPE, MANIFEST_TYPE};
 use sidecore_remote::{Descriptor, ImageManifest, Repository};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub enum ConvertError {
         /// The fault.
         fault: Fault,
     },
-    /// A file of an OCI layout, or of the scratch folder.
+    /// A file of the scratch folder.
     #[error("cannot use {path}: {source}")]
     File {
         /// The file.
@@ -53,6 +53,9 @@ pub enum ConvertError {
         /// The system's error.
         source: io::Error,
     },
+    /// The source, in files.
+    #[error(transparent)]
+    Local(#[from] LocalError),
     /// A document of the source.
     #[error("{0}")]
     Document(String),
@@ -65,13 +68,8 @@ pub enum ConvertError {
 pub enum Original {
     /// One in a registry.
     Registry(Box<Image>),
-    /// One in a folder: an OCI image layout.
-    Layout {
-        /// The folder.
-        folder: PathBuf,
-        /// Its manifest.
-        manifest: Box<ImageManifest>,
-    },
+    /// One in files of this machine.
+    Local(Box<Local>),
 }
 
 /// A layer after the conversion.
@@ -115,56 +113,39 @@ pub struct Packing<'a> {
 }
 
 impl Original {
-    /// An image in a registry (`oci://`), or in a folder that is an OCI image layout.
+    /// An image in a registry (`oci://`), or in files ([`Local`]).
     ///
     /// # Errors
     /// [`ConvertError`].
     pub fn open(name: &str) -> Result<Self, ConvertError> {
-        if name.starts_with("oci://") {
-            return Ok(Self::Registry(Box::new(Image::open(name)?)));
+        match name.starts_with("oci://") {
+            true => Ok(Self::Registry(Box::new(Image::open(name)?))),
+            false => Ok(Self::Local(Box::new(Local::open(name)?))),
         }
-        let folder = PathBuf::from(name);
-        let text = read(&folder.join("index.json"))?;
-        let document = |fault: Fault| ConvertError::Document(format!("{name}: {fault}"));
-        let mut manifest = Manifest::read(&text, "", None).map_err(document)?;
-        let mut text = text;
-        // An index may name another one, for machines.
-        for _ in 0..2 {
-            let Some(digest) = manifest.for_this_machine() else {
-                break;
-            };
-            let digest = digest.map_err(document)?;
-            text = read(&blob_path(&folder, &digest)?)?;
-            manifest = Manifest::read(&text, &digest, None).map_err(document)?;
-        }
-        let manifest = ImageManifest::of_text(text).map_err(document)?;
-        Ok(Self::Layout {
-            folder,
-            manifest: Box::new(manifest),
-        })
     }
 
     fn manifest(&self) -> &ImageManifest {
         match self {
             Self::Registry(image) => image.manifest(),
-            Self::Layout { manifest, .. } => manifest,
+            Self::Local(local) => local.manifest(),
         }
     }
 
-    /// A blob as a file, which may lie in `scratch`.
+    /// A blob as a file in `scratch`.
     fn blob(&self, sha256: &str, scratch: &Path) -> Result<PathBuf, ConvertError> {
-        match self {
-            Self::Layout { folder, .. } => blob_path(folder, &format!("sha256:{sha256}")),
+        let path = scratch.join("blob");
+        let mut file = File::create(&path).map_err(of(&path))?;
+        let copied = match self {
+            Self::Local(local) => io::copy(&mut local.blob(sha256)?.0, &mut file),
             Self::Registry(image) => {
-                let path = scratch.join("blob");
                 let blob = image.blob(sha256)?;
                 let size_bytes = blob.size_bytes().map_err(ImageError::from)?;
                 let mut input = Ranges::new(size_bytes, |range| blob.read(range));
-                let mut file = File::create(&path).map_err(of(&path))?;
-                io::copy(&mut input, &mut file).map_err(of(&path))?;
-                Ok(path)
+                io::copy(&mut input, &mut file)
             }
-        }
+        };
+        copied.map_err(of(&path))?;
+        Ok(path)
     }
 }
 
@@ -412,16 +393,6 @@ fn digest_of(path: &Path) -> io::Result<String> {
         }
     }
     Ok(crate::index::hex(context.finish().as_ref()))
-}
-
-/// The file of a blob in an OCI image layout.
-fn blob_path(folder: &Path, digest: &str) -> Result<PathBuf, ConvertError> {
-    match sha256_digits(digest) {
-        Some(digits) => Ok(folder.join("blobs/sha256").join(digits)),
-        None => Err(ConvertError::Document(
-            "a digest is not of SHA-256".to_owned(),
-        )),
-    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {

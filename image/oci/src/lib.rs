@@ -6,6 +6,7 @@
 //! - [`snapshotter`]: containerd's remote snapshotter: its service, its records, its mounts.
 //! - [`Image`]: the layers of an image in a registry; indexes that are found, made and pushed.
 //! - [`layer`]: a layer as a device ([`layer::LayerDevice`]); `store`: its folder.
+//! - [`local`]: an image in files: a layout, or an archive.
 //! - [`convert`]: layers that become images of this project.
 //! - [`build`]: one pass over a layer: its index and its contents.
 //! - [`index`]: the index of a layer.
@@ -21,6 +22,7 @@ mod gzip;
 mod image;
 pub mod index;
 pub mod layer;
+pub mod local;
 pub mod snapshotter;
 mod store;
 mod tar;

@@ -16,7 +16,9 @@ use sidecore_export::nbd::reply::{
     CHUNK_DATA_BYTES_MAX, Disconnected, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Sink, reply,
 };
 use sidecore_export::nbd::session::{Command, Next, Session};
-use sidecore_export::nbd::wire::{self, Fields, OPTION_BYTES, chunk, state};
+use sidecore_export::nbd::wire::{
+    self, EXTENDED_BYTES, Fields, Headers, OPTION_BYTES, chunk, state,
+};
 
 mod device;
 mod seeds;
@@ -82,7 +84,7 @@ pub fn dialogue(device: &Device, input: &[u8], arrival_bytes: usize) -> Vec<u8> 
             Next::Command(used, command) => {
                 arriving.take(used);
                 memory.bytes.clear();
-                let outcome = reply(device, terms.structured, &command, &mut memory);
+                let outcome = reply(device, terms.headers, &command, &mut memory);
                 check(device, terms, &command, outcome, &memory.bytes);
                 if sent.len() < KEPT_BYTES_MAX {
                     sent.extend_from_slice(&memory.bytes);
@@ -141,7 +143,7 @@ fn shake_hands(
                 arriving.take(used);
             }
             Step::Begin(used, terms) => {
-                assert!(terms.structured || terms.contexts.is_empty());
+                assert!(terms.headers != Headers::Simple || terms.contexts.is_empty());
                 arriving.take(used);
                 return Some(terms);
             }
@@ -173,21 +175,21 @@ fn check(
         Command::Read { len, .. } => {
             let len = len as usize;
             let chunks = len / FRAME_BYTES + len / CHUNK_DATA_BYTES_MAX + 3;
-            len + chunks * (wire::DATA_CHUNK_BYTES + usize::from(ERROR_TEXT_BYTES_MAX) + 14)
+            len + chunks * (EXTENDED_BYTES + 8 + usize::from(ERROR_TEXT_BYTES_MAX) + 14)
         }
-        Command::Status { .. } => wire::CHUNK_BYTES + 4 + 8 * EXTENTS_MAX,
-        _ => wire::CHUNK_BYTES + 14 + usize::from(ERROR_TEXT_BYTES_MAX),
+        Command::Status { .. } => EXTENDED_BYTES + 8 + 16 * EXTENTS_MAX,
+        _ => EXTENDED_BYTES + 14 + usize::from(ERROR_TEXT_BYTES_MAX),
     };
     assert!(
         bytes.len() <= bound,
         "{command:?} was answered with {} bytes",
         bytes.len()
     );
-    if terms.structured {
-        assert_eq!(outcome, Ok(()));
-        check_chunks(device, command, bytes);
-    } else {
+    if terms.headers == Headers::Simple {
         check_simple(device, command, outcome, bytes);
+    } else {
+        assert_eq!(outcome, Ok(()));
+        check_chunks(device, terms.headers, command, bytes);
     }
 }
 
@@ -226,7 +228,7 @@ fn check_simple(
     }
 }
 
-fn check_chunks(device: &Device, command: &Command, bytes: &[u8]) {
+fn check_chunks(device: &Device, headers: Headers, command: &Command, bytes: &[u8]) {
     let mut fields = Fields(bytes);
     let mut chunks = 0;
     let mut errors = Vec::new();
@@ -234,18 +236,19 @@ fn check_chunks(device: &Device, command: &Command, bytes: &[u8]) {
     let mut done = false;
     while !fields.is_empty() {
         assert!(!done, "a chunk follows the last one");
-        assert_eq!(fields.u32(), Some(wire::STRUCTURED_REPLY_MAGIC));
-        let flags = fields.u16().expect("a chunk is cut short");
-        let kind = fields.u16().expect("a chunk is cut short");
-        assert_eq!(fields.u64(), Some(cookie(command)));
-        let len = fields.u32().expect("a chunk is cut short") as usize;
+        let (flags, kind, len) = chunk_head(&mut fields, command.reply_to(headers));
         let payload = fields.bytes(len).expect("a chunk is cut short");
         done = flags & chunk::DONE != 0;
         chunks += 1;
         match kind {
             chunk::NONE => assert!(done && payload.is_empty()),
             chunk::OFFSET_DATA => covered.push(check_data(device, command, payload)),
-            chunk::BLOCK_STATUS => check_status(device, command, payload),
+            chunk::BLOCK_STATUS if headers == Headers::Structured => {
+                check_status(device, command, payload, false);
+            }
+            chunk::BLOCK_STATUS_EXT if headers == Headers::Extended => {
+                check_status(device, command, payload, true);
+            }
             chunk::ERROR | chunk::ERROR_OFFSET => {
                 let mut payload = Fields(payload);
                 let error = payload.u32().expect("an error is cut short");
@@ -301,6 +304,27 @@ fn check_chunks(device: &Device, command: &Command, bytes: &[u8]) {
     }
 }
 
+/// Reads a chunk's header, which must answer `to`: flags, kind, bytes of the payload.
+pub(crate) fn chunk_head(fields: &mut Fields<'_>, to: wire::To) -> (u16, u16, usize) {
+    let is_extended = to.headers == Headers::Extended;
+    let magic = match is_extended {
+        true => wire::EXTENDED_REPLY_MAGIC,
+        false => wire::STRUCTURED_REPLY_MAGIC,
+    };
+    assert_eq!(fields.u32(), Some(magic));
+    let flags = fields.u16().expect("a chunk is cut short");
+    let kind = fields.u16().expect("a chunk is cut short");
+    assert_eq!(fields.u64(), Some(to.cookie));
+    let len = match is_extended {
+        true => {
+            assert_eq!(fields.u64(), Some(to.offset));
+            fields.u64()
+        }
+        false => fields.u32().map(u64::from),
+    };
+    (flags, kind, len.expect("a chunk is cut short") as usize)
+}
+
 fn check_data(device: &Device, command: &Command, payload: &[u8]) -> (u64, u64) {
     let Command::Read {
         offset: from, len, ..
@@ -324,7 +348,7 @@ fn check_data(device: &Device, command: &Command, payload: &[u8]) -> (u64, u64) 
     (offset, end)
 }
 
-fn check_status(device: &Device, command: &Command, payload: &[u8]) {
+fn check_status(device: &Device, command: &Command, payload: &[u8], is_extended: bool) {
     let Command::Status {
         offset, len, one, ..
     } = *command
@@ -333,14 +357,19 @@ fn check_status(device: &Device, command: &Command, payload: &[u8]) {
     };
     let mut payload = Fields(payload);
     payload.u32().expect("a status without its context");
+    let extents = is_extended.then(|| payload.u32().expect("a status without a count"));
     let mut at = offset;
     let mut count = 0;
     while !payload.is_empty() {
-        let extent = u64::from(payload.u32().expect("an extent is cut short"));
-        let flags = payload.u32().expect("an extent is cut short");
-        assert!(extent > 0 && at + extent <= offset + u64::from(len));
+        let mut field = || match is_extended {
+            true => payload.u64(),
+            false => payload.u32().map(u64::from),
+        };
+        let extent = field().expect("an extent is cut short");
+        let flags = field().expect("an extent is cut short");
+        assert!(extent > 0 && at + extent <= offset + len);
         let bytes = &device.bytes()[at as usize..(at + extent) as usize];
-        if flags & state::ZERO != 0 {
+        if flags & u64::from(state::ZERO) != 0 {
             assert!(
                 bytes.iter().all(|&byte| byte == 0),
                 "data was said to be zeros"
@@ -350,6 +379,7 @@ fn check_status(device: &Device, command: &Command, payload: &[u8]) {
         count += 1;
     }
     assert!(count > 0 && count <= if one { 1 } else { EXTENTS_MAX });
+    assert!(extents.is_none_or(|extents| extents as usize == count));
 }
 
 fn cookie(command: &Command) -> u64 {
@@ -360,7 +390,7 @@ fn cookie(command: &Command) -> u64 {
         | Command::Write { cookie, .. }
         | Command::Zero { cookie, .. }
         | Command::Trim { cookie, .. }
-        | Command::Flush { cookie } => cookie,
+        | Command::Flush { cookie, .. } => cookie,
         Command::Refuse(refusal) => refusal.cookie,
     }
 }

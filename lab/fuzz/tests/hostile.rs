@@ -89,7 +89,7 @@ mod nbd {
     use proptest::prelude::*;
     use sidecore_export::nbd::reply::reply;
     use sidecore_export::nbd::session::Command;
-    use sidecore_export::nbd::wire::{Request, command, option};
+    use sidecore_export::nbd::wire::{Headers, Request, command, option};
     use sidecore_fuzz::nbd::{self, Device, Memory, SIZE_BYTES, Script, info_data, meta};
 
     #[test]
@@ -102,7 +102,7 @@ mod nbd {
             len: 3,
             whole: false,
         };
-        reply(&device, false, &command, &mut memory).unwrap();
+        reply(&device, Headers::Simple, &command, &mut memory).unwrap();
         let mut expected = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         expected.extend_from_slice(&device.bytes()[10..13]);
         assert_eq!(memory.bytes, expected);
@@ -118,7 +118,7 @@ mod nbd {
             command: command::READ,
             cookie: 1,
             offset: 0,
-            len: SIZE_BYTES as u32,
+            len: SIZE_BYTES as u64,
         };
         let mut script = Script::new(3);
         script.option(option::STRUCTURED_REPLY, &[]);
@@ -140,22 +140,26 @@ mod nbd {
         /// `sidecore_fuzz::nbd`.
         #[test]
         fn dialogues_are_answered_alike_however_they_arrive(
-            structured: bool,
+            headers in 0..3,
             arrival in 1_usize..200,
             requests in prop::collection::vec(
-                (0_u16..16, 0_u16..9, any::<u64>(), 0..SIZE_BYTES as u64 + 9, 0..SIZE_BYTES as u32),
+                (0_u16..16, 0_u16..9, any::<u64>(), 0..SIZE_BYTES as u64 + 9, 0..SIZE_BYTES as u64),
                 1..12,
             ),
         ) {
             let mut script = Script::new(3);
-            if structured {
-                script.option(option::STRUCTURED_REPLY, &[]);
+            if headers > 0 {
+                let form = [option::STRUCTURED_REPLY, option::EXTENDED_HEADERS][headers as usize - 1];
+                script.option(form, &[]);
                 script.option(option::SET_META_CONTEXT, &meta("", &["base:allocation"]));
             }
             script.option(option::GO, &info_data("", &[]));
             for (flags, command, cookie, offset, len) in requests {
                 let request = Request { flags, command, cookie, offset, len };
-                script.request(&request);
+                match headers {
+                    2 => script.bytes(&request.encode_extended()),
+                    _ => script.request(&request),
+                }
             }
             let device = Device::new();
             let at_once = nbd::dialogue(&device, script.dialogue(), usize::MAX);

@@ -2,180 +2,16 @@
 //!
 //! Must stay true: everything that a test starts ends with it, also when it fails.
 
+mod registry;
+
 use crate::commands::{inputs, services};
+use registry::{registry, registry_of};
 use sidecore_oci::layer::sha256_of;
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// What was pushed or made: by path, type and bytes.
-type Shelf = Arc<Mutex<HashMap<String, (String, Vec<u8>)>>>;
-
-/// A registry with one image of one layer, `app:v1`; returns its address and the layer's digest.
-fn registry() -> (String, String) {
-    let (address, digest, _) = registry_of("layer");
-    (address, digest)
-}
-
-/// The same, its layer made in a folder of that name; also its shelf.
-fn registry_of(name: &str) -> (String, String, Shelf) {
-    let folder = inputs::folder();
-    let tree = folder.join(name);
-    std::fs::create_dir_all(tree.join("etc")).unwrap();
-    std::fs::write(tree.join("etc/hello"), "hello from a layer\n").unwrap();
-    let noise: Vec<u8> = (0..3_000_000_u32)
-        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
-        .collect();
-    std::fs::write(tree.join("noise"), noise).unwrap();
-    let made = Command::new("tar")
-        .arg("-C")
-        .arg(&tree)
-        .args(["-czf", "-", "."])
-        .output();
-    let layer = made.unwrap().stdout;
-    let digest = sha256_of(&layer);
-    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
-    let config = br#"{"architecture":"amd64","os":"linux"}"#.to_vec();
-    let config_digest = sha256_of(&config);
-    let manifest = serde_json::json!({
-        "schemaVersion": 2,
-        "config": {
-            "mediaType": "application/vnd.oci.image.config.v1+json",
-            "digest": format!("sha256:{config_digest}"), "size": config.len()
-        },
-        "layers": [{
-            "mediaType": kind, "digest": format!("sha256:{digest}"), "size": layer.len()
-        }],
-    });
-    let manifest = serde_json::to_vec(&manifest).unwrap();
-    let shelf = Shelf::default();
-    let manifest_type = "application/vnd.oci.image.manifest.v1+json".to_owned();
-    {
-        let mut shelf = shelf.lock().unwrap();
-        shelf.insert("/v2/app/manifests/v1".into(), (manifest_type, manifest));
-        shelf.insert(
-            format!("/v2/app/blobs/sha256:{digest}"),
-            (String::new(), layer),
-        );
-        shelf.insert(
-            format!("/v2/app/blobs/sha256:{config_digest}"),
-            (String::new(), config),
-        );
-    }
-    let all = Arc::clone(&shelf);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let shelf = Arc::clone(&shelf);
-            // A client that goes away ends its own thread only.
-            std::thread::spawn(move || while answer(&stream, &shelf).is_some() {});
-        }
-    });
-    (address, digest, all)
-}
-
-/// Answers one request; `None` at the connection's end.
-fn answer(mut stream: &TcpStream, shelf: &Shelf) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut lines = Vec::new();
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        match line.trim_end() {
-            "" => break,
-            line => lines.push(line.to_owned()),
-        }
-    }
-    let header = |name: &str| {
-        let mut lines = lines.iter().filter_map(|line| line.split_once(": "));
-        lines
-            .find(|(it, _)| it.eq_ignore_ascii_case(name))
-            .map(|it| it.1.to_owned())
-    };
-    let length = header("content-length")
-        .and_then(|it| it.parse().ok())
-        .unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let mut words = lines[0].split(' ');
-    let (method, target) = (words.next()?, words.next()?);
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut shelf = shelf.lock().unwrap();
-    let mut more = String::new();
-    let (status, bytes) = match (method, shelf.get(path)) {
-        ("POST", _) => {
-            more = "Location: /v2/app/upload\r\n".into();
-            (202, Vec::new())
-        }
-        // As registries do.
-        ("PUT", _) if path.contains("/manifests/") && !is_complete(&shelf, &body) => {
-            (400, Vec::new())
-        }
-        ("PUT", _) => {
-            let digest = query
-                .strip_prefix("digest=")
-                .map(|it| it.replace("%3A", ":"));
-            let place = digest.map(|it| format!("/v2/app/blobs/{it}"));
-            let kind = header("content-type").unwrap_or_default();
-            shelf.insert(place.unwrap_or_else(|| path.to_owned()), (kind, body));
-            (201, Vec::new())
-        }
-        (_, None) => (404, Vec::new()),
-        (_, Some((kind, bytes))) => {
-            more = format!("Content-Type: {kind}\r\n");
-            match header("range") {
-                Some(range) => {
-                    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-                    let total = bytes.len();
-                    // Without a first byte: the last ones.
-                    let (first, last): (usize, usize) = match first.parse() {
-                        Ok(first) => (first, last.parse::<usize>().ok()?.min(total - 1)),
-                        Err(_) => (total.saturating_sub(last.parse().ok()?), total - 1),
-                    };
-                    match first < total {
-                        true => {
-                            more += &format!("Content-Range: bytes {first}-{last}/{total}\r\n");
-                            (206, bytes[first..=last].to_vec())
-                        }
-                        false => {
-                            more += &format!("Content-Range: bytes */{total}\r\n");
-                            (416, Vec::new())
-                        }
-                    }
-                }
-                None => (200, bytes.clone()),
-            }
-        }
-    };
-    let length = bytes.len();
-    let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{more}\r\n");
-    stream.write_all(head.as_bytes()).ok()?;
-    match method {
-        "HEAD" => Some(()),
-        _ => stream.write_all(&bytes).ok(),
-    }
-}
-
-/// True if all that a manifest names is there.
-fn is_complete(shelf: &HashMap<String, (String, Vec<u8>)>, manifest: &[u8]) -> bool {
-    let manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap_or_default();
-    let of = |name: &str| manifest[name].as_array().cloned().unwrap_or_default();
-    let has = |kind: &str, it: &serde_json::Value| {
-        let digest = it["digest"].as_str().unwrap_or_default();
-        shelf.contains_key(&format!("/v2/app/{kind}/{digest}"))
-    };
-    let config = Some(&manifest["config"]).filter(|it| it.is_object());
-    let mut blobs = of("layers");
-    blobs.extend(config.cloned());
-    blobs.iter().all(|it| has("blobs", it)) && of("manifests").iter().all(|it| has("manifests", it))
-}
 
 #[test]
 fn a_layer_is_indexed_pushed_and_mounted_by_its_parts() {
@@ -308,7 +144,7 @@ fn layers_become_signed_images_next_to_the_original() {
     let undo = services::Undo("block umount --force on-fast".to_owned());
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     assert_eq!(read("on-fast/etc/hello"), read("converted/etc/hello"));
-    kill(server_of("on-fast").unwrap());
+    kill(guarded("on-fast").0);
     assert_eq!(read("on-fast/noise"), read("converted/noise"));
     services::ok("block umount on-fast");
     drop(undo);
@@ -330,6 +166,210 @@ fn layers_become_signed_images_next_to_the_original() {
     assert_eq!(again["layers"], said["layers"]);
 }
 
+/// The layers that an image in files has, by an index of each.
+fn indexed(name: &str, layers: &str) -> serde_json::Value {
+    let said = services::ok(&format!("block index {name} --layers {layers} --json"));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    said["layers"].clone()
+}
+
+#[test]
+fn archives_and_layouts_are_images_of_containers_too() {
+    let folder = inputs::folder();
+    let (address, _, shelf) = registry_of("archived");
+    let tar = |words: &str| {
+        let mut command = Command::new("tar");
+        let status = command.args(words.split(' ')).current_dir(folder).status();
+        assert!(status.unwrap().success());
+    };
+    tar("-C archived -cf saved-layer.tar .");
+    // As `docker save` writes it: the second image's layer is a link to the first one's.
+    let saved = folder.join("saved");
+    std::fs::create_dir_all(saved.join("one")).unwrap();
+    std::fs::create_dir_all(saved.join("two")).unwrap();
+    std::fs::rename(folder.join("saved-layer.tar"), saved.join("one/layer.tar")).unwrap();
+    std::os::unix::fs::symlink("../one/layer.tar", saved.join("two/layer.tar")).unwrap();
+    std::fs::write(
+        saved.join("c.json"),
+        r#"{"architecture":"amd64","os":"linux"}"#,
+    )
+    .unwrap();
+    let list = serde_json::json!([
+        { "Config": "c.json", "RepoTags": ["a:1"], "Layers": ["one/layer.tar"] },
+        { "Config": "c.json", "RepoTags": ["b:1"], "Layers": ["two/layer.tar"] },
+    ]);
+    std::fs::write(saved.join("manifest.json"), list.to_string()).unwrap();
+    tar("-C saved -cf saved.tar .");
+    let one = indexed("docker-archive:saved.tar:b:1", "archived-layers");
+    assert_eq!(one[0]["is_lazy"], true);
+    let image = format!("oci://{address}/app");
+    let pack = |from: &str, tag: &str| {
+        let said = services::ok(&format!("block pack {from} -o {image}:{tag} --json"));
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()
+    };
+    let packed = pack("docker-archive:saved.tar:a:1", "saved");
+    assert_eq!(packed["layers"][0]["digest"], one[0]["digest"]);
+    assert!(packed["layers"][0]["image"].is_string(), "{packed}");
+    let refused = inputs::sidecore(&format!("block pack docker-archive:saved.tar -o {image}:x"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("a:1, b:1"), "{said}");
+    // The registry's image as a layout: a folder with a name, and an archive.
+    let layout = folder.join("as-layout");
+    std::fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let mut manifest = Vec::new();
+    for (path, (_, bytes)) in shelf.lock().unwrap().iter() {
+        std::fs::write(layout.join("blobs/sha256").join(sha256_of(bytes)), bytes).unwrap();
+        if path == "/v2/app/manifests/v1" {
+            manifest.clone_from(bytes);
+        }
+    }
+    let index = serde_json::json!({ "manifests": [{
+        "digest": format!("sha256:{}", sha256_of(&manifest)), "size": manifest.len(),
+        "annotations": { "org.opencontainers.image.ref.name": "v1" },
+    }] });
+    std::fs::write(layout.join("index.json"), index.to_string()).unwrap();
+    std::fs::write(layout.join("oci-layout"), "{}").unwrap();
+    tar("-C as-layout -cf layout.tar .");
+    let named = indexed("oci:as-layout:v1", "archived-layers");
+    assert_eq!(indexed("as-layout", "more-layers"), named);
+    assert_eq!(indexed("oci-archive:layout.tar", "more-layers"), named);
+    assert_eq!(
+        pack("oci-archive:layout.tar:v1", "layout")["layers"][0]["digest"],
+        named[0]["digest"]
+    );
+    let refused = inputs::sidecore("block index oci:as-layout --push");
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// A call of the snapshotter by a client that is not ours; its status, and the answer's bytes.
+fn call(method: &str, fields: &[(u8, &[u8])]) -> (String, Vec<u8>) {
+    let folder = inputs::folder();
+    let mut message = Vec::new();
+    for (tag, bytes) in fields {
+        message.push(tag << 3 | 2);
+        // Lengths below 16,384.
+        let length = u8::try_from(bytes.len() & 127).unwrap();
+        message.extend([length | 128, u8::try_from(bytes.len() >> 7).unwrap()]);
+        message.extend_from_slice(bytes);
+    }
+    let mut body = vec![0];
+    body.extend((message.len() as u32).to_be_bytes());
+    body.extend(message);
+    std::fs::write(folder.join("call"), body).unwrap();
+    let url = "http://localhost/containerd.services.snapshots.v1.Snapshots";
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-sS",
+        "--http2-prior-knowledge",
+        "--unix-socket",
+        "fast.sock",
+    ]);
+    curl.args(["-H", "content-type: application/grpc", "-H", "te: trailers"]);
+    curl.args(["--data-binary", "@call", "-D", "heads", "-o", "answer"]);
+    let done = curl
+        .arg(format!("{url}/{method}"))
+        .current_dir(folder)
+        .output();
+    let done = done.unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let heads = std::fs::read_to_string(folder.join("heads")).unwrap();
+    let mut heads = heads.lines().filter_map(|it| it.split_once(": "));
+    let status = heads.find(|it| it.0 == "grpc-status").expect("a status").1;
+    let answer = std::fs::read(folder.join("answer")).unwrap_or_default();
+    (status.trim().to_owned(), answer)
+}
+
+/// As containerd asks for a layer of the image `app:fast`.
+fn prepare(address: &str, digest: &str, manifest: &str, name: &str) -> String {
+    let label = |key: &str, value: &str| {
+        let mut entry = Vec::new();
+        for (tag, text) in [(10, key), (18, value)] {
+            entry.extend([tag, u8::try_from(text.len()).unwrap()]);
+            entry.extend_from_slice(text.as_bytes());
+        }
+        entry
+    };
+    let labels = [
+        label("containerd.io/snapshot.ref", name),
+        label(
+            "containerd.io/snapshot/cri.layer-digest",
+            &format!("sha256:{digest}"),
+        ),
+        label(
+            "containerd.io/snapshot/cri.image-ref",
+            &format!("{address}/app:fast"),
+        ),
+        label("containerd.io/snapshot/cri.manifest-digest", manifest),
+    ];
+    let mut fields: Vec<(u8, &[u8])> = vec![(2, b"key")];
+    fields.extend(labels.iter().map(|label| (4, &label[..])));
+    call("Prepare", &fields).0
+}
+
+#[test]
+fn a_converted_layer_is_a_snapshot_if_its_signature_is_right() {
+    let folder = inputs::folder();
+    let (address, digest, _) = registry_of("fast-tree");
+    for name in ["fast", "else"] {
+        for words in [
+            format!("genpkey -algorithm ed25519 -out {name}.pem"),
+            format!("pkey -in {name}.pem -pubout -out {name}.pub"),
+        ] {
+            let mut openssl = Command::new("openssl");
+            let status = openssl.args(words.split(' ')).current_dir(folder).status();
+            assert!(status.unwrap().success());
+        }
+    }
+    let image = format!("oci://{address}/app");
+    let said = services::ok(&format!(
+        "block pack {image}:v1 -o {image}:fast --sign fast.pem --json"
+    ));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let manifest = said["original"].as_str().unwrap();
+    let read = |path: &str| std::fs::read(folder.join(path)).unwrap();
+    // Whether the layer itself had to be fetched, and how it is served.
+    for (key, is_converted) in [("else", false), ("fast", true)] {
+        let root = format!("fast-root-{key}");
+        let words =
+            format!("snapshotter --address unix:fast.sock --root {root} --verify-key {key}.pub");
+        let server = services::Service::start(&words, "ready");
+        // Already there: containerd unpacks nothing.
+        assert_eq!(prepare(&address, &digest, manifest, "chain"), "6");
+        let files = format!("{root}/snapshots/1/fs");
+        let undo = services::Undo(format!("block umount --force {files}"));
+        assert_eq!(
+            read(&format!("{files}/etc/hello")),
+            read("fast-tree/etc/hello")
+        );
+        let whole = folder
+            .join(&root)
+            .join("layers")
+            .join(&digest)
+            .join("complete");
+        assert_eq!(whole.exists(), !is_converted);
+        let (status, mounts) = call("View", &[(2, b"view"), (3, b"chain")]);
+        assert_eq!(status, "0");
+        assert!(String::from_utf8_lossy(&mounts).contains(&files), "{files}");
+        if is_converted {
+            // Its server is killed, and the snapshotter starts again.
+            kill(guarded(&files).0);
+            server.end();
+            let server = services::Service::start(&words, "ready");
+            assert_eq!(read(&format!("{files}/noise")), read("fast-tree/noise"));
+            assert_eq!(call("Remove", &[(2, b"view")]).0, "0");
+            assert_eq!(call("Remove", &[(2, b"chain")]).0, "0");
+            assert!(!folder.join(&files).exists());
+            server.end();
+        } else {
+            assert_eq!(call("Remove", &[(2, b"view")]).0, "0");
+            assert_eq!(call("Remove", &[(2, b"chain")]).0, "0");
+            server.end();
+        }
+        drop(undo);
+    }
+}
+
 /// The process number of the server of the layer mounted on a directory.
 fn server_of(place: &str) -> Option<u32> {
     let listed: serde_json::Value =
@@ -340,23 +380,47 @@ fn server_of(place: &str) -> Option<u32> {
     u32::try_from(pid).ok()
 }
 
-/// The keeper of a server: its child, or after a kill its parent.
-fn keeper_of(server: u32) -> Option<u32> {
-    let is_keeper = |pid: &u32| {
+/// The directory of the record of the server of a mount.
+fn record_of(server: u32) -> Option<std::path::PathBuf> {
+    let files = std::fs::read_dir(format!("/proc/{server}/fd")).ok()?;
+    let files = files
+        .flatten()
+        .filter_map(|it| std::fs::read_link(it.path()).ok());
+    let mut locks = files.filter(|it| it.ends_with("serving"));
+    Some(locks.next()?.parent()?.to_owned())
+}
+
+/// The keepers that hold a record, by their files; two once all have been started.
+fn keepers_of(record: &std::path::Path) -> Vec<u32> {
+    let holds = |pid: &u32| {
         let name = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut files = files.into_iter().flatten().flatten();
         name.starts_with(b"sidecore-keeper")
+            && files.any(|it| {
+                std::fs::read_link(it.path()).is_ok_and(|it| {
+                    it.parent() == Some(record) && it.to_string_lossy().contains("/keeper-")
+                })
+            })
     };
-    let parent_of = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let after = stat.rsplit_once(") ")?.1.to_owned();
-        after.split(' ').nth(1)?.parse::<u32>().ok()
-    };
-    let mut all = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut all = all
-        .by_ref()
-        .filter_map(|it| it.file_name().to_str()?.parse().ok());
-    let parent = parent_of(server).filter(is_keeper);
-    parent.or_else(|| all.find(|&pid| is_keeper(&pid) && parent_of(pid) == Some(server)))
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    all.filter(holds).collect()
+}
+
+/// The server of a mount and both its keepers, once all are there.
+fn guarded(place: &str) -> (u32, Vec<u32>) {
+    let found = (0..600).find_map(|_| {
+        let found = server_of(place).and_then(|server| {
+            let keepers = keepers_of(&record_of(server)?);
+            (keepers.len() == 2).then_some((server, keepers))
+        });
+        if found.is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        found
+    });
+    found.expect("a server with two keepers")
 }
 
 fn kill(pid: u32) {
@@ -380,7 +444,7 @@ fn read_on(path: &std::path::Path, expected: &[u8], stop: &AtomicBool) -> usize 
 }
 
 #[test]
-fn readers_of_a_layer_see_no_error_when_its_server_or_keeper_is_killed() {
+fn readers_of_a_layer_see_no_error_when_its_server_or_keepers_are_killed() {
     let folder = inputs::folder();
     let (address, digest, _) = registry_of("kept-tree");
     let image = format!("oci://{address}/app:v1");
@@ -404,25 +468,23 @@ fn readers_of_a_layer_see_no_error_when_its_server_or_keeper_is_killed() {
             .map(|_| scope.spawn(|| read_on(&path, &expected, &stop)))
             .collect();
         for round in 0..KILLS {
-            let server = (0..600).find_map(|_| {
-                let found = server_of("on-kept").filter(|&pid| keeper_of(pid).is_some());
-                if found.is_none() {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                found
-            });
-            let server = server.expect("a server with a keeper");
+            let (server, keepers) = guarded("on-kept");
             let pause = (seed.wrapping_mul(round + 1).wrapping_mul(2_654_435_761)) >> 26;
             std::thread::sleep(Duration::from_millis(pause.into()));
-            match round % 3 {
-                2 => kill(keeper_of(server).unwrap()),
-                _ => kill(server),
+            // Any one, and any two at once.
+            let victims = match round % 4 {
+                0 => vec![server],
+                1 => vec![keepers[0], keepers[1]],
+                2 => vec![server, keepers[0]],
+                _ => vec![keepers[1], server],
+            };
+            for victim in victims {
+                kill(victim);
             }
-            // The next number of the list is another process's.
-            let is_new = |_: &u32| round % 3 == 2 || server_of("on-kept") != Some(server);
+            let is_new = || round % 4 == 1 || server_of("on-kept").is_some_and(|it| it != server);
             let waited = (0..600).find(|tries| {
                 std::thread::sleep(Duration::from_millis(if *tries == 0 { 0 } else { 50 }));
-                is_new(tries)
+                is_new()
             });
             assert!(waited.is_some(), "seed {seed}, kill {round}: no new server");
         }
@@ -431,17 +493,16 @@ fn readers_of_a_layer_see_no_error_when_its_server_or_keeper_is_killed() {
             assert!(reader.join().unwrap() > 0);
         }
     });
-    let server = server_of("on-kept").unwrap();
-    let keeper = keeper_of(server);
+    let (server, keepers) = guarded("on-kept");
     services::ok("block umount on-kept");
     drop(undo);
-    // Both end with the mount.
-    let is_gone = |pid: u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+    // All end with the mount.
+    let is_gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
     let gone = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
-        is_gone(server) && keeper.is_none_or(is_gone)
+        is_gone(&server) && keepers.iter().all(is_gone)
     });
-    assert!(gone, "{server} or {keeper:?} is left");
+    assert!(gone, "{server} or {keepers:?} is left");
 }
 
 /// Ends the readers.
@@ -454,7 +515,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Kills of servers and keepers.
-const KILLS: u32 = 6;
+const KILLS: u32 = 8;
 
 #[test]
 fn the_snapshotter_says_ready_and_ends() {

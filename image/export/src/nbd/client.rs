@@ -432,7 +432,7 @@ fn request(command: u16, cookie: u64, offset: u64, len: u32) -> [u8; REQUEST_BYT
         command,
         cookie,
         offset,
-        len,
+        len: len.into(),
     };
     request.encode()
 }

@@ -18,6 +18,7 @@ use super::outlet::Outlet;
 use super::reply::{Disconnected, reply, reply_change};
 use super::session::{Command, Next, Session};
 use super::tracks;
+use super::wire::Headers;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -36,7 +37,7 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) workers_max: usize,
     pub(super) patience: Duration,
-    structured: bool,
+    headers: Headers,
     reader: Mutex<Reader>,
     writer: Mutex<()>,
     turn: Mutex<Turn>,
@@ -81,7 +82,7 @@ impl Connection {
             number,
             workers_max: limits.0.max(1),
             patience: limits.1,
-            structured: session.terms().structured,
+            headers: session.terms().headers,
             reader: Mutex::new(Reader {
                 session,
                 buffer,
@@ -139,16 +140,11 @@ impl Connection {
             }
             let request = tracks::nbd_request(&command);
             let replied = match (command, arrival) {
-                (
-                    Command::Write {
-                        cookie, durable, ..
-                    },
-                    Some(arrival),
-                ) => {
+                (Command::Write { durable, .. }, Some(arrival)) => {
                     let outcome = self.write(arrival, &payload, durable);
-                    reply_change(self.structured, cookie, outcome, &mut outlet)
+                    reply_change(command.reply_to(self.headers), outcome, &mut outlet)
                 }
-                _ => reply(&*self.source, self.structured, &command, &mut outlet),
+                _ => reply(&*self.source, self.headers, &command, &mut outlet),
             };
             drop(request);
             match replied {

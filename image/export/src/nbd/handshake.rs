@@ -8,7 +8,7 @@
 //! Source: the NBD protocol document, "Handshake", "Option types", "Option reply types".
 
 use super::wire::{
-    self, Fields, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flag,
+    self, Fields, Headers, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flag,
 };
 use sidecore_bare::width::ToUsize;
 
@@ -78,8 +78,8 @@ impl Export {
 /// Terms settled by a finished handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Reads are answered in chunks.
-    pub structured: bool,
+    /// The form of requests and replies.
+    pub headers: Headers,
     /// The metadata contexts that were selected.
     pub contexts: Contexts,
 }
@@ -132,7 +132,7 @@ pub enum Ending {
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,
-    structured: bool,
+    headers: Headers,
     no_zeroes: bool,
     /// The metadata contexts that were selected, and the export's name for which they were.
     contexts_for: Option<(String, Contexts)>,
@@ -164,7 +164,7 @@ impl Handshake {
     pub fn new() -> Self {
         Self {
             phase: Phase::ClientFlags,
-            structured: false,
+            headers: Headers::Simple,
             no_zeroes: false,
             contexts_for: None,
             options: 0,
@@ -276,19 +276,14 @@ impl Handshake {
                 self.used(used)
             }
             option::INFO | option::GO => {
-                let found = describe(export, option, data, self.structured, out);
+                let found = describe(export, option, data, self.headers.has_chunks(), out);
                 match found {
                     Some(name) if option == option::GO => Step::Begin(used, self.terms(name)),
                     _ => self.used(used),
                 }
             }
-            option::STRUCTURED_REPLY => {
-                if data.is_empty() {
-                    self.structured = true;
-                    put_reply(out, option, reply::ACK, &[]);
-                } else {
-                    put_error(out, option, reply::ERR_INVALID, "this option takes no data");
-                }
+            option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
+                self.use_headers(option, data, out);
                 self.used(used)
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
@@ -305,6 +300,21 @@ impl Handshake {
                 self.used(used)
             }
         }
+    }
+
+    fn use_headers(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
+        let kind = match (self.headers, option) {
+            (Headers::Extended, option::STRUCTURED_REPLY) => reply::ERR_EXT_HEADER_REQD,
+            (now, _) if now == Headers::Extended || !data.is_empty() => reply::ERR_INVALID,
+            _ => {
+                self.headers = match option {
+                    option::EXTENDED_HEADERS => Headers::Extended,
+                    _ => Headers::Structured,
+                };
+                return put_reply(out, option, reply::ACK, &[]);
+            }
+        };
+        put_error(out, option, kind, "unexpected, or with data");
     }
 
     fn start_tls(&mut self, data: &[u8], used: usize, out: &mut Vec<u8>) -> Step {
@@ -338,9 +348,9 @@ impl Handshake {
 
     fn terms(&self, name: &str) -> Terms {
         Terms {
-            structured: self.structured,
+            headers: self.headers,
             contexts: match &self.contexts_for {
-                Some((selected, contexts)) if self.structured && selected == name => *contexts,
+                Some((of, contexts)) if self.headers.has_chunks() && of == name => *contexts,
                 _ => Contexts::default(),
             },
         }
@@ -358,7 +368,7 @@ impl Handshake {
             return Step::Close(Ending::NoSuchExport);
         };
         out.extend_from_slice(&export.size_bytes.to_be_bytes());
-        let flags = transmission_flags(self.structured, export.writable);
+        let flags = transmission_flags(self.headers.has_chunks(), export.writable);
         out.extend_from_slice(&flags.to_be_bytes());
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
@@ -373,7 +383,7 @@ impl Handshake {
             // one leaves none.
             self.contexts_for = None;
         }
-        if !self.structured {
+        if !self.headers.has_chunks() {
             // "This option MUST NOT be requested unless structured replies have been negotiated
             // first. If a client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID."
             let why = "structured replies must be negotiated first";

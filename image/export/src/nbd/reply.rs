@@ -10,7 +10,8 @@
 
 use super::handshake::{ALLOCATION_CONTEXT_ID, BITMAP_CONTEXT_ID, Contexts};
 use super::session::{Command, Refusal};
-use super::wire::{self, chunk, errno, state};
+use super::wire::{self, Headers, To, chunk, errno, state};
+use arrayvec::ArrayVec;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_format::source::{BlockSource, ReadError, WriteError};
 
@@ -49,48 +50,42 @@ pub enum Disconnected {
 /// first.
 pub fn reply(
     source: &dyn BlockSource,
-    structured: bool,
+    headers: Headers,
     command: &Command,
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
+    let to = command.reply_to(headers);
     match *command {
-        Command::Read { cookie, len: 0, .. } => done(structured, cookie, sink)?,
+        Command::Read { len: 0, .. } => done(to, sink)?,
         Command::Read {
-            cookie,
-            offset,
-            len,
-            whole,
+            offset, len, whole, ..
         } => {
-            let range = Range { offset, len };
-            if structured {
-                read_in_chunks(source, cookie, range, whole, sink)?;
+            let range = Range::new(offset, len.into());
+            if headers == Headers::Simple {
+                read_simple(source, to, range, sink)?;
             } else {
-                read_simple(source, cookie, range, sink)?;
+                read_in_chunks(source, to, range, whole, sink)?;
             }
         }
         Command::Status {
-            cookie,
             offset,
             len,
             one,
             contexts,
-        } => status(source, cookie, Range { offset, len }, one, contexts, sink)?,
-        Command::Cache {
-            cookie,
-            offset,
-            len,
-        } => cache(source, structured, cookie, Range { offset, len }, sink)?,
-        Command::Write { cookie, .. } => {
+            ..
+        } => status(source, to, Range::new(offset, len), one, contexts, sink)?,
+        Command::Cache { offset, len, .. } => {
+            cache(source, to, Range::new(offset, len.into()), sink)?;
+        }
+        Command::Write { .. } => {
             // The function that receives the payload writes it, and replies by `reply_change`.
-            refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
+            refuse(to, errno::EINVAL, "no payload", sink)?;
         }
-        Command::Zero { cookie, .. } | Command::Trim { cookie, .. } | Command::Flush { cookie } => {
+        Command::Zero { .. } | Command::Trim { .. } | Command::Flush { .. } => {
             let outcome = change(source, command);
-            reply_change(structured, cookie, outcome, sink)?;
+            reply_change(to, outcome, sink)?;
         }
-        Command::Refuse(Refusal { cookie, error, why }) => {
-            refuse(structured, cookie, error, why, sink)?;
-        }
+        Command::Refuse(Refusal { error, why, .. }) => refuse(to, error, why, sink)?,
     }
     sink.flush()
 }
@@ -111,9 +106,9 @@ fn change(source: &dyn BlockSource, command: &Command) -> Result<(), WriteError>
             ..
         } => {
             match no_hole {
-                false => writes.write_zeroes(offset, u64::from(len))?,
+                false => writes.write_zeroes(offset, len)?,
                 true => {
-                    let end = offset + u64::from(len);
+                    let end = offset + len;
                     // NO_HOLE asks for allocated zeros: written like data.
                     for at in (offset..end).step_by(ZEROS.len()) {
                         let part = (end - at).min(ZEROS.len().to_u64()).to_usize();
@@ -129,7 +124,7 @@ fn change(source: &dyn BlockSource, command: &Command) -> Result<(), WriteError>
             durable,
             ..
         } => {
-            writes.discard(offset, u64::from(len))?;
+            writes.discard(offset, len)?;
             durable
         }
         _ => true,
@@ -145,16 +140,15 @@ fn change(source: &dyn BlockSource, command: &Command) -> Result<(), WriteError>
 /// # Errors
 /// As [`reply`].
 pub fn reply_change(
-    structured: bool,
-    cookie: u64,
+    to: To,
     outcome: Result<(), WriteError>,
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
     match outcome {
-        Ok(()) => done(structured, cookie, sink)?,
+        Ok(()) => done(to, sink)?,
         Err(error) => {
             let number = error.errno().unsigned_abs();
-            refuse(structured, cookie, number, &error.to_string(), sink)?;
+            refuse(to, number, &error.to_string(), sink)?;
         }
     }
     sink.flush()
@@ -164,12 +158,16 @@ pub fn reply_change(
 #[derive(Clone, Copy)]
 struct Range {
     offset: u64,
-    len: u32,
+    len: u64,
 }
 
 impl Range {
+    fn new(offset: u64, len: u64) -> Self {
+        Self { offset, len }
+    }
+
     fn end(self) -> u64 {
-        self.offset + u64::from(self.len)
+        self.offset + self.len
     }
 
     /// The first part of the range from `offset`: at most `part_bytes` long and ending on a
@@ -196,18 +194,19 @@ impl Range {
         Self::between(offset, end)
     }
 
-    /// A part of a range, which is no longer than the range's own 32 bits.
     fn between(offset: u64, end: u64) -> Self {
-        Self {
-            offset,
-            len: (end - offset) as u32,
-        }
+        Self::new(offset, end - offset)
+    }
+
+    /// Its length, where it is a part of a transfer, and so at most `REQUEST_LEN_MAX`.
+    fn transfer_bytes(self) -> u32 {
+        u32::try_from(self.len).unwrap_or(u32::MAX)
     }
 }
 
 fn read_in_chunks(
     source: &dyn BlockSource,
-    cookie: u64,
+    to: To,
     range: Range,
     whole: bool,
     sink: &mut dyn Sink,
@@ -225,7 +224,7 @@ fn read_in_chunks(
         let part = range.part(offset, part_bytes, frame_bytes);
         offset = part.end();
         let last = offset == range.end();
-        let Err(error) = read_chunk(source, cookie, part, last, sink)? else {
+        let Err(error) = read_chunk(source, to, part, last, sink)? else {
             continue;
         };
         // "an error chunk of type NBD_REPLY_TYPE_ERROR_OFFSET gives fine-grained information": the
@@ -233,15 +232,15 @@ fn read_in_chunks(
         // unfragmented read has no second content chunk.
         let mut at = part.offset;
         if whole || part.in_frame(at, frame_bytes).len == part.len {
-            error_at(cookie, part.offset, &error, last, sink)?;
+            error_at(to, part.offset, &error, last, sink)?;
             continue;
         }
         while at < part.end() {
             let frame = part.in_frame(at, frame_bytes);
             at = frame.end();
             let last = at == range.end();
-            if let Err(error) = read_chunk(source, cookie, frame, last, sink)? {
-                error_at(cookie, frame.offset, &error, last, sink)?;
+            if let Err(error) = read_chunk(source, to, frame, last, sink)? {
+                error_at(to, frame.offset, &error, last, sink)?;
             }
         }
     }
@@ -251,7 +250,7 @@ fn read_in_chunks(
 /// Sends one content chunk, or returns the device's error with nothing sent.
 fn read_chunk(
     source: &dyn BlockSource,
-    cookie: u64,
+    to: To,
     part: Range,
     last: bool,
     sink: &mut dyn Sink,
@@ -259,7 +258,7 @@ fn read_chunk(
     // DONE on a content chunk "MUST NOT [be set] if it would still be possible to detect an error
     // while transmitting the chunk": all bytes are there before the first is sent.
     let flags = if last { chunk::DONE } else { 0 };
-    let head = wire::data_chunk(cookie, flags, part.offset, part.len);
+    let head = wire::data_chunk(to, flags, part.offset, part.transfer_bytes());
     deliver(source, part, &head, false, sink)
 }
 
@@ -287,13 +286,13 @@ fn deliver(
 
 fn read_simple(
     source: &dyn BlockSource,
-    cookie: u64,
+    to: To,
     range: Range,
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
     let part_bytes = source.read_with_max_bytes().min(CHUNK_DATA_BYTES_MAX);
     let frame_bytes = source.preferred_bytes();
-    let head = wire::simple_reply(cookie, 0);
+    let head = wire::simple_reply(to.cookie, 0);
     let mut offset = range.offset;
     while offset < range.end() {
         let part = range.part(offset, part_bytes, frame_bytes);
@@ -304,7 +303,7 @@ fn read_simple(
         match deliver(source, part, head, more, sink)? {
             Ok(()) => {}
             Err(error) if first => {
-                return refuse(false, cookie, error_number(&error), "", sink);
+                return refuse(to, error_number(&error), "", sink);
             }
             // "If an error occurs while reading after the server has already sent out the reply
             // header with an error field set to zero, the server MUST immediately initiate a hard
@@ -317,8 +316,7 @@ fn read_simple(
 
 fn cache(
     source: &dyn BlockSource,
-    structured: bool,
-    cookie: u64,
+    to: To,
     range: Range,
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
@@ -332,17 +330,17 @@ fn cache(
         });
         if let Some(error) = failed {
             let why = error.to_string();
-            return refuse(structured, cookie, error_number(&error), &why, sink);
+            return refuse(to, error_number(&error), &why, sink);
         }
         offset = part.end();
     }
-    done(structured, cookie, sink)
+    done(to, sink)
 }
 
 /// Sends the extents of each selected context, a chunk each.
 fn status(
     source: &dyn BlockSource,
-    cookie: u64,
+    to: To,
     range: Range,
     one: bool,
     contexts: Contexts,
@@ -355,7 +353,7 @@ fn status(
             // A range of zeros is not stored at all.
             (end, if zero { state::HOLE | state::ZERO } else { 0 })
         };
-        let head = (cookie, flags, ALLOCATION_CONTEXT_ID);
+        let head = (to, flags, ALLOCATION_CONTEXT_ID);
         extents(head, range, one, &allocation, sink)?;
     }
     if contexts.bitmap {
@@ -368,34 +366,25 @@ fn status(
             // A device without a checkpoint: all counts as written since.
             None => (size_bytes, state::DIRTY),
         };
-        let head = (cookie, chunk::DONE, BITMAP_CONTEXT_ID);
+        let head = (to, chunk::DONE, BITMAP_CONTEXT_ID);
         extents(head, range, one, &written, sink)?;
     }
     Ok(())
 }
 
-/// Sends the extents of a context, whose end and flags `look_up` gives: cookie, flags of the chunk
+/// Sends the extents of a context, whose end and flags `look_up` gives: address, flags of the chunk
 /// and the context's number are in `head`.
 fn extents(
-    (cookie, flags, context): (u64, u16, u32),
+    (to, flags, context): (To, u16, u32),
     range: Range,
     one: bool,
     look_up: &dyn Fn(u64) -> (u64, u32),
     sink: &mut dyn Sink,
 ) -> Result<(), Disconnected> {
-    let mut payload = [0_u8; 4 + 8 * EXTENTS_MAX];
-    payload[..4].copy_from_slice(&context.to_be_bytes());
     let extents_max = if one { 1 } else { EXTENTS_MAX };
-    let mut count = 0;
+    let mut found: ArrayVec<(u64, u32), EXTENTS_MAX> = ArrayVec::new();
     let mut offset = range.offset;
     let mut open: Option<(u64, u32)> = None;
-    let mut close = |from: u64, end: u64, state: u32| {
-        let at = 4 + 8 * count;
-        payload[at..at + 4].copy_from_slice(&((end - from) as u32).to_be_bytes());
-        payload[at + 4..at + 8].copy_from_slice(&state.to_be_bytes());
-        count += 1;
-        count == extents_max
-    };
     // Bounded, whatever the map: a reply that covers less than was asked for is allowed.
     for _ in 0..EXTENT_LOOKUPS_MAX {
         if offset >= range.end() {
@@ -407,7 +396,8 @@ fn extents(
             Some((_, was)) if was == state => {}
             Some((from, was)) => {
                 open = None;
-                if close(from, offset, was) {
+                found.push((offset - from, was));
+                if found.len() == extents_max {
                     break;
                 }
                 open = Some((offset, state));
@@ -417,12 +407,32 @@ fn extents(
         offset = end.min(range.end());
     }
     if let Some((from, state)) = open {
-        close(from, offset, state);
+        found.push((offset - from, state));
     }
-    let payload = &payload[..4 + 8 * count];
-    let payload_bytes = payload.len() as u32;
-    let head = wire::chunk_head(cookie, flags, chunk::BLOCK_STATUS, payload_bytes);
-    sink.send(&head, &[payload], false)
+    let mut payload: ArrayVec<u8, { 8 + 16 * EXTENTS_MAX }> = ArrayVec::new();
+    payload.extend(context.to_be_bytes());
+    let kind = match to.headers {
+        Headers::Extended => {
+            let count = u32::try_from(found.len()).unwrap_or_default();
+            payload.extend(count.to_be_bytes());
+            for (len, state) in &found {
+                payload.extend(len.to_be_bytes());
+                payload.extend(u64::from(*state).to_be_bytes());
+            }
+            chunk::BLOCK_STATUS_EXT
+        }
+        _ => {
+            for (len, state) in &found {
+                // No longer than the request's own 32 bits.
+                let len = u32::try_from(*len).unwrap_or(u32::MAX);
+                payload.extend(len.to_be_bytes());
+                payload.extend(state.to_be_bytes());
+            }
+            chunk::BLOCK_STATUS
+        }
+    };
+    let head = wire::chunk_head(to, flags, kind, payload.len() as u32);
+    sink.send(&head, &[&payload], false)
 }
 
 /// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths
@@ -442,38 +452,31 @@ fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
     (end.next_multiple_of(SECTOR_BYTES).min(size_bytes), false)
 }
 
-fn done(structured: bool, cookie: u64, sink: &mut dyn Sink) -> Result<(), Disconnected> {
-    if structured {
-        sink.send(
-            &wire::chunk_head(cookie, chunk::DONE, chunk::NONE, 0),
+fn done(to: To, sink: &mut dyn Sink) -> Result<(), Disconnected> {
+    match to.headers {
+        Headers::Simple => sink.send(&wire::simple_reply(to.cookie, 0), &[], false),
+        _ => sink.send(
+            &wire::chunk_head(to, chunk::DONE, chunk::NONE, 0),
             &[],
             false,
-        )
-    } else {
-        sink.send(&wire::simple_reply(cookie, 0), &[], false)
+        ),
     }
 }
 
-fn refuse(
-    structured: bool,
-    cookie: u64,
-    error: u32,
-    why: &str,
-    sink: &mut dyn Sink,
-) -> Result<(), Disconnected> {
-    if !structured {
-        return sink.send(&wire::simple_reply(cookie, error), &[], false);
+fn refuse(to: To, error: u32, why: &str, sink: &mut dyn Sink) -> Result<(), Disconnected> {
+    if to.headers == Headers::Simple {
+        return sink.send(&wire::simple_reply(to.cookie, error), &[], false);
     }
     let (why, why_bytes) = cut(why);
     let payload_bytes = 6 + u32::from(why_bytes);
-    let head = wire::chunk_head(cookie, chunk::DONE, chunk::ERROR, payload_bytes);
+    let head = wire::chunk_head(to, chunk::DONE, chunk::ERROR, payload_bytes);
     let error = error.to_be_bytes();
     let why_bytes = why_bytes.to_be_bytes();
     sink.send(&head, &[&error, &why_bytes, why.as_bytes()], false)
 }
 
 fn error_at(
-    cookie: u64,
+    to: To,
     offset: u64,
     error: &ReadError,
     last: bool,
@@ -483,7 +486,7 @@ fn error_at(
     let (why, why_bytes) = cut(&why);
     let flags = if last { chunk::DONE } else { 0 };
     let payload_bytes = 14 + u32::from(why_bytes);
-    let head = wire::chunk_head(cookie, flags, chunk::ERROR_OFFSET, payload_bytes);
+    let head = wire::chunk_head(to, flags, chunk::ERROR_OFFSET, payload_bytes);
     let number = error_number(error).to_be_bytes();
     let why_bytes = why_bytes.to_be_bytes();
     let offset = offset.to_be_bytes();

@@ -11,7 +11,7 @@
 //! values".
 
 use super::handshake::{Contexts, REQUEST_LEN_MAX, Terms};
-use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
+use super::wire::{Headers, Request, To, command, command_flag, errno};
 use sidecore_bare::width::{ToU64, ToUsize};
 
 /// A request that passed all checks.
@@ -35,7 +35,7 @@ pub enum Command {
         /// First byte.
         offset: u64,
         /// Bytes, at least 1.
-        len: u32,
+        len: u64,
         /// One extent only.
         one: bool,
         /// The contexts to report, at least one.
@@ -68,7 +68,7 @@ pub enum Command {
         /// First byte.
         offset: u64,
         /// Bytes; may be 0, or more than of any other request.
-        len: u32,
+        len: u64,
         /// Zeros must be written, not a hole.
         no_hole: bool,
         /// Answer once they are durable.
@@ -81,7 +81,7 @@ pub enum Command {
         /// First byte.
         offset: u64,
         /// Bytes; may be 0, or more than of any other request.
-        len: u32,
+        len: u64,
         /// Answer once it is durable.
         durable: bool,
     },
@@ -89,9 +89,33 @@ pub enum Command {
     Flush {
         /// The client's mark.
         cookie: u64,
+        /// Without a meaning.
+        offset: u64,
     },
     /// Reply with an error.
     Refuse(Refusal),
+}
+
+impl Command {
+    /// The address of its reply.
+    #[must_use]
+    pub fn reply_to(&self, headers: Headers) -> To {
+        let (cookie, offset) = match *self {
+            Self::Read { cookie, offset, .. }
+            | Self::Status { cookie, offset, .. }
+            | Self::Cache { cookie, offset, .. }
+            | Self::Write { cookie, offset, .. }
+            | Self::Zero { cookie, offset, .. }
+            | Self::Trim { cookie, offset, .. }
+            | Self::Flush { cookie, offset } => (cookie, offset),
+            Self::Refuse(refusal) => (refusal.cookie, refusal.offset),
+        };
+        To {
+            headers,
+            cookie,
+            offset,
+        }
+    }
 }
 
 /// The reason why a request is refused.
@@ -99,6 +123,8 @@ pub enum Command {
 pub struct Refusal {
     /// The client's mark.
     pub cookie: u64,
+    /// The request's first byte.
+    pub offset: u64,
     /// One of [`errno`].
     pub error: u32,
     /// For users; sent where the reply has room for it.
@@ -161,7 +187,8 @@ impl Session {
     /// True when `input` begins with a complete item for [`Self::next`].
     #[must_use]
     pub fn has_next(&self, input: &[u8]) -> bool {
-        input.len() >= REQUEST_BYTES || (self.skip_bytes > 0 && !input.is_empty())
+        input.len() >= self.terms.headers.request_bytes()
+            || (self.skip_bytes > 0 && !input.is_empty())
     }
 
     /// Takes the next request from `input`.
@@ -175,29 +202,45 @@ impl Session {
             self.skip_bytes -= used;
             return Next::Used(used.to_usize());
         }
-        let Some(head) = input.first_chunk::<REQUEST_BYTES>() else {
+        let headers = self.terms.headers;
+        let used = headers.request_bytes();
+        let Some(head) = input.get(..used) else {
             return Next::Need;
         };
-        let Some(request) = Request::decode(head) else {
+        let Some(mut request) = Request::decode(head, headers) else {
             return Next::Violation("a request without its magic number");
         };
+        // Without extended headers the flag is one of those that were not offered.
+        let has_payload =
+            headers == Headers::Extended && request.flags & command_flag::PAYLOAD_LEN != 0;
         match request.command {
             command::DISC => Next::Disconnect,
-            command::WRITE if request.len > REQUEST_LEN_MAX => {
+            _ if (has_payload || request.command == command::WRITE)
+                && request.len > u64::from(REQUEST_LEN_MAX) =>
+            {
                 // Its payload would have to be read to stay in step: "Either side MAY initiate a
                 // hard disconnect if it detects a violation"; the handshake stated the largest
                 // request.
-                Next::Violation("a write of more than 32 MiB")
+                Next::Violation("a payload of more than 32 MiB")
             }
             command::WRITE => {
+                // A write without the flag can mean nothing else, and other servers take it.
+                if has_payload {
+                    request.flags &= !command_flag::PAYLOAD_LEN;
+                }
                 let checked = self.validate_change(&request);
                 if matches!(checked, Command::Refuse(_)) {
                     // The payload follows in any case, and the next request after it.
-                    self.skip_bytes = u64::from(request.len);
+                    self.skip_bytes = request.len;
                 }
-                Next::Command(REQUEST_BYTES, checked)
+                Next::Command(used, checked)
             }
-            _ => Next::Command(REQUEST_BYTES, self.validate(&request)),
+            _ if has_payload => {
+                self.skip_bytes = request.len;
+                let why = "this command takes no payload";
+                Next::Command(used, refusal(&request, errno::EINVAL, why))
+            }
+            _ => Next::Command(used, self.validate(&request)),
         }
     }
 
@@ -209,7 +252,7 @@ impl Session {
             offset,
             len,
         } = *request;
-        let refuse = |error, why| Command::Refuse(Refusal { cookie, error, why });
+        let refuse = |error, why| refusal(request, error, why);
         let fua = match self.writable {
             // "valid during" any command; a command without changes has nothing to wait for.
             true => command_flag::FUA,
@@ -217,7 +260,7 @@ impl Session {
         };
         let allowed = match command {
             // DF "MUST NOT be set unless the transmission flags include NBD_FLAG_SEND_DF".
-            command::READ if self.terms.structured => command_flag::DF,
+            command::READ if self.terms.headers != Headers::Simple => command_flag::DF,
             command::BLOCK_STATUS => command_flag::REQ_ONE,
             command::READ | command::CACHE => 0,
             command::TRIM | command::WRITE_ZEROES => return self.validate_change(request),
@@ -237,7 +280,7 @@ impl Session {
             return refuse(errno::EINVAL, "no metadata context was selected");
         }
         let in_range = offset
-            .checked_add(u64::from(len))
+            .checked_add(len)
             .is_some_and(|end| end <= self.size_bytes);
         if !in_range {
             return refuse(errno::EINVAL, "the request ends past the device");
@@ -253,7 +296,24 @@ impl Session {
                 one: flags & command_flag::REQ_ONE != 0,
                 contexts: self.terms.contexts,
             },
-            _ if len > REQUEST_LEN_MAX => refuse(errno::EINVAL, "more than 32 MiB in a request"),
+            _ => self.transfer(request),
+        }
+    }
+
+    /// A request whose bytes are sent or prefetched, and which lies inside the device.
+    fn transfer(&self, request: &Request) -> Command {
+        let Request {
+            flags,
+            cookie,
+            offset,
+            ..
+        } = *request;
+        let refuse = |error, why| refusal(request, error, why);
+        let len = match u32::try_from(request.len) {
+            Ok(len @ ..=REQUEST_LEN_MAX) => len,
+            _ => return refuse(errno::EINVAL, "more than 32 MiB in a request"),
+        };
+        match request.command {
             command::CACHE => Command::Cache {
                 cookie,
                 offset,
@@ -284,7 +344,7 @@ impl Session {
             offset,
             len,
         } = *request;
-        let refuse = |error, why| Command::Refuse(Refusal { cookie, error, why });
+        let refuse = |error, why| refusal(request, error, why);
         if !self.writable {
             return read_only(request);
         }
@@ -296,7 +356,7 @@ impl Session {
             return refuse(errno::EINVAL, "a command flag that was not offered");
         }
         let in_range = offset
-            .checked_add(u64::from(len))
+            .checked_add(len)
             .is_some_and(|end| end <= self.size_bytes);
         if !in_range && command != command::FLUSH {
             // "The server SHOULD return ENOSPC if it receives a write request including one or more
@@ -309,7 +369,7 @@ impl Session {
         }
         let durable = flags & command_flag::FUA != 0;
         match command {
-            command::FLUSH => Command::Flush { cookie },
+            command::FLUSH => Command::Flush { cookie, offset },
             command::TRIM => Command::Trim {
                 cookie,
                 offset,
@@ -323,11 +383,15 @@ impl Session {
                 no_hole: flags & command_flag::NO_HOLE != 0,
                 durable,
             },
-            _ => Command::Write {
-                cookie,
-                offset,
-                len,
-                durable,
+            _ => match u32::try_from(len) {
+                Ok(len) => Command::Write {
+                    cookie,
+                    offset,
+                    len,
+                    durable,
+                },
+                // `next` has refused what is longer than REQUEST_LEN_MAX.
+                Err(_) => refuse(errno::EINVAL, "more than 32 MiB in a request"),
             },
         }
     }
@@ -335,9 +399,14 @@ impl Session {
 
 /// "It SHOULD return EPERM if it receives a write or trim request on a read-only export."
 fn read_only(request: &Request) -> Command {
+    refusal(request, errno::EPERM, "the export is read-only")
+}
+
+fn refusal(request: &Request, error: u32, why: &'static str) -> Command {
     Command::Refuse(Refusal {
         cookie: request.cookie,
-        error: errno::EPERM,
-        why: "the export is read-only",
+        offset: request.offset,
+        error,
+        why,
     })
 }

@@ -16,14 +16,14 @@ static NBD_REFUSE: Name = Name::new("export", "NBD refused", ["errno", ""]);
 #[inline]
 pub(super) fn nbd_request(command: &Command) -> Span {
     let (name, first, second) = match *command {
-        Command::Read { offset, len, .. } => (&NBD_READ, offset, len),
+        Command::Read { offset, len, .. } => (&NBD_READ, offset, len.into()),
         Command::Status { offset, len, .. } => (&NBD_STATUS, offset, len),
-        Command::Cache { offset, len, .. } => (&NBD_CACHE, offset, len),
-        Command::Write { offset, len, .. } => (&NBD_WRITE, offset, len),
+        Command::Cache { offset, len, .. } => (&NBD_CACHE, offset, len.into()),
+        Command::Write { offset, len, .. } => (&NBD_WRITE, offset, len.into()),
         Command::Zero { offset, len, .. } => (&NBD_ZERO, offset, len),
         Command::Trim { offset, len, .. } => (&NBD_TRIM, offset, len),
         Command::Flush { .. } => (&NBD_FLUSH, 0, 0),
         Command::Refuse(refusal) => (&NBD_REFUSE, refusal.error.into(), 0),
     };
-    span(name, first, second.into())
+    span(name, first, second)
 }

@@ -7,6 +7,7 @@
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section
 //! names are cited.
 
+use arrayvec::ArrayVec;
 use sidecore_bare::width::ToUsize;
 
 /// The server's greeting ("Newstyle negotiation").
@@ -22,6 +23,13 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a structured reply chunk ("Structured reply chunk message").
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
+/// First word of an extended request ("Extended request message").
+pub(crate) const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// First word of a chunk with an extended header ("Extended reply chunk message").
+pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
+
+/// Bytes of an extended request on the wire, and of an extended chunk's header.
+pub const EXTENDED_BYTES: usize = 32;
 /// Bytes of a request on the wire, without a payload.
 pub const REQUEST_BYTES: usize = 28;
 /// Bytes of the greeting.
@@ -89,6 +97,8 @@ pub mod option {
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Choose metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
+    /// Use headers with lengths of 64 bits.
+    pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// "Option reply types".
@@ -111,6 +121,8 @@ pub mod reply {
     pub(crate) const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The option's data is too long.
     pub(crate) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+    /// Extended headers take the option's place.
+    pub(crate) const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
 }
 
 /// Kinds of information in a reply of type `INFO`.
@@ -155,6 +167,8 @@ pub mod command_flag {
     pub const DF: u16 = 1 << 2;
     /// At most one extent.
     pub const REQ_ONE: u16 = 1 << 3;
+    /// The length is that of a payload, which follows (with extended headers alone).
+    pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
 /// "Structured reply types" and their one flag.
@@ -169,6 +183,8 @@ pub mod chunk {
     pub(crate) const OFFSET_HOLE: u16 = 2;
     /// Extents.
     pub const BLOCK_STATUS: u16 = 5;
+    /// Extents with lengths of 64 bits.
+    pub const BLOCK_STATUS_EXT: u16 = 6;
     /// The request failed.
     pub const ERROR: u16 = (1 << 15) + 1;
     /// The request failed at an offset.
@@ -211,27 +227,45 @@ pub struct Request {
     pub cookie: u64,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
-    pub len: u32,
+    /// Bytes; below 4 GiB without extended headers.
+    pub len: u64,
 }
 
 impl Request {
-    /// Reads a header; `None` where the magic is wrong.
+    /// Reads a header of [`Headers::request_bytes`] bytes; `None` where the magic is wrong.
     #[must_use]
-    pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+    pub fn decode(bytes: &[u8], headers: Headers) -> Option<Self> {
         let mut fields = Fields(bytes);
         let magic = fields.u32()?;
+        let is_extended = headers == Headers::Extended;
         let request = Self {
             flags: fields.u16()?,
             command: fields.u16()?,
             cookie: fields.u64()?,
             offset: fields.u64()?,
-            len: fields.u32()?,
+            len: match is_extended {
+                true => fields.u64()?,
+                false => fields.u32()?.into(),
+            },
         };
-        (magic == REQUEST_MAGIC).then_some(request)
+        let expected = match is_extended {
+            true => EXTENDED_REQUEST_MAGIC,
+            false => REQUEST_MAGIC,
+        };
+        (magic == expected).then_some(request)
     }
 
-    /// Writes a header.
+    /// Writes an extended header.
+    #[must_use]
+    pub fn encode_extended(&self) -> [u8; EXTENDED_BYTES] {
+        let mut bytes = [0; EXTENDED_BYTES];
+        bytes[..24].copy_from_slice(&self.encode()[..24]);
+        bytes[..4].copy_from_slice(&EXTENDED_REQUEST_MAGIC.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.len.to_be_bytes());
+        bytes
+    }
+
+    /// Writes a header; a length that does not fit becomes the longest.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
@@ -240,7 +274,8 @@ impl Request {
         bytes[6..8].copy_from_slice(&self.command.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
-        bytes[24..28].copy_from_slice(&self.len.to_be_bytes());
+        let len = u32::try_from(self.len).unwrap_or(u32::MAX);
+        bytes[24..28].copy_from_slice(&len.to_be_bytes());
         bytes
     }
 }
@@ -255,36 +290,76 @@ pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] 
     bytes
 }
 
+/// The headers of requests and replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headers {
+    /// Replies without chunks.
+    Simple,
+    /// Replies in chunks.
+    Structured,
+    /// The same, with lengths of 64 bits and in requests as well.
+    Extended,
+}
+
+impl Headers {
+    /// True if reads are answered in chunks.
+    pub(crate) fn has_chunks(self) -> bool {
+        self != Self::Simple
+    }
+
+    /// Bytes of a request's header.
+    #[must_use]
+    pub fn request_bytes(self) -> usize {
+        match self {
+            Self::Extended => EXTENDED_BYTES,
+            _ => REQUEST_BYTES,
+        }
+    }
+}
+
+/// The request that a reply answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct To {
+    /// The connection's headers.
+    pub headers: Headers,
+    /// The client's mark.
+    pub cookie: u64,
+    /// The request's offset, which an extended header repeats.
+    pub offset: u64,
+}
+
+/// Bytes of a header.
+pub(crate) type Head = ArrayVec<u8, { EXTENDED_BYTES + 8 }>;
+
 /// A chunk's header.
 #[must_use]
-pub(crate) fn chunk_head(
-    cookie: u64,
-    flags: u16,
-    kind: u16,
-    payload_bytes: u32,
-) -> [u8; CHUNK_BYTES] {
-    let mut bytes = [0; CHUNK_BYTES];
-    bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
-    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
-    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
-    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
-    bytes[16..20].copy_from_slice(&payload_bytes.to_be_bytes());
-    bytes
+pub(crate) fn chunk_head(to: To, flags: u16, kind: u16, payload_bytes: u32) -> Head {
+    let mut head = Head::new();
+    let mut put = |bytes: &[u8]| head.extend(bytes.iter().copied());
+    let is_extended = to.headers == Headers::Extended;
+    let magic = match is_extended {
+        true => EXTENDED_REPLY_MAGIC,
+        false => STRUCTURED_REPLY_MAGIC,
+    };
+    put(&magic.to_be_bytes());
+    put(&flags.to_be_bytes());
+    put(&kind.to_be_bytes());
+    put(&to.cookie.to_be_bytes());
+    if is_extended {
+        put(&to.offset.to_be_bytes());
+        put(&u64::from(payload_bytes).to_be_bytes());
+    } else {
+        put(&payload_bytes.to_be_bytes());
+    }
+    head
 }
 
 /// The header of a chunk of `data_bytes` bytes of data from `offset`.
 #[must_use]
-pub(crate) fn data_chunk(
-    cookie: u64,
-    flags: u16,
-    offset: u64,
-    data_bytes: u32,
-) -> [u8; DATA_CHUNK_BYTES] {
-    let mut bytes = [0; DATA_CHUNK_BYTES];
-    let head = chunk_head(cookie, flags, chunk::OFFSET_DATA, data_bytes + 8);
-    bytes[..CHUNK_BYTES].copy_from_slice(&head);
-    bytes[CHUNK_BYTES..].copy_from_slice(&offset.to_be_bytes());
-    bytes
+pub(crate) fn data_chunk(to: To, flags: u16, offset: u64, data_bytes: u32) -> Head {
+    let mut head = chunk_head(to, flags, chunk::OFFSET_DATA, data_bytes + 8);
+    head.extend(offset.to_be_bytes());
+    head
 }
 
 /// Big-endian fields, read one after the other; `None` once the bytes have run out.

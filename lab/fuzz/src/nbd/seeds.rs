@@ -83,7 +83,7 @@ pub fn mutate(seeds: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
                     command: pick(9) as u16,
                     cookie: pick(1 << 20) as u64,
                     offset: pick(SIZE_BYTES + 100) as u64,
-                    len: pick(SIZE_BYTES) as u32,
+                    len: pick(SIZE_BYTES) as u64,
                 };
                 bytes.extend_from_slice(&request.encode());
             }
@@ -121,14 +121,19 @@ impl Script {
         self.bytes.extend_from_slice(data);
     }
 
+    /// Adds bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
     fn requests(&mut self, flags: u16) {
         let size = SIZE_BYTES as u64;
         let table = [
             (0, command::READ, 0, 512),
             (flags, command::READ, 4096, 8192),
             (0, command::READ, 3 * FRAME_BYTES as u64 - 100, 300),
-            (0, command::READ, 0, SIZE_BYTES as u32),
-            (0, command::BLOCK_STATUS, 0, SIZE_BYTES as u32),
+            (0, command::READ, 0, SIZE_BYTES as u64),
+            (0, command::BLOCK_STATUS, 0, SIZE_BYTES as u64),
             (command_flag::REQ_ONE, command::BLOCK_STATUS, 7000, 20_000),
             (0, command::CACHE, 0, 4096),
             (0, command::WRITE, 0, 40),
@@ -153,7 +158,7 @@ impl Script {
                 command,
                 cookie: 99,
                 offset,
-                len: u32::from(command == command::READ),
+                len: u64::from(command == command::READ),
             };
             self.request(&request);
         }

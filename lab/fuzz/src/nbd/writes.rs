@@ -6,14 +6,14 @@
 //! device, a device that differs from the model, a reply that is missing or says something else.
 //! Any thread may call it; it keeps nothing. Source: own.
 
-use super::{Arriving, Memory, cookie, shake_hands};
+use super::{Arriving, Memory, chunk_head, cookie, shake_hands};
 use parking_lot::Mutex;
 use sidecore_block::source::{
     BlockSource, BlockWrites, Deliver, Extent, MemorySource, ReadError, WriteError, check_range,
 };
 use sidecore_export::nbd::reply::{reply, reply_change};
 use sidecore_export::nbd::session::{Command, Next, Session};
-use sidecore_export::nbd::wire::{self, Fields};
+use sidecore_export::nbd::wire::{self, Fields, Headers};
 
 /// Bytes that are read and written.
 struct Bytes(Mutex<Vec<u8>>);
@@ -121,16 +121,16 @@ pub(super) fn dialogue(contents: &[u8], input: &[u8], arrival_bytes: usize) {
                 model[start..start + payload.len()].copy_from_slice(payload);
                 let written = device.write(offset, payload);
                 arriving.take(len as usize);
-                reply_change(terms.structured, cookie(&command), written, &mut memory)
+                reply_change(command.reply_to(terms.headers), written, &mut memory)
             }
             Command::Zero { offset, len, .. } | Command::Trim { offset, len, .. } => {
                 model[offset as usize..offset as usize + len as usize].fill(0);
-                reply(&device, terms.structured, &command, &mut memory)
+                reply(&device, terms.headers, &command, &mut memory)
             }
-            _ => reply(&device, terms.structured, &command, &mut memory),
+            _ => reply(&device, terms.headers, &command, &mut memory),
         };
         assert_eq!(outcome, Ok(()), "a device without damage");
-        check(&command, terms.structured, &memory.bytes);
+        check(&command, terms.headers, &memory.bytes);
     }
     assert!(
         *device.0.lock() == model,
@@ -139,24 +139,27 @@ pub(super) fn dialogue(contents: &[u8], input: &[u8], arrival_bytes: usize) {
 }
 
 /// One reply, to this request, without an error unless it was refused.
-fn check(command: &Command, structured: bool, reply: &[u8]) {
+fn check(command: &Command, headers: Headers, reply: &[u8]) {
     let mut fields = Fields(reply);
     let changes = matches!(
         command,
         Command::Write { .. } | Command::Zero { .. } | Command::Trim { .. } | Command::Flush { .. }
     );
-    let magic = match structured {
-        true => wire::STRUCTURED_REPLY_MAGIC,
-        false => wire::SIMPLE_REPLY_MAGIC,
-    };
-    assert_eq!(fields.u32(), Some(magic));
-    // Flags and kind, or the error.
+    if headers != Headers::Simple {
+        let (flags, kind, len) = chunk_head(&mut fields, command.reply_to(headers));
+        if changes {
+            assert_eq!(
+                (flags, kind, len),
+                (wire::chunk::DONE, wire::chunk::NONE, 0)
+            );
+            assert!(fields.is_empty());
+        }
+        return;
+    }
+    assert_eq!(fields.u32(), Some(wire::SIMPLE_REPLY_MAGIC));
     let word = fields.u32().expect("a reply is cut short");
     assert_eq!(fields.u64(), Some(cookie(command)));
-    if changes && structured {
-        assert_eq!(word, u32::from(wire::chunk::DONE) << 16);
-        assert_eq!((fields.u32(), fields.is_empty()), (Some(0), true));
-    } else if changes {
+    if changes {
         assert!(word == 0 && fields.is_empty());
     }
 }

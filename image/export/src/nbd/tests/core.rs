@@ -5,17 +5,19 @@ use crate::nbd::handshake::{
     Terms,
 };
 use crate::nbd::session::{Command, Next, Session};
-use crate::nbd::wire::{Request, command, command_flag, errno, option, reply, transmission_flag};
+use crate::nbd::wire::{
+    Headers, Request, command, command_flag, errno, option, reply, transmission_flag,
+};
 
 const CHUNKS: Terms = Terms {
-    structured: true,
+    headers: Headers::Structured,
     contexts: Contexts {
         allocation: true,
         bitmap: false,
     },
 };
 const PLAIN: Terms = Terms {
-    structured: false,
+    headers: Headers::Simple,
     contexts: Contexts {
         allocation: false,
         bitmap: false,
@@ -34,7 +36,7 @@ fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn name_data(name: &str, rest: &[u8]) -> Vec<u8> {
+pub(super) fn name_data(name: &str, rest: &[u8]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend_from_slice(name.as_bytes());
     data.extend_from_slice(rest);
@@ -42,7 +44,7 @@ fn name_data(name: &str, rest: &[u8]) -> Vec<u8> {
 }
 
 /// A handshake past the client's flags.
-fn begun(flags: u32) -> Handshake {
+pub(super) fn begun(flags: u32) -> Handshake {
     let mut handshake = Handshake::new();
     let step = handshake.step(&export(), &flags.to_be_bytes(), &mut Vec::new());
     assert_eq!(step, Step::Used(4));
@@ -50,7 +52,11 @@ fn begun(flags: u32) -> Handshake {
 }
 
 /// Sends one option; the step, and the (kind, data) of every reply.
-fn ask(handshake: &mut Handshake, option: u32, data: &[u8]) -> (Step, Vec<(u32, Vec<u8>)>) {
+pub(super) fn ask(
+    handshake: &mut Handshake,
+    option: u32,
+    data: &[u8],
+) -> (Step, Vec<(u32, Vec<u8>)>) {
     let bytes = option_bytes(option, data);
     let mut out = Vec::new();
     let step = handshake.step(&export(), &bytes, &mut out);
@@ -106,7 +112,7 @@ fn go_describes_the_export_and_begins() {
     let data = name_data("disk", &[0, 4, 0, 0, 0, 1, 0, 2, 0, 3]);
     let (step, replies) = ask(&mut handshake, option::GO, &data);
     let terms = Terms {
-        structured: true,
+        headers: Headers::Structured,
         contexts: Contexts::default(),
     };
     assert_eq!(step, Step::Begin(16 + data.len(), terms));
@@ -163,7 +169,7 @@ fn other_options_are_answered_as_the_document_asks() {
         ask(&mut handshake, option::STARTTLS, &[]).1[0].0,
         reply::ERR_UNSUP
     );
-    assert_eq!(ask(&mut handshake, 11, &[]).1[0].0, reply::ERR_UNSUP);
+    assert_eq!(ask(&mut handshake, 12, &[]).1[0].0, reply::ERR_UNSUP);
     assert_eq!(
         ask(&mut handshake, option::STRUCTURED_REPLY, b"x").1[0].0,
         reply::ERR_INVALID
@@ -316,7 +322,7 @@ fn judged(terms: Terms, flags: u16, command: u16, offset: u64, len: u32) -> Resu
         command,
         cookie: 5,
         offset,
-        len,
+        len: len.into(),
     };
     let mut session = Session::new(terms, 64 << 20, 1 << 20);
     match session.next(&request.encode()) {
@@ -391,7 +397,7 @@ fn a_refused_write_is_read_past() {
     assert_eq!(session.next(&leave.encode()), Next::Disconnect);
     assert!(matches!(session.next(&[0; 28]), Next::Violation(_)));
     let endless = Request {
-        len: REQUEST_LEN_MAX + 1,
+        len: u64::from(REQUEST_LEN_MAX) + 1,
         ..write
     };
     assert!(matches!(

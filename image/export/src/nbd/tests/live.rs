@@ -41,6 +41,16 @@ impl Running {
         Client::connect(&self.socket(), "").unwrap()
     }
 
+    /// A connection that is past the greeting.
+    pub(super) fn connected(&self) -> UnixStream {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        let limit = Some(Duration::from_secs(20));
+        stream.set_read_timeout(limit).unwrap();
+        stream.read_exact(&mut [0; wire::GREETING_BYTES]).unwrap();
+        stream.write_all(&3_u32.to_be_bytes()).unwrap();
+        stream
+    }
+
     /// A connection in the transmission phase, with simple replies.
     fn raw(&self) -> UnixStream {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
@@ -91,7 +101,7 @@ fn read_request(cookie: u64, offset: u64, len: u32) -> [u8; 28] {
         command: command::READ,
         cookie,
         offset,
-        len,
+        len: len.into(),
     };
     request.encode()
 }

@@ -1,6 +1,7 @@
-//! Tests of the NBD server: `core` without I/O, `live` and `soak` over sockets.
+//! Tests of the NBD server: `core` and `extended` without I/O, `live` and `soak` over sockets.
 
 mod bitmap;
 mod core;
+mod extended;
 mod live;
 mod soak;

@@ -1,0 +1,283 @@
+//! The disk behind the queues: one request, as a chain of descriptors.
+//!
+//! Why here: what a request may ask for is virtio's rule, and can be tested without a client.
+//! Must stay true: a chain gets exactly one status, if it has room for one; no request takes more
+//! memory than [`PIECE_BYTES`] here, whatever its length; a read delivers bytes of its range alone.
+//! Any number of threads may call it.
+//! Source: OASIS Virtual I/O Device 1.3, 5.2 "Block Device".
+
+use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_format::source::{BlockSource, WriteError};
+use std::io::{Read, Write};
+use std::sync::Arc;
+use virtio_queue::{DescriptorChain, Reader, Writer};
+use vm_memory::GuestMemoryMmap;
+
+/// A disk.
+pub(super) struct Disk {
+    source: Arc<dyn BlockSource>,
+    size_bytes: u64,
+    config: [u8; CONFIG_BYTES],
+    serial: [u8; ID_BYTES],
+}
+
+/// The end of a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The device, or the request's range.
+    Io,
+    /// The kind of request.
+    Unsupported,
+}
+
+impl Disk {
+    /// A disk of a source's sectors; `None` where it has none.
+    pub(super) fn new(source: Arc<dyn BlockSource>, queues: u16, serial: &str) -> Option<Self> {
+        let size_bytes = source.size_bytes();
+        // Without the part of a sector at the end: it could not be written.
+        let sectors = size_bytes / SECTOR_BYTES;
+        if sectors == 0 {
+            return None;
+        }
+        let mut config = [0; CONFIG_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &sectors.to_le_bytes());
+        put(12, &SEGMENTS_MAX.to_le_bytes());
+        put(20, &512_u32.to_le_bytes());
+        put(34, &queues.to_le_bytes());
+        if source.writes().is_some() {
+            let sectors_max = (RANGE_BYTES_MAX / SECTOR_BYTES) as u32;
+            let grain = source.writes().map_or(4096, |it| it.grain_bytes());
+            for at in [36, 48] {
+                put(at, &sectors_max.to_le_bytes());
+                put(at + 4, &RANGES_MAX.to_le_bytes());
+            }
+            put(44, &(grain / 512).max(1).to_le_bytes());
+            // Zeros may become holes.
+            put(56, &[1]);
+        }
+        let mut id = [0; ID_BYTES];
+        for (to, from) in id
+            .iter_mut()
+            .zip(serial.bytes().filter(u8::is_ascii_graphic))
+        {
+            *to = from;
+        }
+        Some(Self {
+            source,
+            size_bytes: sectors * SECTOR_BYTES,
+            config,
+            serial: id,
+        })
+    }
+
+    /// The device's configuration.
+    pub(super) fn config(&self) -> &[u8; CONFIG_BYTES] {
+        &self.config
+    }
+
+    /// Features of the device.
+    pub(super) fn features(&self) -> u64 {
+        let both = [
+            SEG_MAX,
+            BLK_SIZE,
+            FLUSH,
+            MQ,
+            INDIRECT_DESC,
+            EVENT_IDX,
+            VERSION_1,
+        ];
+        let own = match self.source.writes() {
+            Some(_) => &[DISCARD, WRITE_ZEROES][..],
+            None => &[RO][..],
+        };
+        both.iter().chain(own).map(|bit| 1 << bit).sum()
+    }
+
+    /// Serves a request; the number of bytes that were written to the guest's memory.
+    pub(super) fn serve<M>(&self, memory: &GuestMemoryMmap, chain: DescriptorChain<M>) -> u32
+    where
+        M: std::ops::Deref<Target = GuestMemoryMmap> + Clone,
+    {
+        let (Ok(mut reader), Ok(mut writer)) = (chain.clone().reader(memory), chain.writer(memory))
+        else {
+            // Descriptors that lead nowhere: there is no place for a status.
+            return 0;
+        };
+        // The status is the last byte that the device may write.
+        let Some(data_bytes) = writer.available_bytes().checked_sub(1) else {
+            return 0;
+        };
+        let Ok(mut status) = writer.split_at(data_bytes) else {
+            return 0;
+        };
+        let result = self.answer(&mut reader, &mut writer);
+        if let Err(Fault::Io) = result {
+            tracing::debug!("a request of a guest failed");
+        }
+        let byte = match result {
+            Ok(()) => 0,
+            Err(Fault::Io) => 1,
+            Err(Fault::Unsupported) => 2,
+        };
+        match status.write_all(&[byte]) {
+            Ok(()) => u32::try_from(writer.bytes_written() + 1).unwrap_or(u32::MAX),
+            Err(_) => 0,
+        }
+    }
+
+    fn answer(&self, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<(), Fault> {
+        let mut head = [0; HEAD_BYTES];
+        reader.read_exact(&mut head).map_err(|_| Fault::Io)?;
+        let (kind, sector) = (field(&head, 0), field64(&head, 8));
+        match kind {
+            kind::IN => self.read(sector, writer),
+            kind::OUT => self.write(sector, reader),
+            kind::FLUSH => match self.source.writes() {
+                Some(writes) => writes.flush().map_err(|error| failed(&error)),
+                None => Ok(()),
+            },
+            kind::GET_ID => {
+                let bytes = writer.available_bytes().min(ID_BYTES);
+                writer
+                    .write_all(&self.serial[..bytes])
+                    .map_err(|_| Fault::Io)
+            }
+            kind::DISCARD | kind::WRITE_ZEROES => self.clear(kind, reader),
+            _ => Err(Fault::Unsupported),
+        }
+    }
+
+    /// The byte at which a request begins, if all of it lies in the device.
+    fn place(&self, sector: u64, bytes: u64) -> Result<u64, Fault> {
+        let begin = sector.checked_mul(SECTOR_BYTES).ok_or(Fault::Io)?;
+        let end = begin.checked_add(bytes).ok_or(Fault::Io)?;
+        match end <= self.size_bytes && bytes.is_multiple_of(SECTOR_BYTES) {
+            true => Ok(begin),
+            false => Err(Fault::Io),
+        }
+    }
+
+    fn read(&self, sector: u64, writer: &mut Writer<'_>) -> Result<(), Fault> {
+        let mut left = writer.available_bytes();
+        let mut at = self.place(sector, left.to_u64())?;
+        let piece_max = self.source.read_with_max_bytes().min(PIECE_BYTES);
+        while left > 0 {
+            let bytes = left.min(piece_max);
+            let mut outcome = Err(Fault::Io);
+            self.source.read_with(at, bytes, &mut |result| {
+                outcome = match result {
+                    Ok(pieces) => (pieces.iter())
+                        .try_for_each(|piece| writer.write_all(piece))
+                        .map_err(|_| Fault::Io),
+                    Err(_) => Err(Fault::Io),
+                };
+            });
+            outcome?;
+            at += bytes.to_u64();
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    fn write(&self, sector: u64, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        let writes = self.source.writes().ok_or(Fault::Io)?;
+        let mut left = reader.available_bytes();
+        let mut at = self.place(sector, left.to_u64())?;
+        let mut buffer = vec![0; left.min(PIECE_BYTES)];
+        while left > 0 {
+            let piece = &mut buffer[..left.min(PIECE_BYTES)];
+            // Copied once: the guest may change its memory meanwhile.
+            reader.read_exact(piece).map_err(|_| Fault::Io)?;
+            writes.write(at, piece).map_err(|error| failed(&error))?;
+            at += piece.len().to_u64();
+            left -= piece.len();
+        }
+        Ok(())
+    }
+
+    /// Discards ranges, or makes them zeros.
+    fn clear(&self, kind: u32, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        let writes = self.source.writes().ok_or(Fault::Unsupported)?;
+        let ranges = reader.available_bytes() / RANGE_BYTES;
+        if ranges == 0
+            || ranges > RANGES_MAX.to_usize()
+            || reader.available_bytes() % RANGE_BYTES != 0
+        {
+            return Err(Fault::Io);
+        }
+        for _ in 0..ranges {
+            let mut range = [0; RANGE_BYTES];
+            reader.read_exact(&mut range).map_err(|_| Fault::Io)?;
+            let bytes = u64::from(field(&range, 8)) * SECTOR_BYTES;
+            let flags = field(&range, 12);
+            // "The device MUST set the status byte to VIRTIO_BLK_S_UNSUPP for discard and write
+            // zeroes commands if any unknown flag is set", and for a discard if unmap is set.
+            let known = if kind == kind::WRITE_ZEROES { 1 } else { 0 };
+            if flags & !known != 0 {
+                return Err(Fault::Unsupported);
+            }
+            if bytes > RANGE_BYTES_MAX {
+                return Err(Fault::Io);
+            }
+            let at = self.place(field64(&range, 0), bytes)?;
+            let done = match kind {
+                kind::WRITE_ZEROES => writes.write_zeroes(at, bytes),
+                _ => writes.discard(at, bytes),
+            };
+            done.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: &WriteError) -> Fault {
+    tracing::warn!("a guest's write failed: {error}");
+    Fault::Io
+}
+
+/// A little-endian number of a header.
+fn field(bytes: &[u8], at: usize) -> u32 {
+    let found = bytes[at..].first_chunk();
+    found.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn field64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(field(bytes, at)) | u64::from(field(bytes, at + 4)) << 32
+}
+
+/// Kinds of requests ("Device Operation").
+pub(super) mod kind {
+    pub(in super::super) const IN: u32 = 0;
+    pub(in super::super) const OUT: u32 = 1;
+    pub(in super::super) const FLUSH: u32 = 4;
+    pub(in super::super) const GET_ID: u32 = 8;
+    pub(in super::super) const DISCARD: u32 = 11;
+    pub(in super::super) const WRITE_ZEROES: u32 = 13;
+}
+
+// Bits of features ("Feature bits").
+const SEG_MAX: u32 = 2;
+const RO: u32 = 5;
+const BLK_SIZE: u32 = 6;
+const FLUSH: u32 = 9;
+const MQ: u32 = 12;
+const DISCARD: u32 = 13;
+const WRITE_ZEROES: u32 = 14;
+const INDIRECT_DESC: u32 = 28;
+const EVENT_IDX: u32 = 29;
+const VERSION_1: u32 = 32;
+
+const SECTOR_BYTES: u64 = 512;
+const HEAD_BYTES: usize = 16;
+const ID_BYTES: usize = 20;
+const CONFIG_BYTES: usize = 60;
+/// Segments of a request that a driver may use.
+const SEGMENTS_MAX: u32 = 126;
+/// A range of a discard.
+const RANGE_BYTES: usize = 16;
+const RANGES_MAX: u32 = 32;
+/// The most bytes that one range clears.
+const RANGE_BYTES_MAX: u64 = 1 << 30;
+/// Bytes that are moved at once.
+const PIECE_BYTES: usize = 1 << 20;
