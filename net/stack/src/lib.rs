@@ -42,7 +42,10 @@ pub use stack::{Buffers, Stack};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
-pub use stack::info::{EcnMode, Holding, RecoveryPhase, SessionInfo, SessionSummary, holders};
+pub use stack::info::{
+    EcnMode, Holding, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
+    session_page,
+};
 pub use stack::options::SessionOption;
 #[doc(hidden)]
 pub use stack::reassembly::{

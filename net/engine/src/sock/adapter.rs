@@ -50,6 +50,11 @@ impl Name {
     }
 }
 
+/// The name of a session in this interface.
+pub(crate) fn id_of(session: SessionId) -> Id {
+    Name::Session(session).id()
+}
+
 impl From<SessionError> for SocketError {
     fn from(error: SessionError) -> Self {
         match error {
@@ -228,6 +233,7 @@ impl Sockets for Stack {
             SocketOption::SendBytes(bytes) => SessionOption::SendBytes(bytes),
             SocketOption::ReceiveBytes(bytes) => SessionOption::ReceiveBytes(bytes),
             SocketOption::SegmentBytesMax(bytes) => SessionOption::SegmentBytesMax(bytes),
+            SocketOption::Refusals(on) => return Ok(self.want_refusals(Name::udp(socket)?, on)?),
         };
         match Name::of(socket) {
             Name::Session(id) => self.set_option(id, option)?,
@@ -258,6 +264,14 @@ impl Sockets for Stack {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)> {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
+    }
+
+    fn has_refusal(&self, socket: Id) -> bool {
+        Name::udp(socket).is_ok_and(|id| Stack::has_refusal(self, id))
+    }
+
+    fn next_refusal(&mut self, socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
+        Stack::next_refusal(self, Name::udp(socket).ok()?)
     }
 
     fn held_bytes(&self, socket: Id) -> usize {
