@@ -55,6 +55,7 @@ pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
+pub use stack::udp::refusals::{has_refusal, next_refusal, want_refusals};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;
 pub use state::store::Placement;

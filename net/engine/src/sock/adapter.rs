@@ -5,7 +5,7 @@ use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Sharing, Stack,
     UdpId, Write,
 };
-use sidecore_net_stack::has_room_or_waits;
+use sidecore_net_stack::{has_refusal, has_room_or_waits, next_refusal, want_refusals};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
@@ -233,7 +233,7 @@ impl Sockets for Stack {
             SocketOption::SendBytes(bytes) => SessionOption::SendBytes(bytes),
             SocketOption::ReceiveBytes(bytes) => SessionOption::ReceiveBytes(bytes),
             SocketOption::SegmentBytesMax(bytes) => SessionOption::SegmentBytesMax(bytes),
-            SocketOption::Refusals(on) => return Ok(self.want_refusals(Name::udp(socket)?, on)?),
+            SocketOption::Refusals(on) => return Ok(want_refusals(self, Name::udp(socket)?, on)?),
         };
         match Name::of(socket) {
             Name::Session(id) => self.set_option(id, option)?,
@@ -267,11 +267,11 @@ impl Sockets for Stack {
     }
 
     fn has_refusal(&self, socket: Id) -> bool {
-        Name::udp(socket).is_ok_and(|id| Stack::has_refusal(self, id))
+        Name::udp(socket).is_ok_and(|id| has_refusal(self, id))
     }
 
     fn next_refusal(&mut self, socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
-        Stack::next_refusal(self, Name::udp(socket).ok()?)
+        next_refusal(self, Name::udp(socket).ok()?)
     }
 
     fn held_bytes(&self, socket: Id) -> usize {

@@ -3,7 +3,7 @@
 //! A socket's received datagrams are stored consecutively in a ring of bytes; a sent datagram is
 //! put into the queue of whole frames at once, if the neighbour is known.
 
-mod refusals;
+pub(crate) mod refusals;
 
 use super::names::UdpId;
 use super::sharing::{Ports, Sharing};

@@ -4,7 +4,10 @@ use crate::common;
 
 use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
-use sidecore_net_stack::{Event, NetError, SessionError, SessionId, SessionState};
+use sidecore_net_stack::{
+    Event, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
+    session_page, want_refusals,
+};
 use std::net::SocketAddr;
 
 /// Two ends of one session: the client's, and the server's.
@@ -187,13 +190,13 @@ fn refused_datagrams_are_reported_to_those_who_ask() {
             .send_to(sender, to, b"unheard")
             .expect("sends");
         world.run(10 * MS);
-        assert!(!world.stacks[0].has_refusal(sender));
-        world.stacks[0].want_refusals(sender, true).expect("open");
+        assert!(!has_refusal(&world.stacks[0], sender));
+        want_refusals(&mut world.stacks[0], sender, true).expect("open");
         for text in [&b"refused"[..], b"again", b""] {
             world.stacks[0].send_to(sender, to, text).expect("sends");
             world.run(10 * MS);
-            assert!(world.stacks[0].has_refusal(sender));
-            let refused = world.stacks[0].next_refusal(sender);
+            assert!(has_refusal(&world.stacks[0], sender));
+            let refused = next_refusal(&mut world.stacks[0], sender);
             assert_eq!(refused, Some((to, text.to_vec())));
         }
         // A bounded number is kept.
@@ -201,10 +204,10 @@ fn refused_datagrams_are_reported_to_those_who_ask() {
             world.stacks[0].send_to(sender, to, b"x").expect("sends");
             world.run(2000 * MS);
         }
-        let kept = std::iter::from_fn(|| world.stacks[0].next_refusal(sender)).count();
+        let kept = std::iter::from_fn(|| next_refusal(&mut world.stacks[0], sender)).count();
         assert_eq!(kept, 8);
         world.stacks[0].close_udp(sender).expect("open");
-        assert!(!world.stacks[0].has_refusal(sender));
+        assert!(!has_refusal(&world.stacks[0], sender));
     }
 }
 
@@ -220,7 +223,7 @@ fn pages_have_every_session_once() {
     for stack in &mut world.stacks {
         let (mut ends, mut from) = (Vec::new(), Some(0));
         while let Some(number) = from {
-            let page = sidecore_net_stack::session_page(stack, number, 3);
+            let page = session_page(stack, number, 3);
             assert!(page.sessions.len() <= 3);
             for (id, [local, remote], info) in page.sessions {
                 assert_eq!(stack.addresses(id).expect("open"), (local, remote));

@@ -1,6 +1,6 @@
 //! Datagrams that their destination refused: ICMP "port unreachable" of both families.
 //!
-//! A socket asks for them by [`Stack::want_refusals`]. Must stay true: what a socket keeps is
+//! A socket asks for them by [`want_refusals`]. Must stay true: what a socket keeps is
 //! bounded, whatever is forged; a refusal is about a datagram of a socket that exists.
 //! Source: RFC 1122 section 4.1.3.3, RFC 4443 sections 2.4(d) and 3.1.
 
@@ -66,31 +66,29 @@ impl Datagrams {
     }
 }
 
-impl Stack {
-    /// Keeps refusals of this socket's datagrams, or no longer.
-    ///
-    /// # Errors
-    /// [`NetError::Gone`].
-    pub fn want_refusals(&mut self, id: UdpId, is_wanted: bool) -> Result<(), NetError> {
-        let refusals = &mut self.host.datagrams.socket(id)?.refusals;
-        refusals.clear();
-        refusals.is_wanted = is_wanted;
-        Ok(())
-    }
+/// Keeps refusals of this socket's datagrams, or no longer.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn want_refusals(stack: &mut Stack, id: UdpId, is_wanted: bool) -> Result<(), NetError> {
+    let refusals = &mut stack.host.datagrams.socket(id)?.refusals;
+    refusals.clear();
+    refusals.is_wanted = is_wanted;
+    Ok(())
+}
 
-    /// True if [`Self::next_refusal`] has one.
-    #[must_use]
-    pub fn has_refusal(&self, id: UdpId) -> bool {
-        let socket = self.host.datagrams.sockets.get(id.number.to_usize());
-        let socket = socket.filter(|it| it.open && it.generation == id.generation);
-        socket.is_some_and(|it| !it.refusals.queue.is_empty())
-    }
+/// True if [`next_refusal`] has one.
+#[must_use]
+pub fn has_refusal(stack: &Stack, id: UdpId) -> bool {
+    let socket = stack.host.datagrams.sockets.get(id.number.to_usize());
+    let socket = socket.filter(|it| it.open && it.generation == id.generation);
+    socket.is_some_and(|it| !it.refusals.queue.is_empty())
+}
 
-    /// The destination of a datagram that was refused there, and the first bytes of its payload.
-    pub fn next_refusal(&mut self, id: UdpId) -> Option<(SocketAddr, Vec<u8>)> {
-        let socket = self.host.datagrams.socket(id).ok()?;
-        socket.refusals.queue.pop_front()
-    }
+/// The destination of a datagram that was refused there, and the first bytes of its payload.
+pub fn next_refusal(stack: &mut Stack, id: UdpId) -> Option<(SocketAddr, Vec<u8>)> {
+    let socket = stack.host.datagrams.socket(id).ok()?;
+    socket.refusals.queue.pop_front()
 }
 
 /// Refusals that a socket keeps; later ones are dropped until these are taken.
