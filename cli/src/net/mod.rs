@@ -2,9 +2,11 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod capture;
 mod drill;
 mod run;
 mod server;
+mod sessions;
 mod status;
 mod up;
 
@@ -32,6 +34,10 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Statistics of a running stack.
     Status(status::Args),
+    /// The TCP sessions of a running stack, each with its state, times, windows and process.
+    Sessions(sessions::Args),
+    /// Write the frames of a running stack's NIC to a file, as pcapng.
+    Capture(capture::Args),
     /// Compare the stack with the kernel's and with the paper's figures, in one run.
     Bench(bench::Args),
     /// Play scripts of packets, calls and times against the stack, in virtual time.
@@ -50,6 +56,8 @@ impl Command {
             Self::Iperf3(args) => args.run(Service::Iperf3),
             Self::Run(args) => args.run(),
             Self::Status(args) => args.run(),
+            Self::Sessions(args) => args.run(),
+            Self::Capture(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Drill(args) => args.run(),
         }

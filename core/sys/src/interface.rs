@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The most bytes of an interface's name.
 pub const NAME_BYTES_MAX: usize = 15;
@@ -35,6 +35,13 @@ pub(crate) struct Request {
     pub(crate) value: [u8; 24],
 }
 
+/// `struct ifconf`.
+#[repr(C)]
+struct List {
+    bytes: i32,
+    entries: *mut u8,
+}
+
 /// `struct in6_ifreq`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -44,7 +51,9 @@ struct Request6 {
     index: i32,
 }
 
-const _: () = assert!(size_of::<Request>() == 40 && size_of::<Request6>() == 24);
+/// Bytes of a `struct ifreq`.
+pub const REQUEST_BYTES: usize = 40;
+const _: () = assert!(size_of::<Request>() == REQUEST_BYTES && size_of::<Request6>() == 24);
 
 impl Request {
     /// # Errors
@@ -194,6 +203,31 @@ pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), S
     }
 }
 
+/// The interfaces with an IPv4 address that the network of `socket` has: a `struct ifreq` of
+/// [`REQUEST_BYTES`] for each address, at most 4,096 of them.
+///
+/// # Errors
+/// The kernel's: `socket` is none.
+pub fn configured(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let mut entries = vec![0u8; 64 * REQUEST_BYTES];
+    loop {
+        let mut list = List {
+            bytes: i32::try_from(entries.len()).unwrap_or(i32::MAX),
+            entries: entries.as_mut_ptr(),
+        };
+        // SAFETY: SIOCGIFCONF reads one `struct ifconf`, which `List` is, and writes at most as
+        // many bytes as it says to the memory that it names, which lives for the call.
+        unsafe { ioctl(socket, Updater::<SIOCGIFCONF, List>::new(&mut list)) }?;
+        let filled = usize::try_from(list.bytes).unwrap_or(0);
+        // A full list may lack entries.
+        if filled < entries.len() || entries.len() >= 4096 * REQUEST_BYTES {
+            entries.truncate(filled);
+            return Ok(entries);
+        }
+        entries.resize(2 * entries.len(), 0);
+    }
+}
+
 fn get<const OPCODE: Opcode>(name: &str, call: &'static str) -> Result<Request, SysError> {
     let mut request = Request::new(name)?;
     // SAFETY: these requests read and write one `struct ifreq`, which `Request` is, byte for byte;
@@ -241,6 +275,7 @@ pub(crate) fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
 
 const AF_INET: u16 = 2;
 const IFF_UP: u16 = 1;
+const SIOCGIFCONF: Opcode = 0x8912;
 const SIOCGIFFLAGS: Opcode = 0x8913;
 const SIOCSIFFLAGS: Opcode = 0x8914;
 const SIOCSIFADDR: Opcode = 0x8916;
@@ -254,6 +289,18 @@ const SIOCSIFTXQLEN: Opcode = 0x8943;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_loopback_is_among_those_that_are_configured() {
+        use std::os::fd::AsFd as _;
+        let asker = socket(AddressFamily::INET).unwrap();
+        let list = configured(asker.as_fd()).unwrap();
+        assert!(list.len().is_multiple_of(REQUEST_BYTES));
+        let mut entries = list.chunks_exact(REQUEST_BYTES);
+        assert!(entries.any(|entry| entry.starts_with(b"lo\0") && entry[20..24] == [127, 0, 0, 1]));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(configured(file.as_fd()), Err(Errno::NOTTY));
+    }
 
     #[test]
     fn the_loopback_is_found_and_nonsense_is_not() {

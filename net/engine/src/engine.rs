@@ -23,6 +23,7 @@ mod stages;
 use crate::Stack;
 use crate::event_source::EventSource;
 use crate::nic::{Intake, Nic, NicError, Received, Room};
+use crate::sock::mailbox::Question;
 use crate::sock::server::Server;
 use loopback::Loopback;
 use report::Report;
@@ -353,7 +354,9 @@ impl<N: Nic> Engine<N> {
     #[inline]
     fn receive(&mut self, now_ns: &mut Option<u64>) -> Result<usize, EngineError> {
         let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
-        let mut work = if self.splits {
+        let mut captures = self.server.as_mut().and_then(Server::captures);
+        // A capture has frames in one piece.
+        let mut work = if self.splits && captures.is_none() {
             let mut intake = StackIntake {
                 stack,
                 epoch_ns,
@@ -363,6 +366,9 @@ impl<N: Nic> Engine<N> {
         } else {
             self.nic.receive(self.options.batch, &mut |frame| {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+                if let Some(captures) = &mut captures {
+                    captures.received(frame.bytes);
+                }
                 stack.receive(now_ns, frame);
             })?
         };
@@ -380,6 +386,7 @@ impl<N: Nic> Engine<N> {
     fn transmit(&mut self, now_ns: u64) -> Result<usize, EngineError> {
         let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
         let (loopback, own) = (&mut self.loopback, self.address);
+        let mut captures = self.server.as_mut().and_then(Server::captures);
         self.stack.transmit(now_ns, &mut |frame| {
             // The NIC would not return a frame to its own address.
             let taken = if frame.header.starts_with(&own) {
@@ -389,6 +396,9 @@ impl<N: Nic> Engine<N> {
             };
             match taken {
                 Ok(taken) => {
+                    if let (true, Some(captures)) = (taken, &mut captures) {
+                        captures.sent(frame);
+                    }
                     sent += usize::from(taken);
                     taken
                 }
@@ -518,11 +528,15 @@ impl<N: Nic> Engine<N> {
         (grace.as_nanos() as f64 * self.cycles_per_ns) as u64
     }
 
-    /// Answers a request for the status.
+    /// Answers a question of the control thread.
     fn answer(&mut self) {
         let Some(server) = self.server.as_ref().filter(|server| server.is_asked()) else {
             return;
         };
+        if let Question::Sessions(from) = server.question() {
+            let page = report::sessions(&mut self.stack, from, &|id| server.owner(id));
+            return server.answer(page);
+        }
         let (index, count) = self.siblings.as_ref().map_or((0, 1), Siblings::place);
         let report = Report {
             engine_index: index,

@@ -7,11 +7,13 @@
 //! - [`nic`]: sources and sinks of frames; simulated impairments in front of one, for tests.
 //! - [`memory`]: the stack's memory, in huge pages.
 //! - [`sock`]: sockets for other processes; [`hosted`]: for one whose own thread runs the loop.
+//! - [`capture`]: frames of its NIC for another process, as pcapng.
 //! - [`live`]: its status for the list of servers.
 //! - [`metrics`], [`summary`]: an engine's status, for programs and for people.
 //!
 //! Must stay true: the polling loop never blocks; after start-up the data path does not allocate.
 
+pub mod capture;
 pub mod engine;
 mod event_source;
 pub mod hosted;

@@ -3,7 +3,9 @@
 //! Must stay true: a number that the status lacks is 0, since the engine may be older than the
 //! program that asks it.
 
+use crate::capture::{is_within, parse_prefix};
 use serde_json::Value;
+use std::net::{IpAddr, SocketAddr};
 
 /// The status (the JSON of [`crate::sock::client::status_of_all`]) as names and what is
 /// said of them.
@@ -152,3 +154,198 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
 
 /// Listeners, and prefixes of peers, of which a summary has lines.
 const HOLDERS_MAX: usize = 4;
+
+/// Which sessions of a list are wanted: all conditions that are given have to hold.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// One of these states ([`STATES`]); none: any.
+    pub states: Vec<String>,
+    /// The port of either end.
+    pub port: Option<u16>,
+    /// The prefix of the peer's address ([`Self::prefix`]).
+    pub prefix: Option<(IpAddr, u8)>,
+    /// The process that has it.
+    pub pid: Option<i32>,
+}
+
+impl SessionFilter {
+    /// Parses a prefix, `ADDRESS/BITS` or an address alone.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+        parse_prefix(text)
+    }
+
+    /// True for a session, as [`crate::sock::client::sessions_of_all`] has it, that is wanted.
+    #[must_use]
+    pub fn matches(&self, session: &Value) -> bool {
+        let end = |name: &str| session[name].as_str()?.parse::<SocketAddr>().ok();
+        let (local, remote) = (end("local"), end("remote"));
+        let state = session["state"].as_str().unwrap_or_default();
+        let is_of = |port| {
+            [local, remote]
+                .iter()
+                .flatten()
+                .any(|end| end.port() == port)
+        };
+        let is_in = |(net, bits)| remote.is_some_and(|end| is_within(end.ip(), net, bits));
+        let is_whose = |pid: i32| session["pid"].as_i64() == Some(pid.into());
+        (self.states.is_empty() || self.states.iter().any(|it| it == state))
+            && self.port.is_none_or(is_of)
+            && self.prefix.is_none_or(is_in)
+            && self.pid.is_none_or(is_whose)
+    }
+}
+
+/// Sessions as lines for people, two each, as `ss -ti` has them; `program` names a process.
+#[must_use]
+pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>) -> Vec<String> {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut lines = Vec::new();
+    for session in sessions {
+        let owner = session["pid"].as_i64().map_or(String::new(), |pid| {
+            let name = program(pid).unwrap_or_default();
+            format!(" pid={pid} {name}")
+        });
+        lines.push(format!(
+            "{:<12} {:>7} {:>7} {:>22} {:>22}{}",
+            text(&session["state"]),
+            number(&session["unread_bytes"]),
+            number(&session["unsent_bytes"]) + number(&session["in_flight_bytes"]),
+            text(&session["local"]),
+            text(&session["remote"]),
+            owner.trim_end(),
+        ));
+        let ms = |name: &str| number(&session[name]) as f64 / 1e3;
+        let mss = number(&session["mss_bytes"]).max(1);
+        let mut line = format!(
+            "\t{} wscale:{},{} rto:{} rtt:{:.3}/{:.3} mss:{mss} pmtu:{} cwnd:{}",
+            text(&session["congestion"]),
+            number(&session["send_scale"]),
+            number(&session["receive_scale"]),
+            ms("timeout_us"),
+            ms("rtt_us"),
+            ms("rtt_variation_us"),
+            number(&session["path_mtu_bytes"]),
+            number(&session["window_bytes"]) / mss,
+        );
+        if let Some(threshold) = session["threshold_bytes"].as_u64() {
+            line += &format!(" ssthresh:{}", threshold / mss);
+        }
+        line += &format!(
+            " bytes_sent:{} bytes_acked:{} bytes_received:{}",
+            number(&session["sent_bytes"]),
+            number(&session["acked_bytes"]),
+            number(&session["received_bytes"]),
+        );
+        if let Some(pacing) = session["pacing_bytes_per_s"].as_u64() {
+            line += &format!(" pacing_rate:{}bps", pacing.saturating_mul(8));
+        }
+        for (name, key) in COUNTED {
+            match number(&session[key]) {
+                0 => {}
+                count => line += &format!(" {name}:{count}"),
+            }
+        }
+        line += &format!(
+            " lastrcv:{} minrtt:{:.3}",
+            number(&session["silent_ms"]),
+            ms("rtt_min_us")
+        );
+        lines.push(line);
+    }
+    lines
+}
+
+/// The columns of [`session_lines`].
+#[must_use]
+pub fn session_heading() -> String {
+    format!(
+        "{:<12} {:>7} {:>7} {:>22} {:>22} {}",
+        "State", "Recv-Q", "Send-Q", "Local address:port", "Peer address:port", "Process"
+    )
+}
+
+/// States of sessions in a list, as ss(8) names them.
+pub const STATES: [&str; 9] = [
+    "syn-sent",
+    "syn-recv",
+    "established",
+    "fin-wait-1",
+    "fin-wait-2",
+    "close-wait",
+    "closing",
+    "last-ack",
+    "time-wait",
+];
+/// Counters that a line has unless they are 0: the words of ss(8), and of the list.
+const COUNTED: [(&str, &str); 9] = [
+    ("unacked", "segments_unacked"),
+    ("sacked", "segments_sacked"),
+    ("lost", "segments_lost"),
+    ("retrans", "retransmits"),
+    ("backoff", "timeouts"),
+    ("snd_wnd", "peer_window_bytes"),
+    ("rcv_wnd", "receive_window_bytes"),
+    ("notsent", "unsent_bytes"),
+    ("buffers", "buffer_bytes"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sessions_are_chosen_by_all_conditions() {
+        let session = json!({
+            "local": "10.0.0.1:80", "remote": "192.0.2.9:5555", "state": "established", "pid": 7,
+        });
+        let wants = |change: &dyn Fn(&mut SessionFilter)| {
+            let mut filter = SessionFilter::default();
+            change(&mut filter);
+            filter.matches(&session)
+        };
+        assert!(wants(&|_| {}));
+        for port in [80, 5555] {
+            assert!(wants(&|it| it.port = Some(port)));
+        }
+        assert!(!wants(&|it| it.port = Some(81)));
+        let prefix = |text| SessionFilter::prefix(text).ok();
+        assert!(wants(&|it| it.prefix = prefix("192.0.2.0/24")));
+        assert!(!wants(&|it| it.prefix = prefix("10.0.0.0/8")), "the peer's");
+        assert!(!wants(&|it| it.prefix = prefix("::/0")));
+        assert!(wants(&|it| it.pid = Some(7)) && !wants(&|it| it.pid = Some(8)));
+        assert!(wants(&|it| it.states = STATES.map(str::to_owned).to_vec()));
+        assert!(!wants(&|it| it.states = vec!["time-wait".to_owned()]));
+        assert!(SessionFilter::prefix("10.0.0.0/33").is_err());
+    }
+
+    #[test]
+    fn lines_say_what_a_list_has_and_nothing_fails_for_what_it_lacks() {
+        let session = json!({
+            "local": "10.0.0.1:80", "remote": "192.0.2.9:5555", "state": "established", "pid": 7,
+            "rtt_us": 1500, "mss_bytes": 1448, "window_bytes": 14_480, "retransmits": 3,
+            "congestion": "cubic", "pacing_bytes_per_s": 1000,
+        });
+        let lines = session_lines(&[session, json!({})], |pid| Some(format!("(program{pid})")));
+        assert_eq!(lines.len(), 4);
+        assert!(
+            lines[0].ends_with("192.0.2.9:5555 pid=7 (program7)"),
+            "{}",
+            lines[0]
+        );
+        for part in [
+            "cubic ",
+            "rtt:1.500/",
+            "cwnd:10 ",
+            "retrans:3",
+            "pacing_rate:8000bps",
+        ] {
+            assert!(lines[1].contains(part), "{part}: {}", lines[1]);
+        }
+        assert!(!lines[1].contains("ssthresh") && !lines[1].contains("lost"));
+    }
+}

@@ -185,10 +185,7 @@ impl Senders {
         let (file, at) = bound(way.is_v6)?;
         // Unconnected sockets get errors of ICMP only with these options.
         let on = 1i32.to_ne_bytes();
-        for (level, name) in [
-            (libc::IPPROTO_IP, libc::IP_RECVERR),
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
-        ] {
+        for (level, name) in ERRORS_HEARD {
             // One of the two fails: it belongs to the other family.
             socket_option::set(file.as_fd(), level, name, &on).ok();
         }
@@ -225,7 +222,7 @@ impl Senders {
 }
 
 /// True for an address of the kernel's loopback.
-fn is_home(at: SocketAddr) -> bool {
+pub(crate) fn is_home(at: SocketAddr) -> bool {
     crate::address::plain_ip(at.ip()).is_loopback()
 }
 
@@ -257,12 +254,15 @@ pub(crate) struct Habits {
     pub(crate) segment_bytes: Option<u16>,
     /// UDP_CORK: writes are parts of one datagram.
     pub(crate) is_corked: bool,
+    /// IP_RECVERR or IPV6_RECVERR: it hears of datagrams that are refused.
+    pub(crate) hears_errors: bool,
 }
 
 impl Habits {
-    /// True if the number of datagrams is not that of the writes.
+    /// True if the number of datagrams is not that of the writes, or a send may report an error of
+    /// an earlier one.
     pub(crate) fn is_odd(&self) -> bool {
-        self.segment_bytes.is_some() || self.is_corked
+        self.segment_bytes.is_some() || self.is_corked || self.hears_errors
     }
 }
 
@@ -299,6 +299,9 @@ pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
             .and_then(|bytes| bytes.try_into().ok())
             .filter(|bytes| *bytes > 0),
         is_corked: number(libc::SOL_UDP, libc::UDP_CORK).is_some_and(|on| on != 0),
+        hears_errors: ERRORS_HEARD
+            .iter()
+            .any(|(level, name)| number(*level, *name).is_some_and(|on| on != 0)),
     }
 }
 
@@ -345,7 +348,7 @@ fn socket(kind: SocketType, is_v6: bool) -> Result<OwnedFd, Errno> {
 }
 
 /// A UDP socket on the kernel's loopback, and its address.
-fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
+pub(crate) fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
     let bound = bound_as(SocketType::DGRAM, is_v6);
     if let Err(error) = bound {
         crate::aside::say(format!(
@@ -394,13 +397,20 @@ const MARKED: [[(i32, i32); 2]; 2] = [
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     ],
 ];
+/// Options with which an unconnected socket hears of errors.
+const ERRORS_HEARD: [(i32, i32); 2] = [
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+];
 /// Options that are copied to a socket in another network namespace.
-const COPIED: [(i32, i32); 13] = [
+const COPIED: [(i32, i32); 15] = [
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_BROADCAST),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
     (libc::IPPROTO_IP, libc::IP_PKTINFO),
     (libc::IPPROTO_IP, libc::IP_RECVTTL),
     (libc::IPPROTO_IP, libc::IP_RECVTOS),

@@ -139,6 +139,40 @@ pub fn set_destination(control: &mut [u8], to: IpAddr) {
     }
 }
 
+/// Replaces the offender in control messages of the error queue, which the kernel made for an
+/// address of its loopback: the destination itself has refused the datagram.
+pub fn set_offender(control: &mut [u8], peer: IpAddr) {
+    let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
+    for block in blocks {
+        let value = &mut control[block.value];
+        match (block.level, block.kind) {
+            (libc::IPPROTO_IP, libc::IP_RECVERR) => {
+                if let (IpAddr::V4(ip), Some(place)) = (peer, value.get_mut(20..24)) {
+                    place.copy_from_slice(&ip.octets());
+                }
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                let ip = match peer {
+                    IpAddr::V4(ip) => {
+                        // "Port unreachable" of ICMP in place of ICMPv6's.
+                        if let Some(place) = value.get_mut(4..7) {
+                            place.copy_from_slice(&[SO_EE_ORIGIN_ICMP, 3, 3]);
+                        }
+                        ip.to_ipv6_mapped()
+                    }
+                    IpAddr::V6(ip) => ip,
+                };
+                if let Some(place) = value.get_mut(24..40) {
+                    place.copy_from_slice(&ip.octets());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `include/uapi/linux/errqueue.h`.
+const SO_EE_ORIGIN_ICMP: u8 = 2;
 /// `struct in_pktinfo` and `struct in6_pktinfo`.
 const V4_PLACE_BYTES: usize = 12;
 const V6_PLACE_BYTES: usize = 20;
@@ -208,5 +242,22 @@ mod tests {
         let mut control = block(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[1; 20]);
         set_destination(&mut control, IpAddr::from([10, 0, 0, 2]));
         assert_eq!(control[26..33], [255, 255, 10, 0, 0, 2, 1]);
+    }
+
+    #[test]
+    fn the_offender_is_set_where_it_is_whole() {
+        let mut control = block(libc::IPPROTO_IP, libc::IP_RECVERR, &[1; 32]);
+        set_offender(&mut control, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(control[34..42], [1, 1, 10, 0, 0, 2, 1, 1]);
+        let mut control = block(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &[1; 44]);
+        set_offender(&mut control, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(control[20..24], [2, 3, 3, 1]);
+        assert_eq!(
+            control[40..57],
+            [&[0; 10], &[255, 255, 10, 0, 0, 2, 1][..]].concat()
+        );
+        let mut cut = block(libc::IPPROTO_IP, libc::IP_RECVERR, &[1; 22]);
+        set_offender(&mut cut, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(cut[16..38], [1; 22]);
     }
 }

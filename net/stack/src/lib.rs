@@ -42,7 +42,10 @@ pub use stack::{Buffers, Stack};
 // For the target `stack` of `lab/fuzz`, which sees that no more is held.
 pub use sidecore_net_wire as wire;
 pub use sidecore_net_wire::checksum;
-pub use stack::info::{EcnMode, Holding, RecoveryPhase, SessionInfo, SessionSummary, holders};
+pub use stack::info::{
+    EcnMode, Holding, RecoveryPhase, SessionInfo, SessionPage, SessionSummary, holders,
+    session_page,
+};
 pub use stack::link::Networks;
 pub use stack::options::SessionOption;
 #[doc(hidden)]
@@ -53,6 +56,7 @@ pub use stack::shard::{Handoff, HandoffKind};
 pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
+pub use stack::udp::refusals::{has_refusal, next_refusal, want_refusals};
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;
 pub use state::store::Placement;

@@ -5,7 +5,7 @@ use crate::commands::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 123] = [
+const REFUSALS: [(&str, &str, &str); 127] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -195,6 +195,14 @@ const REFUSALS: [(&str, &str, &str); 123] = [
     ("spe document", "--folder", "--folder"),
     ("net up", "bad.toml", "line 1"),
     ("net status", "--socket nowhere.sock", "nowhere.sock"),
+    ("net sessions", "--state open", "open"),
+    ("net sessions", "--prefix 10.0.0.0/33", "/33"),
+    (
+        "net capture",
+        "-w x.pcapng --filter port",
+        "a port is missing",
+    ),
+    ("net capture", "-w - --json", "--json"),
     ("net echo", "nowhere:7", "nowhere:7"),
     (
         "net discard",

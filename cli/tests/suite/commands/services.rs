@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here, and in `containers`.
-pub(crate) const RUN: [&str; 21] = [
+pub(crate) const RUN: [&str; 23] = [
     "block list",
     "block status",
     "block mount",
@@ -25,6 +25,8 @@ pub(crate) const RUN: [&str; 21] = [
     "offload kernels",
     "net up",
     "net status",
+    "net sessions",
+    "net capture",
     "net echo",
     "net discard",
     "net source",
@@ -184,14 +186,21 @@ fn the_stack() {
             "net source 10.77.0.2:19 --socket net.sock",
             "ready 10.77.0.2:19",
         );
-        let promise = contract::read()
-            .into_iter()
-            .find(|promise| promise.name == "net status")
-            .unwrap();
         // A session, so that the lists of those that hold memory have an entry.
         let session = std::net::TcpStream::connect("10.77.0.2:9").unwrap();
-        let status = ok("net status --socket net.sock --json");
-        json(&promise.keys, "net status", status.as_bytes());
+        for (name, options) in [
+            ("net status", ""),
+            (
+                "net sessions",
+                "--state established --port 9 --prefix 10.77.0.0/24",
+            ),
+            ("net capture", "-w frames.pcapng --seconds 0 --filter tcp"),
+        ] {
+            let promises = contract::read();
+            let promise = promises.iter().find(|promise| promise.name == name);
+            let said = ok(&format!("{name} {options} --socket net.sock --json"));
+            json(&promise.unwrap().keys, name, said.as_bytes());
+        }
         drop(session);
         for service in [echo, discard, source, up] {
             service.end();

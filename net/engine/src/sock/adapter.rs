@@ -5,7 +5,7 @@ use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Sharing, Stack,
     UdpId, Write,
 };
-use sidecore_net_stack::has_room_or_waits;
+use sidecore_net_stack::{has_refusal, has_room_or_waits, next_refusal, want_refusals};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
@@ -48,6 +48,11 @@ impl Name {
             _ => Err(SocketError::NotOpen),
         }
     }
+}
+
+/// The name of a session in this interface.
+pub(crate) fn id_of(session: SessionId) -> Id {
+    Name::Session(session).id()
 }
 
 impl From<SessionError> for SocketError {
@@ -228,6 +233,7 @@ impl Sockets for Stack {
             SocketOption::SendBytes(bytes) => SessionOption::SendBytes(bytes),
             SocketOption::ReceiveBytes(bytes) => SessionOption::ReceiveBytes(bytes),
             SocketOption::SegmentBytesMax(bytes) => SessionOption::SegmentBytesMax(bytes),
+            SocketOption::Refusals(on) => return Ok(want_refusals(self, Name::udp(socket)?, on)?),
         };
         match Name::of(socket) {
             Name::Session(id) => self.set_option(id, option)?,
@@ -258,6 +264,14 @@ impl Sockets for Stack {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)> {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
+    }
+
+    fn has_refusal(&self, socket: Id) -> bool {
+        Name::udp(socket).is_ok_and(|id| has_refusal(self, id))
+    }
+
+    fn next_refusal(&mut self, socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
+        next_refusal(self, Name::udp(socket).ok()?)
     }
 
     fn held_bytes(&self, socket: Id) -> usize {

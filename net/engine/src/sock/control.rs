@@ -5,9 +5,12 @@
 //! that sends nothing, or nonsense, is cut off; when a process ends, however it ends, its sessions
 //! are reset within moments. This thread and the engine's communicate through `Mailbox`.
 
-use super::layout::{CHUNKS_MAX, MAGIC, VERSION, WISH_WAKE_DESCRIPTOR, segment_bytes};
-use super::mailbox::{Attachment, Mailbox};
+use super::layout::{
+    CHUNKS_MAX, KIND_CAPTURE, KIND_SESSIONS, MAGIC, VERSION, WISH_WAKE_DESCRIPTOR, segment_bytes,
+};
+use super::mailbox::{Attachment, Mailbox, Question};
 use super::server::Server;
+use crate::capture;
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
@@ -255,7 +258,7 @@ impl Admission {
 }
 
 /// The frame of the messages.
-pub(super) const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     magic: MAGIC,
     version: VERSION,
     server: "engine",
@@ -291,6 +294,7 @@ impl Control {
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
             asking: Vec::new(),
+            is_asked: false,
         };
         let thread = std::thread::Builder::new()
             .name("sidecore-net-door".to_owned())
@@ -344,8 +348,10 @@ struct Doorkeeper {
     door: Acceptor<Arc<Attachment>>,
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
-    /// The connections that wait for the status.
-    asking: Vec<ConnectionId>,
+    /// The connections that wait for answers of the engine, in order.
+    asking: Vec<(ConnectionId, Question)>,
+    /// The engine is asked the first of them.
+    is_asked: bool,
 }
 
 impl Doorkeeper {
@@ -369,6 +375,7 @@ impl Doorkeeper {
             match event {
                 Event::Question {
                     from,
+                    peer,
                     is_attached,
                     kind,
                     // The engine writes the status in its loop; the answer is passed on when it is
@@ -376,9 +383,11 @@ impl Doorkeeper {
                     body,
                     ..
                 } => match kind {
-                    KIND_STATUS => {
-                        self.asking.push(from);
-                        self.mailbox.ask();
+                    KIND_STATUS => self.ask(from, Question::Status),
+                    KIND_SESSIONS => {
+                        let [a, b, c, d, ..] = body;
+                        let first = u32::from_le_bytes([a, b, c, d]);
+                        self.ask(from, Question::Sessions(first));
                     }
                     KIND_ATTACH if !is_attached => {
                         let [a, b, c, d, e, f, g, h, ..] = body;
@@ -386,6 +395,7 @@ impl Doorkeeper {
                         let wishes = u32::from_le_bytes([e, f, g, h]);
                         self.order(from, chunks, wishes);
                     }
+                    KIND_CAPTURE if !is_attached => self.order_capture(from, &peer),
                     _ => self.door.refuse(from, "an unknown question"),
                 },
                 Event::Made {
@@ -423,6 +433,17 @@ impl Doorkeeper {
         self.door.order(from, "sidecore-net", bytes, tag);
     }
 
+    /// Has the memory for captured frames created, which are all users'.
+    fn order_capture(&mut self, from: ConnectionId, peer: &Peer) {
+        if peer.uid == 0 || peer.uid == local_socket::effective_uid() {
+            self.door
+                .order(from, "sidecore-capture", capture::SEGMENT_BYTES, 0);
+        } else {
+            let reason = "frames are only for root and the engine's own user";
+            self.door.refuse(from, reason);
+        }
+    }
+
     fn attach(&mut self, to: ConnectionId, peer: Peer, tag: u64, (map, lent): (Segment, OwnedFd)) {
         let (chunks, wishes) = (tag as u32, (tag >> 32) as u32);
         let wake = if wishes & WISH_WAKE_DESCRIPTOR == 0 {
@@ -440,7 +461,11 @@ impl Doorkeeper {
             wake,
             gone: AtomicBool::new(false),
         });
-        let terms = [u64::from(chunks), segment_bytes(chunks).to_u64()];
+        let bytes = match chunks {
+            0 => capture::SEGMENT_BYTES,
+            _ => segment_bytes(chunks),
+        };
+        let terms = [u64::from(chunks), bytes.to_u64()];
         let terms = terms.map(u64::to_le_bytes).concat();
         let mut files = vec![lent.as_fd(), self.mailbox.engine_bell()];
         files.extend(attachment.wake.as_ref().map(AsFd::as_fd));
@@ -450,16 +475,49 @@ impl Doorkeeper {
         }
     }
 
+    /// Asks the engine for a connection, after the questions before.
+    fn ask(&mut self, from: ConnectionId, question: Question) {
+        if self.asking.len() == QUESTIONS_MAX {
+            return self.door.refuse(from, "too many questions wait; ask again");
+        }
+        self.asking.push((from, question));
+        self.ask_next();
+    }
+
+    fn ask_next(&mut self) {
+        if let Some((_, question)) = self.asking.first()
+            && !self.is_asked
+        {
+            self.is_asked = true;
+            self.mailbox.ask(*question);
+        }
+    }
+
     fn pass_answer_on(&mut self) {
         let Some(text) = self.mailbox.take_answer() else {
             return;
         };
-        for asking in self.asking.drain(..) {
-            self.door.answer(asking, KIND_STATUS, text.as_bytes());
+        self.is_asked = false;
+        let Some((_, answered)) = self.asking.first().copied() else {
+            return;
+        };
+        let kind = match answered {
+            Question::Status => KIND_STATUS,
+            Question::Sessions(_) => KIND_SESSIONS,
+        };
+        // Others with the same question get the same answer.
+        let waiting = self
+            .asking
+            .extract_if(.., |(_, question)| *question == answered);
+        for (asking, _) in waiting {
+            self.door.answer(asking, kind, text.as_bytes());
         }
+        self.ask_next();
     }
 }
 
+/// Questions that wait for the engine.
+const QUESTIONS_MAX: usize = 256;
 const TICK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -25,6 +25,10 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Version of this layout. Both sides must have the same.
 pub const VERSION: u32 = 3;
 
+/// Asks for a page of the sessions from the number in the first four bytes on; the answer is JSON.
+pub(crate) const KIND_SESSIONS: u32 = 3;
+/// Asks for the frames of the engine's NIC ([`crate::capture`]); answered as a wish to attach.
+pub(crate) const KIND_CAPTURE: u32 = 4;
 /// Offset of the word by which the engine announces a sleep.
 pub(crate) const ENGINE_ASLEEP: usize = 128;
 /// Offset of the word by which the process announces a sleep.
@@ -166,6 +170,9 @@ pub enum Event {
     Unsent = 8,
     /// A session has room for bytes that were returned.
     Room = 9,
+    /// A datagram was refused at its destination, `address`; `bytes` in `chunk` are the first of
+    /// its payload. Only with the option [`Refusals`](crate::sock::stack::SocketOption::Refusals).
+    Refused = 10,
 }
 
 impl Event {
@@ -182,6 +189,7 @@ impl Event {
             Self::Closed,
             Self::Unsent,
             Self::Room,
+            Self::Refused,
         ]
         .into_iter()
         .find(|event| event.number() == number)

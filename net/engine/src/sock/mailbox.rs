@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Attachment {
     /// The memory that it shares with the engine.
     pub map: Segment,
-    /// Chunks to send from, and as many to receive into.
+    /// Chunks to send from, and as many to receive into; 0: it reads frames ([`crate::capture`]).
     pub chunks: u32,
     /// The attached process.
     pub peer: Peer,
@@ -26,12 +26,22 @@ pub struct Attachment {
     pub gone: AtomicBool,
 }
 
+/// A question that only the engine's loop can answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Its status.
+    Status,
+    /// Its sessions from this number on, a page of them.
+    Sessions(u32),
+}
+
 /// Mailbox between the engine's thread and the control thread.
 #[derive(Debug)]
 pub struct Mailbox {
     flag: AtomicBool,
     arrived: Mutex<Vec<Arc<Attachment>>>,
     asked: AtomicBool,
+    question: Mutex<Question>,
     answer: Mutex<Option<String>>,
     control: OwnedFd,
     engine: Arc<OwnedFd>,
@@ -45,6 +55,7 @@ impl Mailbox {
             flag: AtomicBool::new(false),
             arrived: Mutex::new(Vec::new()),
             asked: AtomicBool::new(false),
+            question: Mutex::new(Question::Status),
             answer: Mutex::new(None),
             control: local_socket::bell()?,
             engine: Arc::clone(&engine),
@@ -69,11 +80,17 @@ impl Mailbox {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Asks the engine for its status.
-    pub(super) fn ask(&self) {
+    /// Asks the engine; not before it has answered the question before.
+    pub(super) fn ask(&self, question: Question) {
+        *self.question.lock().unwrap_or_else(PoisonError::into_inner) = question;
         // Set before the bell: an engine that wakes without a flag would sleep again.
         self.asked.store(true, Ordering::Release);
         local_socket::poke(self.engine.as_fd());
+    }
+
+    /// The question, if [`Self::is_asked`].
+    pub(crate) fn question(&self) -> Question {
+        *self.question.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn answer(&self, text: String) {

@@ -22,4 +22,5 @@ pub mod ring;
 pub mod server;
 mod stack;
 
+pub(crate) use adapter::id_of;
 pub use stack::{Id, SocketError, SocketOption, Sockets, Status};

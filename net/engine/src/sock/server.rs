@@ -12,14 +12,15 @@ mod link;
 mod requests;
 
 use super::layout::{CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, REQUESTS, chunk_offset};
-use super::mailbox::{Attachment, Mailbox};
+use super::mailbox::{Attachment, Mailbox, Question};
 use super::ring::{Reader, Violation};
 use super::stack::{Id, Sockets};
+use crate::capture::Captures;
 use books::{Chunks, Place, Ready, SocketTable};
 use link::Link;
 use serde::Serialize;
 use sidecore_sync::SleepWord;
-use sidecore_sys::local_socket;
+use sidecore_sys::local_socket::{self, Peer};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,6 +59,7 @@ pub struct Server {
     scratch: Box<[u8]>,
     /// Processes that violated the protocol.
     violations: u64,
+    captures: Captures,
 }
 
 type Owners = HashMap<Id, Owner, BuildHasherDefault<IdHasher>>;
@@ -93,6 +95,7 @@ impl Server {
             owners: Owners::default(),
             scratch: vec![0; DATAGRAM_CHUNKS_MAX * CHUNK_BYTES].into(),
             violations: 0,
+            captures: Captures::default(),
         }
     }
 
@@ -192,15 +195,33 @@ impl Server {
         self.violations
     }
 
-    /// True if a request for the status waits for [`Self::answer`].
+    /// True if a question waits for [`Self::answer`].
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.mailbox.is_asked()
     }
 
-    /// Answers a request for the status.
+    /// The question, if [`Self::is_asked`].
+    pub(crate) fn question(&self) -> Question {
+        self.mailbox.question()
+    }
+
+    /// The process that one of the stack's sockets belongs to.
+    pub(crate) fn owner(&self, id: Id) -> Option<Peer> {
+        let owner = self.owners.get(&id)?;
+        let process = self.processes.get(owner.process)?.as_deref()?;
+        Some(process.link.peer())
+    }
+
+    /// Answers a question.
     pub fn answer(&self, text: String) {
         self.mailbox.answer(text);
+    }
+
+    /// The readers of frames, if there are any.
+    #[inline]
+    pub(crate) fn captures(&mut self) -> Option<&mut Captures> {
+        Some(&mut self.captures).filter(|captures| !captures.is_empty())
     }
 
     /// Admits new attachments and releases ended ones.
@@ -209,6 +230,7 @@ impl Server {
         for attachment in self.mailbox.take_arrived() {
             self.admit(attachment);
         }
+        self.captures.forget_gone();
         for index in 0..self.processes.len() {
             let is_gone = |process: &Process| process.link.is_gone();
             if self.processes[index].as_deref().is_some_and(is_gone) {
@@ -220,6 +242,9 @@ impl Server {
     /// Serves a process from now on.
     #[doc(hidden)]
     pub fn admit(&mut self, attachment: Arc<Attachment>) {
+        if attachment.chunks == 0 {
+            return self.captures.add(attachment);
+        }
         let process = Box::new(Process::new(attachment));
         match self.processes.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(process),

@@ -79,7 +79,8 @@ impl SocketError {
 
 const _: () = assert!(SocketError::Refused.number() != 0, "0 stands for no error");
 
-/// Options of a session, or of a listener for its sessions. The numbers are part of the protocol.
+/// Options of a session, of a listener for its sessions, or of a UDP socket. The numbers are part
+/// of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -96,6 +97,8 @@ pub enum SocketOption {
     ReceiveBytes(u32),
     /// 6: largest segment in both directions, 88 to 32,767; only before the SYN is sent.
     SegmentBytesMax(u16),
+    /// 7: of a UDP socket, report datagrams that their destination refused (ICMP).
+    Refusals(bool),
 }
 
 impl SocketOption {
@@ -109,6 +112,7 @@ impl SocketOption {
             4 => Some(Self::SendBytes(value)),
             5 => Some(Self::ReceiveBytes(value)),
             6 => value.try_into().ok().map(Self::SegmentBytesMax),
+            7 => Some(Self::Refusals(value != 0)),
             _ => None,
         }
     }
@@ -123,6 +127,7 @@ impl SocketOption {
             Self::SendBytes(bytes) => (4, bytes),
             Self::ReceiveBytes(bytes) => (5, bytes),
             Self::SegmentBytesMax(bytes) => (6, bytes.into()),
+            Self::Refusals(on) => (7, on.into()),
         }
     }
 }
@@ -234,6 +239,17 @@ pub trait Sockets {
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)>;
+
+    /// True if [`Self::next_refusal`] has one.
+    fn has_refusal(&self, _socket: Id) -> bool {
+        false
+    }
+
+    /// The destination of a datagram of this socket that was refused there, and the first bytes
+    /// of its payload. Needs [`SocketOption::Refusals`].
+    fn next_refusal(&mut self, _socket: Id) -> Option<(SocketAddr, Vec<u8>)> {
+        None
+    }
 
     /// Bytes of the stack's buffers that a socket holds.
     fn held_bytes(&self, _socket: Id) -> usize {

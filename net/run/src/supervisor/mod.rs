@@ -447,10 +447,15 @@ const IOCTLS: &[u32] = &[
     SIOCOUTQ,
     SIOCOUTQNSD,
     interfaces::SIOCGIFNAME,
+    interfaces::SIOCGIFCONF,
     interfaces::SIOCGIFFLAGS,
     interfaces::SIOCGIFADDR,
+    interfaces::SIOCGIFDSTADDR,
+    interfaces::SIOCGIFBRDADDR,
     interfaces::SIOCGIFNETMASK,
+    interfaces::SIOCGIFMETRIC,
     interfaces::SIOCGIFMTU,
+    interfaces::SIOCGIFHWADDR,
     interfaces::SIOCGIFINDEX,
 ];
 /// Events of a far end that are always armed. EPOLLOUT is not: it would fire each time a program

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sidecore_bare::width::ToU64 as _;
 use sidecore_net_rings::{BY_ITSELF, HELLO_BYTES};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 /// The end of a session whose address is asked for.
@@ -36,30 +37,39 @@ pub(super) fn answer(
     socket.note_holder(caller, descriptor, inode);
     let address = match side {
         Side::Local => socket.local,
-        Side::Peer => {
-            let is_connected = matches!(
-                socket.state,
-                State::Open(_) | State::Joined(_) | State::Datagram(_)
-            );
-            // A failed connect(2) leaves the peer's address behind, but no peer.
-            let peer = socket.peer.filter(|_| is_connected);
-            let peer = peer.ok_or(Errno::NOTCONN)?;
-            // The library only checks which supervisor had a closed session (`closing.rs` there).
-            let is_asked_by_library = caller.call.arguments[5] == BY_ITSELF;
-            let over = Ends {
-                own: true,
-                peers: true,
-            };
-            if !is_asked_by_library && ends(socket, caller) == over {
-                return Err(Errno::NOTCONN);
-            }
-            peer
-        }
+        // The library only checks which supervisor had a closed session (`closing.rs` there).
+        Side::Peer => peer(socket, caller, caller.call.arguments[5] == BY_ITSELF)?,
     };
     let bytes = address::write(address, socket.is_v6);
     let [_, target, length, ..] = caller.call.arguments;
     caller.write_sized(target, length, &bytes)?;
     Ok(ZERO)
+}
+
+/// The peer of the caller's socket; also that of a session that is over, if `is_past_end`.
+///
+/// # Errors
+/// `ENOTCONN`.
+pub(super) fn peer(
+    socket: &Socket,
+    caller: &Caller<'_>,
+    is_past_end: bool,
+) -> Result<SocketAddr, Errno> {
+    let is_connected = matches!(
+        socket.state,
+        State::Open(_) | State::Joined(_) | State::Datagram(_)
+    );
+    // A failed connect(2) leaves the peer's address behind, but no peer.
+    let peer = socket.peer.filter(|_| is_connected);
+    let peer = peer.ok_or(Errno::NOTCONN)?;
+    let over = Ends {
+        own: true,
+        peers: true,
+    };
+    if !is_past_end && ends(socket, caller) == over {
+        return Err(Errno::NOTCONN);
+    }
+    Ok(peer)
 }
 
 /// The directions of the caller's session that have ended.

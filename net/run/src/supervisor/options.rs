@@ -54,6 +54,16 @@ impl Table {
         };
         socket.note_holder(caller, descriptor, inode);
         let (level, name) = (caller.int(1), caller.int(2));
+        if (level, name) == (libc::SOL_SOCKET, SO_PEERNAME) {
+            let peer = names::peer(socket, caller, false)?;
+            let name = crate::address::write(peer, socket.is_v6);
+            let [_, _, _, target, length, _] = caller.call.arguments;
+            let room = usize::try_from(caller.read_int(length)?).map_err(|_| Errno::INVAL)?;
+            // As in the kernel, a part of it is given, and more room is refused.
+            let part = name.get(..room).ok_or(Errno::INVAL)?;
+            caller.write_sized(target, length, part)?;
+            return Ok(ZERO);
+        }
         // The program keeps its own datagram socket; only options that were cleared on it are
         // stored here.
         let is_kept = socket
@@ -82,6 +92,11 @@ impl Table {
                 }
                 number(error)
             }
+            (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM) if is_session(socket) && socket.is_v6 => {
+                number(libc::AF_INET6)
+            }
+            // A session's bytes are not in pages that could be given.
+            (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => return Err(Errno::INVAL),
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 number(matches!(socket.state, State::Listening(_)).into())
             }
@@ -115,12 +130,8 @@ impl Table {
         let (level, name) = (caller.int(1), caller.int(2));
         let length = usize::try_from(caller.int(4)).map_err(|_| Errno::INVAL)?;
         let value = caller.read(caller.call.arguments[3], length.min(OPTION_BYTES_MAX))?;
-        // The kernel would accept these without effect here; programs handle a refusal.
-        match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => return Err(Errno::OPNOTSUPP),
-            (libc::IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno::NOENT),
-            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => return Err(Errno::INVAL),
-            _ => {}
+        if let Some(refusal) = refusal(socket, level, name, length) {
+            return Err(refusal);
         }
         if let Some(carrier) = socket.carrier_mut() {
             // The kernel sets it on the program's own socket, which is asked again.
@@ -245,6 +256,30 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
     Some(option)
 }
 
+/// The error for an option that the kernel's socket would accept, in another state than the
+/// program's is in, or without effect here. Programs handle a refusal.
+fn refusal(socket: &Socket, level: i32, name: i32, bytes: usize) -> Option<Errno> {
+    let is_listening = matches!(socket.state, State::Listening(_));
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) if bytes >= 4 => Some(Errno::OPNOTSUPP),
+        (libc::IPPROTO_TCP, libc::TCP_ULP) if bytes > 0 && !socket.is_datagram() => {
+            Some(Errno::NOENT)
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.is_v6 => Some(Errno::INVAL),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | TCP_FASTOPEN_NO_COOKIE) if is_session(socket) => {
+            Some(Errno::INVAL)
+        }
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) if is_listening || is_session(socket) => {
+            Some(Errno::INVAL)
+        }
+        _ => None,
+    }
+}
+
+fn is_session(socket: &Socket) -> bool {
+    matches!(socket.state, State::Open(_) | State::Joined(_))
+}
+
 fn keeps_alive(socket: &Socket) -> bool {
     let value = socket.option(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4);
     value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
@@ -315,6 +350,10 @@ const PASSED: [(i32, i32); 3] = [
 ];
 /// `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF` of `include/uapi/asm-generic/socket.h`.
 const ATTACHES: [i32; 2] = [51, 52];
+/// `include/uapi/asm-generic/socket.h`, and `tcp.h` of `include/uapi/linux`.
+const SO_PEERNAME: i32 = 28;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 /// The least send buffer of the stack, in bytes.
 const SEND_BYTES_MIN: u32 = 4096;
 /// Linux's default of TCP_KEEPIDLE.

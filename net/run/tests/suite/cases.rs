@@ -204,10 +204,40 @@ fn programs_see_the_stacks_link_and_addresses() {
          \x20   if kind == 3: break\n\
          \x20   heard += data\n\
          print(socket.inet_aton('10.91.9.2') in heard, socket.inet_aton('127.0.0.1') in heard,\n\
-         \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n";
+         \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n\
+         import array, fcntl\n\
+         asker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         def listed(room):\n\
+         \x20   entries = array.array('B', bytes(room))\n\
+         \x20   where = entries.buffer_info()[0] if room else 0\n\
+         \x20   asked = struct.pack('iP', room, where)\n\
+         \x20   used, = struct.unpack_from('i', fcntl.ioctl(asker, 0x8912, asked))\n\
+         \x20   entries = [bytes(entries[at:at + 40]) for at in range(0, min(room, used), 40)]\n\
+         \x20   name = lambda it: it[:16].rstrip(b'\\0').decode()\n\
+         \x20   return used, [(name(it), socket.inet_ntoa(it[20:24])) for it in entries]\n\
+         used, entries = listed(4000)\n\
+         print(listed(0)[0] == used, len(entries) * 40 == used, *entries[0], *entries[-1])\n\
+         print(len(listed(used - 1)[1]) == len(entries) - 1)\n\
+         def asked(request, name='stack0'):\n\
+         \x20   return fcntl.ioctl(asker, request, struct.pack('16s24x', name.encode()))[16:]\n\
+         addresses = [asked(it)[4:8] for it in (0x8915, 0x8917, 0x8919, 0x891b)]\n\
+         print(*map(socket.inet_ntoa, addresses))\n\
+         flags, = struct.unpack_from('H', asked(0x8913))\n\
+         mtu, kind = asked(0x8921), asked(0x8927)\n\
+         print(hex(flags), *struct.unpack_from('i', mtu), *struct.unpack_from('H', kind))\n\
+         print(asked(0x8915, 'lo')[4:8] == bytes([127, 0, 0, 1]))\n";
     assert_eq!(
         lines_over_stack("interfaces", program),
-        ["True True", "True stack0", "True True True"]
+        [
+            "True True",
+            "True stack0",
+            "True True True",
+            "True True lo 127.0.0.1 stack0 10.91.9.2",
+            "True",
+            "10.91.9.2 10.91.9.2 10.91.9.255 255.255.255.0",
+            "0x1043 1500 1",
+            "True",
+        ]
     );
 }
 
@@ -244,6 +274,44 @@ fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
          client.settimeout(5)\n\
          say(sum(len(client.recv(65536)) for _ in range(3)) > 0)\n";
     assert_eq!(lines_over_stack("small", small), ["True", "True"]);
+}
+
+/// A datagram that the kernel behind the stack's NIC refuses is the next call's error, and an entry
+/// of the error queue for those who ask for it.
+#[test]
+fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
+    let program = "\
+         import struct\n\
+         for host, level, name in ('10.91.9.1', 0, 11), ('fd91::1', 41, 25):\n\
+         \x20   to = (host, closed_port(host, socket.SOCK_DGRAM))\n\
+         \x20   free = socket.socket(family_of(host), socket.SOCK_DGRAM)\n\
+         \x20   free.sendto(b'unheard', to)\n\
+         \x20   free.setsockopt(level, name, 1)\n\
+         \x20   free.sendto(b'refused', to)\n\
+         \x20   say(polled_until(free, 'ERR'), outcome(free.recv, 1))\n\
+         \x20   data, messages, _, by = free.recvmsg(100, 512, 0x2000)\n\
+         \x20   (of, kind, value), = messages\n\
+         \x20   at = value[20:24] if level == 0 else value[24:40]\n\
+         \x20   say(data, by[:2] == to, (of, kind) == (level, name),\n\
+         \x20       struct.unpack_from('IBBB', value)[:2],\n\
+         \x20       socket.inet_ntop(family_of(host), at) == host)\n\
+         \x20   say(outcome(free.recvmsg, 100, 512, 0x2000))\n\
+         \x20   peer = socket.socket(family_of(host), socket.SOCK_DGRAM)\n\
+         \x20   peer.connect(to)\n\
+         \x20   for _ in range(2):\n\
+         \x20       peer.send(b'refused')\n\
+         \x20       say(polled_until(peer, 'ERR'), outcome(peer.recv, 1))\n";
+    let of_family = |origin| {
+        [
+            "OUT+ERR ECONNREFUSED".to_owned(),
+            format!("b'refused' True True (111, {origin}) True"),
+            "EAGAIN".to_owned(),
+            "OUT+ERR ECONNREFUSED".to_owned(),
+            "OUT+ERR ECONNREFUSED".to_owned(),
+        ]
+    };
+    let wanted = [of_family(2), of_family(3)].concat();
+    assert_eq!(lines_over_stack("refusals", program), wanted);
 }
 
 /// Output of a program over a stack, with the names of the cases.

@@ -96,6 +96,11 @@ impl Host {
                 let Some((about, ports)) = quoted_v4(quoted) else {
                     return;
                 };
+                // RFC 1122 section 4.1.3.3.
+                if code == 3 {
+                    let (datagrams, common) = (&mut self.datagrams, &mut self.common);
+                    datagrams.arrive_refusal(common, &about, ports);
+                }
                 // Code 4: fragmentation needed, with the next hop's MTU (RFC 1191).
                 let too_big = (code == 4).then_some(mtu);
                 self.arrive_error(&about, ports, too_big, code <= 3);
@@ -139,6 +144,10 @@ impl Host {
             // Unreachable, too big, time exceeded, parameter problem.
             1..=4 => {
                 if let Some((about, ports)) = quoted_v6(&bytes[HEADER_BYTES..]) {
+                    if bytes[..2] == [1, 4] {
+                        let (datagrams, common) = (&mut self.datagrams, &mut self.common);
+                        datagrams.arrive_refusal(common, &about, ports);
+                    }
                     let too_big = (bytes[0] == 2).then_some(number);
                     self.arrive_error(&about, ports, too_big, bytes[0] == 1);
                 }

@@ -12,6 +12,7 @@ use crate::state::flags::Flags;
 use crate::state::hot::{State, Timer};
 use crate::tcp::Session;
 use crate::tcp::chronograph::Times;
+use crate::tcp::pacing::Rate;
 use crate::wire::Ip;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -148,6 +149,20 @@ pub struct SessionInfo {
     pub congestion: Algorithm,
     /// Nanoseconds since it was opened.
     pub age_ns: u64,
+    /// Pacing rate, in bytes a second; none if its segments are not paced.
+    pub pacing_bytes_per_s: Option<u64>,
+    /// Bytes of buffers that it holds.
+    pub buffer_bytes: usize,
+}
+
+/// Sessions with their status, in the order of their numbers.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SessionPage {
+    /// Each with our address and the peer's.
+    pub sessions: Vec<(SessionId, [SocketAddr; 2], SessionInfo)>,
+    /// Where the next page begins; none: this is the last.
+    pub next: Option<u32>,
 }
 
 /// A session in a list of all.
@@ -217,74 +232,117 @@ impl Stack {
         let number = self.host.sessions.number(id)?;
         let mut session = self.host.sessions.access(&mut self.host.common, number);
         session.start_chronograph();
-        let now_ns = session.common.now_ns;
-        let chronograph = session.cold.chronograph.as_mut();
-        let times = chronograph.map_or_else(Times::default, |it| it.times(now_ns));
-        let board = segments(&session);
-        let (hot, scales) = (&*session.hot, session.path.scales);
-        // As in Linux, an empty flight has nothing to recover.
-        let recovering = hot.has(Flags::RECOVERY) && hot.send.in_flight() > 0;
-        let cold = &*session.cold;
-        let phase = match (recovering, cold.after_timeout || session.path.retries > 0) {
-            (true, true) => RecoveryPhase::Loss,
-            (true, false) => RecoveryPhase::Recovery,
-            (false, _) if board.sacked > 0 || hot.duplicates > 0 => RecoveryPhase::Disorder,
-            (false, _) => RecoveryPhase::Open,
-        };
-        // Persist alone backs off without data in flight, so the retries are probes then.
-        let probing = hot.timer() == Timer::Persist;
-        // In other states numbers in flight are a SYN or a FIN, not bytes of the ring.
-        let unsent = if hot.state().sends() {
-            session.hot.unsent()
-        } else {
-            hot.tx.len()
-        };
-        Ok(SessionInfo {
-            state: hot.state(),
-            mss: hot.mss,
-            scales: (scales.send(), scales.receive()),
-            timestamps: hot.has(Flags::TIMESTAMPS),
-            sack: hot.has(Flags::SACK),
-            ecn: EcnMode::of(hot.ecn),
-            ecn_seen: hot.ecn.has(EcnState::ECT_SEEN),
-            rtt_us: hot.rtt.smoothed_us,
-            rttvar_us: hot.rtt.variation_us,
-            rtt_min_us: session.cold.rack.min_rtt_us(),
-            timeout_us: session.timeout_us(),
-            window: hot.send.cwnd,
-            threshold: session.cold.congestion.threshold(),
-            peer_window: hot.send.wnd,
-            in_flight: hot.send.in_flight(),
-            unsent: count_of(unsent),
-            unread: count_of(hot.rx.len()),
-            retransmitted: session.cold.resent,
-            retries: session.path.retries,
-            window_probes: if probing { session.path.retries } else { 0 },
-            phase,
-            segments_unacked: board.all,
-            segments_sacked: board.sacked,
-            segments_lost: board.lost,
-            segments_resent: board.again,
-            reordering_segments: cold
-                .reordering_bytes
-                .div_ceil(u32::from(hot.mss.max(1)))
-                .max(REORDERING_MIN),
-            reorderings: cold.reorderings,
-            mss_announced: session.largest_mss(),
-            path_mtu: session.path.mtu,
-            receive_window: hot.receive.left(),
-            silent_ms: hot.silent_ms(session.common.now_ms),
-            sent_bytes: hot.send.nxt - 1 - cold.iss,
-            acked_bytes: hot.send.una - 1 - cold.iss,
-            received_bytes: hot.receive.nxt - 1 - cold.irs,
-            busy_us: times.busy_us,
-            window_limited_us: times.window_us,
-            buffer_limited_us: times.buffer_us,
-            soft_error: cold.soft_error.get(hot.send.una),
-            recovering: hot.has(Flags::RECOVERY) && hot.scoreboard != NONE,
-            congestion: session.cold.congestion.algorithm(),
-            age_ns: session.common.now_ns - session.cold.opened_ns,
-        })
+        Ok(describe(&mut session))
+    }
+}
+
+/// Up to `most` sessions from the number `from` on, in any state but closed. Looks through 65,536
+/// numbers at most, and changes nothing.
+pub fn session_page(stack: &mut Stack, from: u32, most: usize) -> SessionPage {
+    let host = &mut stack.host;
+    let known = host.sessions.store.known();
+    let end = known.min(from.saturating_add(COUNTED_MAX));
+    let mut sessions = Vec::new();
+    let mut number = from;
+    while number < end && sessions.len() < most {
+        let (hot, path) = (
+            host.sessions.store.hot(number),
+            host.sessions.store.path(number),
+        );
+        if hot.state() != State::Closed {
+            let ends = [
+                (path.local, path.local_port),
+                (path.remote, path.remote_port),
+            ];
+            let ends = ends.map(|(ip, port)| SocketAddr::new(ip.to_std(), port));
+            let id = host.sessions.id(number);
+            let mut session = host.sessions.access(&mut host.common, number);
+            sessions.push((id, ends, describe(&mut session)));
+        }
+        number += 1;
+    }
+    SessionPage {
+        sessions,
+        next: (number < known).then_some(number),
+    }
+}
+
+/// Status of a session.
+fn describe(session: &mut Session<'_>) -> SessionInfo {
+    let now_ns = session.common.now_ns;
+    let chronograph = session.cold.chronograph.as_mut();
+    let times = chronograph.map_or_else(Times::default, |it| it.times(now_ns));
+    let session = &*session;
+    let board = segments(session);
+    let (hot, scales) = (&*session.hot, session.path.scales);
+    // As in Linux, an empty flight has nothing to recover.
+    let recovering = hot.has(Flags::RECOVERY) && hot.send.in_flight() > 0;
+    let cold = &*session.cold;
+    let phase = match (recovering, cold.after_timeout || session.path.retries > 0) {
+        (true, true) => RecoveryPhase::Loss,
+        (true, false) => RecoveryPhase::Recovery,
+        (false, _) if board.sacked > 0 || hot.duplicates > 0 => RecoveryPhase::Disorder,
+        (false, _) => RecoveryPhase::Open,
+    };
+    // Persist alone backs off without data in flight, so the retries are probes then.
+    let probing = hot.timer() == Timer::Persist;
+    // In other states numbers in flight are a SYN or a FIN, not bytes of the ring.
+    let unsent = if hot.state().sends() {
+        session.hot.unsent()
+    } else {
+        hot.tx.len()
+    };
+    SessionInfo {
+        state: hot.state(),
+        mss: hot.mss,
+        scales: (scales.send(), scales.receive()),
+        timestamps: hot.has(Flags::TIMESTAMPS),
+        sack: hot.has(Flags::SACK),
+        ecn: EcnMode::of(hot.ecn),
+        ecn_seen: hot.ecn.has(EcnState::ECT_SEEN),
+        rtt_us: hot.rtt.smoothed_us,
+        rttvar_us: hot.rtt.variation_us,
+        rtt_min_us: session.cold.rack.min_rtt_us(),
+        timeout_us: session.timeout_us(),
+        window: hot.send.cwnd,
+        threshold: session.cold.congestion.threshold(),
+        peer_window: hot.send.wnd,
+        in_flight: hot.send.in_flight(),
+        unsent: count_of(unsent),
+        unread: count_of(hot.rx.len()),
+        retransmitted: session.cold.resent,
+        retries: session.path.retries,
+        window_probes: if probing { session.path.retries } else { 0 },
+        phase,
+        segments_unacked: board.all,
+        segments_sacked: board.sacked,
+        segments_lost: board.lost,
+        segments_resent: board.again,
+        reordering_segments: cold
+            .reordering_bytes
+            .div_ceil(u32::from(hot.mss.max(1)))
+            .max(REORDERING_MIN),
+        reorderings: cold.reorderings,
+        mss_announced: session.largest_mss(),
+        path_mtu: session.path.mtu,
+        receive_window: hot.receive.left(),
+        silent_ms: hot.silent_ms(session.common.now_ms),
+        sent_bytes: hot.send.nxt - 1 - cold.iss,
+        acked_bytes: hot.send.una - 1 - cold.iss,
+        received_bytes: hot.receive.nxt - 1 - cold.irs,
+        busy_us: times.busy_us,
+        window_limited_us: times.window_us,
+        buffer_limited_us: times.buffer_us,
+        soft_error: cold.soft_error.get(hot.send.una),
+        recovering: hot.has(Flags::RECOVERY) && hot.scoreboard != NONE,
+        congestion: session.cold.congestion.algorithm(),
+        age_ns: session.common.now_ns - session.cold.opened_ns,
+        pacing_bytes_per_s: session
+            .may_be_paced()
+            .then(|| session.pacing_rate())
+            .flatten()
+            .map(Rate::bytes_per_s),
+        buffer_bytes: hot.rx.held_bytes() + hot.tx.held_bytes(),
     }
 }
 

@@ -3,6 +3,8 @@
 //! A socket's received datagrams are stored consecutively in a ring of bytes; a sent datagram is
 //! put into the queue of whole frames at once, if the neighbour is known.
 
+pub(crate) mod refusals;
+
 use super::names::UdpId;
 use super::sharing::{Ports, Sharing};
 use super::{Host, Stack};
@@ -16,6 +18,7 @@ use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
+use refusals::Refusals;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -39,6 +42,7 @@ struct Socket {
     port: u16,
     queue: VecDeque<(SocketAddr, SocketAddr, usize)>,
     ring: Ring,
+    refusals: Refusals,
     listed: bool,
 }
 
@@ -155,6 +159,7 @@ impl Stack {
                 port: 0,
                 queue: VecDeque::new(),
                 ring: Ring::EMPTY,
+                refusals: Refusals::default(),
                 listed: false,
             });
             datagrams.sockets.len() as u32 - 1
@@ -178,6 +183,7 @@ impl Stack {
         let socket = self.host.datagrams.socket(id)?;
         socket.open = false;
         socket.queue.clear();
+        socket.refusals.clear();
         socket.ring.release(&mut self.host.common.pool);
         let (address, port) = (socket.address, socket.port);
         self.host.datagrams.ports.remove(address, port, id.number);

@@ -91,6 +91,11 @@ impl Rate {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
+    /// Bytes a second.
+    pub(crate) fn bytes_per_s(self) -> u64 {
+        self.bytes_in(1_000_000_000)
+    }
+
     /// Depth of the bucket in time.
     fn burst_ns(self, mss: u64) -> u64 {
         let most = self.ns_of(BURST_BYTES_MAX).max(LATE_NS_MAX);

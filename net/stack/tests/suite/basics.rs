@@ -4,7 +4,10 @@ use crate::common;
 
 use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
-use sidecore_net_stack::{Event, NetError, SessionError, SessionId};
+use sidecore_net_stack::{
+    Event, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
+    session_page, want_refusals,
+};
 use std::net::SocketAddr;
 
 /// Two ends of one session: the client's, and the server's.
@@ -173,6 +176,67 @@ fn datagrams_arrive() {
             .send_to(sender, to, &long)
             .expect_err("long");
         assert!(matches!(error, NetError::TooLong { .. }));
+    }
+}
+
+/// RFC 1122 section 4.1.3.3: the application hears of "port unreachable", if it asks for it.
+#[test]
+fn refused_datagrams_are_reported_to_those_who_ask() {
+    let mut world = World::new(6);
+    for (from, mut to) in [(v4(1, 0), v4(2, 53)), (v6(1), v6(2))] {
+        to.set_port(4000);
+        let sender = world.stacks[0].bind_udp(from).expect("binds");
+        world.stacks[0]
+            .send_to(sender, to, b"unheard")
+            .expect("sends");
+        world.run(10 * MS);
+        assert!(!has_refusal(&world.stacks[0], sender));
+        want_refusals(&mut world.stacks[0], sender, true).expect("open");
+        for text in [&b"refused"[..], b"again", b""] {
+            world.stacks[0].send_to(sender, to, text).expect("sends");
+            world.run(10 * MS);
+            assert!(has_refusal(&world.stacks[0], sender));
+            let refused = next_refusal(&mut world.stacks[0], sender);
+            assert_eq!(refused, Some((to, text.to_vec())));
+        }
+        // A bounded number is kept.
+        for _ in 0..20 {
+            world.stacks[0].send_to(sender, to, b"x").expect("sends");
+            world.run(2000 * MS);
+        }
+        let kept = std::iter::from_fn(|| next_refusal(&mut world.stacks[0], sender)).count();
+        assert_eq!(kept, 8);
+        world.stacks[0].close_udp(sender).expect("open");
+        assert!(!has_refusal(&world.stacks[0], sender));
+    }
+}
+
+#[test]
+fn pages_have_every_session_once() {
+    let mut world = World::new(7);
+    let there = v4(2, 80);
+    world.stacks[1].listen(there, 64).expect("free");
+    for _ in 0..10 {
+        world.stacks[0].connect(there, None).expect("a route");
+    }
+    world.run(50 * MS);
+    for stack in &mut world.stacks {
+        let (mut ends, mut from) = (Vec::new(), Some(0));
+        while let Some(number) = from {
+            let page = session_page(stack, number, 3);
+            assert!(page.sessions.len() <= 3);
+            for (id, [local, remote], info) in page.sessions {
+                assert_eq!(stack.addresses(id).expect("open"), (local, remote));
+                assert_eq!(info.state, SessionState::Established);
+                assert!(info.rtt_us > 0 && info.mss > 500);
+                ends.push((local, remote));
+            }
+            from = page.next;
+        }
+        assert_eq!(ends.len(), 10);
+        ends.sort();
+        ends.dedup();
+        assert_eq!(ends.len(), 10);
     }
 }
 

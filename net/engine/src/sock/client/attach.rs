@@ -3,7 +3,7 @@
 use super::ClientOptions;
 use crate::engine::ENGINES_MAX;
 use crate::sock::control::{PROTOCOL, SockError, sibling_socket};
-use crate::sock::layout::{WISH_WAKE_DESCRIPTOR, segment_bytes};
+use crate::sock::layout::{KIND_SESSIONS, WISH_WAKE_DESCRIPTOR, segment_bytes};
 use serde_json::Value;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{Answer, Introduction, Trust};
@@ -105,6 +105,34 @@ pub fn status_of_all(path: &Path, trust: &Trust) -> Result<Value, SockError> {
         all.push((socket, status));
     }
     Ok(merge(all))
+}
+
+/// All sessions of the engines that share an address with the one at `path`, each with its status
+/// and its `engine_index`, a page at a time: sessions that begin or end meanwhile may be missing.
+/// Blocks for some seconds at most for each page.
+///
+/// # Errors
+/// [`SockError`].
+pub fn sessions_of_all(path: &Path, trust: &Trust) -> Result<Vec<Value>, SockError> {
+    let mut all = Vec::new();
+    for (index, socket) in siblings(path, trust)?.iter().enumerate() {
+        let mut from = Some(0u32);
+        while let Some(number) = from {
+            let (_, answer) = ask(socket, trust, KIND_SESSIONS, &number.to_le_bytes())?;
+            let page = serde_json::from_slice(&answer.body);
+            let mut page: Value = page.map_err(|_| SockError::Nonsense {
+                socket: socket.clone(),
+            })?;
+            for mut session in take_list(&mut page, "sessions") {
+                session["engine_index"] = index.into();
+                all.push(session);
+            }
+            // Forwards only, whatever the other process says.
+            let next = page["next"].as_u64().and_then(|it| u32::try_from(it).ok());
+            from = next.filter(|next| *next > number);
+        }
+    }
+    Ok(all)
 }
 
 fn siblings_in(path: &Path, status: &Value) -> Vec<PathBuf> {

@@ -26,6 +26,8 @@ pub(super) struct State {
     begun: Begun,
     pub(super) received: VecDeque<(Piece, SocketAddr)>,
     pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
+    /// Destinations that refused a datagram, and the first bytes of its payload.
+    refused: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) outgoing: Outgoing,
     /// True if it is in the ready list.
     queued: bool,
@@ -61,6 +63,7 @@ impl State {
             begun: Begun::default(),
             received: VecDeque::new(),
             accepted: VecDeque::new(),
+            refused: VecDeque::new(),
             outgoing: Outgoing::default(),
             queued: false,
         }
@@ -236,6 +239,16 @@ impl Client {
                 }
                 self.give_buffer_back(buffer);
             }
+            Event::Refused => {
+                let piece = self.chunks.receive(&entry)?;
+                let state = self.sockets.get_mut(socket);
+                if let Some(state) = state.filter(|it| it.refused.len() < REFUSED_MAX) {
+                    let payload = self.chunks.bytes(&piece).to_vec();
+                    state.refused.push_back((entry.socket_address(), payload));
+                    self.ready.add(state);
+                }
+                self.chunks.release(piece);
+            }
             Event::Room => self.resuming.note_room(&mut self.sockets, socket),
             Event::Ended => self.change(socket, |state| state.ended = true),
             Event::Closed => {
@@ -279,3 +292,12 @@ impl Client {
 fn place(number: u32) -> usize {
     (number & ((1 << PLACE_BITS) - 1)).to_usize()
 }
+
+/// The destination of a datagram of a UDP socket that was refused there (ICMP), and the first bytes
+/// of its payload. Needs [`SocketOption::Refusals`](crate::sock::SocketOption::Refusals).
+pub fn next_refusal(client: &mut Client, socket: Socket) -> Option<(SocketAddr, Vec<u8>)> {
+    client.sockets.get_mut(socket)?.refused.pop_front()
+}
+
+/// Refusals that a socket keeps for its application.
+const REFUSED_MAX: usize = 64;

@@ -22,8 +22,9 @@ mod outgoing;
 mod waiting;
 
 pub use crate::event_source::EventSource;
-pub use attach::{siblings, status, status_of, status_of_all};
+pub use attach::{sessions_of_all, siblings, status, status_of, status_of_all};
 pub(crate) use driven::OwnEngine;
+pub use events::next_refusal;
 pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
 pub use opening::{Opening, Sharing};

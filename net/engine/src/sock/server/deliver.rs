@@ -435,7 +435,7 @@ impl Delivery<'_> {
         }
         self.look_again();
         let has_room = self.receive_datagrams(round)?;
-        Ok(if has_room {
+        Ok(if has_room && self.report_refusals(round)? {
             Progress::Done
         } else {
             Progress::Full
@@ -522,6 +522,32 @@ impl Delivery<'_> {
             self.socket.handed_bytes = if more { from + end - begin } else { 0 };
             self.received(chunk, end - begin, Some((peer, more)))?;
         }
+    }
+
+    /// Reports datagrams that were refused; false if the event ring is full.
+    fn report_refusals(&mut self, round: &mut Round<'_, impl Sockets>) -> Result<bool, Violation> {
+        while round.stack.has_refusal(self.socket.id) {
+            let (chunk, begin) = match self.lend()? {
+                Lent::Chunk(chunk, offset) => (chunk, offset),
+                Lent::Enough => return Ok(true),
+                Lent::Full => return Ok(false),
+            };
+            let Some((peer, payload)) = round.stack.next_refusal(self.socket.id) else {
+                self.chunks.unlend(chunk);
+                return Ok(true);
+            };
+            let bytes = &payload[..payload.len().min(CHUNK_BYTES)];
+            self.link.memory().write_at(begin, bytes);
+            self.socket.debit();
+            let entry = Entry {
+                socket: self.socket.number,
+                bytes: entry_bytes(bytes.len()),
+                chunk,
+                ..Entry::default()
+            };
+            self.link.send(Event::Refused, entry.at(peer))?;
+        }
+        Ok(true)
     }
 }
 

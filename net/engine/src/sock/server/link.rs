@@ -4,6 +4,7 @@ use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, Entry, Event, ch
 use crate::sock::mailbox::Attachment;
 use crate::sock::ring::{Violation, Writer};
 use sidecore_sync::{Changed, Shared, SleepWord};
+use sidecore_sys::local_socket::Peer;
 use sidecore_sys::{SharedSlice, local_socket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,6 +33,10 @@ impl Link {
 
     pub(super) fn memory(&self) -> SharedSlice<'_> {
         self.attachment.map.slice()
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        self.attachment.peer
     }
 
     pub(super) fn written(&self) -> u64 {

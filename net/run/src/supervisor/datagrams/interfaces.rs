@@ -11,7 +11,8 @@ use super::*;
 use crate::supervisor::{PROCEED, ZERO};
 use rustix::net::netlink::SocketAddrNetlink;
 use sidecore_bare::width::{ToU64 as _, ToUsize as _};
-use std::collections::HashMap;
+use sidecore_sys::interface;
+use std::net::Ipv4Addr;
 
 /// Answers that precede the kernel's, by the netlink socket's inode.
 #[derive(Debug, Default)]
@@ -182,6 +183,9 @@ fn address_messages(table: &Table, question: &Question) -> Vec<u8> {
         attribute(&mut body, IFA_ADDRESS, &octets);
         if ip.is_ipv4() {
             attribute(&mut body, IFA_LOCAL, &octets);
+            if let IpAddr::V4(ip) = ip {
+                attribute(&mut body, IFA_BROADCAST, &broadcast(table, *ip).octets());
+            }
             attribute(&mut body, IFA_LABEL, &NAME);
         }
         all.extend(message(question, RTM_NEWADDR, &body));
@@ -224,6 +228,9 @@ pub(in super::super) fn describe(table: &Table, caller: &mut Caller<'_>) -> Resu
     if !table.scope.has_stack() {
         return Ok(PROCEED);
     }
+    if request == SIOCGIFCONF {
+        return list(table, caller, at);
+    }
     // `struct ifreq`: the name, and what is asked for or answered.
     let given = caller.read(at, 20)?;
     let is_named = given.starts_with(&NAME);
@@ -237,29 +244,65 @@ pub(in super::super) fn describe(table: &Table, caller: &mut Caller<'_>) -> Resu
     if !is_named {
         return Ok(PROCEED);
     }
-    let own = table
-        .scope
-        .addresses
-        .iter()
-        .find(|ip| ip.is_ipv4())
-        .copied();
+    let own = v4_addresses(table).next();
     let own = || own.ok_or(Errno::ADDRNOTAVAIL);
-    let v4 = |ip: IpAddr| address::write(SocketAddr::new(ip, 0), false);
+    let v4 = |ip: Ipv4Addr| address::write(SocketAddr::new(ip.into(), 0), false);
     let answer = match request {
         SIOCGIFINDEX => INDEX.to_ne_bytes().to_vec(),
         SIOCGIFMTU => MTU_BYTES.to_ne_bytes().to_vec(),
         // `ifr_flags` is a short.
         SIOCGIFFLAGS => FLAGS.to_ne_bytes()[..2].to_vec(),
-        SIOCGIFADDR => v4(own()?),
-        SIOCGIFNETMASK => {
-            let host_bits = 32 - u32::from(prefix_bits(table, own()?).min(32));
-            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
-            v4(std::net::Ipv4Addr::from_bits(mask).into())
-        }
+        SIOCGIFADDR | SIOCGIFDSTADDR => v4(own()?),
+        SIOCGIFNETMASK => v4(mask(table, own()?)),
+        SIOCGIFBRDADDR => v4(broadcast(table, own()?)),
+        // `struct sockaddr` of the link, whose address is zeros in dumps, too.
+        SIOCGIFHWADDR => [&ARPHRD_ETHER.to_ne_bytes()[..], &[0; 14]].concat(),
+        SIOCGIFMETRIC => 0i32.to_ne_bytes().to_vec(),
         _ => return Ok(PROCEED),
     };
     caller.write(at + REQUEST_AT, &answer)?;
     Ok(ZERO)
+}
+
+/// Answers SIOCGIFCONF: the kernel's interfaces, then the stack's link for each of its addresses.
+fn list(table: &Table, caller: &mut Caller<'_>, at: u64) -> Result<Reply, Errno> {
+    // `struct ifconf`: the bytes of room, and where they are; none: the bytes are asked for.
+    let given = caller.read(at, 16)?;
+    let (room, target) = given.split_at(8);
+    let room = room.first_chunk().map_or(0, |it| i32::from_ne_bytes(*it));
+    let target = target.first_chunk().map_or(0, |it| u64::from_ne_bytes(*it));
+    let mut entries = interface::configured(caller.fetch(caller.int(0))?.as_fd())?;
+    for ip in v4_addresses(table) {
+        let begin = entries.len();
+        entries.extend(NAME);
+        entries.resize(begin + REQUEST_AT.to_usize(), 0);
+        entries.extend(address::write(SocketAddr::new(ip.into(), 0), false));
+        entries.resize(begin + interface::REQUEST_BYTES, 0);
+    }
+    if target != 0 {
+        // Whole entries only.
+        let room = usize::try_from(room).unwrap_or(0);
+        entries.truncate(room - room % interface::REQUEST_BYTES);
+        caller.write(target, &entries)?;
+    }
+    caller.write(at, &length(entries.len()).to_ne_bytes())?;
+    Ok(ZERO)
+}
+
+fn v4_addresses(table: &Table) -> impl Iterator<Item = Ipv4Addr> {
+    table.scope.addresses.iter().filter_map(|ip| match ip {
+        IpAddr::V4(ip) => Some(*ip),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn mask(table: &Table, ip: Ipv4Addr) -> Ipv4Addr {
+    let host_bits = 32 - u32::from(prefix_bits(table, ip.into()).min(32));
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+}
+
+fn broadcast(table: &Table, ip: Ipv4Addr) -> Ipv4Addr {
+    ip | !mask(table, ip)
 }
 
 /// The link's name and number, which no link of the kernel has.
@@ -290,14 +333,20 @@ const IFLA_MTU: u16 = 4;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_LABEL: u16 = 3;
+const IFA_BROADCAST: u16 = 4;
 const IFA_F_PERMANENT: u8 = 0x80;
 const SCOPE_LINK: u8 = 253;
 /// `include/uapi/linux/sockios.h`, and the offset of the answer in `struct ifreq`.
 pub(in super::super) const SIOCGIFNAME: u32 = 0x8910;
+pub(in super::super) const SIOCGIFCONF: u32 = 0x8912;
 pub(in super::super) const SIOCGIFFLAGS: u32 = 0x8913;
 pub(in super::super) const SIOCGIFADDR: u32 = 0x8915;
+pub(in super::super) const SIOCGIFDSTADDR: u32 = 0x8917;
+pub(in super::super) const SIOCGIFBRDADDR: u32 = 0x8919;
 pub(in super::super) const SIOCGIFNETMASK: u32 = 0x891b;
+pub(in super::super) const SIOCGIFMETRIC: u32 = 0x891d;
 pub(in super::super) const SIOCGIFMTU: u32 = 0x8921;
+pub(in super::super) const SIOCGIFHWADDR: u32 = 0x8927;
 pub(in super::super) const SIOCGIFINDEX: u32 = 0x8933;
 const REQUEST_AT: u64 = 16;
 /// Answers that wait for their programs.

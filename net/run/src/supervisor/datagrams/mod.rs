@@ -4,6 +4,7 @@
 mod header;
 pub(super) mod interfaces;
 mod receiving;
+mod refusing;
 mod route;
 mod sending;
 
@@ -22,7 +23,7 @@ use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
 use sidecore_sys::seccomp::{Answer, Call};
 use sidecore_sys::{message, socket_option};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -34,6 +35,7 @@ pub(super) struct Datagrams {
     /// Sockets that were connected to a port without a socket. Those that were closed since are
     /// removed when a port is bound.
     refused: HashSet<u64>,
+    refusers: refusing::Refusers,
     /// Sockets whose programs wrote more than one round takes.
     unfinished: VecDeque<u64>,
     /// Buffer for one datagram.

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// Room for a datagram in a program's memory.
 #[derive(Clone, Copy)]
-struct Room {
-    payload: usize,
-    control: usize,
+pub(super) struct Room {
+    pub(super) payload: usize,
+    pub(super) control: usize,
 }
 
 impl Datagrams {
@@ -162,14 +162,16 @@ impl Datagrams {
         let Some(socket) = table.sockets.get_mut(&inode) else {
             return Ok(Taken::Reply(PROCEED));
         };
-        // The kernel reports its error queue itself.
-        if !socket.is_datagram() || flags & libc::MSG_ERRQUEUE != 0 {
+        if !socket.is_datagram() {
             return Ok(Taken::Reply(PROCEED));
         }
         socket.holder = Holder::of(caller, descriptor);
         let is_v6 = socket.is_v6;
         let near = caller.fetch(descriptor)?;
         let how = flags & !libc::MSG_WAITFORONE;
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return self.take_error(table, inode, &near, how, room);
+        }
         let mut payload = vec![0; room.payload.min(DATAGRAM_BYTES_MAX)];
         let mut control = vec![0; room.control];
         for _ in 0..FOREIGN_MAX {
@@ -255,17 +257,17 @@ enum Received {
     Reply(Reply),
 }
 
-enum Taken {
+pub(super) enum Taken {
     Datagram(Arrived),
     Reply(Reply),
 }
 
 /// A datagram for the caller.
-struct Arrived {
+pub(super) struct Arrived {
     /// The result of the call.
-    bytes: usize,
-    payload: Vec<u8>,
-    control: Vec<u8>,
-    name: Vec<u8>,
-    flags: i32,
+    pub(super) bytes: usize,
+    pub(super) payload: Vec<u8>,
+    pub(super) control: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) flags: i32,
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use sidecore_bare::width::ToUsize as _;
+use sidecore_net::sock::client::next_refusal;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// A datagram on its way to its destination.
@@ -84,30 +85,12 @@ impl Datagrams {
             }
             table.forget(taker);
         }
-        // As in the kernel, an unconnected sender gets no error.
-        if is_connected {
-            self.refuse(table, inode);
+        // Of an unconnected sender only one that asks for it hears an error.
+        if self.refuse(table, inode, peer, datagram.payload).is_some() && is_connected {
+            // From now on the kernel refuses its writes.
+            self.refused.insert(inode);
         }
         Ok(())
-    }
-
-    /// Makes the kernel report ECONNREFUSED to a socket without a receiver at its peer's address.
-    fn refuse(&mut self, table: &mut Table, inode: u64) {
-        let Some(socket) = table.sockets.get(&inode) else {
-            return;
-        };
-        let Some(carrier) = socket.carrier() else {
-            return;
-        };
-        if carrier.park().is_err() {
-            return;
-        }
-        self.refused.insert(inode);
-        // From now on the kernel refuses its writes. An empty datagram is sent for it now, to
-        // report the refusal of the one before; if that fails, the error comes one datagram later.
-        if let Some(near) = socket.holder.fetch(inode) {
-            message::send(near.as_fd(), &[], &[], &[], 0).ok();
-        }
     }
 
     /// Sends a datagram to a program's socket; it is lost if the buffer is full. False if no
@@ -146,6 +129,7 @@ impl Datagrams {
     /// Delivers datagrams from the stack. Of the sockets that share a port, one connected to the
     /// source is preferred, else the last unconnected one.
     pub(in super::super) fn give(&mut self, table: &mut Table, engine: Session) {
+        self.give_refusals(table, engine);
         loop {
             let Some(client) = &mut table.engine.client else {
                 return;
@@ -171,6 +155,17 @@ impl Datagrams {
             };
             if !self.deliver(table, inode, &datagram) {
                 table.forget(inode);
+            }
+        }
+    }
+
+    /// Reports datagrams that were refused where the stack has sent them.
+    fn give_refusals(&mut self, table: &mut Table, engine: Session) {
+        while let Some(client) = &mut table.engine.client
+            && let Some((peer, payload)) = next_refusal(client, engine)
+        {
+            if let Some(inode) = taker_of(table, table.engine.sharers(engine), peer) {
+                self.refuse_once(table, inode, peer, &payload);
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::scope::Scope;
 use crate::socket::{Listening, Origin, Purpose, Socket, State};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
+use sidecore_net::sock::SocketOption;
 use sidecore_net::sock::client::Socket as Session;
 use sidecore_sys::seccomp::Answer;
 use std::collections::{HashMap, HashSet};
@@ -310,6 +311,10 @@ impl Table {
             State::Datagram(datagram) => {
                 for engine in &engines {
                     self.engine.share(*engine, inode);
+                    if let Some(client) = &mut self.engine.client {
+                        // The loop notices when the engine is gone.
+                        client.set(*engine, SocketOption::Refusals(true)).ok();
+                    }
                 }
                 datagram.engines = engines;
             }

@@ -1,0 +1,86 @@
+//! `sidecore net capture`.
+
+use crate::{Outcome, output, signals};
+use anyhow::{Context, Result, bail};
+use sidecore_net::capture::{CaptureOptions, Filter, record};
+use sidecore_net::sock::control::find_socket;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The file, in pcapng; `-` is standard output.
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    output: PathBuf,
+    /// The frames that are wanted, as `tcp and (port 80 or src net 10.0.0.0/8)`.
+    #[arg(long, value_name = "EXPRESSION", default_value = "")]
+    filter: String,
+    /// Bytes that are kept of each frame.
+    #[arg(long, value_name = "BYTES", default_value_t = 262_144,
+          value_parser = clap::value_parser!(u32).range(64..=262_144))]
+    frame_bytes: u32,
+    /// End after this number of frames.
+    #[arg(long, value_name = "N")]
+    frames: Option<u64>,
+    /// End after this time, in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u32>,
+    /// The stack's socket.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
+    /// The summary as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let is_standard = self.output.as_os_str() == "-";
+        if is_standard && self.json {
+            bail!("frames and --json would both be on standard output; write to a file");
+        }
+        // Before a file is replaced.
+        Filter::parse(&self.filter)?;
+        let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let name = self.output.display().to_string();
+        let file: Box<dyn Write> = if is_standard {
+            Box::new(std::io::stdout().lock())
+        } else {
+            let file = File::create(&self.output);
+            Box::new(file.with_context(|| format!("cannot write {name}"))?)
+        };
+        let options = CaptureOptions {
+            filter: self.filter,
+            frame_bytes_max: self.frame_bytes,
+            frames_max: self.frames,
+            time_max: self
+                .seconds
+                .map(|seconds| Duration::from_secs(seconds.into())),
+        };
+        let begun = || output::note!("capturing; SIGINT ends it");
+        let file = BufWriter::with_capacity(FILE_BUFFER_BYTES, file);
+        let summary =
+            record(&socket, &trust, &options, file, &stop, begun).with_context(|| name.clone())?;
+        if self.json {
+            output::json(&summary)?;
+        } else {
+            let said = format!(
+                "{name}: {} frames, {} bytes; {} more were lost",
+                summary.frames, summary.bytes, summary.dropped
+            );
+            match is_standard {
+                true => output::note!("{said}"),
+                false => output::line(&said)?,
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+const FILE_BUFFER_BYTES: usize = 1 << 20;

@@ -1,0 +1,59 @@
+//! `sidecore net sessions`.
+
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_net::sock::client::sessions_of_all;
+use sidecore_net::sock::control::find_socket;
+use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The stack's socket.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
+    /// Only sessions in this state; several may be given.
+    #[arg(long, value_name = "STATE", value_parser = STATES)]
+    state: Vec<String>,
+    /// Only sessions with this port at either end.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Only sessions whose peer is in this network, ADDRESS/BITS.
+    #[arg(long, value_name = "PREFIX", value_parser = SessionFilter::prefix)]
+    prefix: Option<(IpAddr, u8)>,
+    /// Only sessions of this process.
+    #[arg(long, value_name = "PID")]
+    pid: Option<i32>,
+    /// Everything, as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let filter = SessionFilter {
+            states: self.state,
+            port: self.port,
+            prefix: self.prefix,
+            pid: self.pid,
+        };
+        let mut sessions = sessions_of_all(&socket, &trust)?;
+        sessions.retain(|session| filter.matches(session));
+        if self.json {
+            output::json(&serde_json::json!({ "sessions": sessions }))?;
+            return Ok(Outcome::Done);
+        }
+        let program = |pid: i64| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            Some(format!("({})", name.trim_end()))
+        };
+        output::line(&session_heading())?;
+        output::lines(&session_lines(&sessions, program))?;
+        Ok(Outcome::Done)
+    }
+}

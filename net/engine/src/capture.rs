@@ -1,0 +1,694 @@
+//! Frames of a running engine's NIC, as `sidecore net capture` writes them.
+//!
+//! The engine copies frames that pass a [`Filter`] into a ring of records in shared memory,
+//! whatever its NIC is; a reader in another process ([`record`]) writes them as pcapng. Both
+//! directions are in it, super-segments whole; a checksum that the NIC completes is not yet.
+//!
+//! ```text
+//! offset  what                                            written by
+//! 64      u64: 1 once frames are copied                   engine
+//! 128     u64: bytes written to the ring, in total        engine
+//! 192     u64: frames that found no room                  engine
+//! 256     u64: bytes read, in total                       reader
+//! 320     u64: 1 once the words below are there           reader
+//! 328     u32: bytes kept of a frame; u32: of the filter  reader
+//! 336     the filter, text                                reader
+//! 4,096   the ring, 8 MiB
+//!
+//! record: u32 its bytes, a multiple of 32; u32 bytes kept; u32 bytes of the frame; u32 flags
+//!         (1: sent, 2: no record, the ring goes on at its start); u64 time in ns; 8 bytes; frame
+//! ```
+//!
+//! Must stay true: without a reader the engine pays for one comparison a round and a frame; it
+//! never waits for a reader, and believes no word of it. Only the engine's own user and root read
+//! frames. Source: draft-ietf-opsawg-pcapng, sections 4.1 to 4.6.
+
+mod filter;
+
+pub use filter::{Filter, FilterError};
+pub(crate) use filter::{is_within, parse_prefix};
+
+use crate::nic::Outgoing;
+use crate::sock::client::siblings;
+use crate::sock::control::{PROTOCOL, SockError};
+use crate::sock::layout::KIND_CAPTURE;
+use crate::sock::mailbox::Attachment;
+use filter::TEXT_BYTES_MAX;
+use serde::Serialize;
+use sidecore_attach::protocol::KIND_ATTACH;
+use sidecore_attach::{Introduction, Trust};
+use sidecore_bare::width::{ToU64 as _, ToUsize as _};
+use sidecore_sys::{SharedMap, SharedSlice, Sharing, clock, local_socket};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The readers of an engine's frames.
+#[derive(Debug, Default)]
+pub(crate) struct Captures(Vec<Tap>);
+
+impl Captures {
+    /// Copies frames for a reader from now on; one too many is cut off.
+    pub(crate) fn add(&mut self, attachment: Arc<Attachment>) {
+        if self.0.len() == READERS_MAX {
+            attachment.gone.store(true, Ordering::Release);
+            return;
+        }
+        word(attachment.map.slice(), ADMITTED).store(1, Ordering::Release);
+        self.0.push(Tap {
+            attachment,
+            written: 0,
+            read: 0,
+            dropped: 0,
+            wish: None,
+        });
+    }
+
+    /// Forgets the readers that are gone.
+    pub(crate) fn forget_gone(&mut self) {
+        self.0
+            .retain(|tap| !tap.attachment.gone.load(Ordering::Acquire));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cold]
+    pub(crate) fn received(&mut self, frame: &[u8]) {
+        self.take(&[frame], 0);
+    }
+
+    #[cold]
+    pub(crate) fn sent(&mut self, frame: &Outgoing<'_>) {
+        let [first, second] = frame.payload;
+        self.take(&[frame.header, first, second], SENT);
+    }
+
+    fn take(&mut self, pieces: &[&[u8]], flags: u32) {
+        let now_ns = clock::now_ns();
+        for tap in &mut self.0 {
+            tap.take(pieces, flags, now_ns);
+        }
+    }
+}
+
+/// The engine's end of one reader.
+#[derive(Debug)]
+struct Tap {
+    attachment: Arc<Attachment>,
+    written: u64,
+    read: u64,
+    dropped: u64,
+    wish: Option<Wish>,
+}
+
+/// What a reader wants.
+#[derive(Debug)]
+struct Wish {
+    filter: Filter,
+    frame_bytes_max: usize,
+}
+
+impl Tap {
+    /// Copies a frame, or counts it as dropped.
+    fn take(&mut self, pieces: &[&[u8]], flags: u32, now_ns: u64) {
+        let memory = self.attachment.map.slice();
+        if self.wish.is_none() && word(memory, STARTED).load(Ordering::Acquire) == 1 {
+            self.wish = Wish::read(memory);
+            if self.wish.is_none() {
+                self.cut_off();
+            }
+        }
+        let wish = self.wish.as_ref();
+        let Some(wish) = wish.filter(|wish| wish.filter.matches(pieces[0])) else {
+            return;
+        };
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let kept = bytes.min(wish.frame_bytes_max);
+        let whole = (RECORD_BYTES + kept).next_multiple_of(RECORD_BYTES);
+        let place = (self.written % RING_BYTES.to_u64()).to_usize();
+        // A record lies in one piece.
+        let skipped = if whole > RING_BYTES - place {
+            RING_BYTES - place
+        } else {
+            0
+        };
+        let room = |read: u64| (read + RING_BYTES.to_u64()).saturating_sub(self.written);
+        if room(self.read) < (whole + skipped).to_u64() {
+            let read = word(memory, READ).load(Ordering::Acquire);
+            if read < self.read || read > self.written {
+                return self.cut_off();
+            }
+            self.read = read;
+        }
+        if room(self.read) < (whole + skipped).to_u64() {
+            self.dropped += 1;
+            word(memory, DROPPED).store(self.dropped, Ordering::Relaxed);
+            return;
+        }
+        if skipped > 0 {
+            let record = record_header([skipped, 0, 0], SKIP, now_ns);
+            memory.write_at(RING + place, &record);
+        }
+        let mut at = RING + (place + skipped) % RING_BYTES;
+        memory.write_at(at, &record_header([whole, kept, bytes], flags, now_ns));
+        at += RECORD_BYTES;
+        let mut left = kept;
+        for piece in pieces {
+            let part = &piece[..piece.len().min(left)];
+            memory.write_at(at, part);
+            at += part.len();
+            left -= part.len();
+        }
+        self.written += (whole + skipped).to_u64();
+        // Release: the reader's Acquire sees the record.
+        word(memory, WRITTEN).store(self.written, Ordering::Release);
+    }
+
+    /// The reader broke the rules; the control thread closes its connection.
+    fn cut_off(&self) {
+        self.attachment.gone.store(true, Ordering::Release);
+    }
+}
+
+impl Wish {
+    /// A private copy of a reader's wish, checked; none if it is none.
+    fn read(memory: SharedSlice<'_>) -> Option<Self> {
+        let sizes = memory.load_u64(SIZES);
+        let (frame, text) = (sizes & u64::from(u32::MAX), (sizes >> 32).to_usize());
+        if text > TEXT_BYTES_MAX {
+            return None;
+        }
+        let mut bytes = vec![0; text];
+        memory.read_at(TEXT, &mut bytes);
+        Some(Self {
+            filter: Filter::parse(&String::from_utf8(bytes).ok()?).ok()?,
+            frame_bytes_max: frame.to_usize().min(FRAME_BYTES_MAX),
+        })
+    }
+}
+
+fn record_header(bytes: [usize; 3], flags: u32, now_ns: u64) -> [u8; RECORD_BYTES] {
+    let mut header = [0; RECORD_BYTES];
+    let words = bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    let [whole, kept, frame] = words;
+    for (field, word) in header.chunks_exact_mut(4).zip([whole, kept, frame, flags]) {
+        field.copy_from_slice(&word.to_le_bytes());
+    }
+    header[16..24].copy_from_slice(&now_ns.to_le_bytes());
+    header
+}
+
+/// A word of the segment, which has it by its size.
+fn word(memory: SharedSlice<'_>, offset: usize) -> &AtomicU64 {
+    static NONE: AtomicU64 = AtomicU64::new(0);
+    memory.overlay(offset).unwrap_or(&NONE)
+}
+
+/// Options of [`record`].
+#[derive(Debug, Clone)]
+pub struct CaptureOptions {
+    /// The frames that are wanted ([`Filter::parse`]).
+    pub filter: String,
+    /// Bytes that are kept of each, at most 262,144.
+    pub frame_bytes_max: u32,
+    /// Ends it after so many frames.
+    pub frames_max: Option<u64>,
+    /// Ends it after this time.
+    pub time_max: Option<Duration>,
+}
+
+/// What a capture has written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CaptureSummary {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes of these frames, as far as they were kept.
+    pub bytes: u64,
+    /// Further frames that passed the filter and were lost, because this reader was too slow.
+    pub dropped: u64,
+}
+
+/// Why a capture failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The filter.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The engine.
+    #[error(transparent)]
+    Sock(#[from] SockError),
+    /// The file.
+    #[error("cannot write the capture: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Writes the frames of the engines at `path` to `file` as pcapng, until `stop` or a limit of the
+/// options. It also ends, without an error, when the engines do, or when the file is a pipe that no
+/// process reads any more. `begun` is called once frames are copied. Blocks.
+///
+/// # Errors
+/// [`CaptureError`].
+pub fn record(
+    path: &Path,
+    trust: &Trust,
+    options: &CaptureOptions,
+    file: impl Write,
+    stop: &AtomicBool,
+    begun: impl FnOnce(),
+) -> Result<CaptureSummary, CaptureError> {
+    Filter::parse(&options.filter)?;
+    let sockets = siblings(path, trust)?;
+    let readers = sockets
+        .iter()
+        .map(|socket| Reader::attach(socket, trust, options));
+    let mut readers = readers.collect::<Result<Vec<_>, SockError>>()?;
+    let mut file = PcapNg {
+        file,
+        // Of the wall clock, at the zero of the engine's.
+        epoch_ns: wall_ns().saturating_sub(clock::now_ns()),
+        summary: CaptureSummary::default(),
+    };
+    let ran = copy(&mut readers, options, &mut file, stop, begun);
+    match ran {
+        Err(CaptureError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => {}
+        ran => ran?,
+    }
+    Ok(file.summary)
+}
+
+fn copy(
+    readers: &mut [Reader],
+    options: &CaptureOptions,
+    file: &mut PcapNg<impl Write>,
+    stop: &AtomicBool,
+    begun: impl FnOnce(),
+) -> Result<(), CaptureError> {
+    file.begin(readers, options.frame_bytes_max)?;
+    for reader in &*readers {
+        reader.wait_until_admitted()?;
+    }
+    begun();
+    let until = options.time_max.map(|time| Instant::now() + time);
+    let frames_max = options.frames_max.unwrap_or(u64::MAX);
+    let mut is_last = false;
+    loop {
+        // Looked at first: frames that were copied before are written all the same.
+        is_last |= stop.load(Ordering::Acquire)
+            || until.is_some_and(|until| Instant::now() >= until)
+            || readers.iter().all(Reader::is_over);
+        let before = file.summary.frames;
+        for (index, reader) in readers.iter_mut().enumerate() {
+            reader.drain(index, file, frames_max)?;
+        }
+        if is_last || file.summary.frames == frames_max {
+            break;
+        }
+        if file.summary.frames == before {
+            std::thread::sleep(NAP);
+        } else {
+            // Others may read the file while it grows.
+            file.file.flush()?;
+        }
+    }
+    Ok(file.end(readers)?)
+}
+
+/// One engine's frames.
+struct Reader {
+    path: PathBuf,
+    socket: OwnedFd,
+    map: SharedMap,
+    read: u64,
+    frame: Vec<u8>,
+}
+
+impl Reader {
+    fn attach(path: &Path, trust: &Trust, options: &CaptureOptions) -> Result<Self, SockError> {
+        let question = PROTOCOL.question(KIND_CAPTURE, &[]);
+        let asked =
+            Introduction::begin_within(PROTOCOL, path, trust, &question, ANSWER_BYTES, PATIENCE)?;
+        let answer = asked.wait(PATIENCE)?;
+        let file = answer.descriptors.into_iter().next();
+        let Some(file) = file.filter(|_| answer.kind == KIND_ATTACH) else {
+            return Err(asked.nonsense().into());
+        };
+        let map = SharedMap::open(file, SEGMENT_BYTES, Sharing::ReadWrite)?;
+        let memory = map.slice();
+        memory.write_at(TEXT, options.filter.as_bytes());
+        let text = options.filter.len().to_u64() << 32;
+        let kept = u64::from(options.frame_bytes_max);
+        word(memory, SIZES).store(text | kept, Ordering::Relaxed);
+        // Release: the engine's Acquire sees the filter.
+        word(memory, STARTED).store(1, Ordering::Release);
+        Ok(Self {
+            path: path.to_owned(),
+            socket: asked.into_socket(),
+            map,
+            read: 0,
+            frame: Vec::new(),
+        })
+    }
+
+    /// Waits until the engine's loop copies frames.
+    fn wait_until_admitted(&self) -> Result<(), SockError> {
+        let begun = Instant::now();
+        while word(self.map.slice(), ADMITTED).load(Ordering::Acquire) == 0 {
+            if self.is_over() {
+                let reason = format!("frames already have {READERS_MAX} readers; end one");
+                return Err(SockError::Refused { reason });
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(SockError::Silent {
+                    socket: self.path.clone(),
+                    waited_ms: u64::try_from(PATIENCE.as_millis()).unwrap_or_default(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// True if the engine is gone, or has cut this reader off.
+    fn is_over(&self) -> bool {
+        local_socket::is_hung_up(self.socket.as_fd())
+    }
+
+    fn dropped(&self) -> u64 {
+        word(self.map.slice(), DROPPED).load(Ordering::Relaxed)
+    }
+
+    /// Writes the records that are there, at most as many as the ring holds.
+    fn drain(
+        &mut self,
+        index: usize,
+        file: &mut PcapNg<impl Write>,
+        frames_max: u64,
+    ) -> Result<(), CaptureError> {
+        let memory = self.map.slice();
+        let written = word(memory, WRITTEN).load(Ordering::Acquire);
+        while self.read < written && file.summary.frames < frames_max {
+            let place = (self.read % RING_BYTES.to_u64()).to_usize();
+            let mut header = [0; RECORD_BYTES];
+            memory.read_at(RING + place, &mut header);
+            let number = |at: usize| {
+                let bytes = header[at..].first_chunk().copied().unwrap_or_default();
+                u32::from_le_bytes(bytes)
+            };
+            let (whole, kept, flags) = (number(0).to_usize(), number(4).to_usize(), number(12));
+            let is_sound = whole >= RECORD_BYTES
+                && whole.is_multiple_of(RECORD_BYTES)
+                && whole <= RING_BYTES - place
+                && kept <= whole - RECORD_BYTES;
+            if !is_sound {
+                let socket = self.path.clone();
+                return Err(SockError::Nonsense { socket }.into());
+            }
+            if flags & SKIP == 0 {
+                self.frame.resize(kept, 0);
+                memory.read_at(RING + place + RECORD_BYTES, &mut self.frame);
+                let time = header[16..24].first_chunk().copied().unwrap_or_default();
+                let at = (index, u64::from_le_bytes(time));
+                file.frame(at, flags, number(8), &self.frame)?;
+            }
+            self.read += whole.to_u64();
+            word(memory, READ).store(self.read, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// A file of frames: draft-ietf-opsawg-pcapng.
+struct PcapNg<W> {
+    file: W,
+    epoch_ns: u64,
+    summary: CaptureSummary,
+}
+
+impl<W: Write> PcapNg<W> {
+    /// The section, and an interface for each engine.
+    fn begin(&mut self, readers: &[Reader], frame_bytes_max: u32) -> io::Result<()> {
+        let mut body = BYTE_ORDER.to_le_bytes().to_vec();
+        body.extend([1, 0, 0, 0]);
+        // The length of the section is not known.
+        body.extend([0xff; 8]);
+        option(&mut body, SHB_USERAPPL, b"sidecore net capture");
+        self.block(SECTION, body)?;
+        for reader in readers {
+            let mut body = [LINK_ETHERNET, 0, 0, 0].to_vec();
+            body.extend(frame_bytes_max.to_le_bytes());
+            option(
+                &mut body,
+                IF_NAME,
+                reader.path.display().to_string().as_bytes(),
+            );
+            option(&mut body, IF_TSRESOL, &[NANOSECONDS]);
+            self.block(INTERFACE, body)?;
+        }
+        self.file.flush()
+    }
+
+    fn frame(
+        &mut self,
+        (interface, time_ns): (usize, u64),
+        flags: u32,
+        bytes: u32,
+        kept: &[u8],
+    ) -> io::Result<()> {
+        let mut body = length(interface).to_le_bytes().to_vec();
+        body.extend(halves(self.epoch_ns + time_ns));
+        body.extend(length(kept.len()).to_le_bytes());
+        body.extend(bytes.to_le_bytes());
+        body.extend(kept);
+        body.resize(body.len().next_multiple_of(4), 0);
+        let direction = if flags & SENT == 0 { INBOUND } else { OUTBOUND };
+        option(&mut body, EPB_FLAGS, &direction.to_le_bytes());
+        self.block(PACKET, body)?;
+        self.summary.frames += 1;
+        self.summary.bytes += kept.len().to_u64();
+        Ok(())
+    }
+
+    /// Statistics of each interface.
+    fn end(&mut self, readers: &[Reader]) -> io::Result<()> {
+        let now = halves(self.epoch_ns + clock::now_ns());
+        for (index, reader) in readers.iter().enumerate() {
+            self.summary.dropped += reader.dropped();
+            let mut body = length(index).to_le_bytes().to_vec();
+            body.extend(now);
+            option(&mut body, ISB_IFDROP, &reader.dropped().to_le_bytes());
+            self.block(STATISTICS, body)?;
+        }
+        self.file.flush()
+    }
+
+    /// Writes a block, whose options end here if it has any.
+    fn block(&mut self, kind: u32, mut body: Vec<u8>) -> io::Result<()> {
+        body.extend([0; 4]);
+        let whole = length(body.len() + 12).to_le_bytes();
+        self.file.write_all(&kind.to_le_bytes())?;
+        self.file.write_all(&whole)?;
+        self.file.write_all(&body)?;
+        self.file.write_all(&whole)
+    }
+}
+
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let value = &value[..value.len().min(OPTION_BYTES_MAX)];
+    body.extend(code.to_le_bytes());
+    body.extend(u16::try_from(value.len()).unwrap_or_default().to_le_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// A time as its upper and its lower half.
+fn halves(time_ns: u64) -> [u8; 8] {
+    time_ns.rotate_left(32).to_le_bytes()
+}
+
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+/// Bytes of the segment of a reader.
+pub(crate) const SEGMENT_BYTES: usize = RING + RING_BYTES;
+const ADMITTED: usize = 64;
+const WRITTEN: usize = 128;
+const DROPPED: usize = 192;
+const READ: usize = 256;
+const STARTED: usize = 320;
+const SIZES: usize = 328;
+const TEXT: usize = 336;
+const RING: usize = 4096;
+const RING_BYTES: usize = 8 << 20;
+const RECORD_BYTES: usize = 32;
+const _: () = assert!(TEXT + TEXT_BYTES_MAX <= RING && RING_BYTES.is_multiple_of(RECORD_BYTES));
+/// Flags of a record.
+const SENT: u32 = 1;
+const SKIP: u32 = 2;
+/// Bytes kept of a frame, at most: more than any frame has.
+const FRAME_BYTES_MAX: usize = 256 << 10;
+/// Readers of one engine.
+const READERS_MAX: usize = 4;
+/// Time between two looks at an empty ring.
+const NAP: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_BYTES: usize = 4096;
+/// Blocks and options of draft-ietf-opsawg-pcapng.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const STATISTICS: u32 = 5;
+const PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const LINK_ETHERNET: u8 = 1;
+const SHB_USERAPPL: u16 = 4;
+const IF_NAME: u16 = 2;
+const IF_TSRESOL: u16 = 9;
+const NANOSECONDS: u8 = 9;
+const EPB_FLAGS: u16 = 2;
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+const ISB_IFDROP: u16 = 5;
+const OPTION_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_attach::Segment;
+    use sidecore_sys::local_socket::Peer;
+
+    /// A tap, and the reader of its ring.
+    fn both(filter: &str, frame_bytes_max: u64) -> (Captures, Reader) {
+        let name = "sidecore-capture-test";
+        let map = SharedMap::create(name, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
+        let file = map.file().try_clone_to_owned().unwrap();
+        let attachment = Arc::new(Attachment {
+            map: Segment::uncharged(map),
+            chunks: 0,
+            peer: Peer {
+                pid: 1,
+                uid: 0,
+                gid: 0,
+            },
+            wake: None,
+            gone: AtomicBool::new(false),
+        });
+        let mut captures = Captures::default();
+        captures.add(attachment);
+        let map = SharedMap::open(file, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
+        map.slice().write_at(TEXT, filter.as_bytes());
+        let sizes = filter.len().to_u64() << 32 | frame_bytes_max;
+        word(map.slice(), SIZES).store(sizes, Ordering::Relaxed);
+        word(map.slice(), STARTED).store(1, Ordering::Release);
+        let reader = Reader {
+            path: "net.sock".into(),
+            socket: local_socket::pair().unwrap().0,
+            map,
+            read: 0,
+            frame: Vec::new(),
+        };
+        (captures, reader)
+    }
+
+    fn file() -> PcapNg<Vec<u8>> {
+        PcapNg {
+            file: Vec::new(),
+            epoch_ns: 0,
+            summary: CaptureSummary::default(),
+        }
+    }
+
+    #[test]
+    fn frames_come_back_through_many_turns_of_the_ring() {
+        let (mut captures, mut reader) = both("", 100_000);
+        let mut file = file();
+        let mut wanted = CaptureSummary::default();
+        for round in 0..3_000usize {
+            let frame = vec![round.to_le_bytes()[0]; 60 + round * 7919 % 65_000];
+            captures.received(&frame);
+            let before = file.file.len();
+            reader.drain(0, &mut file, u64::MAX).unwrap();
+            wanted.frames += 1;
+            wanted.bytes += frame.len().to_u64();
+            assert_eq!(file.summary, wanted);
+            // The block: 28 bytes before the frame.
+            let at = before + 28;
+            assert_eq!(file.file[at..at + frame.len()], frame);
+            file.file.clear();
+        }
+        assert!(reader.read > 4 * RING_BYTES.to_u64());
+    }
+
+    #[test]
+    fn what_a_slow_reader_loses_is_counted() {
+        let (mut captures, mut reader) = both("", 1 << 20);
+        let frame = [7; 1514];
+        for _ in 0..10_000 {
+            captures.received(&frame);
+        }
+        let mut file = file();
+        reader.drain(0, &mut file, u64::MAX).unwrap();
+        assert_eq!(file.summary.frames + reader.dropped(), 10_000);
+        assert_eq!(file.summary.frames.to_usize(), RING_BYTES / 1568);
+        captures.received(&frame);
+        reader.drain(0, &mut file, u64::MAX).unwrap();
+        assert_eq!(file.summary.frames.to_usize(), RING_BYTES / 1568 + 1);
+    }
+
+    #[test]
+    fn the_filter_and_the_length_are_the_readers() {
+        let (mut captures, mut reader) = both("arp", 20);
+        let mut frame = [0; 60];
+        captures.received(&frame);
+        frame[12..14].copy_from_slice(&[8, 6]);
+        captures.received(&frame);
+        let mut file = file();
+        reader.drain(0, &mut file, u64::MAX).unwrap();
+        let (frames, bytes, dropped) = (1, 20, 0);
+        let wanted = CaptureSummary {
+            frames,
+            bytes,
+            dropped,
+        };
+        assert_eq!(file.summary, wanted);
+    }
+
+    #[test]
+    fn a_reader_that_breaks_the_rules_is_cut_off() {
+        for (filter, read) in [("no filter", 0), ("", u64::MAX), ("", 1 << 40)] {
+            let (mut captures, reader) = both(filter, 2000);
+            word(reader.map.slice(), READ).store(read, Ordering::Release);
+            for _ in 0..10_000 {
+                captures.received(&[0; 1514]);
+            }
+            captures.forget_gone();
+            assert!(captures.is_empty(), "{filter:?} {read}");
+        }
+        let (mut captures, reader) = both("", 2000);
+        word(reader.map.slice(), SIZES).store(u64::MAX, Ordering::Relaxed);
+        captures.received(&[0; 60]);
+        captures.forget_gone();
+        assert!(captures.is_empty());
+    }
+
+    #[test]
+    fn records_of_an_engine_that_is_none_are_refused() {
+        let (mut captures, mut reader) = both("", 2000);
+        captures.received(&[0; 60]);
+        for whole in [0u32, 33, u32::MAX, 16 << 20] {
+            reader.map.slice().write_at(RING, &whole.to_le_bytes());
+            let refused = reader.drain(0, &mut file(), u64::MAX);
+            assert!(matches!(refused, Err(CaptureError::Sock(_))), "{whole}");
+        }
+    }
+}
