@@ -131,7 +131,11 @@ fn unlinked_lengths_are_each_partitions_best() {
 /// A figure for each name but those that stand for the same numbers as another.
 #[test]
 fn every_matrix_has_a_figure() {
-    let heads = FIGURES.iter().map(|figure| {
+    // A mixture's own text has no head.
+    let single = FIGURES
+        .iter()
+        .filter(|figure| !figure.model.starts_with("MIX"));
+    let heads = single.map(|figure| {
         let head = figure.model.split(['+', '{']).next();
         name(head.unwrap()).exchange.label().to_owned()
     });

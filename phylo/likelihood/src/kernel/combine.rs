@@ -82,7 +82,7 @@ pub(crate) fn level_scalers(
 
 /// The factor of `count` scalings; from four on it is below every normal double.
 #[inline(always)]
-pub(super) fn lowered(count: u16) -> f64 {
+pub(crate) fn lowered(count: u16) -> f64 {
     const FACTORS: [f64; 4] = [
         1.0,
         THRESHOLD,

@@ -24,8 +24,8 @@ pub(crate) mod repeats;
 mod simd;
 pub mod single;
 
-pub(crate) use combine::level_scalers;
 pub use combine::{Derivatives, SiteTerms};
+pub(crate) use combine::{level_scalers, lowered};
 pub use layout::Buffer;
 pub(crate) use layout::QUAD;
 pub use layout::Quad;
@@ -65,8 +65,9 @@ impl Shape {
     }
 }
 
-/// Most rate categories.
-pub const RATES_MAX: usize = 16;
+/// Most rate categories: of a mixture, those of all its classes. Sixty classes and one more, with
+/// four rates each, are 244.
+pub const RATES_MAX: usize = 256;
 
 /// One side of a node or of a branch.
 #[derive(Debug, Clone, Copy)]

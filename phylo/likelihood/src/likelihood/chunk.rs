@@ -168,6 +168,22 @@ impl Chunk {
         self.lnl = self.sites.log_likelihood(isa, shape.rates, scalers);
     }
 
+    /// As [`Chunk::evaluate`], and keeps each category's share of the patterns' likelihoods.
+    pub(super) fn evaluate_categories(&mut self, part: &Part, ends: &Ends, isa: Isa) {
+        let shape = part.process().shape;
+        let sides = self.clvs.sides(&self.tips);
+        let [near, far] = [ends.near, ends.far].map(|end| sides.end(end, part.folded()));
+        let terms = self.sites.terms.as_mut_slice();
+        let scaled = evaluate(isa, shape, &near, &far, terms, &mut self.scalers);
+        let scalers = if scaled { &self.scalers[..] } else { &[] };
+        self.sites.keep_shares(shape.rates, scalers);
+    }
+
+    /// The shares of [`Chunk::evaluate_categories`], pattern by pattern.
+    pub(super) fn shares(&self) -> &[f64] {
+        &self.sites.shares
+    }
+
     pub(super) fn make_sum_table(&mut self, part: &Part, ends: &Ends, isa: Isa) {
         let kernel = (isa, part.process().shape);
         let sides = self.clvs.sides(&self.tips);

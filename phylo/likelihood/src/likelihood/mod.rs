@@ -31,6 +31,7 @@ mod lengths;
 mod part;
 mod part_fit;
 mod plan;
+mod posteriors;
 mod starts;
 mod step;
 mod sums;
@@ -41,6 +42,7 @@ pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use insertion::{Insertion, Insertions, Refined};
 pub use lengths::Lengths;
 pub use part::{Part, PartOptions};
+pub use posteriors::Posteriors;
 
 use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, ScalerName};

@@ -11,6 +11,7 @@
 
 use super::brent::maximise;
 use super::climb::{Bend, climb};
+use super::posteriors::{Posteriors, climb_weights};
 use super::{Lengths, Likelihood, LikelihoodError};
 use crate::model::{ALPHA_RANGE, Coordinate, Model, SCALER_RANGE};
 use crate::runner::Runner;
@@ -43,6 +44,9 @@ impl<'l, R: Runner> PartFit<'l, R> {
                 self.start_mixture()?;
             }
         }
+        if self.model().fits_many_weights() {
+            self.fit_class_weights()?;
+        }
         let model = self.model().clone();
         let scale = self.likelihood.parts()[self.part].scale();
         let mut point = model.coordinates();
@@ -69,6 +73,24 @@ impl<'l, R: Runner> PartFit<'l, R> {
         } else {
             self.likelihood.set_model(self.part, model);
             self.likelihood.set_scale(self.part, scale);
+        }
+        Ok(())
+    }
+
+    /// Fits the weights of a mixture's classes by expectation maximisation, all else as it is.
+    fn fit_class_weights(&mut self) -> Result<(), LikelihoodError> {
+        let before = self.likelihood.evaluate_part(self.part)?;
+        let mut shares = Posteriors::of(self.likelihood, self.part)?.classes();
+        let own = &self.likelihood.parts()[self.part];
+        let counts = own.patterns().weights().iter();
+        let counts: Vec<f64> = counts.map(|&count| f64::from(count)).collect();
+        let given = own.model().clone();
+        let weights = climb_weights(&counts, &mut shares, given.class_weights());
+        let mut model = given.clone();
+        model.set_class_weights(&weights);
+        // Classes of unequal rates change the meaning of lengths as their weights change.
+        if self.evaluate_with(model)? < before {
+            self.likelihood.set_model(self.part, given);
         }
         Ok(())
     }

@@ -94,6 +94,29 @@ impl<R: Runner> Chunks<R> {
         found
     }
 
+    /// The shares of a partition's categories, pattern by pattern, as evaluated last.
+    pub(super) fn gather_categories(&mut self, parts: &[Part], part: usize) -> Vec<f64> {
+        let (patterns, rates) = (
+            parts[part].patterns().len(),
+            parts[part].process().shape.rates,
+        );
+        let corrected = usize::from(Unseen::of(&parts[part]).is_some());
+        let chunks = self.bounds[part + 1] - self.bounds[part] - corrected;
+        let width = patterns.div_ceil(chunks) * rates;
+        let term = |chunk: &Chunk, k: usize| match chunk.is_unseen() {
+            true => 0.0,
+            false => chunk.shares().get(k).copied().unwrap_or(0.0),
+        };
+        let gathered = self.gather(part..part + 1, width, 1, term);
+        let mut found = Vec::with_capacity(patterns * rates);
+        for at in 0..chunks {
+            let len = chunk_range(patterns, chunks, at).len();
+            found.extend((0..len * rates).map(|k| gathered.term(at, k)));
+        }
+        self.exchange = gathered.exchange;
+        found
+    }
+
     /// All processes' `width` terms of each `unit` chunks of some partitions, added in the tree:
     /// of every chunk, or of every block.
     fn gather(

@@ -45,6 +45,17 @@ impl Model {
                 Parameter::FreeWeight(category) if category + 1 < self.free_weights.len() => {
                     point.push(share(&self.free_weights, category));
                 }
+                Parameter::ClassWeight(class) => {
+                    // Many weights are fitted by another method.
+                    if class + 1 < self.classes.weights.len() && !self.fits_many_weights() {
+                        point.push(share(&self.classes.weights, class));
+                    }
+                }
+                // Each class gives all of its coordinates at once.
+                Parameter::OfClass { class, at: 0 } => {
+                    point.extend(self.classes.models[class].coordinates());
+                }
+                Parameter::OfClass { .. } => {}
                 // The last share is 1 minus the others.
                 Parameter::Frequency(_) | Parameter::FreeWeight(_) => {}
                 _ => {
@@ -77,11 +88,13 @@ impl Model {
     pub(crate) fn move_to(&mut self, point: &[f64]) {
         let mut frequencies = vec![1.0; self.frequencies.len()];
         let mut weights = vec![1.0; self.free_weights.len()];
-        let mut moved = [false; 2];
-        let mut next = point.iter().copied().map(libm::exp);
-        let mut take = || {
-            next.next()
-                .unwrap_or_else(|| panic!("{} coordinates", point.len()))
+        let mut class_weights = vec![1.0; self.classes.weights.len()];
+        let mut moved = [false; 3];
+        let many = self.fits_many_weights();
+        let used = std::cell::Cell::new(0);
+        let take = || {
+            let at = used.replace(used.get() + 1);
+            libm::exp(point[at])
         };
         let fitted = self.fitted().into_iter();
         // Collected first: the shifts depend on the old values, which the loop overwrites.
@@ -103,6 +116,19 @@ impl Model {
                         weights[category] = take();
                     }
                 }
+                Parameter::ClassWeight(class) => {
+                    moved[2] = !many;
+                    if class + 1 < class_weights.len() && !many {
+                        class_weights[class] = take();
+                    }
+                }
+                Parameter::OfClass { class, at: 0 } => {
+                    let own = &mut self.classes.models[class];
+                    let count = own.coordinates().len();
+                    own.move_to(&point[used.get()..][..count]);
+                    used.set(used.get() + count);
+                }
+                Parameter::OfClass { .. } => {}
                 // Normalised below, when all are there.
                 Parameter::FreeRate(category) => self.free_rates[category] = take(),
                 _ => self.set(parameter, take() - shift),
@@ -114,6 +140,9 @@ impl Model {
         if moved[1] {
             self.free_weights = to_whole(weights);
             self.normalise_free_rates();
+        }
+        if moved[2] {
+            self.set_class_weights(&class_weights);
         }
     }
 }

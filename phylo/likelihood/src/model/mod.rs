@@ -11,6 +11,7 @@ mod dna;
 mod eigen;
 mod frequencies;
 mod gamma;
+mod mixture;
 mod name;
 mod parameters;
 mod process;
@@ -23,6 +24,7 @@ use frequencies::shares;
 pub(crate) use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::CategoryRate;
 pub(crate) use gamma::discrete_gamma;
+pub use mixture::MixtureName;
 pub use name::{
     AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ScalerName,
 };
@@ -30,9 +32,11 @@ pub use parameters::Parameter;
 pub use process::Process;
 pub use states::with_states;
 
-use crate::kernel::RATES_MAX;
 use crate::msa::{Alphabet, GeneticCode, Patterns};
-use protein::{MIXTURES, Published};
+use mixture::Classes;
+use process::Spectrum;
+use protein::{MIXTURES, PROFILES, Published};
+use std::sync::{Arc, OnceLock};
 
 /// Errors of a model's name or values.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +70,8 @@ pub enum ModelError {
     /// A modifier that is not known.
     #[error(
         "model `{model}`: no part is called `+{part}`; there are \
-         +F +FO +FE +FU +F1X4 +F3X4 +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS +ASC_STAM"
+         +F +FO +FE +FU +F1X4 +F3X4 +C10 to +C60 +FMIX +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS \
+         +ASC_STAM"
     )]
     Part {
         /// The whole name.
@@ -140,6 +145,10 @@ pub struct Model {
     free_rates: Vec<f64>,
     free_weights: Vec<f64>,
     constant_share: f64,
+    /// The classes of a mixture that the name lists.
+    classes: Classes,
+    /// Of a class without fitted values: its matrix's eigenvectors, once they are made.
+    spectrum: OnceLock<Arc<Spectrum>>,
 }
 
 impl Model {
@@ -177,6 +186,7 @@ impl Model {
             FrequencyName::Matrix => name.exchange.frequencies(states),
             FrequencyName::Empirical | FrequencyName::Fitted => counted.to_vec(),
             FrequencyName::Given(values) => values.clone(),
+            FrequencyName::Profile { mixture, at } => name::profile_frequencies(*mixture, *at),
             // Made of the bases below.
             FrequencyName::Bases { .. } => Vec::new(),
         };
@@ -216,7 +226,12 @@ impl Model {
                 });
             }
         }
+        let classes = Classes::new(&name, |own| {
+            Self::with_counts(own, counted, codons, constant_share)
+        });
         let mut model = Self {
+            classes,
+            spectrum: OnceLock::new(),
             name,
             exchange,
             frequencies,
@@ -248,6 +263,11 @@ impl Model {
                 Parameter::Alpha => model.alpha = start.alpha,
                 Parameter::FreeRate(_) => model.free_rates.clone_from(&start.free_rates),
                 Parameter::FreeWeight(_) => model.free_weights.clone_from(&start.free_weights),
+                Parameter::ClassWeight(_) => {
+                    model.classes.weights.clone_from(&start.classes.weights);
+                }
+                // Given values of a class are the same at the start.
+                Parameter::OfClass { .. } => model.classes.models.clone_from(&start.classes.models),
             }
         }
         model
@@ -269,6 +289,9 @@ impl Model {
     #[must_use]
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
+        if let Some(mixture) = self.mixture() {
+            return self.mixture_process(mixture, &rates, &weights);
+        }
         if let ExchangeName::Mixture(at) = self.name.exchange {
             // Each class has the frequencies that it was published with, unless others are named.
             let own = self.name.frequencies == FrequencyName::Matrix;
@@ -389,11 +412,14 @@ impl std::fmt::Display for Model {
                 .collect::<Vec<_>>()
                 .join("/")
         };
-        write!(f, "{}", self.name.exchange.label())?;
+        match self.mixture() {
+            Some(mixture) => self.write_classes(mixture, f)?,
+            None => write!(f, "{}", self.name.exchange.label())?,
+        }
         // Published matrices and mixtures are known by name: their values are not printed.
         let fixed = matches!(
             self.name.exchange,
-            ExchangeName::Published(_) | ExchangeName::Mixture(_)
+            ExchangeName::Published(_) | ExchangeName::Mixture(_) | ExchangeName::Mix(_)
         );
         let code = match self.name.exchange {
             ExchangeName::Codon { code, .. } => Some(code),
@@ -409,6 +435,9 @@ impl std::fmt::Display for Model {
         match self.name.frequencies {
             FrequencyName::Matrix => {}
             FrequencyName::Equal => write!(f, "+FE")?,
+            FrequencyName::Profile { mixture, at } => {
+                write!(f, "+F{}{}", PROFILES[mixture].prefix, at + 1)?;
+            }
             FrequencyName::Bases {
                 by_position: false, ..
             } => write!(f, "+F1X4{{{}}}", list(&self.bases[..4]))?,
@@ -422,11 +451,13 @@ impl std::fmt::Display for Model {
             RatesName::Uniform => {}
             RatesName::Gamma { categories, by, .. } => {
                 let by = if *by == CategoryRate::Mean { "m" } else { "a" };
-                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)?;
+                let sign = self.rates_sign();
+                write!(f, "{sign}G{categories}{by}{{{:.6}}}", self.alpha)?;
             }
             RatesName::Free { categories, .. } => {
                 let (rates, weights) = (list(&self.free_rates), list(&self.free_weights));
-                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")?;
+                let sign = self.rates_sign();
+                write!(f, "{sign}R{categories}{{{rates}}}{{{weights}}}")?;
             }
         }
         write!(f, "{}", self.name.ascertainment)
@@ -481,8 +512,8 @@ pub(crate) const INVARIANT_MAX: f64 = 0.99;
 pub(crate) const SCALER_RANGE: [f64; 2] = [0.01, 100.0];
 /// The range of exchangeabilities, relative to the last.
 pub(crate) const EXCHANGE_RANGE: [f64; 2] = [0.001, 1_000.0];
-/// The most categories of rates.
-pub(crate) const CATEGORIES_MAX: usize = RATES_MAX;
+/// The most categories of rates across sites, as the messages say.
+pub(crate) const CATEGORIES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests;

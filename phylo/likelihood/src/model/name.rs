@@ -7,7 +7,8 @@
 
 mod parse;
 
-use super::protein::{MIXTURES, PUBLISHED};
+use super::mixture::MixtureName;
+use super::protein::{MIXTURES, PROFILES, published};
 use super::{CategoryRate, CodonKind};
 use crate::msa::{Alphabet, GeneticCode};
 
@@ -46,6 +47,8 @@ pub enum ExchangeName {
     Published(usize),
     /// Protein: a matrix for each class of sites, by its place in the table of mixtures.
     Mixture(usize),
+    /// Classes of sites that the name lists.
+    Mix(MixtureName),
     /// Codons: `omega` and `kappa`, fixed or to be fitted.
     Codon {
         /// The kind of model.
@@ -75,6 +78,13 @@ pub enum FrequencyName {
     Fitted,
     /// Given; they sum to 1.
     Given(Vec<f64>),
+    /// Protein: a class of a published mixture of profiles.
+    Profile {
+        /// The mixture's place in the table of profiles.
+        mixture: usize,
+        /// The class's place in the mixture.
+        at: usize,
+    },
     /// Codons: products of the frequencies of bases.
     Bases {
         /// True if these are counted at each of the three positions by itself (`F3X4`).
@@ -168,9 +178,10 @@ impl ModelName {
     /// The alphabet that it is for.
     #[must_use]
     pub fn alphabet(&self) -> Alphabet {
-        match self.exchange {
-            ExchangeName::Classes { alphabet, .. } => alphabet,
-            ExchangeName::Codon { code, .. } => Alphabet::Codon(code),
+        match &self.exchange {
+            ExchangeName::Classes { alphabet, .. } => *alphabet,
+            ExchangeName::Codon { code, .. } => Alphabet::Codon(*code),
+            ExchangeName::Mix(mixture) => mixture.classes[0].name.alphabet(),
             _ => Alphabet::Protein,
         }
     }
@@ -215,7 +226,8 @@ impl ExchangeName {
     pub fn label(&self) -> &str {
         match self {
             Self::Classes { label, .. } => label,
-            Self::Published(at) => PUBLISHED[*at].name,
+            Self::Published(at) => published(*at).name,
+            Self::Mix(mixture) => mixture.label(),
             Self::Mixture(at) => MIXTURES[*at].name,
             Self::Codon { kind, .. } => kind.label(),
             Self::Protein { .. } => "PROTGTR",
@@ -230,9 +242,9 @@ impl ExchangeName {
                 ..
             } => values.clone(),
             Self::Classes { classes, .. } => vec![1.0; class_count(classes)],
-            Self::Published(at) => PUBLISHED[*at].matrix().exchange.clone(),
+            Self::Published(at) => published(*at).matrix().exchange.clone(),
             // Its matrices are looked up where the process is made.
-            Self::Mixture(_) => Vec::new(),
+            Self::Mixture(_) | Self::Mix(_) => Vec::new(),
             Self::Codon { kind, given, .. } => given.clone().unwrap_or_else(|| kind.start()),
             Self::Protein {
                 given: Some((values, _)),
@@ -240,7 +252,7 @@ impl ExchangeName {
             // Without given values, the average over all proteins is a better start than equal
             // rates.
             Self::Protein { given: None } => {
-                let rates = &PUBLISHED[0].matrix().exchange;
+                let rates = &published(0).matrix().exchange;
                 let last = rates[rates.len() - 1];
                 rates.iter().map(|rate| rate / last).collect()
             }
@@ -261,7 +273,7 @@ impl ExchangeName {
     /// The matrix's own frequencies.
     pub(super) fn frequencies(&self, states: usize) -> Vec<f64> {
         match self {
-            Self::Published(at) => PUBLISHED[*at].matrix().frequencies.clone(),
+            Self::Published(at) => published(*at).matrix().frequencies.clone(),
             Self::Mixture(at) => {
                 let classes = &MIXTURES[*at].classes;
                 let mean = |state: usize| {
@@ -278,6 +290,11 @@ impl ExchangeName {
             _ => vec![1.0 / states as f64; states],
         }
     }
+}
+
+/// The frequencies of a class of a published mixture of profiles.
+pub(super) fn profile_frequencies(mixture: usize, at: usize) -> Vec<f64> {
+    PROFILES[mixture].rows()[at][1..].to_vec()
 }
 
 /// Number of classes.

@@ -24,6 +24,15 @@ pub enum Parameter {
     FreeRate(usize),
     /// The weight of one free rate; the others keep their proportions.
     FreeWeight(usize),
+    /// The weight of one class of a mixture; the others keep their proportions.
+    ClassWeight(usize),
+    /// A parameter of one class of a mixture.
+    OfClass {
+        /// The class.
+        class: usize,
+        /// Its place among the class's fitted parameters.
+        at: usize,
+    },
 }
 
 impl Model {
@@ -49,7 +58,7 @@ impl Model {
         }
         let given = match &self.name.exchange {
             ExchangeName::Classes { given, .. } => given.is_some(),
-            ExchangeName::Published(_) | ExchangeName::Mixture(_) => true,
+            ExchangeName::Published(_) | ExchangeName::Mixture(_) | ExchangeName::Mix(_) => true,
             ExchangeName::Protein { given } => given.is_some(),
             ExchangeName::Codon { given, .. } => given.is_some(),
         };
@@ -62,6 +71,7 @@ impl Model {
         if self.name.frequencies == FrequencyName::Fitted {
             fitted.extend((0..self.frequencies.len()).map(Parameter::Frequency));
         }
+        self.fitted_of_classes(&mut fitted);
         fitted
     }
 
@@ -78,6 +88,11 @@ impl Model {
             Parameter::Alpha => self.alpha,
             Parameter::FreeRate(category) => self.free_rates[category],
             Parameter::FreeWeight(category) => self.free_weights[category],
+            Parameter::ClassWeight(class) => self.classes.weights[class],
+            Parameter::OfClass { class, at } => {
+                let own = &self.classes.models[class];
+                own.value(own.fitted()[at])
+            }
         }
     }
 
@@ -92,6 +107,11 @@ impl Model {
             Parameter::Alpha => ALPHA_RANGE,
             Parameter::FreeRate(_) => [1e-3, 100.0],
             Parameter::FreeWeight(_) => [1e-3, 0.99],
+            Parameter::ClassWeight(_) => [0.0, 1.0],
+            Parameter::OfClass { class, at } => {
+                let own = &self.classes.models[class];
+                own.range(own.fitted()[at])
+            }
         }
     }
 
@@ -116,6 +136,13 @@ impl Model {
                 set_share(&mut self.free_weights, category, value);
                 self.normalise_free_rates();
             }
+            Parameter::ClassWeight(class) => {
+                set_share(&mut self.classes.weights, class, value.min(0.999));
+            }
+            Parameter::OfClass { class, at } => {
+                let own = &mut self.classes.models[class];
+                own.set(own.fitted()[at], value);
+            }
         }
     }
 }
@@ -131,6 +158,8 @@ impl Model {
         numbers.extend([self.invariant, self.alpha]);
         numbers.extend(&self.free_rates);
         numbers.extend(&self.free_weights);
+        numbers.extend(self.classes.models.iter().flat_map(Self::numbers));
+        numbers.extend(&self.classes.weights);
         numbers
     }
 
@@ -153,9 +182,19 @@ impl Model {
         let own = own
             .chain(&mut self.free_rates)
             .chain(&mut self.free_weights);
-        for (own, number) in own.zip(&mut left) {
+        for own in own {
+            let Some(number) = left.next() else { break };
             *own = *number;
         }
+        self.spectrum = std::sync::OnceLock::new();
+        for class in &mut self.classes.models {
+            let (own, rest) = left.as_slice().split_at(class.numbers().len());
+            if !class.set_numbers(own) {
+                return false;
+            }
+            left = rest.iter();
+        }
+        self.classes.weights.copy_from_slice(left.as_slice());
         true
     }
 }

@@ -45,51 +45,22 @@ pub(super) fn padded(states: usize) -> usize {
     states.next_multiple_of(QUAD)
 }
 
-impl Process {
-    /// From rate matrices: `n (n - 1) / 2` exchangeabilities (upper triangle by rows) and `n`
-    /// frequencies above 0; one for all categories, or one for each.
-    /// `rates` and `weights` are those of the variable sites alone: weights sum to 1, mean rate 1.
-    pub(super) fn new(
-        matrices: &[(&[f64], &[f64])],
-        rates: &[f64],
-        weights: &[f64],
-        invariant: f64,
-    ) -> Self {
-        let n = padded(matrices[0].1.len());
-        let (square, variable) = (n * n, 1.0 - invariant);
-        let mut process = Self {
-            shape: Shape {
-                states: n,
-                rates: rates.len(),
-            },
-            frequencies: vec![0.0; n],
-            own_frequencies: vec![0.0; matrices.len() * n],
-            values: vec![0.0; matrices.len() * n],
-            right: vec![0.0; matrices.len() * square],
-            left: vec![0.0; matrices.len() * square],
-            left_by_state: vec![0.0; matrices.len() * square],
-            // Invariable sites have rate 0: the others' rates rise, so that the mean over all sites
-            // is 1.
-            rates: rates.iter().map(|rate| rate / variable).collect(),
-            weights: weights.iter().map(|weight| weight * variable).collect(),
-            invariant,
-        };
-        for (at, (exchange, frequencies)) in matrices.iter().enumerate() {
-            process.decompose(at, exchange, frequencies);
-        }
-        // The mean of the rates' own frequencies, which invariable sites have.
-        for (rate, weight) in weights.iter().enumerate() {
-            let own = &process.own_frequencies[process.matrix_of(rate) * n..][..n];
-            for (mean, own) in process.frequencies.iter_mut().zip(own) {
-                *mean += weight * own;
-            }
-        }
-        process
-    }
+/// Frequencies, eigenvalues and eigenvectors of one rate matrix, padded to the kernels' number of
+/// states. Row by value, column by state, if not said otherwise.
+#[derive(Debug)]
+pub(super) struct Spectrum {
+    frequencies: Vec<f64>,
+    values: Vec<f64>,
+    right: Vec<f64>,
+    left: Vec<f64>,
+    left_by_state: Vec<f64>,
+}
 
-    /// Makes the eigenvalues and vectors of one rate matrix.
-    fn decompose(&mut self, at: usize, exchange: &[f64], frequencies: &[f64]) {
-        let (n, wide) = (frequencies.len(), self.shape.states);
+impl Spectrum {
+    /// Of `n (n - 1) / 2` exchangeabilities and `n` frequencies above 0.
+    pub(super) fn new(exchange: &[f64], frequencies: &[f64]) -> Self {
+        let n = frequencies.len();
+        let wide = padded(n);
         // Given frequencies may sum to slightly less or more than 1.
         let total: f64 = frequencies.iter().sum();
         let frequencies: Vec<f64> = frequencies.iter().map(|f| f / total).collect();
@@ -117,30 +88,94 @@ impl Process {
         if let Some(largest) = values.iter_mut().max_by(|a, b| a.total_cmp(b)) {
             *largest = 0.0;
         }
+        let square = wide * wide;
+        let mut spectrum = Self {
+            frequencies: vec![0.0; wide],
+            values: vec![0.0; wide],
+            right: vec![0.0; square],
+            left: vec![0.0; square],
+            left_by_state: vec![0.0; square],
+        };
         // Rounding must not give a growing exponential.
-        for (to, value) in self.values[at * wide..].iter_mut().zip(values) {
+        for (to, value) in spectrum.values.iter_mut().zip(values) {
             *to = value.min(0.0);
         }
-        let right = &mut self.right[at * wide * wide..][..wide * wide];
-        let left = &mut self.left[at * wide * wide..][..wide * wide];
-        let left_by_state = &mut self.left_by_state[at * wide * wide..][..wide * wide];
         for i in 0..n {
             let root = libm::sqrt(frequencies[i]);
             for k in 0..n {
-                right[k * wide + i] = vectors[i * n + k] / root;
-                left[k * wide + i] = vectors[i * n + k] * root;
-                left_by_state[i * wide + k] = left[k * wide + i];
+                spectrum.right[k * wide + i] = vectors[i * n + k] / root;
+                spectrum.left[k * wide + i] = vectors[i * n + k] * root;
+                spectrum.left_by_state[i * wide + k] = spectrum.left[k * wide + i];
             }
         }
-        self.own_frequencies[at * wide..][..n].copy_from_slice(&frequencies);
+        spectrum.frequencies[..n].copy_from_slice(&frequencies);
+        spectrum
+    }
+}
+
+impl Process {
+    /// From rate matrices: `n (n - 1) / 2` exchangeabilities (upper triangle by rows) and `n`
+    /// frequencies above 0; one for all categories, or one for each.
+    /// `rates` and `weights` are those of the variable sites alone: weights sum to 1, mean rate 1.
+    pub(super) fn new(
+        matrices: &[(&[f64], &[f64])],
+        rates: &[f64],
+        weights: &[f64],
+        invariant: f64,
+    ) -> Self {
+        let own = matrices.iter();
+        let spectra: Vec<Spectrum> = own
+            .map(|(exchange, frequencies)| Spectrum::new(exchange, frequencies))
+            .collect();
+        let spectra: Vec<&Spectrum> = spectra.iter().collect();
+        Self::of_spectra(&spectra, rates, weights, invariant)
+    }
+
+    /// As [`Process::new`], from matrices whose eigenvectors are known. The categories are a
+    /// multiple of the matrices: first all those of the first matrix, and so on.
+    pub(super) fn of_spectra(
+        spectra: &[&Spectrum],
+        rates: &[f64],
+        weights: &[f64],
+        invariant: f64,
+    ) -> Self {
+        let n = spectra[0].frequencies.len();
+        let variable = 1.0 - invariant;
+        let joined = |field: fn(&Spectrum) -> &Vec<f64>| -> Vec<f64> {
+            let each = spectra.iter().flat_map(|spectrum| field(spectrum));
+            each.copied().collect()
+        };
+        let mut process = Self {
+            shape: Shape {
+                states: n,
+                rates: rates.len(),
+            },
+            frequencies: vec![0.0; n],
+            own_frequencies: joined(|spectrum| &spectrum.frequencies),
+            values: joined(|spectrum| &spectrum.values),
+            right: joined(|spectrum| &spectrum.right),
+            left: joined(|spectrum| &spectrum.left),
+            left_by_state: joined(|spectrum| &spectrum.left_by_state),
+            // Invariable sites have rate 0: the others' rates rise, so that the mean over all sites
+            // is 1.
+            rates: rates.iter().map(|rate| rate / variable).collect(),
+            weights: weights.iter().map(|weight| weight * variable).collect(),
+            invariant,
+        };
+        // The mean of the rates' own frequencies, which invariable sites have.
+        for (rate, weight) in weights.iter().enumerate() {
+            let own = &process.own_frequencies[process.matrix_of(rate) * n..][..n];
+            for (mean, own) in process.frequencies.iter_mut().zip(own) {
+                *mean += weight * own;
+            }
+        }
+        process
     }
 
     /// Place of the rate matrix of a category.
     fn matrix_of(&self, rate: usize) -> usize {
-        match self.values.len() == self.shape.states {
-            true => 0,
-            false => rate,
-        }
+        let matrices = self.values.len() / self.shape.states;
+        rate * matrices / self.shape.rates
     }
 
     /// Stationary frequencies of a category of rates.

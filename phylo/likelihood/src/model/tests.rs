@@ -258,7 +258,7 @@ fn published_matrices_are_whole() {
         .iter()
         .flat_map(|mixture| &mixture.classes);
     let mut count = 0;
-    for published in protein::PUBLISHED.iter().chain(mixed) {
+    for published in protein::all().chain(mixed) {
         let lines = published.text().lines().filter(|line| !line.is_empty());
         let words = |line: &str| line.split_ascii_whitespace().count();
         let rows: Vec<usize> = lines.take(21).map(words).collect();
@@ -286,7 +286,98 @@ fn published_matrices_are_whole() {
         );
         count += 1;
     }
-    assert_eq!(count, 40);
+    assert_eq!(count, 60);
+    let classes = protein::PROFILES.iter().map(|own| own.rows().len());
+    let classes: Vec<usize> = classes.collect();
+    assert_eq!(classes, [10, 20, 30, 40, 50, 60, 4]);
+}
+
+/// Classes, weights and frequencies of mixtures as IQ-TREE reads them.
+#[test]
+fn mixtures_are_parsed_and_printed() {
+    let classes = |text: &str| parse(text).unwrap().exchange.mixture_size();
+    assert_eq!(classes("LG+C20+F+G"), 21);
+    assert_eq!(classes("c60"), 60);
+    assert_eq!(classes("MIX{LG+F,WAG,JTT}*R3"), 3);
+    assert_eq!(classes("EX_EHO+R4"), 6);
+    assert_eq!(classes("MIX{LG,WAG}+C10"), 20);
+    assert_eq!(classes("MIX{LG}"), 1);
+    for (text, fits, shape) in [
+        ("LG+C20+G", false, 80),
+        ("C10", false, 40),
+        ("LG+C20+F+G", true, 84),
+        ("EX2+G", true, 8),
+        ("MIX{LG,WAG:1:0.2}", false, 2),
+        ("MIX{LG,WAG}*R2", false, 2),
+        ("LG+FMIX{C10pi1,C10pi2}+R3", true, 6),
+        ("LG+CF4+F+I+G", true, 20),
+    ] {
+        let made = model(text);
+        let weights = |one: &Parameter| matches!(one, Parameter::ClassWeight(_));
+        assert_eq!(made.fitted().iter().any(weights), fits, "{text}");
+        let process = made.process();
+        assert_eq!(process.shape.rates, shape, "{text}");
+        let rates = process.rates.iter().zip(&process.weights);
+        let mean: f64 = rates.map(|(rate, weight)| rate * weight).sum();
+        assert!((mean - 1.0).abs() < 1e-12, "{text}: mean rate {mean}");
+        let printed = made.to_string();
+        let again = model(&printed);
+        assert!(again.fitted().is_empty(), "{printed}");
+        assert_eq!(again.numbers().len(), made.numbers().len(), "{printed}");
+        let pairs = again.process().weights.into_iter().zip(process.weights);
+        for (a, b) in pairs {
+            assert!((a - b).abs() < 1e-6, "{printed}: {a} {b}");
+        }
+    }
+    assert_eq!(model("LG+C60+G4m{1}").to_string(), "LG+C60+G4m{1.000000}");
+}
+
+#[test]
+fn wrong_mixtures_say_what_is_wrong() {
+    for (text, what) in [
+        ("MIX{LG", "braces"),
+        ("MIX{LG}}", "braces"),
+        ("MIX{LG,}", "no model"),
+        ("MIX{LG:1:0}", "above 0"),
+        ("MIX{LG:0:1}", "above 0"),
+        ("MIX{LG:1:2:3}", "a class takes 3"),
+        ("MIX{LG:x}", "`x`"),
+        ("MIX{LG,HKY}", "one alphabet"),
+        ("MIX{GY,GY}", "codon"),
+        ("MIX{LG+G,WAG}", "rates across sites"),
+        ("MIX{LG4X,WAG}", "rates across sites"),
+        ("MIX{MIX{LG},WAG}", "`MIX`"),
+        ("MIX{EX2,WAG}", "EX2"),
+        ("MIX{C10,WAG}", "C10"),
+        ("LG+C70", "+C70"),
+        ("LG+FC20pi21", "+FC20pi21"),
+        ("LG+C20+C10", "twice"),
+        ("LG+C20+FE", "only +F and +FO"),
+        ("HKY+C20", "amino acids"),
+        ("MIX{JC,HKY}+C10", "amino acids"),
+        ("LG4X+C10", "amino acids"),
+        ("LG+C60+R8", "at most 256"),
+        ("LG*G4", "star"),
+        ("MIX{LG,WAG}*R3", "2 values, 3"),
+        ("MIX{LG:2,WAG}*R2", "star"),
+        ("LG+FMIX{nothing}", "+nothing"),
+        ("LG*F", "+F"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(what), "{text}: {error}");
+    }
+}
+
+/// A class of weight 0 is as if it were not there.
+#[test]
+fn a_class_of_weight_zero_adds_nothing() {
+    let [one, two] = ["MIX{LG:1:1,WAG:1:0}+G", "LG+G"].map(|text| model(text).process());
+    assert!(one.weights[4..].iter().all(|weight| *weight == 0.0));
+    assert_eq!(one.rates[..4], two.rates);
+    let (mut a, mut b) = (vec![0.0; 3200], vec![0.0; 1600]);
+    one.transitions(0.3, &mut a);
+    two.transitions(0.3, &mut b);
+    assert_eq!(a[..1600], b);
 }
 
 /// Which exchange of bases leads from one genotype to another.

@@ -6,7 +6,10 @@
 //! mtVer, mtInv, FLAVI) IQ-TREE 2.0.7, the "Log-likelihood of the tree" of `iqtree2 -s DATA.phy -te
 //! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
 //! like (`CODON5` where a model has `+CODE{5}`), `omega` and `kappa` being those that it fitted
-//! (its `.ckp.gz`).
+//! (its `.ckp.gz`). Of mixtures IQ-TREE 3.0.1 under the name that stands here, the same way: by
+//! `piqtree`'s `iq_fit_tree`, lengths fixed; of `+C10` to `+C60` 2.0.7, which fits
+//! their shape (its `.ckp.gz` has it). Of `+C60` the figure is
+//! 3.0.1's, from which 2.0.7's differs by 0.026.
 
 /// A log-likelihood.
 pub(crate) struct Figure {
@@ -112,11 +115,33 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("multi5var", "MULTI5_MK+G4m{0.5}+ASC_STAM{100/200/150/90/10}", -2563.961763),
     figure("protvar", "LG+FC+ASC_STAM{10/20/30/40/50/60/70/80/90/10/\
         10/20/30/40/50/60/70/80/90/10}", -6590.988875),
+    figure("protein", "POISSON+G4{0.7}", -1808.9343),
+    figure("protein", "LG+C10+G4{0.2383696376}", -2096.4570),
+    figure("protein", "LG+C20+G4{0.2662850716}", -2085.4615),
+    figure("protein", "WAG+C30+G4{0.3375391815}", -2032.4417),
+    figure("protein", "LG+C40+G4{0.2653784647}", -2092.4215),
+    figure("protein", "LG+C50+G4{0.2618077108}", -2091.9805),
+    figure("protein", "LG+C60+G4{0.263120316}", -2092.35207871),
+    figure("protein", "MIX{LG:1:0.3,WAG:1.5:0.5,JTT:0.7:0.2}+G4{0.7}", -1898.78293781),
+    figure("protein", "MIX{BurEX2:0.672020808818762:0.4,\
+        ExpEX2:1.6413466609931:0.6}+G4{0.7}", -1952.57018572),
+    figure("protein", "MIX{BurEX3:0.427672756793791:0.2,IntEX3:0.837595938019774:0.5,\
+        HExEX3:1.51863631431518:0.3}+G4{0.7}", -1950.2801),
+    figure("protein", "MIX{ExtEHO:0.720274356:0.3,HelEHO:0.976798797:0.4,\
+        OthEHO:0.783109376:0.3}", -2030.7097),
+    figure("protein", "MIX{M1_UL2:0.581348617:0.35,\
+        M2_UL2:1.465482789:0.65}+I{0.1}+G4{0.7}", -1948.0224024),
+    figure("protein", "MIX{Q1_UL3:0.484340397:0.3,Q2_UL3:0.492780514:0.3,\
+        Q3_UL3:1.15597274:0.4}+G4{0.7}", -1970.7877),
+    figure("protein", "MIX{BUR_EXT:0.761816796788931:0.1,BUR_HEL:0.744425646802117:0.2,\
+        BUR_OTH:0.532457759429489:0.2,EXP_EXT:1.5639387472863:0.1,EXP_HEL:2.06403411829438:0.2,\
+        EXP_OTH:1.43336795177594:0.2}", -1990.7495),
 ];
 
 /// Log-likelihoods with lengths and all free parameters fitted, by RAxML-NG 1.2.2: `raxml-ng
 /// --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --lh-epsilon 0.01 --threads 1 --prefix x
-/// --force perf_threads`.
+/// --force perf_threads`. Of mixtures by IQ-TREE 2.0.7: `iqtree2 -s DATA.phy -te tree.nwk
+/// -m MODEL`.
 #[rustfmt::skip]
 pub(crate) const FITTED: &[Figure] = &[
     figure("protein", "LG4X", -1882.033325),
@@ -133,6 +158,9 @@ pub(crate) const FITTED: &[Figure] = &[
     figure("binvar", "BIN+G+ASC_LEWIS", -617.018869),
     figure("multi5var", "MULTI5_GTR+FC+ASC_LEWIS", -1109.988571),
     figure("protvar", "LG+FC+G+ASC_LEWIS", -1775.881917),
+    figure("protein", "LG+C20+G4", -2000.1022),
+    figure("protein", "EX3+G4", -1890.8489),
+    figure("protein", "MIX{LG,WAG,JTT}+G4", -1854.7503),
 ];
 
 /// Likewise of `dna.phy` under the three partitions of `parts.txt`, with `--brlen linked`, `scaled`

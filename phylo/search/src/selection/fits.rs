@@ -20,10 +20,15 @@ pub(super) fn free_parameters(model: &Model) -> usize {
     for parameter in model.fitted() {
         count += match parameter {
             // Counted below: some of these depend on others.
-            Parameter::Frequency(_) | Parameter::FreeRate(_) | Parameter::FreeWeight(_) => 0,
+            Parameter::Frequency(_)
+            | Parameter::FreeRate(_)
+            | Parameter::FreeWeight(_)
+            | Parameter::OfClass { .. }
+            | Parameter::ClassWeight(_) => 0,
             _ => 1,
         };
     }
+    count += model.free_of_classes();
     let name = model.name();
     if let RatesName::Free {
         categories,

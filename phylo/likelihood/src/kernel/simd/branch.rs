@@ -15,8 +15,8 @@ use crate::kernel::{QUAD, Quad, Shape};
 pub(crate) struct Eigen<'a> {
     /// States and rates.
     pub(crate) shape: Shape,
-    /// One eigenvalue a state, none above 0; these and the eigenvectors of one matrix for all
-    /// rates, or rate by rate of a matrix for each.
+    /// One eigenvalue a state, none above 0; these and the eigenvectors matrix by matrix. Each
+    /// matrix has the same number of neighbouring categories of rates.
     pub(crate) values: &'a [f64],
     /// Value by value the right eigenvector, over states.
     pub(crate) right: &'a [f64],
@@ -34,10 +34,9 @@ impl<'a> Eigen<'a> {
     #[inline(always)]
     pub(super) fn of_rate(&self, rate: usize) -> [&'a [Quad]; 3] {
         let states = self.shape.states;
-        let at = match self.values.len() == states {
-            true => 0,
-            false => rate * states,
-        };
+        // Matrix by matrix the same number of categories.
+        let matrices = self.values.len() / states;
+        let at = rate * matrices / self.shape.rates * states;
         let square = at * states..(at + states) * states;
         [
             self.values[at..at + states].as_chunks::<QUAD>().0,

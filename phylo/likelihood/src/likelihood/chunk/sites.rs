@@ -6,7 +6,7 @@
 use super::unseen::Unseen;
 use crate::kernel::{
     Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
-    derivatives, level_scalers, newview, table_terms,
+    derivatives, level_scalers, lowered, newview, table_terms,
 };
 use crate::model::Process;
 
@@ -23,6 +23,8 @@ pub(super) struct Sites {
     pub(super) unseen: Option<Unseen>,
     pub(super) terms: Buffer,
     pub(super) site_lnl: Vec<f64>,
+    /// Each category's share of each pattern's likelihood, once they were wanted.
+    pub(super) shares: Vec<f64>,
 }
 
 impl Sites {
@@ -35,6 +37,7 @@ impl Sites {
             unseen: None,
             terms: Buffer::new(patterns.div_ceil(QUAD) * rates),
             site_lnl: vec![0.0; patterns],
+            shares: Vec::new(),
         }
     }
 
@@ -45,6 +48,28 @@ impl Sites {
             // An ambiguous column can be invariable in each state that all its taxa may have.
             let fitting = states.filter(|(state, _)| common >> state & 1 == 1);
             *invariable = process.invariant * fitting.map(|(_, frequency)| frequency).sum::<f64>();
+        }
+    }
+
+    /// Keeps each category's share of each pattern's likelihood, from a kernel's terms.
+    pub(super) fn keep_shares(&mut self, rates: usize, scalers: &[u16]) {
+        let terms = self.terms.as_slice();
+        self.shares.clear();
+        for (pattern, &fixed) in self.invariable.iter().enumerate() {
+            let (four, lane) = (pattern / QUAD, pattern % QUAD);
+            let count = |rate: usize| scalers.get(pattern * rates + rate).copied().unwrap_or(0);
+            let term = |rate: usize| terms[four * rates + rate][lane];
+            // Invariable sites are not scaled; a category of likelihood 0 sets no scale.
+            let some = (0..rates).filter(|&rate| term(rate) > 0.0);
+            let least = match fixed > 0.0 {
+                true => 0,
+                false => some.map(count).min().unwrap_or(0),
+            };
+            let own = |rate| term(rate) * lowered(count(rate).saturating_sub(least));
+            let sum: f64 = fixed + (0..rates).map(own).sum::<f64>();
+            // An impossible pattern says nothing: its shares are 0.
+            let part = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+            self.shares.extend((0..rates).map(|rate| own(rate) * part));
         }
     }
 

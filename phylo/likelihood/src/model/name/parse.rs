@@ -4,6 +4,7 @@
 //! braces name are read through the caller's function; nothing here does I/O.
 
 mod matrix;
+mod mixture;
 
 use super::{
     AscertainmentName, CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName,
@@ -25,13 +26,49 @@ impl ModelName {
             data_type if data_type.eq_ignore_ascii_case("DNA") => DNA,
             text => text,
         };
+        Self::parse_whole(text, read, true)
+    }
+
+    /// A class of a mixture: a matrix, and frequencies perhaps.
+    fn parse_class(text: &str, read: ReadFile<'_>) -> Result<Self, ModelError> {
+        let name = Self::parse_whole(text, read, false)?;
+        let plain = name.rates == RatesName::Uniform
+            && name.invariant == InvariantName::None
+            && name.scaler == ScalerName::None
+            && name.ascertainment == AscertainmentName::None
+            && !matches!(
+                name.exchange,
+                ExchangeName::Codon { .. } | ExchangeName::Mixture(_)
+            );
+        match plain {
+            true => Ok(name),
+            false => Err(ModelError::Contradiction {
+                model: shown(text),
+                what: "a class of MIX is a matrix of bases, amino acids or other states, with \
+                       frequencies perhaps: rates across sites follow the closing brace, and \
+                       codon models have no mixtures",
+            }),
+        }
+    }
+
+    /// `mixtures` is false in a mixture, which holds no further one.
+    fn parse_whole(text: &str, read: ReadFile<'_>, mixtures: bool) -> Result<Self, ModelError> {
         // The error texts show the whole model, whatever part is wrong.
         let mut parser = Parser { model: text, read };
         let mut parts = split_parts(text).into_iter();
         let head = parts.next().unwrap_or_default();
-        let (exchange, default) = parser.exchange(head)?;
+        let mut profiles = mixtures.then(|| Parser::named_profiles(head)).flatten();
+        let (exchange, default) = match parser.mixture_list(head)?.filter(|_| mixtures) {
+            Some((label, list)) => (parser.classes_of(label, list)?, FrequencyName::Matrix),
+            // `C20` alone stands for equal rates of exchange.
+            None if profiles.is_some() => parser.exchange("POISSON")?,
+            None => parser.exchange(head)?,
+        };
         let mut name = Self {
-            rates: exchange.default_rates(),
+            rates: match profiles {
+                Some(_) => GAMMA,
+                None => exchange.default_rates(),
+            },
             exchange,
             frequencies: default,
             invariant: InvariantName::None,
@@ -45,9 +82,24 @@ impl ModelName {
         // A second part of a kind would silently replace the first: it is refused.
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
         let (mut scaler, mut ascertainment) = (false, false);
+        let (mut classes, mut fused) = (profiles.is_some(), false);
         for part in parts {
+            let starred = part.strip_prefix('*');
+            let part = starred.unwrap_or(part);
             // The first letter decides: the names of all parts differ in it.
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
+                _ if starred.is_some() && !part.starts_with(['G', 'g', 'R', 'r']) => {
+                    return Err(parser.unknown_part(part));
+                }
+                Some(b'F') if is_list(part) && mixtures => {
+                    profiles = Some(parser.listed_profiles(part)?);
+                    ("the list of profiles", &mut classes)
+                }
+                Some(b'C') if mixtures => {
+                    let named = Parser::named_profiles(part);
+                    profiles = Some(named.ok_or_else(|| parser.unknown_part(part))?);
+                    ("the list of profiles", &mut classes)
+                }
                 Some(b'F') => {
                     name.frequencies = parser.frequencies(part, name.alphabet(), &name.exchange)?;
                     ("+F", &mut frequencies)
@@ -74,6 +126,7 @@ impl ModelName {
                 }
                 _ => return Err(parser.unknown_part(part)),
             };
+            fused |= starred.is_some();
             if std::mem::replace(seen, true) {
                 return Err(ModelError::Twice {
                     model: shown(text),
@@ -81,6 +134,7 @@ impl ModelName {
                 });
             }
         }
+        parser.finish_mixture(&mut name, profiles, frequencies, fused)?;
         // A mixture's classes have rates of their own, one each.
         if let ExchangeName::Mixture(at) = name.exchange {
             let classes = MIXTURES[at].classes.len();
@@ -164,7 +218,8 @@ impl Parser<'_, '_> {
     ) -> Result<FrequencyName, ModelError> {
         let (label, braces) = self.braces(part)?;
         let kind = label.to_ascii_uppercase();
-        if kind == "FU" {
+        // `+F{…}` is IQ-TREE's spelling.
+        if kind == "FU" || kind == "F" && !braces.is_empty() {
             self.count("+FU", 1, braces.len())?;
             let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
             self.count("+FU", alphabet.states(), values.len())?;
@@ -188,6 +243,11 @@ impl Parser<'_, '_> {
             "FO" => Ok(FrequencyName::Fitted),
             "FE" | "FQ" => Ok(FrequencyName::Equal),
             "FM" if alphabet == Alphabet::Protein => Ok(FrequencyName::Matrix),
+            // `+FC20pi3`, one profile of a mixture.
+            _ if alphabet == Alphabet::Protein => {
+                let found = mixture::profile(&label[1..]);
+                found.ok_or_else(|| self.unknown_part(part))
+            }
             _ => Err(self.unknown_part(part)),
         }
     }
@@ -459,7 +519,8 @@ fn is_muse_gaut(exchange: &ExchangeName) -> bool {
     matches!(exchange, ExchangeName::Codon { kind, .. } if *kind != CodonKind::Gy)
 }
 
-/// Cuts at the `+` that stand outside braces: a value may be 1e+3.
+/// Cuts at the `+` and `*` that stand outside braces: a value may be 1e+3. A star stays with its
+/// part.
 fn split_parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut depth) = (0, 0_usize);
@@ -467,15 +528,21 @@ fn split_parts(text: &str) -> Vec<&str> {
         match byte {
             b'{' => depth += 1,
             b'}' => depth = depth.saturating_sub(1),
-            b'+' if depth == 0 => {
+            b'+' | b'*' if depth == 0 => {
                 parts.push(&text[start..at]);
-                start = at + 1;
+                start = at + usize::from(byte == b'+');
             }
             _ => {}
         }
     }
     parts.push(&text[start..]);
     parts
+}
+
+/// True of `FMIX{…}`.
+fn is_list(part: &str) -> bool {
+    let head = part.split_at_checked(4);
+    head.is_some_and(|(head, _)| head.eq_ignore_ascii_case("FMIX"))
 }
 
 /// A text short enough for a message.
@@ -491,6 +558,12 @@ fn shown(text: &str) -> String {
 /// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
 /// equals RAxML 8 under GTRGAMMA.
 const DNA: &str = "GTR+F+G";
+/// Rates across sites of a mixture of profiles that is named alone.
+const GAMMA: RatesName = RatesName::Gamma {
+    categories: 4,
+    alpha: None,
+    by: CategoryRate::Mean,
+};
 const BRACES_MAX: usize = 4;
 /// Rates and frequencies of 64 states.
 const VALUES_MAX: usize = 64 * 63 / 2 + 64;

@@ -4,7 +4,7 @@ use super::{Parser, shown};
 use crate::model::codon::CodonKind;
 use crate::model::dna::{ALIASES, NAMED};
 use crate::model::name::{ExchangeName, FrequencyName, class_count};
-use crate::model::protein::{self, MIXTURES, PUBLISHED, RATES, upper_triangle};
+use crate::model::protein::{self, MIXTURES, RATES, upper_triangle};
 use crate::model::states;
 use crate::model::{EXCHANGE_RANGE, ModelError};
 use crate::msa::{Alphabet, GeneticCode};
@@ -35,7 +35,7 @@ impl Parser<'_, '_> {
         let alias = aliases.find(|(alias, _)| alias.eq_ignore_ascii_case(label));
         let label = alias.map_or(label, |(_, name)| name);
         let is = |name: &str| name.eq_ignore_ascii_case(label);
-        if let Some(at) = PUBLISHED.iter().position(|published| is(published.name)) {
+        if let Some(at) = protein::all().position(|published| is(published.name)) {
             self.count("the matrix", 0, braces.len())?;
             return Ok((ExchangeName::Published(at), FrequencyName::Matrix));
         }
