@@ -15,7 +15,6 @@
 mod core;
 mod error;
 mod kernel;
-mod limits;
 mod memory;
 pub mod mfc;
 pub mod page_advice;
@@ -30,6 +29,18 @@ pub use store::{Arena, Buf};
 
 /// Types that the hardware's memory can hold: values that are the same thing as their bytes.
 pub use sidecore_sys::Plain;
+
+mod limits {
+    //! Limits of an MFC: the hardware's own numbers.
+    //!
+    //! Why here: errors name them and the MFC keeps them; neither needs the other for that.
+    //! Source: the Cell Broadband Engine Architecture.
+
+    /// Bytes that one command moves at most.
+    pub(crate) const TRANSFER_BYTES_MAX: usize = 16 << 10;
+    /// Elements that a list, as which a large transfer counts, has at most.
+    pub(crate) const LIST_ELEMENTS_MAX: usize = 2048;
+}
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

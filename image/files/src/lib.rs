@@ -20,7 +20,6 @@ mod archive;
 mod erofs;
 mod ext4;
 mod extract;
-mod le;
 pub mod listing;
 mod squashfs;
 pub mod walk;
@@ -36,6 +35,34 @@ use sidecore_format::source::{BlockSource, ReadError};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
+
+mod le {
+    //! Little-endian numbers out of bytes. Bytes past the end count as zeros, so that no place panics;
+    //! lengths are checked where they matter. Pure.
+
+    fn bytes<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
+        let mut found = [0; N];
+        if let Some(part) = at.checked_add(N).and_then(|end| raw.get(at..end)) {
+            found.copy_from_slice(part);
+        }
+        found
+    }
+
+    /// 16 bits at a place.
+    pub(crate) fn le16(raw: &[u8], at: usize) -> u16 {
+        u16::from_le_bytes(bytes(raw, at))
+    }
+
+    /// 32 bits at a place.
+    pub(crate) fn le32(raw: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes(raw, at))
+    }
+
+    /// 64 bits at a place.
+    pub(crate) fn le64(raw: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(bytes(raw, at))
+    }
+}
 
 /// Attributes of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,6 @@ pub mod foreign;
 mod index;
 mod indexed;
 pub mod inner;
-mod layout;
 pub mod lock;
 mod lz4;
 pub mod output;
@@ -32,7 +31,6 @@ pub mod secret;
 mod seekable;
 pub mod sidecar;
 mod sidx;
-mod skippable;
 pub mod source;
 mod table;
 #[cfg(test)]
@@ -55,6 +53,56 @@ use index::Builder;
 pub use index::Index;
 pub use read_at::ReadAt;
 pub use reader::{FrameError, FrameReader};
+
+mod skippable {
+    //! Skippable frames of zstd and LZ4, and numbers in them.
+    //!
+    //! Source: RFC 8878 section 3.1.2; LZ4 Frame Format Description 1.6.4.
+
+    /// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd `...50`.
+    pub(super) const MAGIC: u32 = 0x184D_2A5C;
+    /// Magic and length, before the content.
+    pub(super) const SKIPPABLE_BYTES: u64 = 8;
+
+    /// The lengths of a skippable frame, as they are written: of its content, and of all of it. `None`
+    /// if 32 bits cannot hold them.
+    pub(super) fn lengths(content_bytes: u64) -> Option<(u32, u32)> {
+        let total = u32::try_from(content_bytes + SKIPPABLE_BYTES).ok()?;
+        Some((u32::try_from(content_bytes).ok()?, total))
+    }
+
+    /// The little-endian `u32` at the start of `bytes`.
+    pub(super) fn le32(bytes: &[u8]) -> u32 {
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    /// The little-endian `u64` at the start of `bytes`.
+    pub(super) fn le64(bytes: &[u8]) -> u64 {
+        u64::from(le32(bytes)) | u64::from(le32(&bytes[4..])) << 32
+    }
+}
+
+mod layout {
+    //! The layout that an image's writer is asked for.
+    //!
+    //! Why here: the index and the writers of all formats take it, and need nothing else of one
+    //! another.
+
+    /// Layout of an image to be written.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Layout {
+        /// Bytes of the device per frame: a power of two, [`super::FRAME_BYTES_RANGE`].
+        pub frame_bytes: u32,
+        /// Size of the device, if it is known before the source has been read.
+        pub raw_bytes: Option<u64>,
+        /// True when the beginning of the output can still be written after all frames.
+        pub seekable: bool,
+        /// True if frames differ in size; `frame_bytes` is then their average.
+        pub uneven: bool,
+        /// True if runs of zeros are listed and not stored ([`super::write::ImageWriter::push_holes`]).
+        pub thin: bool,
+    }
+}
 
 /// Upper bound of a frame's decompressed size. It bounds the memory that a hostile image can make
 /// us allocate.

@@ -202,7 +202,7 @@ impl Disk {
         let ranges = reader.available_bytes() / RANGE_BYTES;
         if ranges == 0
             || ranges > RANGES_MAX.to_usize()
-            || reader.available_bytes() % RANGE_BYTES != 0
+            || !reader.available_bytes().is_multiple_of(RANGE_BYTES)
         {
             return Err(Fault::Io);
         }

@@ -1,9 +1,9 @@
 //! Conditional likelihood vectors in single precision: their layout and what the loops take.
 //!
 //! Layout. Eight floats are an octet. With up to four states an octet holds two rates, four places
-//! each; with more it holds eight states of one rate, padded with zeros. A span is a class's octets,
-//! rate by rate. A matrix has for each pair of rates four columns, or for each rate as many columns
-//! as there are states.
+//! each; with more it holds eight states of one rate, padded with zeros. A span is the octets of a
+//! class, rate by rate. A matrix has for each pair of rates four columns, or for each rate as many
+//! columns as there are states.
 //! Must stay true: places that no state has are 0 in matrices, hence in every result.
 
 pub use super::simd::{any_single_beyond, lower_single, newview_single, total_single};
