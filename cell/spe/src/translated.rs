@@ -84,7 +84,8 @@ pub(crate) fn is_wanted() -> bool {
             Some("interpreter") => return false,
             None | Some("" | "translated") => {}
             Some(other) => eprintln!(
-                "libspe2: SIDECORE_SPE_SPU={other:?} is unknown; it is `translated` or `interpreter`"
+                "libspe2: SIDECORE_SPE_SPU={other:?} is unknown; \
+                 it is `translated` or `interpreter`"
             ),
         }
         is_possible()

@@ -50,10 +50,11 @@ mod share {
     //! engines divided by the live tasks, as far as those engines are idle.
     //!
     //! Why here: the rule inside `equi`, before measurement caps it.
-    //! Why two: where each core is host and engine, a task that is in a loop counts as ready. With two
-    //! tasks on eight engines, of which one has four, the other's share of the four idle ones would be
-    //! two; but four are its due.
-    //! Must stay true: leaves one engine for each task that is ready on the host, as far as they go.
+    //! Why two: where each core is host and engine, a task that is in a loop counts as ready. With
+    //! two tasks on eight engines, of which one has four, the other's share of the four idle ones
+    //! would be two; but four are its due.
+    //! Must stay true: leaves one engine for each task that is ready on the host, as far as they
+    //! go.
     //!
     //! Source: own.
 

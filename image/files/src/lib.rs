@@ -37,8 +37,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod le {
-    //! Little-endian numbers out of bytes. Bytes past the end count as zeros, so that no place panics;
-    //! lengths are checked where they matter. Pure.
+    //! Little-endian numbers out of bytes. Bytes past the end count as zeros, so that no place
+    //! panics; lengths are checked where they matter. Pure.
 
     fn bytes<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
         let mut found = [0; N];

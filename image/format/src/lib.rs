@@ -59,13 +59,14 @@ mod skippable {
     //!
     //! Source: RFC 8878 section 3.1.2; LZ4 Frame Format Description 1.6.4.
 
-    /// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd `...50`.
+    /// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd
+    /// `...50`.
     pub(super) const MAGIC: u32 = 0x184D_2A5C;
     /// Magic and length, before the content.
     pub(super) const SKIPPABLE_BYTES: u64 = 8;
 
-    /// The lengths of a skippable frame, as they are written: of its content, and of all of it. `None`
-    /// if 32 bits cannot hold them.
+    /// The lengths of a skippable frame, as they are written: of its content, and of all of it.
+    /// `None` if 32 bits cannot hold them.
     pub(super) fn lengths(content_bytes: u64) -> Option<(u32, u32)> {
         let total = u32::try_from(content_bytes + SKIPPABLE_BYTES).ok()?;
         Some((u32::try_from(content_bytes).ok()?, total))
@@ -99,7 +100,8 @@ mod layout {
         pub seekable: bool,
         /// True if frames differ in size; `frame_bytes` is then their average.
         pub uneven: bool,
-        /// True if runs of zeros are listed and not stored ([`super::write::ImageWriter::push_holes`]).
+        /// True if runs of zeros are listed and not stored
+        /// ([`super::write::ImageWriter::push_holes`]).
         pub thin: bool,
     }
 }

@@ -149,7 +149,8 @@ mod nbd {
         ) {
             let mut script = Script::new(3);
             if headers > 0 {
-                let form = [option::STRUCTURED_REPLY, option::EXTENDED_HEADERS][headers as usize - 1];
+                let forms = [option::STRUCTURED_REPLY, option::EXTENDED_HEADERS];
+                let form = forms[headers as usize - 1];
                 script.option(form, &[]);
                 script.option(option::SET_META_CONTEXT, &meta("", &["base:allocation"]));
             }

@@ -244,8 +244,8 @@ impl Values {
         }
     }
 
-    /// Takes a power of two from each of the first spans, so that its largest entry lies from a half
-    /// to 1; their logarithms.
+    /// Takes a power of two from each of the first spans, so that its largest entry lies from a
+    /// half to 1; their logarithms.
     pub(crate) fn lower_by_powers(&mut self, kernels: Kernels, taken: &mut [f64]) {
         let span = kernels.span();
         match self {

@@ -5,8 +5,9 @@
 //! precision gives them under the same condition, and raises nothing but the flag of inexact
 //! results.
 //!
-//! Must stay true: what is checked is checked in every lane; zeros of single precision are positive.
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 11.5.
+//! Must stay true: what is checked is checked in every lane; zeros of single precision are
+//! positive. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+//! section 11.5.
 
 use super::status;
 use super::x86::{Arithmetic, If, Operand, RAX, Vector, Xmm};

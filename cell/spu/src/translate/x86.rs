@@ -96,7 +96,8 @@ pub(super) const BYTES_LEFT: u8 = 7;
 pub(super) struct Code {
     bytes: Vec<u8>,
     constants: Vec<[u32; 4]>,
-    /// Places that hold a distance to a constant: place, bytes of the instruction behind it, number.
+    /// Places that hold a distance to a constant: place, bytes of the instruction behind it,
+    /// number.
     distances: Vec<(usize, i32, usize)>,
 }
 

@@ -325,8 +325,8 @@ mod letters {
     //!
     //! Source: the advance widths of Helvetica and its likenesses, in classes.
 
-    /// Width of a text in a sans-serif font of this size, in the size's unit; a little too wide rather
-    /// than too narrow.
+    /// Width of a text in a sans-serif font of this size, in the size's unit; a little too wide
+    /// rather than too narrow.
     pub(super) fn width(text: &str, size: f64) -> f64 {
         let each = text.chars().map(|letter| match letter {
             'i' | 'j' | 'l' | '\'' | '|' => 0.25,

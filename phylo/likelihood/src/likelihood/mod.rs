@@ -427,7 +427,8 @@ mod exchange {
 
     /// Chunks of a block, which one process has whole and adds by itself: a power of two, so that
     /// the block is a branch of the tree of sums, and few enough that every process has
-    /// [`BLOCKS_MIN`]. One where there are several partitions, whose sums begin elsewhere in the tree.
+    /// [`BLOCKS_MIN`]. One where there are several partitions, whose sums begin elsewhere in the
+    /// tree.
     pub(super) fn block(parts: usize, chunks: usize, processes: usize) -> usize {
         let most = chunks / (BLOCKS_MIN * processes);
         match parts {

@@ -1,9 +1,9 @@
 //! Scaling of whole spans by their largest entry, and the logarithms of many factors.
 //!
-//! Why here: a client of BEAGLE's interface scales patterns itself, one factor a pattern; one by one
-//! the maximum, the division and the logarithm cost more than the partials. Four spans at a time
-//! share a division. The logarithm of a product stands for a sum of logarithms.
-//! Must stay true: a span's result does not depend on its neighbours, not even in the last bit.
+//! Why here: a client of BEAGLE's interface scales patterns itself, one factor a pattern; one by
+//! one the maximum, the division and the logarithm cost more than the partials. Four spans at a
+//! time share a division. The logarithm of a product stands for a sum of logarithms. Must stay
+//! true: a span's result does not depend on its neighbours, not even in the last bit.
 
 use super::functions::ln;
 use super::lanes::Lanes;
