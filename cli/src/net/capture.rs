@@ -3,7 +3,6 @@
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
 use sidecore_net::capture::{CaptureOptions, Filter, record};
-use sidecore_net::sock::control::find_socket;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -27,11 +26,8 @@ pub(crate) struct Args {
     /// End after this time, in seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
-    /// The stack's socket.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    running: super::Running,
     /// The summary as one JSON object.
     #[arg(long)]
     json: bool,
@@ -46,8 +42,7 @@ impl Args {
         // Before a file is replaced.
         Filter::parse(&self.filter)?;
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
-        let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let (socket, trust) = self.running.find();
         let name = self.output.display().to_string();
         let file: Box<dyn Write> = if is_standard {
             Box::new(std::io::stdout().lock())

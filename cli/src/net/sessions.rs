@@ -3,18 +3,13 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_net::sock::client::sessions_of_all;
-use sidecore_net::sock::control::find_socket;
 use sidecore_net::summary::{STATES, SessionFilter, session_heading, session_lines};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The stack's socket.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    running: super::Running,
     /// Only sessions in this state; several may be given.
     #[arg(long, value_name = "STATE", value_parser = STATES)]
     state: Vec<String>,
@@ -34,8 +29,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let (socket, trust) = self.running.find();
         let filter = SessionFilter {
             states: self.state,
             port: self.port,

@@ -3,17 +3,12 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_net::sock::client::status_of_all;
-use sidecore_net::sock::control::find_socket;
 use sidecore_terminal::Text;
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The stack's socket.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    running: super::Running,
     /// Everything, as one JSON object.
     #[arg(long)]
     json: bool,
@@ -24,8 +19,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let (socket, trust) = self.running.find();
         let status = status_of_all(&socket, &trust)?;
         if self.json {
             output::json(&status)?;

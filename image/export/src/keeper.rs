@@ -26,7 +26,7 @@
 //! Threads: a server has one that waits for each keeper's end. [`keep`] is a process of its own.
 //! Source: `fuse_dev_release` and `fuse_resend` in `fs/fuse/dev.c` of Linux 6.9; flock(2).
 
-use crate::state::{Claim, Record, StateDir};
+use crate::state::{Claim, FAREWELL, KEEPERS, Record, SERVING, StateDir, keeper_name};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
@@ -41,7 +41,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -346,19 +346,6 @@ fn wait(file: File) -> io::Result<File> {
     }
 }
 
-/// The file that a keeper holds.
-fn keeper_name(number: usize) -> String {
-    format!("keeper-{number}")
-}
-
-/// Removes the files of this module from a record's directory.
-pub(crate) fn remove_files(state: &Path) {
-    let keepers = (0..KEEPERS).map(keeper_name);
-    for name in keepers.chain([SERVING.to_owned(), FAREWELL.to_owned()]) {
-        let _ = std::fs::remove_file(state.join(name));
-    }
-}
-
 /// The pause before the next start: none after a while of service, and more after each failure.
 fn next_pause(last: Duration, lived: Duration) -> Duration {
     match lived < SERVICE_MIN {
@@ -367,12 +354,6 @@ fn next_pause(last: Duration, lived: Duration) -> Duration {
     }
 }
 
-/// Keepers of a mount: only if all of them and the server are killed at once, the mount is lost.
-const KEEPERS: usize = 2;
-/// The file that a server holds.
-const SERVING: &str = "serving";
-/// The file that is there once a server ends in order.
-const FAREWELL: &str = "farewell";
 /// Longest message: a command line, a directory.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Time to wait for what is handed over; it is there before the start.
@@ -385,6 +366,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn failures_are_answered_by_longer_pauses_and_a_kill_by_none() {
@@ -436,7 +418,7 @@ mod tests {
         assert!(!of_first.is_over());
         File::create(folder.path().join(FAREWELL)).unwrap();
         assert!(of_first.is_over());
-        remove_files(folder.path());
+        std::fs::remove_file(folder.path().join(FAREWELL)).unwrap();
         assert!(!of_first.is_over());
         // Its directory is gone, and then another server's.
         std::fs::remove_file(folder.path().join("lock")).unwrap();

@@ -22,7 +22,6 @@ pub(crate) mod table;
 use super::ExportError;
 use super::fuse::Device;
 pub(crate) use super::fuse::place::detach as detach_mount;
-use super::keeper;
 use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -420,13 +419,28 @@ fn is_held(lock: &File) -> bool {
     }
 }
 
+/// The file that a keeper holds, in its server's directory.
+pub(crate) fn keeper_name(number: usize) -> String {
+    format!("keeper-{number}")
+}
+
+/// Keepers of a mount: only if all of them and the server are killed at once, the mount is lost.
+pub(crate) const KEEPERS: usize = 2;
+/// The file that a server with keepers holds.
+pub(crate) const SERVING: &str = "serving";
+/// The file that is there once such a server ends in order.
+pub(crate) const FAREWELL: &str = "farewell";
+
 /// Removes a server's directory: our own files, then the directory, which fails if anything else is
 /// in it.
 fn remove(path: &Path) {
     for name in ["state.json.new", "state.json", "log", "lock"] {
         let _ = std::fs::remove_file(path.join(name));
     }
-    keeper::remove_files(path);
+    let keepers = (0..KEEPERS).map(keeper_name);
+    for name in keepers.chain([SERVING.to_owned(), FAREWELL.to_owned()]) {
+        let _ = std::fs::remove_file(path.join(name));
+    }
     // The link by which erofs was given the FUSE file, if a server died at that moment.
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {

@@ -11,7 +11,7 @@
 //! Must stay true: no name in an archive becomes a path of this machine; what is read of a document
 //! is bounded; contents are only claimed to have their digest, which their readers check.
 //! Called from: any thread; blocks on disks.
-//! Source: OCI Image Format Specification 1.1, "Image Layout"; Moby, `image/spec/v1.2.md`
+//! Source: OCI Image Format Specification 1.1, "Image Layout"; Moby's image specification 1.2
 //! ("Combined Image JSON + Filesystem Changeset Format").
 
 use crate::index::hex;
@@ -93,8 +93,7 @@ impl Local {
     /// True if a name says that it is an image of containers, by its prefix or as a layout.
     #[must_use]
     pub fn is_plainly(name: &str) -> bool {
-        PREFIXES.iter().any(|it| name.starts_with(it))
-            || Path::new(name).join("oci-layout").exists()
+        prefix_of(name).is_some() || Path::new(name).join("oci-layout").exists()
     }
 
     /// Opens an image by a name of the module's table.
@@ -102,7 +101,7 @@ impl Local {
     /// # Errors
     /// [`LocalError`].
     pub fn open(name: &str) -> Result<Self, LocalError> {
-        let (prefix, rest) = match PREFIXES.iter().find(|it| name.starts_with(**it)) {
+        let (prefix, rest) = match prefix_of(name) {
             Some(prefix) => name.split_at(prefix.len()),
             None => ("", name),
         };
@@ -445,6 +444,12 @@ fn blob_name(digest: &str) -> Result<String, LocalError> {
         Some(digits) => Ok(format!("blobs/sha256/{digits}")),
         None => Err(LocalError::Document("a digest is not of SHA-256".into())),
     }
+}
+
+/// The prefix that says that an image lies in files here. A URL, `oci://`, has none.
+fn prefix_of(name: &str) -> Option<&'static str> {
+    let prefix = PREFIXES.into_iter().find(|it| name.starts_with(it));
+    prefix.filter(|it| !name[it.len()..].starts_with("//"))
 }
 
 const PREFIXES: [&str; 3] = ["docker-archive:", "oci-archive:", "oci:"];

@@ -363,7 +363,7 @@ impl Facts {
 }
 
 /// Bytes of an expression, at most.
-pub(super) const TEXT_BYTES_MAX: usize = 1024;
+pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 const DEPTH_MAX: usize = 32;
 /// VLAN tags, and IPv6 extension headers, that are stepped over.
 const TAGS_MAX: usize = 2;

@@ -10,7 +10,7 @@ use super::layout::{
 };
 use super::mailbox::{Attachment, Mailbox, Question};
 use super::server::Server;
-use crate::capture;
+use super::taps;
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
@@ -437,7 +437,7 @@ impl Doorkeeper {
     fn order_capture(&mut self, from: ConnectionId, peer: &Peer) {
         if peer.uid == 0 || peer.uid == local_socket::effective_uid() {
             self.door
-                .order(from, "sidecore-capture", capture::SEGMENT_BYTES, 0);
+                .order(from, "sidecore-capture", taps::SEGMENT_BYTES, 0);
         } else {
             let reason = "frames are only for root and the engine's own user";
             self.door.refuse(from, reason);
@@ -462,7 +462,7 @@ impl Doorkeeper {
             gone: AtomicBool::new(false),
         });
         let bytes = match chunks {
-            0 => capture::SEGMENT_BYTES,
+            0 => taps::SEGMENT_BYTES,
             _ => segment_bytes(chunks),
         };
         let terms = [u64::from(chunks), bytes.to_u64()];

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Attachment {
     /// The memory that it shares with the engine.
     pub map: Segment,
-    /// Chunks to send from, and as many to receive into; 0: it reads frames ([`crate::capture`]).
+    /// Chunks to send from, and as many to receive into; 0: it reads frames (`taps.rs`).
     pub chunks: u32,
     /// The attached process.
     pub peer: Peer,

@@ -21,6 +21,7 @@ pub mod mailbox; // with `ring` for the target `sockets` of `lab/fuzz`, which pl
 pub mod ring;
 pub mod server;
 mod stack;
+pub(crate) mod taps;
 
 pub(crate) use adapter::id_of;
 pub use stack::{Id, SocketError, SocketOption, Sockets, Status};

@@ -15,7 +15,7 @@ use super::layout::{CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, REQUESTS, chunk_offset};
 use super::mailbox::{Attachment, Mailbox, Question};
 use super::ring::{Reader, Violation};
 use super::stack::{Id, Sockets};
-use crate::capture::Captures;
+use super::taps::Captures;
 use books::{Chunks, Place, Ready, SocketTable};
 use link::Link;
 use serde::Serialize;

@@ -158,25 +158,34 @@ impl Chunk {
     }
 
     pub(super) fn evaluate(&mut self, part: &Part, ends: &Ends, isa: Isa) {
-        let shape = part.process().shape;
-        let sides = self.clvs.sides(&self.tips);
-        let [near, far] = [ends.near, ends.far].map(|end| sides.end(end, part.folded()));
-        let terms = self.sites.terms.as_mut_slice();
-        let scaled = evaluate(isa, shape, &near, &far, terms, &mut self.scalers);
-        // Without a scaling the kernel left the counts of an earlier call.
+        let scaled = self.fill_terms(part, ends, isa);
         let scalers = if scaled { &self.scalers[..] } else { &[] };
-        self.lnl = self.sites.log_likelihood(isa, shape.rates, scalers);
+        self.lnl = self
+            .sites
+            .log_likelihood(isa, part.process().shape.rates, scalers);
     }
 
     /// As [`Chunk::evaluate`], and keeps each category's share of the patterns' likelihoods.
     pub(super) fn evaluate_categories(&mut self, part: &Part, ends: &Ends, isa: Isa) {
-        let shape = part.process().shape;
+        let scaled = self.fill_terms(part, ends, isa);
+        let scalers = if scaled { &self.scalers[..] } else { &[] };
+        self.sites.keep_shares(part.process().shape.rates, scalers);
+    }
+
+    /// The terms of each category and pattern at a branch. True if there are counts of scalings:
+    /// without one the kernel leaves those of an earlier call.
+    fn fill_terms(&mut self, part: &Part, ends: &Ends, isa: Isa) -> bool {
         let sides = self.clvs.sides(&self.tips);
         let [near, far] = [ends.near, ends.far].map(|end| sides.end(end, part.folded()));
         let terms = self.sites.terms.as_mut_slice();
-        let scaled = evaluate(isa, shape, &near, &far, terms, &mut self.scalers);
-        let scalers = if scaled { &self.scalers[..] } else { &[] };
-        self.sites.keep_shares(shape.rates, scalers);
+        evaluate(
+            isa,
+            part.process().shape,
+            &near,
+            &far,
+            terms,
+            &mut self.scalers,
+        )
     }
 
     /// The shares of [`Chunk::evaluate_categories`], pattern by pattern.
