@@ -8,13 +8,11 @@
 use crate::chunk::Node;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use sidecore_likelihood::kernel::single::{
-    SingleBuffer, SingleShape, SingleSide, any_single_beyond, lower_single, newview_single,
-    total_single,
-};
+use sidecore_likelihood::kernel::single::{SingleBuffer, SingleShape, SingleSide};
 use sidecore_likelihood::kernel::{
     Buffer, Inner, Operand, Quad, Tip, any_span_beyond, lower_spans,
 };
+use sidecore_likelihood::kernel::{any_single_beyond, lower_single, newview_single, total_single};
 use std::ops::Range;
 
 /// Spans of partials; empty until they are written.

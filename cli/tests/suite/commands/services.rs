@@ -188,24 +188,32 @@ fn the_stack() {
         );
         // A session, so that the lists of those that hold memory have an entry.
         let session = std::net::TcpStream::connect("10.77.0.2:9").unwrap();
-        for (name, options) in [
-            ("net status", ""),
-            (
-                "net sessions",
-                "--state established --port 9 --prefix 10.77.0.0/24",
-            ),
-            ("net capture", "-w frames.pcapng --seconds 0 --filter tcp"),
-        ] {
-            let promises = contract::read();
-            let promise = promises.iter().find(|promise| promise.name == name);
-            let said = ok(&format!("{name} {options} --socket net.sock --json"));
-            json(&promise.unwrap().keys, name, said.as_bytes());
-        }
+        kept("net status", "");
+        kept(
+            "net sessions",
+            "--state established --port 9 --prefix 10.77.0.0/24",
+        );
         drop(session);
         for service in [echo, discard, source, up] {
             service.end();
         }
     });
+}
+
+#[test]
+fn frames_of_a_stack_are_captured() {
+    namespace::in_namespace(|| {
+        let _up = Service::start("net up net.toml", "ready net.sock on sidecore0");
+        kept("net capture", "-w frames.pcapng --seconds 0 --filter tcp");
+    });
+}
+
+/// Runs a command that asks the stack, and looks for the keys that the page promises of it.
+fn kept(name: &str, options: &str) {
+    let promises = contract::read();
+    let promise = promises.iter().find(|promise| promise.name == name);
+    let said = ok(&format!("{name} {options} --socket net.sock --json"));
+    json(&promise.unwrap().keys, name, said.as_bytes());
 }
 
 #[test]

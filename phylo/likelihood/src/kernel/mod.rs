@@ -34,6 +34,7 @@ pub use simd::{
     Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
     lower_spans, multiply_up, newview,
 };
+pub use simd::{any_single_beyond, lower_single, newview_single, total_single};
 
 /// Dimensions of one pattern's CLV entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

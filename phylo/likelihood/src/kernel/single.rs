@@ -6,8 +6,6 @@
 //! columns as there are states.
 //! Must stay true: places that no state has are 0 in matrices, hence in every result.
 
-pub use super::simd::{any_single_beyond, lower_single, newview_single, total_single};
-
 /// Eight floats: what one AVX register holds.
 pub type Octet = [f32; 8];
 
@@ -138,6 +136,7 @@ const LINE_BYTES: usize = 64;
 mod tests {
     use super::*;
     use crate::kernel::Isa;
+    use crate::kernel::{any_single_beyond, lower_single, newview_single, total_single};
     use crate::random::Random;
 
     fn buffer(octets: usize, random: &mut Random) -> SingleBuffer {
