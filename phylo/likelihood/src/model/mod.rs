@@ -24,9 +24,9 @@ use frequencies::shares;
 pub(crate) use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::CategoryRate;
 pub(crate) use gamma::discrete_gamma;
-pub use mixture::MixtureName;
 pub use name::{
-    AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ScalerName,
+    AscertainmentName, ExchangeName, FrequencyName, InvariantName, MixtureName, ModelName,
+    RatesName, ScalerName,
 };
 pub use parameters::Parameter;
 pub use process::Process;

@@ -7,7 +7,6 @@
 
 mod parse;
 
-use super::mixture::MixtureName;
 use super::protein::{MIXTURES, PROFILES, published};
 use super::{CategoryRate, CodonKind};
 use crate::msa::{Alphabet, GeneticCode};
@@ -300,4 +299,69 @@ pub(super) fn profile_frequencies(mixture: usize, at: usize) -> Vec<f64> {
 /// Number of classes.
 fn class_count(classes: &[u16]) -> usize {
     usize::from(*classes.iter().max().unwrap_or(&0)) + 1
+}
+
+/// The classes of a mixture, as a name lists them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixtureName {
+    /// The text that stands for these classes.
+    pub(super) label: String,
+    /// One or more.
+    pub(super) classes: Vec<ClassName>,
+    /// True if the weights are fitted, else they are given.
+    pub(super) fits_weights: bool,
+    /// True if the rates across sites are the classes' rates, one each.
+    pub(super) fused: bool,
+}
+
+/// One class of a mixture.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ClassName {
+    /// Exchangeabilities and frequencies.
+    pub(super) name: ModelName,
+    /// The rate, before the mean is made 1.
+    pub(super) rate: f64,
+    /// The weight: of all classes they sum to 1.
+    pub(super) weight: f64,
+}
+
+impl ExchangeName {
+    /// Number of classes of a mixture that the name lists; else 0.
+    #[cfg(test)]
+    pub(super) fn mixture_size(&self) -> usize {
+        match self {
+            Self::Mix(mixture) => mixture.classes.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl MixtureName {
+    /// Number of classes.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// True if the weights are fitted.
+    #[must_use]
+    pub fn fits_weights(&self) -> bool {
+        self.fits_weights
+    }
+
+    /// The text that stands for the classes.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// True if the label alone tells all values.
+    pub(super) fn is_fixed(&self) -> bool {
+        let fixed = |class: &ClassName| {
+            matches!(
+                class.name.frequencies,
+                FrequencyName::Matrix | FrequencyName::Equal | FrequencyName::Profile { .. }
+            ) && matches!(class.name.exchange, ExchangeName::Published(_))
+        };
+        !self.fits_weights && self.classes.iter().all(fixed)
+    }
 }

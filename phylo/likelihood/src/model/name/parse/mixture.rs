@@ -5,7 +5,7 @@
 
 use super::{Parser, shown, split_parts};
 use crate::kernel::RATES_MAX;
-use crate::model::mixture::{ClassName, MixtureName};
+use crate::model::name::{ClassName, MixtureName};
 use crate::model::name::{ExchangeName, FrequencyName, ModelName};
 use crate::model::protein::{PROFILES, STOCK};
 use crate::model::{ModelError, RatesName};
