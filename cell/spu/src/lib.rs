@@ -17,8 +17,8 @@ mod registers;
 pub mod translate;
 
 pub use isa::{Format, INSTRUCTIONS, Instruction, Op, decode, named};
-pub use machine::{Channel, Channels, Exit, Machine, STORE_BYTES, Store};
-pub use registers::{Fields, Quadword};
+pub use machine::{Channel, Channels, Exit, Machine};
+pub use registers::{Fields, Quadword, STORE_BYTES, Store};
 
 use sidecore_bare::width::ToUsize;
 

@@ -5,24 +5,9 @@
 //! Addresses are masked as by a store of 256 KiB.
 
 use crate::isa::{Compute, Op, decode};
-use crate::registers::{Fields, Quadword, bits};
+use crate::registers::{Fields, MASK, Quadword, STORE_BYTES, Store, bits};
 use crate::translate::Frame;
 use sidecore_bare::width::ToUsize;
-
-/// Bytes of a local store.
-pub const STORE_BYTES: usize = 256 * 1024;
-/// Bits of an address that count.
-pub(crate) const MASK: u32 = 0x3_ffff;
-
-/// A local store. Addresses are below [`STORE_BYTES`] and multiples of what is moved.
-pub trait Store {
-    /// The quadword at an address.
-    fn load(&self, address: u32) -> Quadword;
-    /// Puts a quadword at an address.
-    fn save(&mut self, address: u32, value: Quadword);
-    /// The word at an address.
-    fn fetch(&self, address: u32) -> u32;
-}
 
 /// Number of a channel, below 128.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -493,3 +493,18 @@ pub(crate) fn insertion(address: u32, width: u8) -> Quadword {
     }
     Quadword::of_bytes(pattern)
 }
+
+/// Bytes of a local store.
+pub const STORE_BYTES: usize = 256 * 1024;
+/// Bits of an address that count.
+pub(crate) const MASK: u32 = 0x3_ffff;
+
+/// A local store. Addresses are below [`STORE_BYTES`] and multiples of what is moved.
+pub trait Store {
+    /// The quadword at an address.
+    fn load(&self, address: u32) -> Quadword;
+    /// Puts a quadword at an address.
+    fn save(&mut self, address: u32, value: Quadword);
+    /// The word at an address.
+    fn fetch(&self, address: u32) -> u32;
+}

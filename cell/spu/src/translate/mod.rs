@@ -14,8 +14,7 @@ mod integers;
 mod x86;
 
 use crate::isa::{Instruction, Op, decode};
-use crate::machine::{MASK, STORE_BYTES, Store};
-use crate::registers::{Fields, State, bits, insertion};
+use crate::registers::{Fields, MASK, STORE_BYTES, State, Store, bits, insertion};
 use sidecore_bare::width::ToUsize;
 use std::mem::offset_of;
 use std::sync::OnceLock;
