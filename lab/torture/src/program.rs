@@ -1,10 +1,9 @@
 //! The command: its arguments, its report, and the order of scenarios.
 
-use crate::run::{Finding, Harness};
+use crate::run::{Harness, Row};
 use crate::scenario::SCENARIOS;
 use anyhow::{Context, Result};
 use clap::Parser;
-use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -39,16 +38,6 @@ struct Arguments {
     /// List the scenarios
     #[arg(long)]
     list: bool,
-}
-
-/// A scenario's result, as `--json` has it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) scenario: &'static str,
-    pub(crate) calls: u64,
-    pub(crate) runs: u64,
-    pub(crate) failures: u64,
-    pub(crate) findings: Vec<Finding>,
 }
 
 /// Runs the command that the arguments of this process name; its exit status.

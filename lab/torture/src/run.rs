@@ -4,7 +4,6 @@
 //! run has a folder of its own, which is removed afterwards, and so are mounts below it.
 
 use crate::faults::Resource;
-use crate::program::Row;
 use crate::scenario::{INPUTS, Scenario, Server};
 use crate::tracer::{Account, Manner, Plan, Tracee};
 use anyhow::{Context, Result, bail};
@@ -18,6 +17,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// A scenario's result, as `--json` has it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) scenario: &'static str,
+    pub(crate) calls: u64,
+    pub(crate) runs: u64,
+    pub(crate) failures: u64,
+    pub(crate) findings: Vec<Finding>,
+}
 
 /// Something that must not happen.
 #[derive(Debug, Clone, Serialize)]
