@@ -2,7 +2,7 @@
 //! killed.
 //!
 //! Why here: the kernel ends a FUSE file system with the last descriptor of its device, and all
-//! its users get errors. As long as one is open, they wait. A server starts [`KEEPERS`] keepers
+//! its users get errors. As long as one is open, they wait. A server starts two keepers
 //! once its mount is there, and hands each the device, the lock of its record and its own command
 //! line. Where the server ends without a farewell, one of them starts it again with all of that.
 //! The new server [adopts](crate::fuse::Keeping::Adopt) the session: the kernel sends again what
