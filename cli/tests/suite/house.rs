@@ -15,7 +15,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The most circles of files, all crates together.
-const CIRCLES_MAX: usize = 4;
+const CIRCLES_MAX: usize = 1;
 
 type ModulePath = Vec<String>;
 

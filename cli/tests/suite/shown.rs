@@ -209,8 +209,9 @@ fn script_and_example_names(
     found
 }
 
-/// What pages name and is not there: variables of the environment, options of scripts, examples and
-/// programs that cargo builds; and the number of names. `all` is the repository.
+/// Names on pages without a counterpart in the source: variables of the environment, options of
+/// scripts, examples and programs that cargo builds; and the number of names. `all` is the
+/// repository.
 fn dead_names(
     all: &BTreeMap<String, String>,
     is_page: &dyn Fn(&str) -> bool,

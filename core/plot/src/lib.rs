@@ -18,7 +18,6 @@ mod file;
 mod terminal;
 mod themed;
 mod tree;
-mod xml;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
@@ -29,6 +28,28 @@ pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+mod xml {
+    //! Text in XML. Pure.
+
+    /// Text for an element or an attribute; characters that XML forbids are left out.
+    pub(crate) fn escaped(text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for letter in text.chars() {
+            match letter {
+                '&' => out.push_str("&amp;"),
+                '<' => out.push_str("&lt;"),
+                '>' => out.push_str("&gt;"),
+                '"' => out.push_str("&quot;"),
+                // XML would change them, and other controls are not allowed in it at all.
+                '\t' | '\n' | '\r' => out.push(' '),
+                _ if letter < ' ' || letter == '\u{FFFE}' || letter == '\u{FFFF}' => {}
+                _ => out.push(letter),
+            }
+        }
+        out
+    }
+}
 
 /// Error of the drawing library.
 #[derive(Debug, thiserror::Error)]

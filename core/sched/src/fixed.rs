@@ -70,7 +70,7 @@ impl Policy for Edtlp {
 /// Groups of `n` engines, one live task for each.
 #[derive(Debug, Clone, Copy)]
 pub struct Hybrid {
-    width: u32,
+    group: Llp,
 }
 
 impl Hybrid {
@@ -78,18 +78,18 @@ impl Hybrid {
     #[must_use]
     pub fn new(width: u32) -> Self {
         Self {
-            width: width.max(1),
+            group: Llp::new(width),
         }
     }
 }
 
 impl Policy for Hybrid {
     fn name(&self) -> String {
-        format!("hybrid({})", self.width)
+        format!("hybrid({})", self.group.width)
     }
 
-    fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {
-        Decision::engines(self.width.min(arrival.units).min(arrival.engines))
+    fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
+        self.group.arrive(now, arrival)
     }
 
     fn depart(&mut self, _now: Nanos, _departure: &Departure) {}
@@ -97,7 +97,7 @@ impl Policy for Hybrid {
     fn tick(&mut self, _now: Nanos) {}
 
     fn live_tasks(&self, engines: u32) -> u32 {
-        (engines / self.width).max(1)
+        (engines / self.group.width).max(1)
     }
 }
 

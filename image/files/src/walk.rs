@@ -80,7 +80,7 @@ impl Wanted {
         let mut means = false;
         for pattern in &mut self.patterns {
             let is_it = pattern.matches(path);
-            // Every pattern is asked, also behind a match: each one is told whether it found
+            // Every pattern is tested, also behind a match: each one records whether it found
             // anything.
             pattern.found |= is_it;
             means |= is_it;

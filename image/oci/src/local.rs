@@ -417,7 +417,7 @@ fn plain_name(name: &[u8]) -> String {
     name.trim_start_matches("./").to_owned()
 }
 
-/// The member that a link beside another one names.
+/// The member that a link in another member's folder names.
 fn beside(name: &str, target: &[u8]) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();

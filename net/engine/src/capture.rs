@@ -37,13 +37,13 @@ pub struct CaptureOptions {
     pub filter: String,
     /// Bytes that are kept of each, at most 262,144.
     pub frame_bytes_max: u32,
-    /// Ends it after so many frames.
+    /// The number of frames after which it ends.
     pub frames_max: Option<u64>,
     /// Ends it after this time.
     pub time_max: Option<Duration>,
 }
 
-/// What a capture has written.
+/// Counts of a capture's file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CaptureSummary {
     /// Frames.

@@ -172,7 +172,7 @@ impl SessionFilter {
     /// Parses a prefix, `ADDRESS/BITS` or an address alone.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     pub fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
         parse_prefix(text)
     }

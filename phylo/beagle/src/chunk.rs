@@ -5,12 +5,11 @@
 
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::repeats::{Classes, Repeats};
+use crate::repeats::Repeats;
 use crate::steps::{Group, Member, Scaling, Step, Sums, Update};
 use crate::tally::Tally;
-use crate::values::{Child, Values};
+use crate::values::{Child, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};
-use std::sync::Arc;
 
 /// Context that chunks share while they run.
 #[derive(Debug, Clone, Copy)]
@@ -19,41 +18,6 @@ pub(crate) struct Context<'a> {
     pub(crate) matrices: &'a [Matrix],
     /// Scale buffers hold logarithms.
     pub(crate) logs: bool,
-}
-
-/// Values of a node for the patterns of a chunk.
-#[derive(Debug)]
-pub(crate) struct Node {
-    /// A tip's states; empty for others.
-    pub(crate) codes: Vec<u16>,
-    /// Partials, span by span, of each class or else of each pattern; empty until they are written.
-    pub(crate) values: Values,
-    /// Classes of the patterns, if they repeat.
-    pub(crate) classes: Option<Arc<Classes>>,
-}
-
-impl Node {
-    fn new(kernels: Kernels) -> Self {
-        Self {
-            codes: Vec::new(),
-            values: Values::new(kernels),
-            classes: None,
-        }
-    }
-
-    /// The span of each pattern, where all have their own by `identity`.
-    fn index<'a>(&'a self, identity: &'a [u16]) -> &'a [u16] {
-        self.classes
-            .as_ref()
-            .map_or(identity, |classes| &classes.of)
-    }
-
-    /// The span of a pattern.
-    pub(crate) fn span_of(&self, pattern: usize) -> usize {
-        self.classes
-            .as_ref()
-            .map_or(pattern, |classes| usize::from(classes.of[pattern]))
-    }
 }
 
 /// See the module.

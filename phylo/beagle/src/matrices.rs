@@ -6,8 +6,7 @@
 
 use crate::abi::Refusal;
 use crate::kernels::Kernels;
-use crate::values::{round_columns, round_spans};
-use sidecore_likelihood::kernel::single::SingleBuffer;
+use sidecore_likelihood::kernel::single::{SingleBuffer, SingleShape};
 use sidecore_likelihood::kernel::{Buffer, Inner, Operand, Tip};
 
 /// A transition matrix, or a derivative of one, for all categories.
@@ -376,6 +375,37 @@ impl Eigen {
                 grown[(i + 1) * states + j] = real * y - imaginary * x;
             }
             i += 2;
+        }
+    }
+}
+
+/// Rounds doubles to floats.
+pub(crate) fn round(from: &[f64], to: &mut [f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from as f32;
+    }
+}
+
+/// A matrix's columns in single precision.
+fn round_columns(shape: SingleShape, padded: usize, from: &[f64], to: &mut SingleBuffer) {
+    to.resize(shape.matrix());
+    // Places that no state has stay as they were made, 0.
+    let blocks = from.chunks_exact(padded * padded);
+    for (rate, block) in blocks.enumerate() {
+        let columns = block.chunks_exact(padded).take(shape.states);
+        for (j, column) in columns.enumerate() {
+            round(column, &mut to.floats_mut()[shape.column(rate, j)..]);
+        }
+    }
+}
+
+/// A tip's table in single precision; a span of doubles has `rates` times `padded`.
+fn round_spans(shape: SingleShape, padded: usize, from: &[f64], to: &mut SingleBuffer) {
+    let spans = from.chunks_exact(padded * shape.rates);
+    to.resize(spans.len() * shape.span());
+    for (span, to) in spans.zip(to.floats_mut().chunks_exact_mut(shape.span() * 8)) {
+        for (rate, states) in span.chunks_exact(padded).enumerate() {
+            round(states, &mut to[shape.place(rate)..]);
         }
     }
 }

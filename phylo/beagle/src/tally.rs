@@ -2,11 +2,11 @@
 //!
 //! Why here: clients add the logarithms of a factor a node and pattern. A product of mantissas and
 //! a sum of exponents take a tenth of that time, and one logarithm at the end.
-//! Must stay true: whoever reads or writes the buffer of a tally gets its sum first.
+//! Must stay true: every reader and writer of the buffer of a tally gets its sum first.
 
 use sidecore_likelihood::kernel::{Isa, add_logarithms, multiply_up};
 
-/// What is still to be added to one scale buffer.
+/// The sum that is still to be added to one scale buffer.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// The buffer; none if there is nothing to add.

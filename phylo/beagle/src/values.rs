@@ -5,15 +5,16 @@
 //! Must stay true: a node's scale factors are taken block by block right after its partials, while
 //! these are in the first-level cache; a result does not depend on the blocks.
 
-use crate::chunk::Node;
 use crate::kernels::Kernels;
-use crate::matrices::Matrix;
-use sidecore_likelihood::kernel::single::{SingleBuffer, SingleShape, SingleSide};
+use crate::matrices::{Matrix, round};
+use crate::repeats::Classes;
+use sidecore_likelihood::kernel::single::{SingleBuffer, SingleSide};
 use sidecore_likelihood::kernel::{
     Buffer, Inner, Operand, Quad, Tip, any_span_beyond, lower_spans,
 };
 use sidecore_likelihood::kernel::{any_single_beyond, lower_single, newview_single, total_single};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Spans of partials; empty until they are written.
 #[derive(Debug)]
@@ -25,6 +26,41 @@ pub(crate) enum Values {
 impl Default for Values {
     fn default() -> Self {
         Self::Double(Buffer::default())
+    }
+}
+
+/// Values of a node for the patterns of a chunk.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// A tip's states; empty for others.
+    pub(crate) codes: Vec<u16>,
+    /// Partials, span by span, of each class or else of each pattern; empty until they are written.
+    pub(crate) values: Values,
+    /// Classes of the patterns, if they repeat.
+    pub(crate) classes: Option<Arc<Classes>>,
+}
+
+impl Node {
+    pub(crate) fn new(kernels: Kernels) -> Self {
+        Self {
+            codes: Vec::new(),
+            values: Values::new(kernels),
+            classes: None,
+        }
+    }
+
+    /// The span of each pattern, where all have their own by `identity`.
+    pub(crate) fn index<'a>(&'a self, identity: &'a [u16]) -> &'a [u16] {
+        self.classes
+            .as_ref()
+            .map_or(identity, |classes| &classes.of)
+    }
+
+    /// The span of a pattern.
+    pub(crate) fn span_of(&self, pattern: usize) -> usize {
+        self.classes
+            .as_ref()
+            .map_or(pattern, |classes| usize::from(classes.of[pattern]))
     }
 }
 
@@ -302,42 +338,6 @@ impl Values {
 fn scale(values: &mut [f32], factor: f64) {
     for value in values {
         *value = (f64::from(*value) * factor) as f32;
-    }
-}
-
-/// Rounds doubles to floats.
-fn round(from: &[f64], to: &mut [f32]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from as f32;
-    }
-}
-
-/// A matrix's columns in single precision.
-pub(crate) fn round_columns(
-    shape: SingleShape,
-    padded: usize,
-    from: &[f64],
-    to: &mut SingleBuffer,
-) {
-    to.resize(shape.matrix());
-    // Places that no state has stay as they were made, 0.
-    let blocks = from.chunks_exact(padded * padded);
-    for (rate, block) in blocks.enumerate() {
-        let columns = block.chunks_exact(padded).take(shape.states);
-        for (j, column) in columns.enumerate() {
-            round(column, &mut to.floats_mut()[shape.column(rate, j)..]);
-        }
-    }
-}
-
-/// A tip's table in single precision; a span of doubles has `rates` times `padded`.
-pub(crate) fn round_spans(shape: SingleShape, padded: usize, from: &[f64], to: &mut SingleBuffer) {
-    let spans = from.chunks_exact(padded * shape.rates);
-    to.resize(spans.len() * shape.span());
-    for (span, to) in spans.zip(to.floats_mut().chunks_exact_mut(shape.span() * 8)) {
-        for (rate, states) in span.chunks_exact(padded).enumerate() {
-            round(states, &mut to[shape.place(rate)..]);
-        }
     }
 }
 

@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod distances;
 mod posterior;
 
 pub use posterior::Branch;
@@ -39,7 +40,8 @@ pub use posterior::Branch;
 use crate::newick::Newick;
 use crate::quartets::{Around, GeneTrees, TaxonSet, branches};
 use crate::runner::{Runner, Work};
-use crate::taxa::{Distances, clades};
+use crate::taxa::clades;
+use distances::Distances;
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
 

@@ -21,9 +21,9 @@ use std::mem::offset_of;
 enum Zeros {
     /// Any: a sum of numbers is zero only where it is exactly.
     Sum,
-    /// Where a factor is.
+    /// Indices of factors.
     Product,
-    /// Where a factor and the third operand are.
+    /// Indices of factors and of third operands.
     Fused,
 }
 

@@ -3,11 +3,12 @@
 //! A block begins with a comparison of its own words with those in the store, so that code which a
 //! program, a transfer or the host has changed is never run as it was. It ends with a jump through
 //! a table of blocks. All that is rare comes back to the host: channels, stops, halts, interrupts.
-//! What has no code of its own calls the interpreter for one instruction.
+//! An instruction without code of its own calls the interpreter for it.
 //!
 //! Must stay true: the same words give the same bytes. A block changes registers and the store as
 //! the interpreter does, and nothing else; registers are in the frame whenever it calls or leaves.
-//! Who runs the code keeps the promises of [`Frame`]. Source: SPU Instruction Set Architecture 1.2.
+//! The caller of the code keeps the promises of [`Frame`]. Source: SPU Instruction Set Architecture
+//! 1.2.
 
 mod floats;
 mod integers;
@@ -538,7 +539,7 @@ impl Block {
         self.exits.push((jump, ran, at, reason));
     }
 
-    /// What is seldom reached, behind the rest.
+    /// Code that is seldom reached, behind the rest.
     fn end(mut self) -> Vec<u8> {
         for slow in std::mem::take(&mut self.slow) {
             self.slowly(&slow);

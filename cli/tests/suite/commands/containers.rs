@@ -100,11 +100,7 @@ fn a_registry_is_read_from_the_mirrors_that_hosts_toml_names() {
 fn layers_become_signed_images_next_to_the_original() {
     let folder = inputs::folder();
     let (address, digest, shelf) = registry_of("converted");
-    let openssl = |words: &str| {
-        let mut command = Command::new("openssl");
-        let status = command.args(words.split(' ')).current_dir(folder).status();
-        assert!(status.unwrap().success());
-    };
+    let openssl = |words: &str| tool("openssl", words);
     openssl("genpkey -algorithm ed25519 -out layers.pem");
     openssl("pkey -in layers.pem -pubout -out layers.pub");
     let image = format!("oci://{address}/app");
@@ -177,11 +173,7 @@ fn indexed(name: &str, layers: &str) -> serde_json::Value {
 fn archives_and_layouts_are_images_of_containers_too() {
     let folder = inputs::folder();
     let (address, _, shelf) = registry_of("archived");
-    let tar = |words: &str| {
-        let mut command = Command::new("tar");
-        let status = command.args(words.split(' ')).current_dir(folder).status();
-        assert!(status.unwrap().success());
-    };
+    let tar = |words: &str| tool("tar", words);
     tar("-C archived -cf saved-layer.tar .");
     // As `docker save` writes it: the second image's layer is a link to the first one's.
     let saved = folder.join("saved");
@@ -526,4 +518,12 @@ fn the_snapshotter_says_ready_and_ends() {
     assert_eq!(second.status.code(), Some(2));
     server.end();
     assert!(!inputs::folder().join("snapshots.sock").exists());
+}
+
+/// Runs another program in the folder of inputs; it must end well.
+fn tool(program: &str, words: &str) {
+    let mut command = Command::new(program);
+    let command = command.args(words.split(' '));
+    let status = command.current_dir(inputs::folder()).status();
+    assert!(status.unwrap().success(), "{program} {words}");
 }

@@ -431,7 +431,8 @@ fn extents(
             chunk::BLOCK_STATUS
         }
     };
-    let head = wire::chunk_head(to, flags, kind, payload.len() as u32);
+    let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    let head = wire::chunk_head(to, flags, kind, payload_bytes);
     sink.send(&head, &[&payload], false)
 }
 

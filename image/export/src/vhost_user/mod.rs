@@ -23,6 +23,7 @@ use request::Disk;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::SocketType;
+use sidecore_bare::width::ToUsize as _;
 use sidecore_format::source::BlockSource;
 use sidecore_sys::local_socket;
 use std::io;
@@ -304,8 +305,8 @@ impl VhostUserBackend for Backend {
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
         // The space behind the device's own fields reads as zeros.
         let mut all = self.disk.config().to_vec();
-        all.resize(VHOST_USER_CONFIG_SIZE as usize, 0);
-        let range = offset as usize..(offset as usize).saturating_add(size as usize);
+        all.resize(VHOST_USER_CONFIG_SIZE.to_usize(), 0);
+        let range = offset.to_usize()..offset.to_usize().saturating_add(size.to_usize());
         all.get(range).unwrap_or_default().to_vec()
     }
 
@@ -326,7 +327,7 @@ impl VhostUserBackend for Backend {
 
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
         // The request under way has been answered by then.
-        if let Some(busy) = self.busy.get(queue as usize) {
+        if let Some(busy) = self.busy.get(queue.to_usize()) {
             drop(busy.lock());
         }
         Ok(())

@@ -45,14 +45,12 @@ impl Disk {
         put(12, &SEGMENTS_MAX.to_le_bytes());
         put(20, &512_u32.to_le_bytes());
         put(34, &queues.to_le_bytes());
-        if source.writes().is_some() {
-            let sectors_max = (RANGE_BYTES_MAX / SECTOR_BYTES) as u32;
-            let grain = source.writes().map_or(4096, |it| it.grain_bytes());
+        if let Some(writes) = source.writes() {
             for at in [36, 48] {
-                put(at, &sectors_max.to_le_bytes());
+                put(at, &RANGE_SECTORS_MAX.to_le_bytes());
                 put(at + 4, &RANGES_MAX.to_le_bytes());
             }
-            put(44, &(grain / 512).max(1).to_le_bytes());
+            put(44, &(writes.grain_bytes() / 512).max(1).to_le_bytes());
             // Zeros may become holes.
             put(56, &[1]);
         }
@@ -209,7 +207,8 @@ impl Disk {
         for _ in 0..ranges {
             let mut range = [0; RANGE_BYTES];
             reader.read_exact(&mut range).map_err(|_| Fault::Io)?;
-            let bytes = u64::from(field(&range, 8)) * SECTOR_BYTES;
+            let sectors = field(&range, 8);
+            let bytes = u64::from(sectors) * SECTOR_BYTES;
             let flags = field(&range, 12);
             // "The device MUST set the status byte to VIRTIO_BLK_S_UNSUPP for discard and write
             // zeroes commands if any unknown flag is set", and for a discard if unmap is set.
@@ -217,7 +216,7 @@ impl Disk {
             if flags & !known != 0 {
                 return Err(Fault::Unsupported);
             }
-            if bytes > RANGE_BYTES_MAX {
+            if sectors > RANGE_SECTORS_MAX {
                 return Err(Fault::Io);
             }
             let at = self.place(field64(&range, 0), bytes)?;
@@ -277,7 +276,7 @@ const SEGMENTS_MAX: u32 = 126;
 /// A range of a discard.
 const RANGE_BYTES: usize = 16;
 const RANGES_MAX: u32 = 32;
-/// The most bytes that one range clears.
-const RANGE_BYTES_MAX: u64 = 1 << 30;
+/// The most sectors that one range clears: 1 GiB.
+const RANGE_SECTORS_MAX: u32 = 1 << 21;
 /// Bytes that are moved at once.
 const PIECE_BYTES: usize = 1 << 20;

@@ -5,8 +5,8 @@
 //!
 //! - one module a group of measurements, each a plain function over `Bench`; [`Net`]'s
 //!   `GROUPS` lists them, and a new one is added there.
-//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them, and
-//!   such networks with their interfaces up.
+//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them;
+//!   `interfaces`: such networks with their interfaces up.
 //! - groups, rounds, head and figures: `crate::frame`.
 //! - [`report`]: the result, also as Markdown; [`picture`]: the same as a drawing.
 //!
@@ -17,6 +17,7 @@
 
 mod deploy;
 mod engines;
+mod interfaces;
 mod kernel;
 mod namespace;
 mod pair;

@@ -5,7 +5,7 @@
 //! checksums for free (a veth never computes them); ours computes and checks them.
 //! Source: the paper's packet rates; veth(4), iperf3(1).
 
-use super::namespace;
+use super::interfaces;
 use super::namespace::Namespace;
 use super::programs::{Running, tool};
 use super::stacks::{Load, Way};
@@ -119,7 +119,7 @@ struct Wire {
 impl Wire {
     fn new(cancel: &AtomicBool) -> Result<Self, BenchError> {
         tool("iperf3")?;
-        let (near, far) = namespace::wired(cancel)?;
+        let (near, far) = interfaces::wired(cancel)?;
         for (namespace, name) in [(&near, "near"), (&far, "far")] {
             let mut command = tool("ethtool")?;
             command.args(["-K", name, "tso", "off", "gso", "off", "gro", "off"]);

@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// What the tests look at; none where a frame has no such field.
+/// The fields that tests look at; none where a frame has no such field.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Facts {
     kind: u16,
@@ -154,7 +154,7 @@ pub(crate) fn is_within(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
 /// A prefix: an address, and the number of its bits, all of them if none is given.
 ///
 /// # Errors
-/// What is wrong, for a message.
+/// The fault, for a message.
 pub(crate) fn parse_prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let (address, bits) = text
         .split_once('/')

@@ -86,7 +86,7 @@ struct Tap {
     wish: Option<Wish>,
 }
 
-/// What a reader wants.
+/// The wish of a reader.
 #[derive(Debug)]
 struct Wish {
     filter: Filter,

@@ -277,7 +277,7 @@ fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
 }
 
 /// A datagram that the kernel behind the stack's NIC refuses is the next call's error, and an entry
-/// of the error queue for those who ask for it.
+/// of the error queue for sockets with IP_RECVERR.
 #[test]
 fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
     let program = "\

@@ -161,7 +161,7 @@ pub struct SessionInfo {
 pub struct SessionPage {
     /// Each with our address and the peer's.
     pub sessions: Vec<(SessionId, [SocketAddr; 2], SessionInfo)>,
-    /// Where the next page begins; none: this is the last.
+    /// The begin of the next page; none: this is the last.
     pub next: Option<u32>,
 }
 

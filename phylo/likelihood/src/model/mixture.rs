@@ -71,8 +71,8 @@ impl Model {
         own.for_each(|(own, weight)| *own = weight / sum);
     }
 
-    /// True if there are so many weights to fit that they are fitted by expectation maximisation,
-    /// not along the slope.
+    /// True if there are too many weights for a search along the slope: expectation maximisation
+    /// fits them.
     #[must_use]
     pub(crate) fn fits_many_weights(&self) -> bool {
         self.fits_weights() && self.classes.weights.len() > CLIMBED_MAX

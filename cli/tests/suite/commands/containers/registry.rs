@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// What was pushed or made: by path, type and bytes.
+/// Documents that were pushed or made: by path, type and bytes.
 pub(super) type Shelf = Arc<Mutex<HashMap<String, (String, Vec<u8>)>>>;
 
 /// A registry with one image of one layer, `app:v1`; returns its address and the layer's digest.

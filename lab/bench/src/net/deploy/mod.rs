@@ -14,8 +14,8 @@
 mod echo;
 mod load;
 
+use super::interfaces;
 use super::kernel::plain;
-use super::namespace;
 use super::namespace::Namespace;
 use super::programs::{Running, tool};
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group, sleep};
@@ -35,9 +35,9 @@ pub(super) const GROUP: Group = Group {
 
 fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cancel = bench.cancel();
-    let (near, far) = namespace::wired(&cancel)?;
-    namespace::choose_cubic(&near, "near", NEAR, &cancel)?;
-    namespace::choose_cubic(&far, "far", FAR, &cancel)?;
+    let (near, far) = interfaces::wired(&cancel)?;
+    interfaces::choose_cubic(&near, "near", NEAR, &cancel)?;
+    interfaces::choose_cubic(&far, "far", FAR, &cancel)?;
     let places = Places {
         near,
         far,
@@ -132,7 +132,7 @@ impl Places {
 
     /// For the kernel's end of a TAP.
     fn choose_cubic(&self, name: &str, wire: u8, cancel: &AtomicBool) -> Result<(), BenchError> {
-        namespace::choose_cubic(&self.near, name, Ipv4Addr::new(10, 98, wire, 1), cancel)
+        interfaces::choose_cubic(&self.near, name, Ipv4Addr::new(10, 98, wire, 1), cancel)
     }
 
     /// Starts one of our programs in the clients' namespace, and waits until it is ready.

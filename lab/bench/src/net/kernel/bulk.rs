@@ -4,7 +4,7 @@
 use super::ours::{self, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
 use crate::measure::stats::Series;
-use crate::net::namespace;
+use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::programs::{Running, tool};
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
@@ -29,8 +29,8 @@ impl Wires {
     pub(super) fn new(bench: &Bench<'_>) -> Result<Self, BenchError> {
         let cancel = bench.cancel();
         Ok(Self {
-            near: namespace::alone(&cancel)?,
-            veth: namespace::wired(&cancel)?,
+            near: interfaces::alone(&cancel)?,
+            veth: interfaces::wired(&cancel)?,
             time: bench.choose(Duration::from_millis(400), Duration::from_secs(2)),
             engine: bench.engine_cpu(),
             partner: bench.partner_cpu(),

@@ -10,7 +10,7 @@
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
 use crate::measure::stats::Series;
-use crate::net::namespace;
+use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
 use sidecore_net::nic::packet::{Packet, PacketOptions};
@@ -52,7 +52,7 @@ struct Place {
 /// [`BenchError::Missing`] without the privilege for interfaces.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let place = Place {
-        near: namespace::alone(&bench.cancel())?,
+        near: interfaces::alone(&bench.cancel())?,
         time: bench.choose(Duration::from_millis(400), Duration::from_secs(2)),
         engine: bench.engine_cpu(),
         partner: bench.partner_cpu(),

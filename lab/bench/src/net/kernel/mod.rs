@@ -23,7 +23,7 @@ mod smoltcp;
 mod wire;
 
 use super::namespace::Namespace;
-use super::{Bench, BenchError, Group, namespace, sleep};
+use super::{Bench, BenchError, Group, interfaces, sleep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -71,8 +71,8 @@ impl Places {
     fn new(bench: &Bench<'_>) -> Result<Self, BenchError> {
         let cancel = bench.cancel();
         Ok(Self {
-            near: namespace::alone(&cancel)?,
-            far: namespace::alone(&cancel)?,
+            near: interfaces::alone(&cancel)?,
+            far: interfaces::alone(&cancel)?,
             engine: bench.engine_cpu(),
             partner: bench.partner_cpu(),
         })

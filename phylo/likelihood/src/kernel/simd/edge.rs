@@ -2,7 +2,7 @@
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::node::{GROUP, Side, Starts, rates_at};
-use super::scalers::{add_counts, join_counts};
+use super::scale::{add_counts, join_counts};
 use super::states::{Dna, Protein, States, quads};
 use crate::kernel::{Derivatives, Inner, Operand, QUAD, Quad, Shape};
 

@@ -13,7 +13,6 @@ mod functions;
 mod lanes;
 mod node;
 mod scale;
-mod scalers;
 mod single;
 mod sites;
 mod states;

@@ -7,7 +7,7 @@
 //! would lose one of them.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
-use super::scalers::{count_scaling, join_counts};
+use super::scale::{count_scaling, join_counts};
 use super::states::{Dna, Protein, States};
 use crate::kernel::{Inner, Operand, Quad, SCALE, Shape, THRESHOLD, Tip};
 

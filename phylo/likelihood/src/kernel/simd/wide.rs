@@ -10,7 +10,7 @@ use super::branch::{self, Eigen};
 use super::functions::exponentials;
 use super::lanes::{Batch, Lanes, Portable};
 use super::node;
-use super::scalers::{add_counts, count_scaling, join_counts};
+use super::scale::{add_counts, count_scaling, join_counts};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
 
 /// Most quads of one rate's states.
