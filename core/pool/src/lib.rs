@@ -57,9 +57,6 @@ pub mod prelude {
     pub use sidecore_sched::ClassId;
 }
 
-#[cfg(test)]
-mod tests;
-
 mod tracks {
     //! Names of what a pool records: `docs/trace.md` explains them.
     //!
@@ -96,3 +93,6 @@ mod tracks {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(test)]
+mod tests;

@@ -42,9 +42,6 @@ pub use patience::Patience;
 pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId, Waiting};
 pub use split::Split;
 
-#[cfg(test)]
-mod tests;
-
 mod share {
     //! An even share, the larger of two: idle engines divided by the tasks that want them, or all
     //! engines divided by the live tasks, as far as those engines are idle.
@@ -86,3 +83,6 @@ mod share {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(test)]
+mod tests;

@@ -33,9 +33,6 @@ pub const SLAB_BYTES: usize = SLAB_STREAMS as usize * STREAM_BYTES;
 /// Bytes of a stream's memory.
 pub const STREAM_BYTES: usize = (4 << 10) + 2 * RING_BYTES;
 
-#[cfg(test)]
-mod tests;
-
 mod request {
     //! Numbers of the requests (README.md).
 
@@ -59,3 +56,6 @@ mod request {
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
 }
+
+#[cfg(test)]
+mod tests;

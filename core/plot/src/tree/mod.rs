@@ -317,9 +317,6 @@ const BAR: f64 = 150.0;
 const STRONG: f64 = 0.95;
 const FAIR: f64 = 0.70;
 
-#[cfg(test)]
-mod tests;
-
 mod letters {
     //! Widths of letters, near enough to keep room for a name.
     //!
@@ -342,3 +339,6 @@ mod letters {
         size * each.sum::<f64>()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,6 @@ mod validity;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use insertion::{Insertion, Insertions, Refined};
-pub use lengths::Lengths;
 pub use part::{Part, PartOptions};
 pub use posteriors::Posteriors;
 
@@ -111,6 +110,18 @@ impl Default for Options {
 /// of 256 KiB, and a small alignment still has chunks to share. From 8 to 128 KiB the speed of one
 /// core is the same.
 pub const CHUNK_BYTES: usize = 16 << 10;
+
+/// Linkage of the branch lengths of partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lengths {
+    /// All have the tree's, times the scale that each was given.
+    #[default]
+    Linked,
+    /// Likewise, and the scales are fitted; their mean, weighted by sites, is 1.
+    Scaled,
+    /// Each partition has lengths of its own; the tree's are their mean, weighted by sites.
+    Unlinked,
+}
 
 /// The likelihood of a tree under the models of its partitions.
 #[derive(Debug)]
@@ -410,9 +421,6 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 mod exchange {
     //! Blocks of chunks, and the terms that processes exchange for them.
 
@@ -448,18 +456,5 @@ mod exchange {
     }
 }
 
-mod lengths {
-    //! The linkage of the branch lengths of partitions.
-
-    /// Linkage of the branch lengths of partitions.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub enum Lengths {
-        /// All have the tree's, times the scale that each was given.
-        #[default]
-        Linked,
-        /// Likewise, and the scales are fitted; their mean, weighted by sites, is 1.
-        Scaled,
-        /// Each partition has lengths of its own; the tree's are their mean, weighted by sites.
-        Unlinked,
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -447,9 +447,6 @@ const FAST_RADIUS: u32 = 6;
 const SLOW_RADIUS: u32 = 6;
 const SLOW_RADIUS_MAX: u32 = 15;
 
-#[cfg(test)]
-mod tests;
-
 mod tracks {
     //! Names of a search's steps, as they are recorded: `docs/trace.md` explains them.
 
@@ -474,3 +471,6 @@ mod tracks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
