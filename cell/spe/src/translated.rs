@@ -6,14 +6,13 @@
 //! that has happened often.
 //!
 //! Must stay true: one thread at a time has a value of this type and enters its code. No code is
-//! written while it runs. Source: mmap(2), memfd_create(2); Intel 64 and IA-32 Architectures
+//! written while it runs. Source: mmap(2), mremap(2); Intel 64 and IA-32 Architectures
 //! Software Developer's Manual, volume 3, section 9.1.3, for code that is written anew.
 
 use sidecore_bare::width::ToUsize;
 use sidecore_spu::translate::{self, BLOCK_BYTES_MAX, Frame, Left};
 use sidecore_spu::{Exit, Machine, Quadword, STORE_BYTES};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// Bytes of code that a context keeps.
@@ -236,37 +235,33 @@ unsafe impl Send for Memory {}
 
 impl Memory {
     fn new(bytes: usize) -> io::Result<Self> {
-        // SAFETY: a name that ends with zero; the result is checked.
-        let file = unsafe { libc::memfd_create(c"sidecore-spu".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
+        let (place, access) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever there is room.
+        let written = unsafe { libc::mmap(place, bytes, access, kind, -1, 0) };
+        if written == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nothing else owns.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let length = i64::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: an open descriptor.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let map = |access| {
-            let (place, kind) = (std::ptr::null_mut(), libc::MAP_SHARED);
-            // SAFETY: a new mapping, wherever there is room.
-            let at = unsafe { libc::mmap(place, bytes, access, kind, file.as_raw_fd(), 0) };
-            if at == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(at)
-        };
-        let written = map(libc::PROT_READ | libc::PROT_WRITE)?;
-        let code = map(libc::PROT_READ | libc::PROT_EXEC).inspect_err(|_| {
+        // No descriptor, as in `store`: a host may count on the next one's number.
+        // SAFETY: none of the mapping's bytes are moved; the second one lies wherever there is room.
+        let code = unsafe { libc::mremap(written, 0, bytes, libc::MREMAP_MAYMOVE) };
+        if code == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
             // SAFETY: mapped above, and in no use.
             unsafe { libc::munmap(written, bytes) };
-        })?;
-        Ok(Self {
+            return Err(error);
+        }
+        // From here on dropping it unmaps both.
+        let memory = Self {
             code: code.cast(),
             written: written.cast(),
             bytes,
-        })
+        };
+        // SAFETY: the range that was just mapped, of which nothing is used yet.
+        if unsafe { libc::mprotect(code, bytes, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(memory)
     }
 
     /// Copies code to an offset, where there is room for it; returns its address.

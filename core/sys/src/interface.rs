@@ -4,7 +4,7 @@
 //! requests are untyped. Must stay true: the request has the kernel's layout, which the sizes below
 //! check; names are at most 15 bytes. Any thread; acts in the network namespace of the calling
 //! thread.
-//! Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
+//! Source: netdevice(7), rtnetlink(7), `include/uapi/linux/if.h`.
 //!
 //! ```
 //! use sidecore_sys::interface;
@@ -20,9 +20,13 @@
 use crate::SysError;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use zerocopy::{Immutable, IntoBytes};
 
 /// The most bytes of an interface's name.
 pub const NAME_BYTES_MAX: usize = 15;
@@ -42,18 +46,47 @@ struct List {
     entries: *mut u8,
 }
 
-/// `struct in6_ifreq`.
+/// `RTM_NEWADDR` of an IPv6 address: `struct nlmsghdr`, `struct ifaddrmsg`, one attribute.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct Request6 {
+#[derive(Clone, Copy, IntoBytes, Immutable)]
+struct NewAddress6 {
+    bytes: u32,
+    kind: u16,
+    flags: u16,
+    number: u32,
+    port: u32,
+    family: u8,
+    prefix_bits: u8,
+    address_flags: u8,
+    scope: u8,
+    index: u32,
+    attribute_bytes: u16,
+    attribute: u16,
     address: [u8; 16],
-    prefix_bits: u32,
-    index: i32,
+}
+
+impl NewAddress6 {
+    fn make(&self) -> Result<(), Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let asker = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&asker, self.as_bytes(), SendFlags::empty(), &kernel)?;
+        // `struct nlmsgerr` after its header: the negative error, or zero.
+        let mut reply = [0u8; 512];
+        let (filled, _) = recv(&asker, &mut reply[..], RecvFlags::empty())?;
+        let error = reply[..filled]
+            .get(16..20)
+            .and_then(|it| it.try_into().ok());
+        match -error.map_or(-i32::MAX, i32::from_ne_bytes) {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(error)),
+        }
+    }
 }
 
 /// Bytes of a `struct ifreq`.
 pub const REQUEST_BYTES: usize = 40;
-const _: () = assert!(size_of::<Request>() == REQUEST_BYTES && size_of::<Request6>() == 24);
+const _: () = assert!(size_of::<Request>() == REQUEST_BYTES && size_of::<NewAddress6>() == 44);
 
 impl Request {
     /// # Errors
@@ -186,18 +219,27 @@ pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), S
             )
         }
         IpAddr::V6(address) => {
-            let request = Request6 {
+            let request = NewAddress6 {
+                bytes: size_of::<NewAddress6>() as u32,
+                kind: RTM_NEWADDR,
+                flags: NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE,
+                number: 1,
+                port: 0,
+                family: AF_INET6,
+                prefix_bits,
+                // Its other end is a stack that has no other addresses than its own: without a
+                // second or two of duplicate address detection it can be reached at once.
+                address_flags: IFA_F_NODAD,
+                scope: RT_SCOPE_UNIVERSE,
+                index: index(name)?,
+                attribute_bytes: 20,
+                attribute: IFA_LOCAL,
                 address: address.octets(),
-                prefix_bits: prefix_bits.into(),
-                index: index(name)?.cast_signed(),
             };
-            let socket = socket(AddressFamily::INET6)?;
-            // SAFETY: SIOCSIFADDR on an IPv6 socket reads one `struct in6_ifreq`, which `Request6`
-            // is, byte for byte.
-            match unsafe { ioctl(socket, Setter::<SIOCSIFADDR, Request6>::new(request)) } {
+            match request.make() {
                 // It has the address already, which is what was asked for.
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
-                Err(error) => Err(refused("SIOCSIFADDR")(error)),
+                Err(error) => Err(refused("RTM_NEWADDR")(error)),
             }
         }
     }
@@ -274,7 +316,15 @@ pub(crate) fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
 }
 
 const AF_INET: u16 = 2;
+const AF_INET6: u8 = 10;
+const IFA_F_NODAD: u8 = 2;
+const IFA_LOCAL: u16 = 2;
 const IFF_UP: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_REQUEST: u16 = 1;
+const RTM_NEWADDR: u16 = 20;
+const RT_SCOPE_UNIVERSE: u8 = 0;
 const SIOCGIFCONF: Opcode = 0x8912;
 const SIOCGIFFLAGS: Opcode = 0x8913;
 const SIOCSIFFLAGS: Opcode = 0x8914;
