@@ -84,7 +84,7 @@ pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text, width}
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use apart::{apart, hold_only};
 pub use error::SysError;
-pub use map::FileMap;
+pub use map::{FileMap, MapGuard};
 pub use region::{Backing, HugePages, Region, RegionOptions};
 pub use shared::{LentMemory, Overlay, SharedMap, SharedMapping, SharedSlice, Sharing};
 pub use slab::{Slab, SlotBuf};

@@ -19,7 +19,8 @@
 //!
 //! Must stay true: the handler does nothing but look at a bounded table of atomics and call `mmap`;
 //! every map that exists is in that table; an access outside all maps goes to the handler that was
-//! there before. [`crate::SharedMap`]s that this process made are in the table, too. Any thread.
+//! there before. [`crate::SharedMap`]s that this process made and maps with a [`MapGuard`] are in
+//! the table, too. Any thread.
 //! Source: mmap(2), sigaction(2), signal-safety(7).
 #![allow(unsafe_code)] // Maps files, installs a signal handler.
 
@@ -206,6 +207,40 @@ impl Drop for FileMap {
         // SAFETY: the mapping is this value's own and no borrow of it outlives it.
         unsafe { mm::munmap(self.map_start.as_ptr().cast(), self.map_bytes) }.ok();
         self.guard.free();
+    }
+}
+
+/// Keeps a map of another owner's file, made by other code, from ending this process.
+///
+/// For memory that a peer shares by descriptor and may cut short at any time. Bytes of lost pages
+/// are zeros, and writes to them are lost: the owner asks [`Self::damaged`] before it uses what it
+/// has read, and gives the peer up.
+#[derive(Debug)]
+pub struct MapGuard(&'static Guard);
+
+impl MapGuard {
+    /// Guards `bytes` bytes, readable and writable, from `start` on. Does nothing but in the place
+    /// of a fault that would end the process, so it may outlive the map.
+    ///
+    /// # Errors
+    /// [`SysError::TooManyMaps`]; [`SysError::Handler`].
+    pub fn new(start: *const u8, bytes: usize) -> Result<Self, SysError> {
+        let guard = Guard::claim()?;
+        guard.arm(start.addr(), bytes.next_multiple_of(page_bytes()), true);
+        Ok(Self(guard))
+    }
+
+    /// True once an access has hit a page that is lost.
+    #[must_use]
+    pub fn damaged(&self) -> bool {
+        self.0.damaged()
+    }
+}
+
+impl Drop for MapGuard {
+    fn drop(&mut self) {
+        self.0.disarm();
+        self.0.free();
     }
 }
 

@@ -8,8 +8,8 @@
 //! Must stay true: all that comes from the guest or the virtual machine monitor is distrusted:
 //! addresses are looked up in the regions that were shared, chains have at most a queue's length,
 //! indices are compared with the queue's size, and a request outside the device gets an error. A
-//! client that cuts the file of its memory off ends this process (SIGBUS), and itself has no device
-//! then; so one process serves one client at a time, through a socket of this user.
+//! client that cuts the file of its memory short gets no further answers on a queue that reads or
+//! writes a lost page; what was read there reaches no disk.
 //! Threads: [`Server::run`] keeps the calling one; a client has one for messages and one a queue,
 //! which serves one request after the other.
 //! Source: QEMU's "Vhost-user Protocol"; OASIS Virtual I/O Device 1.3, parts 2.7 and 5.2.
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use sidecore_bare::width::ToUsize as _;
 use sidecore_format::source::BlockSource;
-use sidecore_sys::local_socket;
+use sidecore_sys::{MapGuard, local_socket};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
@@ -41,7 +41,9 @@ use vhost_user_backend::{
     ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT as _,
 };
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
-use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryMmap};
+use vm_memory::{
+    GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryBackend as _, GuestMemoryMmap,
+};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{
     EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier,
@@ -215,11 +217,36 @@ impl Server {
 struct Backend {
     disk: Disk,
     queues: u16,
-    memory: Mutex<Option<GuestMemoryAtomic<GuestMemoryMmap>>>,
+    memory: Mutex<Option<Memory>>,
     /// Held while a queue's request is served.
     busy: Vec<Mutex<()>>,
     /// Queues whose rings make no sense: they are left alone.
     is_broken: Vec<AtomicBool>,
+}
+
+/// The memory of a client.
+#[derive(Clone)]
+struct Memory {
+    regions: GuestMemoryAtomic<GuestMemoryMmap>,
+    /// One a region.
+    guards: Arc<[MapGuard]>,
+}
+
+impl Memory {
+    fn new(regions: GuestMemoryAtomic<GuestMemoryMmap>) -> io::Result<Self> {
+        let guards: Result<_, _> = (regions.memory().iter())
+            .map(|region| MapGuard::new(region.as_ptr(), region.size()))
+            .collect();
+        Ok(Self {
+            guards: guards.map_err(io::Error::other)?,
+            regions,
+        })
+    }
+
+    /// True once a part of it is lost.
+    fn is_lost(&self) -> bool {
+        self.guards.iter().any(MapGuard::damaged)
+    }
 }
 
 impl Backend {
@@ -255,7 +282,8 @@ impl Backend {
 
     /// Serves a queue's next request; false without one, `None` if the ring makes no sense.
     fn serve_next(&self, queue: usize, vring: &VringMutex) -> Option<bool> {
-        let memory = self.memory.lock().as_ref().map(|it| it.memory())?;
+        let client = self.memory.lock().clone()?;
+        let memory = client.regions.memory();
         let _busy = self.busy.get(queue)?.lock();
         let chain = {
             let mut state = vring.get_mut();
@@ -267,7 +295,10 @@ impl Backend {
             return Some(false);
         };
         let head = chain.head_index();
-        let used = self.disk.serve(&memory, chain);
+        let used = self.disk.serve(&memory, chain, &|| client.is_lost());
+        if client.is_lost() {
+            return None;
+        }
         vring.add_used(head, used).ok()?;
         if vring.needs_notification().unwrap_or(true) {
             // A client without the descriptor polls.
@@ -311,7 +342,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn update_memory(&self, memory: GuestMemoryAtomic<GuestMemoryMmap>) -> io::Result<()> {
-        *self.memory.lock() = Some(memory);
+        *self.memory.lock() = Some(Memory::new(memory)?);
         Ok(())
     }
 

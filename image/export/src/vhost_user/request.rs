@@ -92,8 +92,14 @@ impl Disk {
         both.iter().chain(own).map(|bit| 1 << bit).sum()
     }
 
-    /// Serves a request; the number of bytes that were written to the guest's memory.
-    pub(super) fn serve<M>(&self, memory: &GuestMemoryMmap, chain: DescriptorChain<M>) -> u32
+    /// Serves a request; the number of bytes that were written to the guest's memory. Nothing that
+    /// was read there changes the disk once `is_lost`.
+    pub(super) fn serve<M>(
+        &self,
+        memory: &GuestMemoryMmap,
+        chain: DescriptorChain<M>,
+        is_lost: &dyn Fn() -> bool,
+    ) -> u32
     where
         M: std::ops::Deref<Target = GuestMemoryMmap> + Clone,
     {
@@ -109,7 +115,7 @@ impl Disk {
         let Ok(mut status) = writer.split_at(data_bytes) else {
             return 0;
         };
-        let result = self.answer(&mut reader, &mut writer);
+        let result = self.answer(&mut reader, &mut writer, is_lost);
         if let Err(Fault::Io) = result {
             tracing::debug!("a request of a guest failed");
         }
@@ -124,13 +130,18 @@ impl Disk {
         }
     }
 
-    fn answer(&self, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<(), Fault> {
+    fn answer(
+        &self,
+        reader: &mut Reader<'_>,
+        writer: &mut Writer<'_>,
+        is_lost: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
         let mut head = [0; HEAD_BYTES];
-        reader.read_exact(&mut head).map_err(|_| Fault::Io)?;
+        read_exact(reader, &mut head, is_lost)?;
         let (kind, sector) = (field(&head, 0), field64(&head, 8));
         match kind {
             kind::IN => self.read(sector, writer),
-            kind::OUT => self.write(sector, reader),
+            kind::OUT => self.write(sector, reader, is_lost),
             kind::FLUSH => match self.source.writes() {
                 Some(writes) => writes.flush().map_err(|error| failed(&error)),
                 None => Ok(()),
@@ -141,7 +152,7 @@ impl Disk {
                     .write_all(&self.serial[..bytes])
                     .map_err(|_| Fault::Io)
             }
-            kind::DISCARD | kind::WRITE_ZEROES => self.clear(kind, reader),
+            kind::DISCARD | kind::WRITE_ZEROES => self.clear(kind, reader, is_lost),
             _ => Err(Fault::Unsupported),
         }
     }
@@ -178,7 +189,12 @@ impl Disk {
         Ok(())
     }
 
-    fn write(&self, sector: u64, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn write(
+        &self,
+        sector: u64,
+        reader: &mut Reader<'_>,
+        is_lost: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
         let writes = self.source.writes().ok_or(Fault::Io)?;
         let mut left = reader.available_bytes();
         let mut at = self.place(sector, left.to_u64())?;
@@ -186,7 +202,7 @@ impl Disk {
         while left > 0 {
             let piece = &mut buffer[..left.min(PIECE_BYTES)];
             // Copied once: the guest may change its memory meanwhile.
-            reader.read_exact(piece).map_err(|_| Fault::Io)?;
+            read_exact(reader, piece, is_lost)?;
             writes.write(at, piece).map_err(|error| failed(&error))?;
             at += piece.len().to_u64();
             left -= piece.len();
@@ -195,7 +211,12 @@ impl Disk {
     }
 
     /// Discards ranges, or makes them zeros.
-    fn clear(&self, kind: u32, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn clear(
+        &self,
+        kind: u32,
+        reader: &mut Reader<'_>,
+        is_lost: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
         let writes = self.source.writes().ok_or(Fault::Unsupported)?;
         let ranges = reader.available_bytes() / RANGE_BYTES;
         if ranges == 0
@@ -206,7 +227,7 @@ impl Disk {
         }
         for _ in 0..ranges {
             let mut range = [0; RANGE_BYTES];
-            reader.read_exact(&mut range).map_err(|_| Fault::Io)?;
+            read_exact(reader, &mut range, is_lost)?;
             let sectors = field(&range, 8);
             let bytes = u64::from(sectors) * SECTOR_BYTES;
             let flags = field(&range, 12);
@@ -227,6 +248,18 @@ impl Disk {
             done.map_err(|error| failed(&error))?;
         }
         Ok(())
+    }
+}
+
+/// Copies bytes of the guest; an error where they may be zeros in the place of lost ones.
+fn read_exact(
+    reader: &mut Reader<'_>,
+    to: &mut [u8],
+    is_lost: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
+    match reader.read_exact(to) {
+        Ok(()) if !is_lost() => Ok(()),
+        _ => Err(Fault::Io),
     }
 }
 

@@ -285,6 +285,9 @@ impl Guest {
     }
 }
 
+/// Behind the rings and the first queue's buffer.
+const LOST: u64 = 0x18_0000;
+
 fn ring_of(queue: usize) -> u64 {
     queue as u64 * 0x10000
 }
@@ -435,6 +438,40 @@ fn hostile_chains_harm_their_own_queue_alone() {
         assert_eq!(guest.request(1, kind::IN, 0, Err(512)).0, 0, "{what}");
         assert!(*running.disk.0.lock() == before, "{what}");
     }
+}
+
+/// A client that cuts the file of its memory short after it was mapped: what is read there reaches
+/// no disk, and the next client is served.
+#[test]
+fn memory_that_is_cut_short_ends_its_client_alone() {
+    let running = Running::new(true);
+    let before = running.disk.0.lock().clone();
+    for (queue, (request, flags)) in [(kind::OUT, NEXT), (kind::IN, NEXT | WRITE)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut guest = Guest::new(&running);
+        assert_eq!(guest.request(queue, kind::IN, 0, Err(512)).0, 0);
+        let region = guest.memory.find_region(GuestAddress(BASE)).unwrap();
+        let file = region.file_offset().unwrap().file();
+        file.set_len(LOST).unwrap();
+        let at = buffer_of(0);
+        guest.put(at, request);
+        guest.put(at + 8, 0_u64);
+        let chain = [
+            (BASE + at, 16, NEXT, 1),
+            (BASE + LOST, 512, flags, 2),
+            (BASE + at + 16, 1, WRITE, 0),
+        ];
+        guest.submit(queue, &chain);
+        assert!(!guest.is_used(queue, Duration::from_millis(50)));
+        // Not even for what is still there.
+        guest.submit(queue, &[chain[0], chain[2]]);
+        assert!(!guest.is_used(queue, Duration::from_millis(50)));
+        assert!(*running.disk.0.lock() == before);
+    }
+    let mut guest = Guest::new(&running);
+    assert_eq!(guest.request(0, kind::IN, 1, Err(512)).0, 0);
 }
 
 #[test]
