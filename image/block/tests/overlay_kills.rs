@@ -26,7 +26,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use x25519_dalek::{PublicKey, StaticSecret};
 
@@ -261,6 +261,7 @@ fn writer() {
     let identity = identity(Path::new(&path));
     let overlay = tools::open_in(Box::new(store), base, &identity, true, 32 << 20).unwrap();
     let mut out = io::stdout();
+    writeln!(out, "opened").unwrap();
     for number in 0..OPERATIONS_MAX {
         match operation(seed, number) {
             Operation::Flush => {
@@ -292,8 +293,9 @@ fn contents(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Runs one writer and kills it after `life`; the number of its last flush.
-fn kill_one(path: &Path, seed: u64, life: Duration) -> Option<u64> {
+/// Runs one writer and kills it `delay` after it has opened the overlay and done `flushes` flushes;
+/// the number of its last one.
+fn kill_one(path: &Path, seed: u64, flushes: u64, delay: Duration) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writer", "--nocapture", "--test-threads=1"])
         .env("SIDECORE_KILLS_WRITER", path)
@@ -303,12 +305,26 @@ fn kill_one(path: &Path, seed: u64, life: Duration) -> Option<u64> {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (sender, said) = mpsc::channel();
     let reader = std::thread::spawn(move || {
-        // The test runner's own output may precede the first.
-        let number = |line: String| line.split("flushed ").nth(1)?.trim().parse::<u64>().ok();
-        lines.map_while(Result::ok).filter_map(number).last()
+        let mut last = None;
+        for line in lines.map_while(Result::ok) {
+            // The test runner's own output may precede the first.
+            if let Some((_, number)) = line.split_once("flushed ") {
+                last = number.trim().parse::<u64>().ok();
+            } else if !line.contains("opened") {
+                continue;
+            }
+            sender.send(()).ok();
+        }
+        last
     });
-    std::thread::sleep(life);
+    // Counted in what it has done: on a busy machine its start alone may take longer than a life.
+    for _ in 0..=flushes {
+        // The error of a writer that has ended by itself shows in what it did.
+        said.recv().ok();
+    }
+    std::thread::sleep(delay);
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap()
@@ -372,8 +388,9 @@ fn kill_writers(name: &str) {
     let (mut flushed_ones, mut grains_ahead) = (0, 0);
     for seed in first..first + kills {
         let mut random = seed;
-        let life = Duration::from_millis(20 + split_mix(&mut random) % 60);
-        let flushed = kill_one(&path, seed, life);
+        let flushes = split_mix(&mut random) % 6;
+        let delay = Duration::from_micros(split_mix(&mut random) % 10_000);
+        let flushed = kill_one(&path, seed, flushes, delay);
         flushed_ones += u64::from(flushed.is_some());
         let found = contents(&path);
         let may = model(seed, flushed, known);
