@@ -18,7 +18,11 @@ In containerd's configuration (/etc/containerd/config.toml):
       type = \"snapshot\"
       address = \"/run/sidecore/snapshotter.sock\"
       exports = { enable_remote_snapshot_annotations = \"true\" }
-then `ctr image pull --snapshotter sidecore IMAGE`. Servers of layers outlive this command.
+then `ctr image pull --snapshotter sidecore IMAGE`. For podman, with --layer-store DIR, in
+/etc/containers/storage.conf:
+    [storage.options]
+    additionallayerstores = [\"DIR:ref\"]
+Servers of layers outlive this command.
 Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
     /// Socket for containerd
@@ -49,6 +53,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
     #[arg(hide_default_value = true)]
     rate: u64,
+    /// Mount the same layers for podman, CRI-O and buildah on this folder, an additional layer store
+    /// of their storage.conf
+    #[arg(long, value_name = "DIR")]
+    layer_store: Option<PathBuf>,
 }
 
 impl Args {
@@ -60,6 +68,7 @@ impl Args {
             root: std::path::absolute(self.root)?,
             trust_indexes: self.trust_index,
             rate_bytes: self.rate,
+            layer_store: self.layer_store.map(std::path::absolute).transpose()?,
             verify_keys: (self.verify_key.iter())
                 .map(std::path::absolute)
                 .collect::<Result<_, _>>()?,

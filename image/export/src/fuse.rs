@@ -22,11 +22,11 @@
 //! time, into memory that the kernel takes them from. On two cores neither effect was measurable.
 //!
 //! - `abi` (pure): the bytes of requests and replies; `session`: reads and dispatches them;
-//!   `queued`: requests of queues; `outlet`: sends replies; `nodes`: the file system's side of a
-//!   session.
+//!   `outlet`: sends replies; `nodes`: the file system's side of a session.
 //! - `place`: mounting, with and without root; `connection`: aborts a connection that is still in
 //!   use.
 //! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
+//! - `layers_fs`: layers of containers, for podman and its kind.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
 //!   `store`: their pages before they are read.
 //!
@@ -41,14 +41,15 @@ mod behind;
 pub(crate) mod connection;
 mod gather;
 mod image_fs;
+mod layers_fs;
 mod nodes;
 mod outlet;
 pub(crate) mod place;
-mod queued;
 mod session;
 mod store;
 mod tree_fs;
 
+pub use layers_fs::{LayerEntry, LayerSource};
 pub use tree_fs::Tree;
 
 use access::{Access, OWNER_MODE};
@@ -280,6 +281,34 @@ impl FuseServer {
             None => Ok(()),
         };
         Self::start_fs(files, false, options, place, beside, on_end)
+    }
+
+    /// As [`Self::start`], with the layers of container images, for root alone.
+    ///
+    /// # Errors
+    /// [`FuseError`]; nothing is left mounted then.
+    pub fn start_layers(
+        source: Arc<dyn LayerSource>,
+        dir: &Path,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        let options = FuseOptions {
+            // A look-up keeps its thread while a layer comes.
+            threads: LAYER_THREADS,
+            queued: false,
+            mount_source: "sidecore-layers".into(),
+            ..FuseOptions::default()
+        };
+        let layers = layers_fs::LayersFs::new(source);
+        // Not written to, but asked to create: what is read-only is not asked.
+        Self::start_fs(
+            layers,
+            true,
+            &options,
+            MountPoint::At(dir),
+            |_| Ok(()),
+            on_end,
+        )
     }
 
     fn start_fs<N: Nodes>(
@@ -525,6 +554,8 @@ fn threads_default() -> usize {
 
 /// The most threads that may serve one image.
 pub const THREADS_MAX: usize = 64;
+/// Threads of a store of layers.
+const LAYER_THREADS: usize = 16;
 /// Read-ahead by default.
 pub const READ_AHEAD_BYTES_DEFAULT: u32 = 1 << 20;
 

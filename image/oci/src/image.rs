@@ -94,6 +94,17 @@ impl Image {
         }
     }
 
+    /// Registry and repository, as in a URL.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// A small blob of the image as a whole.
+    pub(crate) fn small_blob(&self, sha256: &str, bytes_max: u64) -> Result<Vec<u8>, ImageError> {
+        let bytes = self.repository.small_blob(sha256, bytes_max);
+        bytes.map_err(|fault| self.failed(fault))
+    }
+
     /// The manifest.
     pub(crate) fn manifest(&self) -> &ImageManifest {
         &self.manifest

@@ -362,6 +362,71 @@ fn a_converted_layer_is_a_snapshot_if_its_signature_is_right() {
     }
 }
 
+/// The layers as c/storage asks for them: an image's name in base64, a digest, three files, and two
+/// refused calls that count users.
+#[test]
+fn podman_and_its_kind_find_layers_in_a_store() {
+    let folder = inputs::folder();
+    let (address, digest, shelf) = registry_of("stored");
+    let words = "snapshotter --address unix:stored.sock --root stored-root --layer-store store";
+    let server = services::Service::start(words, "ready");
+    let _undo = services::Undo(format!(
+        "block umount --force stored-root/store/{digest}/fs"
+    ));
+    let name = format!("printf %s {address}/app:v1 | base64 -w0");
+    let name = Command::new("sh").args(["-c", &name]).output().unwrap();
+    let image = folder
+        .join("store")
+        .join(String::from_utf8(name.stdout).unwrap());
+    let layer = image.join(format!("sha256:{digest}"));
+    let missing = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(2), "{error}");
+    missing(std::fs::metadata(image.join(format!("sha256:{}", "0".repeat(64)))).unwrap_err());
+    missing(std::fs::metadata(folder.join("store/bm90IGFuIGltYWdl")).unwrap_err());
+    let hello = || std::fs::read(layer.join("diff/etc/hello"));
+    assert_eq!(hello().unwrap(), b"hello from a layer\n");
+    let blob = std::fs::read(layer.join("blob")).unwrap();
+    assert_eq!(sha256_of(&blob), digest);
+    let info: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(layer.join("info")).unwrap()).unwrap();
+    assert_eq!(info["compressed-diff-digest"], format!("sha256:{digest}"));
+    assert_eq!(info["compressed-size"], blob.len());
+    let tar = Command::new("gzip")
+        .args(["-dc", "stored.tar.gz"])
+        .current_dir(folder)
+        .output();
+    let diff = sha256_of(&tar.unwrap().stdout);
+    assert_eq!(info["diff-digest"], format!("sha256:{diff}"));
+    let begin_use = || missing(std::fs::File::create(layer.join("use")).unwrap_err());
+    let end_use = || missing(std::fs::remove_dir(&layer).unwrap_err());
+    let is_mounted = || {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        table.contains(&format!("stored-root/store/{digest}/fs"))
+    };
+    begin_use();
+    begin_use();
+    end_use();
+    assert!(is_mounted());
+    end_use();
+    assert!(!is_mounted());
+    // Its link leads to the files again, also for a name that the kernel still has.
+    assert_eq!(hello().unwrap(), b"hello from a layer\n");
+    begin_use();
+    // The users of a layer are remembered, and it needs no registry any more.
+    server.end();
+    assert!(!layer.exists());
+    let server = services::Service::start(words, "ready");
+    shelf.lock().unwrap().clear();
+    assert_eq!(hello().unwrap(), b"hello from a layer\n");
+    // Root's: a look-up makes requests to whichever server it names.
+    let other = ["--reuid=65534", "--clear-groups", "ls"];
+    let other = Command::new("setpriv").args(other).arg(&layer).output();
+    assert!(!other.unwrap().status.success());
+    end_use();
+    assert!(!is_mounted());
+    assert!(std::fs::write(image.join("new"), "").is_err());
+    server.end();
+}
+
 /// The process number of the server of the layer mounted on a directory.
 fn server_of(place: &str) -> Option<u32> {
     let listed: serde_json::Value =

@@ -199,6 +199,7 @@ pub(super) mod op {
     pub(in super::super) const GETATTR: u32 = 3;
     pub(in super::super) const SETATTR: u32 = 4;
     pub(in super::super) const READLINK: u32 = 5;
+    pub(in super::super) const RMDIR: u32 = 11;
     pub(in super::super) const OPEN: u32 = 14;
     pub(in super::super) const READ: u32 = 15;
     pub(in super::super) const WRITE: u32 = 16;
@@ -211,6 +212,7 @@ pub(super) mod op {
     pub(in super::super) const OPENDIR: u32 = 27;
     pub(in super::super) const READDIR: u32 = 28;
     pub(in super::super) const RELEASEDIR: u32 = 29;
+    pub(in super::super) const CREATE: u32 = 35;
     pub(in super::super) const DESTROY: u32 = 38;
     pub(in super::super) const BATCH_FORGET: u32 = 42;
     pub(in super::super) const FALLOCATE: u32 = 43;

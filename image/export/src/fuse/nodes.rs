@@ -56,6 +56,18 @@ pub(super) trait Nodes: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
+    /// Refuses to create a file; the error.
+    fn create(&self, parent: u64, name: &[u8]) -> Errno {
+        let _ = (parent, name);
+        Errno::NOSYS
+    }
+
+    /// Refuses to remove a directory; the error.
+    fn remove_folder(&self, parent: u64, name: &[u8]) -> Errno {
+        let _ = (parent, name);
+        Errno::NOSYS
+    }
+
     /// Opens a directory.
     fn open_directory(&self) -> Answer<()> {
         Err(Errno::NOSYS)

@@ -14,7 +14,6 @@
 use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
 use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
 use super::outlet::{Notices, Outlet, TRIES, TRY_PAUSE, answer_lost};
-use super::queued;
 use crate::tracks;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -182,7 +181,7 @@ impl<N: Nodes> Session<N> {
                     let _ = sender.send(result);
                     drop(sender);
                     registered?;
-                    queued::serve(queue, |head, body, outlet| {
+                    serve_queue(queue, |head, body, outlet| {
                         answer(session, nodes, head, body, outlet);
                     })
                     .inspect_err(failed)
@@ -292,6 +291,34 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
     }
 }
 
+/// Answers a registered queue's requests until the file system is gone. A request lies in two places,
+/// and its reply goes into memory that the kernel takes it from; each entry is returned with a reply.
+/// Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
+fn serve_queue(
+    mut queue: FuseQueue,
+    mut answer: impl FnMut(&Head, Body<'_>, Outlet<'_>),
+) -> io::Result<()> {
+    let mut body = Vec::new();
+    let lost = Cell::new(false);
+    while let Some(entry) = queue.wait()? {
+        let request = queue.request(entry);
+        let head = Head::alone(request.head)?;
+        // One slice, as it comes from the device: both ways share the parsers.
+        body.clear();
+        body.extend_from_slice(request.operation);
+        body.extend_from_slice(request.payload);
+        let outlet = Outlet::of_queue(&mut queue, entry, head.unique, &lost);
+        answer(&head, Body(&body), outlet);
+        if head.operation == op::DESTROY {
+            break;
+        }
+        if lost.get() {
+            return Err(answer_lost());
+        }
+    }
+    Ok(())
+}
+
 /// Answers one request.
 fn answer<N: Nodes>(
     device: BorrowedFd<'_>,
@@ -321,6 +348,8 @@ fn answer<N: Nodes>(
         op::SETATTR => resize(nodes, head, body),
         op::READLINK => nodes.link(head.node).map(Reply::Bytes),
         op::OPEN => open(device, nodes, head, body),
+        op::CREATE => create(nodes, head, body),
+        op::RMDIR => remove_folder(nodes, head, body),
         op::WRITE => write(nodes, head, body),
         op::STATFS => Ok(space(nodes).into()),
         op::FSYNC => nodes.sync().map(|()| Reply::Nothing),
@@ -391,6 +420,16 @@ fn open(
     let opened = nodes.open(head.node, body.u32()?, device)?;
     let words = Words::default().u64(0);
     Ok(words.u32(opened.flags).u32(opened.backing).into())
+}
+
+fn create(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    // `struct fuse_create_in`.
+    body.skip(16)?;
+    Err(nodes.create(head.node, body.name()?))
+}
+
+fn remove_folder(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    Err(nodes.remove_folder(head.node, body.name()?))
 }
 
 fn write(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {

@@ -1,8 +1,8 @@
 //! containerd's remote snapshotter: layers of unmodified images are mounted instead of unpacked.
 //!
 //! - [`run`]: the service on its socket, until it is stopped.
-//! - `service`: containerd's calls.
 //! - `snapshots`: what they do: records, folders, overlayfs.
+//! - `layer_store`: the same layers for podman and its kind.
 //! - `mounts`: layers that are mounted, by the kernel itself or by a server for each.
 //! - `records`, `messages`, `grpc`: files, bytes and wire.
 //!
@@ -11,15 +11,117 @@
 //! Source: containerd, its pages on remote snapshotters and on plug-ins ("Proxy Plugins").
 
 mod grpc;
+mod layer_store;
 mod messages;
 mod mounts;
 mod records;
-mod service;
 mod snapshots;
 #[cfg(test)]
 mod tests;
 
+mod service {
+    //! containerd's calls, decoded and answered.
+    //!
+    //! Source: containerd, `api/services/snapshots/v1/snapshots.proto`.
+
+    use super::grpc::{Code, Handler, Refusal};
+    use super::messages::{Commit, Described, Key, List, Listed, Mounts, Update};
+    use super::records::Kind;
+    use super::snapshots::Snapshots;
+    use prost::Message;
+    use std::sync::Arc;
+
+    /// Answers calls from `snapshots`.
+    pub(crate) fn handler(snapshots: Arc<Snapshots>) -> Arc<Handler> {
+        Arc::new(move |path: &str, bytes: &[u8]| {
+            let method = path.strip_prefix(SERVICE).unwrap_or_default();
+            let answer = call(&snapshots, method, bytes);
+            if let Err(refusal) = &answer {
+                tracing::debug!("{method}: {refusal}");
+            }
+            answer
+        })
+    }
+
+    fn call(snapshots: &Snapshots, method: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
+        let one = |message: &dyn Encode| Ok(vec![message.encoded()]);
+        match method {
+            "Prepare" => {
+                let mounts = snapshots.prepare(Kind::Active, read(bytes)?)?;
+                one(&Mounts { mounts })
+            }
+            "View" => {
+                let mounts = snapshots.prepare(Kind::View, read(bytes)?)?;
+                one(&Mounts { mounts })
+            }
+            "Mounts" => {
+                let mounts = snapshots.mounts(&key(bytes)?)?;
+                one(&Mounts { mounts })
+            }
+            "Commit" => {
+                snapshots.commit(read::<Commit>(bytes)?)?;
+                Ok(EMPTY.to_vec())
+            }
+            "Remove" => {
+                snapshots.remove(&key(bytes)?)?;
+                Ok(EMPTY.to_vec())
+            }
+            "Stat" => {
+                let info = Some(snapshots.stat(&key(bytes)?)?);
+                one(&Described { info })
+            }
+            "Update" => {
+                let info = Some(snapshots.update(read::<Update>(bytes)?)?);
+                one(&Described { info })
+            }
+            "List" => {
+                let info = snapshots.list(&read::<List>(bytes)?.filters);
+                let parts = info.chunks(LISTED_MAX).map(|info| {
+                    let info = info.to_vec();
+                    Listed { info }.encode_to_vec()
+                });
+                Ok(parts.collect())
+            }
+            "Usage" => one(&snapshots.usage(&key(bytes)?)?),
+            "Cleanup" => {
+                snapshots.cleanup();
+                Ok(EMPTY.to_vec())
+            }
+            other => Err(Refusal::new(
+                Code::Unimplemented,
+                format!("there is no call `{other}`"),
+            )),
+        }
+    }
+
+    /// Messages of different types as one.
+    trait Encode {
+        fn encoded(&self) -> Vec<u8>;
+    }
+
+    impl<M: Message> Encode for M {
+        fn encoded(&self) -> Vec<u8> {
+            self.encode_to_vec()
+        }
+    }
+
+    fn key(bytes: &[u8]) -> Result<String, Refusal> {
+        Ok(read::<Key>(bytes)?.key)
+    }
+
+    fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Refusal> {
+        M::decode(bytes).map_err(|error| Refusal::new(Code::InvalidArgument, error.to_string()))
+    }
+
+    /// Used where a call has nothing to answer: one message without fields.
+    const EMPTY: [Vec<u8>; 1] = [Vec::new()];
+    const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots/";
+    /// Snapshots of one message of a list, as containerd's own server sends them.
+    const LISTED_MAX: usize = 100;
+}
+
 use crate::layer::{LayerError, Store};
+use layer_store::Layers;
 use rustix::fs::FlockOperation;
 use snapshots::Snapshots;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -44,6 +146,8 @@ pub struct Config {
     /// Public keys of images that layers were converted to; without one such images are taken
     /// only if indexes are trusted.
     pub verify_keys: Vec<PathBuf>,
+    /// Folder on which c/storage finds layers, too (podman, CRI-O, buildah).
+    pub layer_store: Option<PathBuf>,
 }
 
 /// Reasons why the snapshotter cannot run.
@@ -111,6 +215,9 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     rustix::fs::flock(&lock_file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| SnapshotterError::Used(config.root.clone()))?;
     let store = Store::open(&config.root.join("layers"))?;
+    let shown = (config.layer_store.as_ref())
+        .map(|dir| Layers::show(config, store.clone(), dir).map_err(of(dir)))
+        .transpose()?;
     let snapshots = Snapshots::open(config, store).map_err(of(&config.root))?;
     snapshots.adopt();
     let listener = listen(&config.socket).map_err(of(&config.socket))?;
@@ -118,6 +225,7 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     let handler = service::handler(Arc::new(snapshots));
     let served = grpc::serve(listener, handler, stop.0).map_err(of(&config.socket));
     let _ = fs::remove_file(&config.socket);
+    drop(shown);
     drop(lock_file);
     served
 }

@@ -26,6 +26,7 @@ impl Running {
             trust_indexes: false,
             rate_bytes: 0,
             verify_keys: Vec::new(),
+            layer_store: None,
         };
         let (stop, stopped) = stopper();
         let (ready, is_ready) = channel();
@@ -227,6 +228,7 @@ fn what_a_crash_leaves_is_removed() {
         trust_indexes: false,
         rate_bytes: 0,
         verify_keys: Vec::new(),
+        layer_store: None,
     };
     let error = run(&config, stopper().1, || ()).unwrap_err().to_string();
     assert!(error.contains("another snapshotter"), "{error}");

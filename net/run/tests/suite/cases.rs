@@ -286,6 +286,10 @@ fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
          \x20   to = (host, closed_port(host, socket.SOCK_DGRAM))\n\
          \x20   free = socket.socket(family_of(host), socket.SOCK_DGRAM)\n\
          \x20   free.sendto(b'unheard', to)\n\
+         \x20   after = socket.socket(family_of(host), socket.SOCK_DGRAM)\n\
+         \x20   after.connect(to)\n\
+         \x20   after.send(b'its refusal comes after that of the first')\n\
+         \x20   polled_until(after, 'ERR')\n\
          \x20   free.setsockopt(level, name, 1)\n\
          \x20   free.sendto(b'refused', to)\n\
          \x20   say(polled_until(free, 'ERR'), outcome(free.recv, 1))\n\

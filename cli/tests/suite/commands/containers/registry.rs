@@ -27,15 +27,24 @@ pub(super) fn registry_of(name: &str) -> (String, String, Shelf) {
         .map(|at| (at.wrapping_mul(at) >> 7) as u8)
         .collect();
     std::fs::write(tree.join("noise"), noise).unwrap();
-    let made = Command::new("tar")
+    let archive = folder.join(format!("{name}.tar"));
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    run(Command::new("tar")
         .arg("-C")
         .arg(&tree)
-        .args(["-czf", "-", "."])
-        .output();
-    let layer = made.unwrap().stdout;
+        .arg("-cf")
+        .arg(&archive)
+        .arg("."));
+    let diff = sha256_of(&std::fs::read(&archive).unwrap());
+    run(Command::new("gzip").arg("-f").arg(&archive));
+    let layer = std::fs::read(archive.with_extension("tar.gz")).unwrap();
     let digest = sha256_of(&layer);
     let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
-    let config = br#"{"architecture":"amd64","os":"linux"}"#.to_vec();
+    let config = serde_json::json!({
+        "architecture": "amd64", "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{diff}")]}
+    });
+    let config = config.to_string().into_bytes();
     let config_digest = sha256_of(&config);
     let manifest = serde_json::json!({
         "schemaVersion": 2,

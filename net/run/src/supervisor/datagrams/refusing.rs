@@ -11,6 +11,7 @@
 use super::receiving::{Arrived, Room, Taken};
 use super::*;
 use crate::control;
+use std::os::fd::BorrowedFd;
 
 /// Ports of the kernel's loopback that refuse datagrams, each in place of one destination.
 #[derive(Debug, Default)]
@@ -72,9 +73,9 @@ impl Datagrams {
             let at = self.refusers.of(peer, socket.is_v6).ok()?;
             address::write(at, socket.is_v6)
         };
-        // If that fails, an error is pending already, or comes one datagram later.
+        // Without a descriptor the program hears of the next one.
         if let Some(near) = socket.holder.fetch(inode) {
-            message::send(near.as_fd(), &to, payload, &[], 0).ok();
+            send_refused(near.as_fd(), &to, payload);
         }
         Some(())
     }
@@ -136,12 +137,39 @@ impl Datagrams {
     }
 }
 
+/// Sends what will be refused. An error that is pending fails the first send and is used up by it:
+/// the second one makes it anew, so that a program that waits for it does not wait for ever.
+fn send_refused(near: BorrowedFd<'_>, to: &[u8], payload: &[u8]) {
+    let send = || message::send(near, to, payload, &[], 0);
+    send().or_else(|_| send()).ok();
+}
+
 /// Refusers that are kept; an entry of an evicted one that the program has not read is lost.
 const REFUSERS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_that_nothing_has_read_are_all_kept() {
+        let mut refusers = Refusers::default();
+        let near = carrier::datagram_socket(false).unwrap();
+        let (level, name) = (libc::IPPROTO_IP, libc::IP_RECVERR);
+        socket_option::set(near.as_fd(), level, name, &1_i32.to_ne_bytes()).unwrap();
+        for (port, payload) in [(1, b"1"), (2, b"2"), (1, b"3")] {
+            let at = refusers.of(SocketAddr::from(([10, 0, 0, 1], port)), false);
+            send_refused(near.as_fd(), &address::write(at.unwrap(), false), payload);
+        }
+        let heard = rustix::net::sockopt::socket_error(&near).unwrap();
+        assert_eq!(heard, Err(Errno::CONNREFUSED));
+        let (mut payload, mut control) = ([0; 8], [0; 256]);
+        for expected in [b"1", b"2", b"3"] {
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            let read = message::receive(near.as_fd(), &mut payload, &mut control, flags).unwrap();
+            assert_eq!(payload[..read.bytes], *expected);
+        }
+    }
 
     #[test]
     fn a_refuser_stands_for_a_destination_until_many_others_came() {
