@@ -9,7 +9,7 @@
 //! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
 use crate::comparison::{
-    Case, all_of, difference, over_stack, patience, python, run, under_loopback,
+    Case, Run, all_of, difference, over_stack, patience, python, run, under_loopback,
 };
 use crate::unpack::{folder_of_cases, unpacked};
 use std::path::{Path, PathBuf};
@@ -203,6 +203,17 @@ fn programs_see_the_stacks_link_and_addresses() {
          \x20   assert sender == (0, 0) and flags == 0\n\
          \x20   if kind == 3: break\n\
          \x20   heard += data\n\
+         def heard_by(send, receive):\n\
+         \x20   asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n\
+         \x20   send(asker, struct.pack('IHHIIBxxx', 20, 22, 0x301, 7, 0, 0))\n\
+         \x20   whole = b''\n\
+         \x20   while struct.pack('IHH', 20, 3, 2) not in whole: whole += receive(asker)\n\
+         \x20   return socket.inet_aton('10.91.9.2') in whole\n\
+         ways = [(socket.socket.send, lambda it: it.recv(9999)),\n\
+         \x20   (lambda it, data: os.write(it.fileno(), data), lambda it: os.read(it.fileno(), 999)),\n\
+         \x20   (lambda it, data: it.sendmsg([data]), lambda it: it.recvmsg(9999)[0]),\n\
+         \x20   (lambda it, data: os.writev(it.fileno(), [data]), lambda it: it.recvfrom(9999)[0])]\n\
+         print(*[heard_by(*way) for way in ways])\n\
          print(socket.inet_aton('10.91.9.2') in heard, socket.inet_aton('127.0.0.1') in heard,\n\
          \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n\
          import array, fcntl\n\
@@ -231,6 +242,7 @@ fn programs_see_the_stacks_link_and_addresses() {
         [
             "True True",
             "True stack0",
+            "True True True True",
             "True True True",
             "True True lo 127.0.0.1 stack0 10.91.9.2",
             "True",
@@ -241,10 +253,9 @@ fn programs_see_the_stacks_link_and_addresses() {
     );
 }
 
-/// Listeners of two runs, and of two programs of one, share a port of the stack; a small SO_SNDBUF
-/// bounds what a program can write to a peer that does not read.
+/// Listeners of two runs, and of two programs of one, share a port of the stack.
 #[test]
-fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
+fn sockets_of_the_stack_share_ports() {
     let shares = "\
          def sharing():\n\
          \x20   made = socket.socket()\n\
@@ -260,20 +271,85 @@ fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
          counts = [count(server) for server in servers]\n\
          say(sum(counts), min(counts) > 25, max(counts) < 100)\n";
     assert_eq!(lines_over_stack("shares", shares), ["150 True True"]);
-    let small = "\
-         client, accepted = pair()\n\
-         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\n\
-         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
-         accepted.setblocking(False)\n\
-         end, sent = time.monotonic() + 1, 0\n\
-         while time.monotonic() < end:\n\
-         \x20   done = outcome(accepted.send, b'x' * 4096)\n\
-         \x20   if isinstance(done, int): sent += done\n\
-         \x20   else: time.sleep(.01)\n\
-         say(0 < sent)\n\
-         client.settimeout(5)\n\
-         say(sum(len(client.recv(65536)) for _ in range(3)) > 0)\n";
-    assert_eq!(lines_over_stack("small", small), ["True", "True"]);
+}
+
+/// SO_SNDBUF bounds what a program can write to a peer that does not read, on the stack as in the
+/// kernel, whichever end sets it and when; polls wait for room; all of it arrives.
+#[test]
+fn what_a_program_may_have_sent_follows_its_send_buffer() {
+    let program = "\
+         def filled(sock):\n\
+         \x20   sock.setblocking(False)\n\
+         \x20   sent, end = 0, time.monotonic() + 30\n\
+         \x20   while time.monotonic() < end:\n\
+         \x20       done = outcome(sock.send, b'x' * 4096)\n\
+         \x20       if isinstance(done, int): sent += done\n\
+         \x20       elif not select.select([], [sock], [], .5)[1]: break\n\
+         \x20   return sent\n\
+         for bytes, when in itertools.product((4096, 50_000, 200_000), ('listener', 'before', 'after')):\n\
+         \x20   with listener() as server:\n\
+         \x20       limit = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, bytes)\n\
+         \x20       if when == 'listener': limit(server)\n\
+         \x20       client = socket.socket()\n\
+         \x20       if when == 'before': limit(client)\n\
+         \x20       client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+         \x20       client.connect(server.getsockname())\n\
+         \x20       accepted, _ = server.accept()\n\
+         \x20   sender, reader = (client, accepted) if when == 'before' else (accepted, client)\n\
+         \x20   reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+         \x20   if when == 'after': limit(sender)\n\
+         \x20   said = sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)\n\
+         \x20   sent = filled(sender)\n\
+         \x20   # What the reader's side holds is not the sender's.\n\
+         \x20   say(bytes, when, said == 2 * bytes, bytes / 2 < sent < 3 * bytes + HELD or sent)\n\
+         \x20   say(polled(sender), outcome(sender.send, b'x' * 4096))\n\
+         \x20   reader.settimeout(30)\n\
+         \x20   say(len(receive(reader, sent)) == sent, polled_until(sender, 'OUT'))\n\
+         \x20   client.close(); accepted.close()\n";
+    let lines = |held: u32| format!("import itertools\nHELD = {held}\n{program}");
+    assert_eq!(
+        lines_over_stack("send_buffer", &lines(300_000)),
+        lines_on_kernel("send_buffer", &lines(300_000))
+    );
+}
+
+/// close(2) with a time in SO_LINGER waits until all is acknowledged, or the time is over, on
+/// nonblocking sockets, too; what is left arrives after that.
+#[test]
+fn a_close_that_lingers_waits_as_in_the_kernel() {
+    let program = "\
+         import struct, threading\n\
+         def full(seconds):\n\
+         \x20   client, accepted = pair()\n\
+         \x20   client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, seconds))\n\
+         \x20   client.setblocking(False)\n\
+         \x20   sent, end = 0, time.monotonic() + 30\n\
+         \x20   while time.monotonic() < end:\n\
+         \x20       done = outcome(client.send, b'x' * 65536)\n\
+         \x20       if isinstance(done, int): sent += done\n\
+         \x20       elif not select.select([], [client], [], .5)[1]: break\n\
+         \x20   return client, accepted, sent\n\
+         def timed(work):\n\
+         \x20   begun = time.monotonic(); work(); return time.monotonic() - begun\n\
+         def all_of(accepted, sent):\n\
+         \x20   accepted.settimeout(60)\n\
+         \x20   return len(receive(accepted, sent)) == sent, outcome(accepted.recv, 1)\n\
+         client, accepted, sent = full(1)\n\
+         say('its time is over', .9 < timed(client.close) < 20, *all_of(accepted, sent))\n\
+         client, accepted, sent = full(60)\n\
+         later = threading.Timer(.3, lambda: read.append(all_of(accepted, sent))); read = []\n\
+         later.start()\n\
+         say('acknowledged', .2 < timed(client.close) < 50)\n\
+         later.join(); say(*read)\n\
+         client, accepted, sent = full(60)\n\
+         other = client.dup()\n\
+         say('a duplicate is left', timed(client.close) < 50)\n\
+         other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))\n\
+         say('without a time', timed(other.close) < 50, *all_of(accepted, sent))\n";
+    assert_eq!(
+        lines_over_stack("lingers", program),
+        lines_on_kernel("lingers", program)
+    );
 }
 
 /// A datagram that the kernel behind the stack's NIC refuses is the next call's error, and an entry
@@ -316,6 +392,17 @@ fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
 
 /// Output of a program over a stack, with the names of the cases.
 fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
+    lines_of(name, program, |case, scratch| over_stack(case, scratch, ""))
+}
+
+/// The same on the kernel's loopback.
+fn lines_on_kernel(name: &str, program: &str) -> Vec<String> {
+    lines_of(name, program, |case, scratch| {
+        run(&case.command, scratch, patience())
+    })
+}
+
+fn lines_of(name: &str, program: &str, runs: impl Fn(&Case, &Path) -> Run) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = format!(
         "import sys; sys.path.insert(0, {:?}); from _case import *\n{program}",
@@ -325,7 +412,7 @@ fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
         name: name.to_owned(),
         command: vec![python(), "-c".into(), program.into()],
     };
-    let ran = over_stack(&case, folder.path(), "");
+    let ran = runs(&case, folder.path());
     let output = ran.output.strip_suffix("exit status: 0\n");
     let output = output.unwrap_or_else(|| panic!("{}{}", ran.output, ran.errors));
     output.lines().map(str::to_owned).collect()

@@ -188,11 +188,10 @@ impl Streams {
             // One session cannot take all chunks, nor can some whose peers take nothing: the
             // second half of the chunks is for those that have none.
             let sending = client.sending(engine);
-            let most = if socket.send_bytes.is_some() {
-                1
-            } else {
-                SENDING_MAX
-            };
+            // Chunks hold an eighth of what the program allows, or one.
+            let most = socket.send_bytes.map_or(SENDING_MAX, |bytes| {
+                (bytes / (8 * CHUNK)).clamp(1, SENDING_MAX)
+            });
             let free = client.buffers_free();
             let is_enough = match sending {
                 0 => free == 0,
@@ -403,5 +402,7 @@ const STALLED: Duration = Duration::from_secs(10);
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Sessions that one search ends.
 const RECLAIMED_MAX: usize = 64;
+/// Bytes of a chunk.
+const CHUNK: u32 = 16 << 10;
 /// Chunks of 16 KiB in flight per session, at most.
 const SENDING_MAX: u32 = 32;
