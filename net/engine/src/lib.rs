@@ -34,8 +34,8 @@ mod event_source {
             false
         }
 
-        /// Announces a sleep. [`Self::is_ready`] is called once more afterwards; any later event must
-        /// make the descriptor readable.
+        /// Announces a sleep. [`Self::is_ready`] is called once more afterwards; any later event
+        /// must make the descriptor readable.
         fn announce_sleep(&self) {}
 
         /// The sleep has ended, or did not take place.

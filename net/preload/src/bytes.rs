@@ -591,7 +591,7 @@ const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a vector (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 /// `struct sockaddr_nl` of the kernel.
-const KERNEL: [u16; 6] = [libc::AF_NETLINK as u16, 0, 0, 0, 0, 0];
+static KERNEL: [u16; 6] = [libc::AF_NETLINK as u16, 0, 0, 0, 0, 0];
 const KERNEL_BYTES: libc::socklen_t = 12;
 /// Bytes of a file copied at once.
 const FILE_BYTES: usize = 16 << 10;

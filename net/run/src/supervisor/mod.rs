@@ -406,16 +406,13 @@ impl Supervisor {
         if table.calls.has_limits() {
             table.calls.end_patience(now);
         }
-        if table.engine.has_lingering() {
-            for inode in table.engine.end_lingering(now) {
-                table.calls.wake(inode);
-            }
-            self.repeat_woken();
+        for inode in table.engine.end_lingering(now) {
+            table.calls.wake(inode);
         }
         if self.listeners.are_overdue() {
             self.listeners.look_at_overdue(table, &mut self.streams);
-            self.repeat_woken();
         }
+        self.repeat_woken();
         if self.table.sweeps.is_due(now) {
             self.table.sweep();
         }

@@ -150,6 +150,10 @@ impl Table {
         if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
             socket.send_bytes = socket.set_send_bytes();
         }
+        // Of a session of the stack, which holds a part of the bytes itself.
+        let is_stacks = matches!(socket.state, State::Open(_) | State::Connecting(_));
+        let bytes = socket.send_bytes.filter(|_| is_stacks);
+        let near = bytes.and_then(|bytes| Some((caller.fetch(descriptor).ok()?, bytes)));
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
             let now = resets(&value);
             socket.lingers = linger_time(&value);
@@ -159,10 +163,6 @@ impl Table {
                 (false, false) | (true, true) => {}
             }
         }
-        // Of a session of the stack, which holds a part of the bytes itself.
-        let is_stacks = matches!(socket.state, State::Open(_) | State::Connecting(_));
-        let bytes = socket.send_bytes.filter(|_| is_stacks);
-        let near = bytes.and_then(|bytes| Some((caller.fetch(descriptor).ok()?, bytes)));
         self.pass_option_on(inode, level, name, &value);
         if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF)
             && let Some((near, bytes)) = near

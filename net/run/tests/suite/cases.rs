@@ -210,9 +210,11 @@ fn programs_see_the_stacks_link_and_addresses() {
          \x20   while struct.pack('IHH', 20, 3, 2) not in whole: whole += receive(asker)\n\
          \x20   return socket.inet_aton('10.91.9.2') in whole\n\
          ways = [(socket.socket.send, lambda it: it.recv(9999)),\n\
-         \x20   (lambda it, data: os.write(it.fileno(), data), lambda it: os.read(it.fileno(), 999)),\n\
+         \x20   (lambda it, what: os.write(it.fileno(), what),\n\
+         \x20    lambda it: os.read(it.fileno(), 999)),\n\
          \x20   (lambda it, data: it.sendmsg([data]), lambda it: it.recvmsg(9999)[0]),\n\
-         \x20   (lambda it, data: os.writev(it.fileno(), [data]), lambda it: it.recvfrom(9999)[0])]\n\
+         \x20   (lambda it, what: os.writev(it.fileno(), [what]),\n\
+         \x20    lambda it: it.recvfrom(9999)[0])]\n\
          print(*[heard_by(*way) for way in ways])\n\
          print(socket.inet_aton('10.91.9.2') in heard, socket.inet_aton('127.0.0.1') in heard,\n\
          \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n\
@@ -286,7 +288,8 @@ fn what_a_program_may_have_sent_follows_its_send_buffer() {
          \x20       if isinstance(done, int): sent += done\n\
          \x20       elif not select.select([], [sock], [], .5)[1]: break\n\
          \x20   return sent\n\
-         for bytes, when in itertools.product((4096, 50_000, 200_000), ('listener', 'before', 'after')):\n\
+         sizes, times = (4096, 50_000, 200_000), ('listener', 'before', 'after')\n\
+         for bytes, when in itertools.product(sizes, times):\n\
          \x20   with listener() as server:\n\
          \x20       limit = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, bytes)\n\
          \x20       if when == 'listener': limit(server)\n\
@@ -321,7 +324,8 @@ fn a_close_that_lingers_waits_as_in_the_kernel() {
          import struct, threading\n\
          def full(seconds):\n\
          \x20   client, accepted = pair()\n\
-         \x20   client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, seconds))\n\
+         \x20   linger = struct.pack('ii', 1, seconds)\n\
+         \x20   client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)\n\
          \x20   client.setblocking(False)\n\
          \x20   sent, end = 0, time.monotonic() + 30\n\
          \x20   while time.monotonic() < end:\n\
@@ -433,19 +437,53 @@ fn a_closed_listener_of_the_stack_refuses_at_once() {
          \x20   server.close()\n\
          \x20   shared = outcome(lambda: bool(socket.create_connection(address)))\n\
          \x20   os.waitpid(child, 0)\n\
-         \x20   say(shared, outcome(socket.create_connection, address))\n",
+         \x20   say(shared, outcome(socket.create_connection, address))\n\
+         import signal\n\
+         server = listener(); address = server.getsockname()\n\
+         child = os.fork()\n\
+         if child == 0: time.sleep(60); os._exit(0)\n\
+         server.close(); os.kill(child, signal.SIGKILL); os.waitpid(child, 0)\n\
+         say('killed', outcome(socket.create_connection, address))\n\
+         server = listener(); address = server.getsockname()\n\
+         other = server.dup(); server.close()\n\
+         say('dup', outcome(lambda: bool(socket.create_connection(address))))\n\
+         other.close()\n\
+         say('dup', outcome(socket.create_connection, address))\n\
+         server = listener(); address = server.getsockname(); server.set_inheritable(True)\n\
+         program = 'import os; os.close(' + str(server.fileno()) + ')'\n\
+         child = os.posix_spawn(sys.executable, [sys.executable, '-c', program], os.environ)\n\
+         server.close(); os.waitpid(child, 0)\n\
+         say('exec', outcome(socket.create_connection, address))\n",
         folder_of_cases().display().to_string()
     );
     let command = vec![python(), "-c".into(), program.into()];
     let name = "closed".to_owned();
     let ran = over_stack(&Case { name, command }, folder.path(), "");
     let expected = "True ECONNREFUSED\n".repeat(5);
+    let rest = "killed ECONNREFUSED\ndup True\ndup ECONNREFUSED\nexec ECONNREFUSED\n";
     assert!(
-        ran.output == format!("{expected}exit status: 0\n"),
+        ran.output == format!("{expected}{rest}exit status: 0\n"),
         "{}{}",
         ran.output,
         ran.errors
     );
+}
+
+/// A program that was executed with a session polls it before it reads: the rings of the process
+/// that has made it go back.
+#[test]
+fn an_executed_program_polls_the_session_that_it_has_inherited() {
+    let program = "\
+         client, accepted = pair()\n\
+         for _ in range(20): client.sendall(b'x'); receive(accepted, 1)\n\
+         accepted.set_inheritable(True)\n\
+         waits = 'import select, sys; it = select.poll(); it.register(int(sys.argv[1]), 1); '\n\
+         waits += 'sys.exit(not it.poll(30000))'\n\
+         program = [sys.executable, '-c', waits, str(accepted.fileno())]\n\
+         client.sendall(b'later')\n\
+         child = os.posix_spawn(sys.executable, program, os.environ)\n\
+         say(finished(child), receive(accepted, 5))\n";
+    assert_eq!(lines_over_stack("executed", program), ["0 b'later'"]);
 }
 
 /// A library of another build, which cannot share rings, is reported.
