@@ -82,18 +82,8 @@ impl Streams {
         if flags.contains(EventFlags::OUT) {
             self.give_to_program(table, inode);
         }
-        // The stack has all bytes that the program wrote before it closed the socket.
-        let Some(socket) = table.sockets.get(&inode).filter(|_| is_gone) else {
-            return;
-        };
-        match &socket.state {
-            State::Open(stream) if !stream.outbound.has_ended() => {}
-            // A pair reports the same for both shutdowns as for the program's close.
-            State::Open(stream) if stream.is_shut && stream.inbound != Inbound::Open => {
-                table.end_shut(inode);
-            }
-            State::Open(_) => table.forget(inode),
-            _ => {}
+        if is_gone {
+            end_gone(table, inode);
         }
     }
 
@@ -171,8 +161,16 @@ impl Streams {
         else {
             return;
         };
+        let was_open = is_sending(socket);
         match self.forward(socket, client) {
-            Ok(Moved::Idle) => {}
+            Ok(Moved::Idle) => {
+                // The last bytes of a program that has closed the socket long ago, perhaps: no
+                // further event of its pair comes.
+                let has_ended = was_open && !is_sending(socket);
+                if has_ended && socket.far.as_ref().is_some_and(is_hung_up) {
+                    end_gone(table, inode);
+                }
+            }
             Ok(Moved::Starved) => self.starved.push_back(inode),
             Err(stop) => self.stop(table, inode, stop),
         }
@@ -360,6 +358,25 @@ impl Streams {
                 table.forget(inode);
             }
         }
+    }
+}
+
+/// True while bytes of the program may come.
+fn is_sending(socket: &Socket) -> bool {
+    matches!(&socket.state, State::Open(stream) if !stream.outbound.has_ended())
+}
+
+/// Ends a session whose pair is hung up, once the stack has all bytes that the program wrote
+/// before it closed the socket.
+fn end_gone(table: &mut Table, inode: u64) {
+    match table.sockets.get(&inode).map(|socket| &socket.state) {
+        Some(State::Open(stream)) if !stream.outbound.has_ended() => {}
+        // A pair reports the same for both shutdowns as for the program's close.
+        Some(State::Open(stream)) if stream.is_shut && stream.inbound != Inbound::Open => {
+            table.end_shut(inode);
+        }
+        Some(State::Open(_)) => table.forget(inode),
+        _ => {}
     }
 }
 
