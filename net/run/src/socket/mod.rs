@@ -333,11 +333,17 @@ impl Socket {
         value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
     }
 
-    /// SO_SNDBUF as the kernel reports it (socket(7)), if the program has set it.
-    pub(crate) fn set_send_bytes(&self) -> Option<u32> {
+    /// SO_SNDBUF as the kernel reports it (socket(7)).
+    pub(crate) fn kept_send_bytes(&self) -> Option<u32> {
         let value = self.option(libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
-        let bytes = u32::from_ne_bytes(*value.first_chunk()?);
-        Some(bytes).filter(|bytes| Some(*bytes) != files::usual_send_bytes())
+        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The same, if the program has set it before the socket was taken from the kernel: to another
+    /// value than the usual one.
+    pub(crate) fn set_send_bytes(&self) -> Option<u32> {
+        let usual = files::usual_send_bytes();
+        self.kept_send_bytes().filter(|bytes| Some(*bytes) != usual)
     }
 
     /// Pending requests to the stack.

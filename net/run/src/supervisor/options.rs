@@ -148,7 +148,7 @@ impl Table {
         }
         set(socket, level, name, &value)?;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
-            socket.send_bytes = socket.set_send_bytes();
+            socket.send_bytes = socket.kept_send_bytes();
         }
         // Of a session of the stack, which holds a part of the bytes itself.
         let is_stacks = matches!(socket.state, State::Open(_) | State::Connecting(_));

@@ -113,14 +113,9 @@ impl Listeners {
             Request::Pending => return Ok(table.park_asking(inode, caller)),
             Request::Complete => {}
         }
-        // The pairs of direct accepts are the kernel's, with its own bounds.
-        let is_bounded = table
-            .sockets
-            .get(&inode)
-            .is_some_and(|it| it.send_bytes.is_some());
         let start = Start {
             backlog,
-            is_direct: caller.call.arguments[5] == sidecore_net_rings::BY_ITSELF && !is_bounded,
+            is_direct: caller.call.arguments[5] == sidecore_net_rings::BY_ITSELF,
             engines: table.take_asked(inode)?,
         };
         let started = self.start(table, caller, inode, start)?;

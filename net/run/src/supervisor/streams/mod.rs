@@ -14,7 +14,7 @@ use super::mark::Mark;
 use super::rings::Rings;
 use super::table::Table;
 use super::{errno_of, named};
-use crate::socket::files::is_hung_up;
+use crate::socket::files::{is_hung_up, limit_sending};
 use crate::socket::{Backlog, Consumed, Holder, Inbound, Interest, Path, Socket, State, Stream};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::{Buffer, Client, ClientError};
 use sidecore_net_rings::{Broken, HELLO_BYTES, Hello};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The streams' parts that are no socket's own.
@@ -246,6 +246,9 @@ impl Streams {
                         thread: hello.thread,
                         descriptor: hello.descriptor,
                     };
+                    if let Some(bytes) = socket.send_bytes {
+                        limit_accepted(far, socket.holder, bytes);
+                    }
                     client.give_buffer_back(buffer);
                     continue;
                 }
@@ -358,6 +361,17 @@ impl Streams {
                 table.forget(inode);
             }
         }
+    }
+}
+
+/// Bounds what the near end of a session holds that its program has accepted directly.
+fn limit_accepted(far: &OwnedFd, holder: Holder, send_bytes: u32) {
+    let inode = crate::caller::socket_inode(holder.thread, holder.descriptor);
+    let near = inode.and_then(|inode| holder.fetch(inode));
+    let name = named::own_name(far);
+    // The descriptor may be another socket's by now.
+    if let Some(near) = near.filter(|near| name.is_some() && named::peers_name(near) == name) {
+        limit_sending(near.as_fd(), send_bytes);
     }
 }
 
