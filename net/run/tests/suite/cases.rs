@@ -307,7 +307,8 @@ fn what_a_program_may_have_sent_follows_its_send_buffer() {
          \x20   if when == 'after': limit(sender)\n\
          \x20   said = sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)\n\
          \x20   sent = filled(sender)\n\
-         \x20   say(bytes, when, said == 2 * bytes, bytes / 2 < sent < 3 * bytes + 64_000 or sent)\n\
+         \x20   follows = bytes / 2 < sent < 3 * bytes + 64_000\n\
+         \x20   say(bytes, when, said == 2 * bytes, follows or sent)\n\
          \x20   say(polled(sender))\n\
          \x20   reader.settimeout(30)\n\
          \x20   say(len(receive(reader, sent)) == sent, polled_until(sender, 'OUT'))\n\
