@@ -137,7 +137,7 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
 }
 
 /// Random steps in the life of sockets, over a stack and on the kernel, with rings and with pairs.
-/// Needs root, for a TAP and a network namespace.
+/// Needs root, for a TAP and a network namespace. `LIFE_SEED` and `LIFE_STEPS` choose longer ones.
 #[test]
 fn random_steps_over_the_stack_end_as_on_the_kernel() {
     let is_random = |name: &str| name == "random_life";
