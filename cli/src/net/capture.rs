@@ -2,7 +2,7 @@
 
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result, bail};
-use sidecore_net::capture::{CaptureOptions, Filter, record};
+use sidecore_net::capture::{CaptureFile, CaptureOptions, Filter, record};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -45,10 +45,12 @@ impl Args {
         let (socket, trust) = self.running.find();
         let name = self.output.display().to_string();
         let file: Box<dyn Write> = if is_standard {
-            Box::new(std::io::stdout().lock())
+            let output = std::io::stdout().lock();
+            Box::new(BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, output))
         } else {
             let file = File::create(&self.output);
-            Box::new(file.with_context(|| format!("cannot write {name}"))?)
+            let file = file.with_context(|| format!("cannot write {name}"))?;
+            Box::new(CaptureFile::new(file))
         };
         let options = CaptureOptions {
             filter: self.filter,
@@ -59,7 +61,6 @@ impl Args {
                 .map(|seconds| Duration::from_secs(seconds.into())),
         };
         let begun = || output::note!("capturing; SIGINT ends it");
-        let file = BufWriter::with_capacity(FILE_BUFFER_BYTES, file);
         let summary =
             record(&socket, &trust, &options, file, &stop, begun).with_context(|| name.clone())?;
         if self.json {
@@ -78,4 +79,4 @@ impl Args {
     }
 }
 
-const FILE_BUFFER_BYTES: usize = 1 << 20;
+const OUTPUT_BUFFER_BYTES: usize = 1 << 20;

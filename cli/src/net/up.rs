@@ -8,6 +8,8 @@ use sidecore_net::live::status;
 use sidecore_net::setup::Setup;
 use sidecore_sys::input::read_text;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The configuration is TOML: a NIC, addresses, routes; docs/net.md explains all of it.
 #[derive(clap::Args)]
@@ -30,13 +32,20 @@ impl Args {
         let _recording = self.trace.begin("net up")?;
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
-        let up = setup.bring_up_engines()?;
-        let stop = signals.flag();
+        let mut up = setup.bring_up_engines()?;
+        let (stop, wake) = (Arc::new(AtomicBool::new(false)), up.waker());
+        let raised = Arc::clone(&stop);
+        signals.stop_with(move || {
+            raised.store(true, Ordering::Release);
+            wake();
+        });
         let live = self.metrics.begin(&status(&up.socket), true)?;
         output::ready(&format!("{} on {}", up.socket.display(), up.nic_name))?;
         let ran = up.run(&stop);
         drop(live);
         signals.end();
+        // Not bounded: the kernel takes its time for an interface, however the process ends.
+        drop(up);
         ran?;
         Ok(Outcome::Done)
     }

@@ -24,6 +24,7 @@ use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Introduction, Trust};
 use sidecore_bare::width::{ToU64 as _, ToUsize as _};
 use sidecore_sys::{SharedMap, Sharing, clock, local_socket};
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -308,14 +309,75 @@ impl<W: Write> PcapNg<W> {
         self.file.flush()
     }
 
-    /// Writes a block, whose options end here if it has any.
-    fn block(&mut self, kind: u32, mut body: Vec<u8>) -> io::Result<()> {
-        body.extend([0; 4]);
-        let whole = length(body.len() + 12).to_le_bytes();
-        self.file.write_all(&kind.to_le_bytes())?;
-        self.file.write_all(&whole)?;
-        self.file.write_all(&body)?;
-        self.file.write_all(&whole)
+    /// Writes a block, whose options end here if it has any, in one piece.
+    fn block(&mut self, kind: u32, body: Vec<u8>) -> io::Result<()> {
+        let whole = length(body.len() + 16).to_le_bytes();
+        let block = [&kind.to_le_bytes(), &whole, &body[..], &[0; 4], &whole].concat();
+        self.file.write_all(&block)
+    }
+}
+
+/// A file of blocks, each passed to it in one piece. If the disk is full, it ends with a whole
+/// block, so that readers find no damage.
+#[derive(Debug)]
+pub struct CaptureFile {
+    file: File,
+    blocks: Vec<u8>,
+    /// Ends of the blocks in `blocks`.
+    ends: Vec<usize>,
+    /// Bytes of the whole blocks in the file.
+    whole_bytes: u64,
+}
+
+impl CaptureFile {
+    /// An empty file.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        Self {
+            file,
+            blocks: Vec::new(),
+            ends: Vec::new(),
+            whole_bytes: 0,
+        }
+    }
+
+    /// Writes the blocks; the number of bytes that the file took.
+    fn write_blocks(&mut self) -> (usize, io::Result<()>) {
+        let mut taken = 0;
+        while taken < self.blocks.len() {
+            match self.file.write(&self.blocks[taken..]) {
+                Ok(0) => return (taken, Err(ErrorKind::WriteZero.into())),
+                Ok(count) => taken += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return (taken, Err(error)),
+            }
+        }
+        (taken, Ok(()))
+    }
+}
+
+impl Write for CaptureFile {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        if self.blocks.len() + block.len() > FILE_BUFFER_BYTES {
+            self.flush()?;
+        }
+        self.blocks.extend(block);
+        self.ends.push(self.blocks.len());
+        Ok(block.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let (taken, written) = self.write_blocks();
+        let mut ends = self.ends.iter().rev();
+        let whole = ends.find(|end| **end <= taken).copied().unwrap_or(0);
+        self.whole_bytes += whole.to_u64();
+        if written.is_err() {
+            // Fails on a pipe or a device, which have no end to move.
+            self.file.set_len(self.whole_bytes).ok();
+        }
+        self.blocks.clear();
+        self.ends.clear();
+        written
     }
 }
 
@@ -341,6 +403,8 @@ fn wall_ns() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
+/// Bytes of blocks that are written at once.
+const FILE_BUFFER_BYTES: usize = 1 << 20;
 /// Time between two looks at an empty ring.
 const NAP: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -363,136 +427,4 @@ const ISB_IFDROP: u16 = 5;
 const OPTION_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sock::mailbox::Attachment;
-    use crate::sock::taps::Captures;
-    use sidecore_attach::Segment;
-    use sidecore_sys::local_socket::Peer;
-    use std::sync::Arc;
-
-    /// A tap, and the reader of its ring.
-    fn both(filter: &str, frame_bytes_max: u64) -> (Captures, Reader) {
-        let name = "sidecore-capture-test";
-        let map = SharedMap::create(name, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
-        let file = map.file().try_clone_to_owned().unwrap();
-        let attachment = Arc::new(Attachment {
-            map: Segment::uncharged(map),
-            chunks: 0,
-            peer: Peer {
-                pid: 1,
-                uid: 0,
-                gid: 0,
-            },
-            wake: None,
-            gone: AtomicBool::new(false),
-        });
-        let mut captures = Captures::default();
-        captures.add(attachment);
-        let map = SharedMap::open(file, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
-        map.slice().write_at(TEXT, filter.as_bytes());
-        let sizes = filter.len().to_u64() << 32 | frame_bytes_max;
-        word(map.slice(), SIZES).store(sizes, Ordering::Relaxed);
-        word(map.slice(), STARTED).store(1, Ordering::Release);
-        let reader = Reader {
-            path: "net.sock".into(),
-            socket: local_socket::pair().unwrap().0,
-            map,
-            read: 0,
-            frame: Vec::new(),
-        };
-        (captures, reader)
-    }
-
-    fn file() -> PcapNg<Vec<u8>> {
-        PcapNg {
-            file: Vec::new(),
-            epoch_ns: 0,
-            summary: CaptureSummary::default(),
-        }
-    }
-
-    #[test]
-    fn frames_come_back_through_many_turns_of_the_ring() {
-        let (mut captures, mut reader) = both("", 100_000);
-        let mut file = file();
-        let mut wanted = CaptureSummary::default();
-        for round in 0..3_000usize {
-            let frame = vec![round.to_le_bytes()[0]; 60 + round * 7919 % 65_000];
-            captures.received(&frame);
-            let before = file.file.len();
-            reader.drain(0, &mut file, u64::MAX).unwrap();
-            wanted.frames += 1;
-            wanted.bytes += frame.len().to_u64();
-            assert_eq!(file.summary, wanted);
-            // The block: 28 bytes before the frame.
-            let at = before + 28;
-            assert_eq!(file.file[at..at + frame.len()], frame);
-            file.file.clear();
-        }
-        assert!(reader.read > 4 * RING_BYTES.to_u64());
-    }
-
-    #[test]
-    fn what_a_slow_reader_loses_is_counted() {
-        let (mut captures, mut reader) = both("", 1 << 20);
-        let frame = [7; 1514];
-        for _ in 0..10_000 {
-            captures.received(&frame);
-        }
-        let mut file = file();
-        reader.drain(0, &mut file, u64::MAX).unwrap();
-        assert_eq!(file.summary.frames + reader.dropped(), 10_000);
-        assert_eq!(file.summary.frames.to_usize(), RING_BYTES / 1568);
-        captures.received(&frame);
-        reader.drain(0, &mut file, u64::MAX).unwrap();
-        assert_eq!(file.summary.frames.to_usize(), RING_BYTES / 1568 + 1);
-    }
-
-    #[test]
-    fn the_filter_and_the_length_are_the_readers() {
-        let (mut captures, mut reader) = both("arp", 20);
-        let mut frame = [0; 60];
-        captures.received(&frame);
-        frame[12..14].copy_from_slice(&[8, 6]);
-        captures.received(&frame);
-        let mut file = file();
-        reader.drain(0, &mut file, u64::MAX).unwrap();
-        let (frames, bytes, dropped) = (1, 20, 0);
-        let wanted = CaptureSummary {
-            frames,
-            bytes,
-            dropped,
-        };
-        assert_eq!(file.summary, wanted);
-    }
-
-    #[test]
-    fn a_reader_that_breaks_the_rules_is_cut_off() {
-        for (filter, read) in [("no filter", 0), ("", u64::MAX), ("", 1 << 40)] {
-            let (mut captures, reader) = both(filter, 2000);
-            word(reader.map.slice(), READ).store(read, Ordering::Release);
-            for _ in 0..10_000 {
-                captures.received(&[0; 1514]);
-            }
-            captures.forget_gone();
-            assert!(captures.is_empty(), "{filter:?} {read}");
-        }
-        let (mut captures, reader) = both("", 2000);
-        word(reader.map.slice(), SIZES).store(u64::MAX, Ordering::Relaxed);
-        captures.received(&[0; 60]);
-        captures.forget_gone();
-        assert!(captures.is_empty());
-    }
-
-    #[test]
-    fn records_of_an_engine_that_is_none_are_refused() {
-        let (mut captures, mut reader) = both("", 2000);
-        captures.received(&[0; 60]);
-        for whole in [0u32, 33, u32::MAX, 16 << 20] {
-            reader.map.slice().write_at(RING, &whole.to_le_bytes());
-            let refused = reader.drain(0, &mut file(), u64::MAX);
-            assert!(matches!(refused, Err(CaptureError::Sock(_))), "{whole}");
-        }
-    }
-}
+mod tests;

@@ -26,7 +26,7 @@
 mod nic;
 mod stack;
 
-use crate::engine::{ENGINES_MAX, Engine, EngineError, EngineOptions, NAP_MAX, siblings};
+use crate::engine::{Engine, EngineError, EngineOptions, NAP_MAX, siblings};
 use crate::memory::Mapped;
 use crate::nic::{Capabilities, Nic, NicError};
 use crate::sock::control::{Admission, Control, SockError, default_socket, sibling_socket};
@@ -37,8 +37,9 @@ use nic::hardware_address;
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
-use sidecore_sys::{HugePages, SysError, cpu};
+use sidecore_sys::{HugePages, SysError, cpu, local_socket};
 pub(crate) use stack::StackSetup;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -241,7 +242,7 @@ impl Setup {
             Ok(Placed {
                 engine: engine.with_siblings(place),
                 core,
-                door: control,
+                door: Some(control),
             })
         });
         let engines: Result<Vec<Placed>, SetupError> = engines.collect();
@@ -297,20 +298,36 @@ pub struct Engines {
 struct Placed {
     engine: Engine<Box<dyn Nic + Send>>,
     core: Option<usize>,
-    door: Control,
+    /// None once its engine has ended.
+    door: Option<Control>,
 }
 
 impl Engines {
+    /// Ends the engines' sleeps. To be called after the flag of [`Self::run`] was raised, which an
+    /// engine would else see after [`NAP_MAX`] only.
+    #[must_use]
+    pub fn waker(&self) -> impl Fn() + Send + 'static {
+        let doors = self.engines.iter().filter_map(|it| it.door.as_ref());
+        let bells: Vec<_> = doors.map(Control::bell).collect();
+        move || {
+            for bell in &bells {
+                local_socket::poke(bell.as_fd());
+            }
+        }
+    }
+
     /// Runs them until `stop`, the first on this thread, each other one on its own thread, pinned
-    /// if a core is given. If one fails, all end.
+    /// if a core is given. If one fails, all end. Their sockets are closed then; the NICs when this
+    /// is dropped, which may take long: the kernel removes an interface when no packet of it is
+    /// left.
     ///
     /// # Errors
     /// [`EngineError`] of the first that failed.
-    pub fn run(self, stop: &AtomicBool) -> Result<(), EngineError> {
-        let mut engines = self.engines.into_iter().enumerate();
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<(), EngineError> {
+        let mut engines = self.engines.iter_mut().enumerate();
         let (first, over) = (engines.next(), &AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let others = engines.map(|(index, mut placed)| {
+            let others = engines.map(|(index, placed)| {
                 let begun = std::thread::Builder::new()
                     .name(format!("sidecore-net-{index}"))
                     .spawn_scoped(scope, move || placed.run(stop, over));
@@ -322,7 +339,7 @@ impl Engines {
             });
             // All threads are started before the first engine runs.
             let others: Vec<_> = others.collect();
-            let mut result = first.map_or(Ok(()), |(_, mut placed)| placed.run(stop, over));
+            let mut result = first.map_or(Ok(()), |(_, placed)| placed.run(stop, over));
             for other in others {
                 let ended = other.and_then(|thread| match thread.join() {
                     Ok(ended) => ended,
@@ -354,37 +371,14 @@ impl Placed {
         }
         while !stop.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
             self.engine.turn(NAP_MAX)?;
-            if let Some(failure) = self.door.failure() {
+            let door = self.door.as_ref();
+            if let Some(failure) = door.and_then(Control::failure) {
                 return Err(failure.into());
             }
         }
+        // Applications see the end now.
+        self.door = None;
         Ok(())
-    }
-}
-
-impl EngineSetup {
-    /// The core of each engine; none if the scheduler chooses.
-    fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
-        let count = self.count.unwrap_or(self.cpus.len().max(1));
-        let rule = "it may be 1 to 64";
-        if !(1..=ENGINES_MAX).contains(&count) {
-            return Err(value("engine.count", &count.to_string(), rule));
-        }
-        match (self.cpu, &self.cpus[..]) {
-            // Several engines on one core would only wait for each other.
-            (core, []) if core.is_none() || count == 1 => Ok(vec![core; count]),
-            (None, cpus) if cpus.len() == count => {
-                Ok(cpus.iter().map(|&core| Some(core)).collect())
-            }
-            (None, cpus) => {
-                let rule = "it names one core for each engine of `engine.count`";
-                Err(value("engine.cpus", &format!("{cpus:?}"), rule))
-            }
-            (Some(core), _) => {
-                let rule = "it is for one engine; name the cores of several in `engine.cpus`";
-                Err(value("engine.cpu", &core.to_string(), rule))
-            }
-        }
     }
 }
 

@@ -6,11 +6,13 @@
 //! loopback, from another one of the same user; unusual cases go to the supervisor, as without this
 //! library.
 
-use crate::marked::{address, call, credentials};
+use crate::marked::{address, call, credentials, kernels_option};
 use crate::real::{errno, flags_of, int, length, real, set_errno};
-use crate::table::{self, Kind, LISTENS, new, record};
+use crate::table::{self, Kind, LINGERS, LISTENS, new, record};
 use sidecore_bare::width::ToUsize;
-use sidecore_net_rings::{BY_ITSELF, Hello, Hint, LISTENER_CLOSED, MARK, NAME_BYTES, Name, Role};
+use sidecore_net_rings::{
+    BY_ITSELF, Hello, Hint, LINGER, LISTENER_CLOSED, MARK, NAME_BYTES, Name, Role,
+};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -130,7 +132,7 @@ pub(crate) unsafe fn by_itself(
                 *from_bytes = length(peer.len());
             }
         }
-        return Some(new(accepted, kind));
+        return Some(self::accepted(file, accepted, kind));
     }
     None
 }
@@ -192,10 +194,19 @@ fn judge<'n>(
 
 /// A listener's number, if the descriptor is one.
 pub(crate) fn listener(file: c_int) -> Option<u32> {
-    let record = record(file).filter(|record| record.has(LISTENS))?;
-    if record.kind() != Kind::Candidate {
-        return None;
-    }
+    // Whatever its kind: of a duplicate, or of one that was inherited, accept(2) is the
+    // supervisor's.
+    record(file).filter(|record| record.has(LISTENS) && record.kind() != Kind::Other)?;
+    inode(file)
+}
+
+/// The number of a socket whose close waits (SO_LINGER), if the descriptor is one.
+pub(crate) fn lingering(file: c_int) -> Option<u32> {
+    record(file).filter(|record| record.has(LINGERS) && record.kind() != Kind::Other)?;
+    inode(file)
+}
+
+fn inode(file: c_int) -> Option<u32> {
     let before = errno();
     // SAFETY: all zeros are a `stat`.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
@@ -206,10 +217,68 @@ pub(crate) fn listener(file: c_int) -> Option<u32> {
     u32::try_from(about.st_ino).ok().filter(|_| result == 0)
 }
 
+/// Waits until the peer has acknowledged all of a session that was closed, or its time is over;
+/// returns at once if other descriptors of it are left.
+#[cold]
+pub(crate) fn wait_for_end(session: u32) {
+    // As close(2), whose wait a signal ends.
+    crate::attachment::request(-1, LINGER, session).ok();
+}
+
+/// Records a session that a listener has accepted, with the listener's options; its descriptor.
+pub(crate) fn accepted(listener: c_int, made: c_int, kind: Kind) -> c_int {
+    new(made, kind);
+    if record(listener).is_some_and(|listener| listener.has(LINGERS))
+        && let Some(record) = record(made)
+    {
+        record.add(LINGERS);
+    }
+    made
+}
+
 /// Makes the supervisor check at once if a listener is gone.
 pub(crate) fn tell_closed(listener: u32) {
     // Fails if the supervisor is gone, or does not know the listener, which is fine.
     crate::attachment::request(-1, LISTENER_CLOSED, listener).ok();
+}
+
+/// Records the sockets that an executed program has inherited.
+pub(crate) fn inherit() {
+    // Without /proc its sockets are the kernel's, as those of a program without the library.
+    let Ok(files) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    for file in files.flatten() {
+        let to = std::fs::read_link(file.path());
+        let is_socket = to.is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket"));
+        let name = file.file_name();
+        if is_socket && let Some(file) = name.to_str().and_then(|name| name.parse().ok()) {
+            meet(file);
+        }
+    }
+}
+
+/// Records a socket that came from another process: a listener, whose close is reported, or what
+/// may be a session for which that process has rings.
+pub(crate) fn meet(file: c_int) {
+    let has = |name, value| kernels_option(file, name) == Some(value);
+    let is_local = has(libc::SO_DOMAIN, libc::AF_UNIX) && has(libc::SO_TYPE, libc::SOCK_STREAM);
+    let Some(record) = record(file).filter(|_| is_local) else {
+        return;
+    };
+    if has(libc::SO_ACCEPTCONN, 1) {
+        record.begin(Kind::Barred);
+        record.add(LISTENS);
+        return;
+    }
+    // A pair that this process or its parent has made is no session. Leaving it alone spares
+    // programs a call that their own filters may forbid.
+    // SAFETY: calls without pointers.
+    let family = unsafe { [libc::getpid(), libc::getppid()] };
+    if credentials(file).is_some_and(|(maker, _)| !family.contains(&maker)) {
+        record.begin(Kind::Barred);
+        table::note_inherited(record);
+    }
 }
 
 /// Removes the name of the session's other end that the kernel returned: TCP returns none.

@@ -2,7 +2,7 @@
 
 use crate::real::{errno, real, set_errno};
 use crate::stream::{self, Done};
-use crate::table::{Kind, record};
+use crate::table::{Kind, ROUTES, record};
 use crate::{accepting, attachment, check, closing, rings};
 use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
 use std::ffi::{c_int, c_uint, c_void};
@@ -22,6 +22,15 @@ fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Piece
     }
     // SAFETY: the program guarantees this number of elements.
     Some(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// A message without anything else.
+fn message_of(pieces: stream::Pieces<'_>) -> libc::msghdr {
+    // SAFETY: zeros are an empty message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len() as _;
+    message
 }
 
 /// Finishes a call: with the result of the rings, or of the kernel.
@@ -62,6 +71,9 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         )
     };
     if !rings::has_rings(file) {
+        if routes(file) {
+            return hear_routes(file, to, bytes, 0);
+        }
         return closing::note_end(file, kernel(), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], 0), kernel)
@@ -78,6 +90,11 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
     };
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
+        Some(pieces) if routes(file) => {
+            let mut message = message_of(pieces);
+            // SAFETY: as of readv(2).
+            unsafe { recvmsg(file, &raw mut message, 0) }
+        }
         // A call without room for a byte is rare and ambiguous; later writes then make one check.
         _ => closing::note_end(file, kernel(), 1),
     }
@@ -94,6 +111,9 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
     };
     meet(file);
     if !rings::has_rings(file) {
+        if routes(file) {
+            return hear_routes(file, to, bytes, flags);
+        }
         return closing::note_end(file, kernel(), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], flags), kernel)
@@ -117,6 +137,9 @@ pub unsafe extern "C" fn recvfrom(
     };
     meet(file);
     if !rings::has_rings(file) {
+        if from.is_null() && routes(file) {
+            return hear_routes(file, to, bytes, flags);
+        }
         if from.is_null() || from_bytes.is_null() {
             return closing::note_end(file, kernel(), bytes);
         }
@@ -156,6 +179,12 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
             (header.msg_name, header.msg_namelen)
         });
         let read = closing::note_end(file, kernel(), 1);
+        if read >= 0 && name.is_some() {
+            // SAFETY: the kernel has just written the header and what it refers to.
+            for passed in control(unsafe { &*message }).map_or(Vec::new(), descriptors_in) {
+                accepting::meet(passed);
+            }
+        }
         if read >= 0
             && let Some((name, room)) = name.filter(|(name, _)| !name.is_null())
         {
@@ -211,6 +240,9 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
             // SAFETY: as of write(2).
             return unsafe { send(file, from, bytes, 0) };
         }
+        if routes(file) {
+            return ask_routes(file, from, bytes, 0);
+        }
         return kernel();
     }
     end(stream::send(file, &[one(from, bytes)], 0), kernel)
@@ -227,11 +259,8 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
     };
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
-        Some(pieces) if closing::has_ended(file) => {
-            // SAFETY: zeros are an empty message.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = pieces.as_ptr().cast_mut();
-            message.msg_iovlen = pieces.len() as _;
+        Some(pieces) if closing::has_ended(file) || routes(file) => {
+            let message = message_of(pieces);
             // SAFETY: as of writev(2).
             unsafe { sendmsg(file, &raw const message, 0) }
         }
@@ -256,6 +285,9 @@ pub unsafe extern "C" fn send(
     let kernel = move || closing::send(file, flags, || bytes, work);
     meet(file);
     if !rings::has_rings(file) {
+        if routes(file) {
+            return ask_routes(file, from, bytes, flags);
+        }
         return kernel();
     }
     end(stream::send(file, &[one(from, bytes)], flags), kernel)
@@ -280,6 +312,9 @@ pub unsafe extern "C" fn sendto(
     let kernel = move || closing::send(file, flags, || bytes, work);
     if to.is_null() {
         meet(file);
+        if routes(file) {
+            return ask_routes(file, from, bytes, flags);
+        }
     }
     if !rings::has_rings(file) {
         return kernel();
@@ -359,10 +394,35 @@ fn passed_on(control: &[u8]) -> Vec<c_int> {
     if attachment::current().is_none() {
         return Vec::new();
     }
+    descriptors_in(control)
+}
+
+fn descriptors_in(control: &[u8]) -> Vec<c_int> {
     let rights = ControlMessages::new(control)
         .filter(|it| (it.level, it.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS));
     let numbers = rights.flat_map(|it| control[it.value].as_chunks().0);
     numbers.map(|it| c_int::from_ne_bytes(*it)).collect()
+}
+
+/// True for a socket whose messages the supervisor has to see ([`ROUTES`]).
+#[inline]
+fn routes(file: c_int) -> bool {
+    record(file).is_some_and(|record| record.has(ROUTES))
+}
+
+/// send(2) to the kernel's address.
+fn ask_routes(file: c_int, from: *const c_void, bytes: usize, flags: c_int) -> isize {
+    let to = (&raw const KERNEL).cast::<libc::sockaddr>();
+    real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
+        to => *const libc::sockaddr, KERNEL_BYTES => libc::socklen_t) -> isize)
+}
+
+/// recv(2), with room for a sender.
+fn hear_routes(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
+    let (mut from, mut room) = (KERNEL, KERNEL_BYTES);
+    let from = (&raw mut from).cast::<libc::sockaddr>();
+    real!(recvfrom(file => c_int, to => *mut c_void, bytes => usize, flags => c_int,
+        from => *mut libc::sockaddr, &raw mut room => *mut libc::socklen_t) -> isize)
 }
 
 /// Copies a file's bytes to a stream.
@@ -530,5 +590,8 @@ pub unsafe extern "C" fn __recvfrom_chk(
 const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a vector (IOV_MAX).
 const PIECES_MAX: usize = 1024;
+/// `struct sockaddr_nl` of the kernel.
+static KERNEL: [u16; 6] = [libc::AF_NETLINK as u16, 0, 0, 0, 0, 0];
+const KERNEL_BYTES: libc::socklen_t = 12;
 /// Bytes of a file copied at once.
 const FILE_BYTES: usize = 16 << 10;

@@ -20,7 +20,13 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         } else {
             Kind::Barred
         },
-    )
+    );
+    if (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE)
+        && let Some(record) = record(made)
+    {
+        record.add(table::ROUTES);
+    }
+    made
 }
 
 /// socketpair(2).
@@ -63,7 +69,7 @@ pub unsafe extern "C" fn accept(
     }
     let accepted = real!(accept(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t) -> c_int);
-    new(accepted, Kind::Candidate)
+    accepting::accepted(file, accepted, Kind::Candidate)
 }
 
 /// accept4(2).
@@ -80,7 +86,7 @@ pub unsafe extern "C" fn accept4(
     }
     let accepted = real!(accept4(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t, flags => c_int) -> c_int);
-    new(accepted, Kind::Candidate)
+    accepting::accepted(file, accepted, Kind::Candidate)
 }
 
 /// epoll_create(2).
@@ -187,8 +193,20 @@ pub unsafe extern "C" fn setsockopt(
         // SO_RCVTIMEO or SO_SNDTIMEO may be among them; both are read again when needed.
         record.forget_patience();
     }
-    real!(setsockopt(file => c_int, level => c_int, name => c_int, value => *const c_void,
-        bytes => libc::socklen_t) -> c_int)
+    let result = real!(setsockopt(file => c_int, level => c_int, name => c_int,
+        value => *const c_void, bytes => libc::socklen_t) -> c_int);
+    if result == 0
+        && (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER)
+        && let Some(record) = record(file)
+    {
+        // SAFETY: the kernel has just read one.
+        let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
+        match linger.l_onoff != 0 && linger.l_linger > 0 {
+            true => record.add(table::LINGERS),
+            false => record.take_off(table::LINGERS),
+        }
+    }
+    result
 }
 
 /// Before a descriptor is closed or replaced.
@@ -228,10 +246,14 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     }
     // Before the close: afterwards the number has no inode.
     let listener = accepting::listener(file);
+    let lingering = accepting::lingering(file);
     leave(file);
     let closed = real!(close(file => c_int) -> c_int);
     if let Some(listener) = listener {
         accepting::tell_closed(listener);
+    }
+    if let Some(lingering) = lingering {
+        accepting::wait_for_end(lingering);
     }
     closed
 }
@@ -244,9 +266,21 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         return real!(close_range(first => c_uint, last => c_uint, flags => c_int) -> c_int);
     }
     let highest = last.min(HIGHEST);
+    let mut listeners = Vec::new();
     for file in first..=highest {
-        leave(file.cast_signed());
+        let file = file.cast_signed();
+        listeners.extend(accepting::listener(file));
+        leave(file);
     }
+    let closed = close_around(first, last, flags);
+    for listener in listeners {
+        accepting::tell_closed(listener);
+    }
+    closed
+}
+
+/// Closes a range but for the library's own descriptors.
+fn close_around(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut own: Vec<c_uint> = attachment::own().map(c_int::cast_unsigned).collect();
     // The range is closed piece by piece, around each of them.
     own.sort_unstable();
@@ -308,6 +342,7 @@ pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
+    let listener = accepting::listener(to).filter(|_| to != file);
     if to != file {
         leave(to);
     }
@@ -315,7 +350,7 @@ pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
     if made == file {
         return made;
     }
-    second(file, made)
+    replaced(second(file, made), listener)
 }
 
 /// dup3(2).
@@ -325,11 +360,20 @@ pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
+    let listener = accepting::listener(to).filter(|_| to != file);
     if to != file {
         leave(to);
     }
     let made = real!(dup3(file => c_int, to => c_int, flags => c_int) -> c_int);
-    second(file, made)
+    replaced(second(file, made), listener)
+}
+
+/// Reports that a duplicate has taken the place of a listener.
+fn replaced(made: c_int, listener: Option<u32>) -> c_int {
+    if let Some(listener) = listener {
+        accepting::tell_closed(listener);
+    }
+    made
 }
 
 /// Records a duplicate of `file`.
@@ -349,7 +393,12 @@ fn second(file: c_int, made: c_int) -> c_int {
         second.number.store(file.cast_unsigned(), Ordering::Relaxed);
         return made;
     }
-    new(made, twins_kind(file))
+    let flags = record(file).map_or(0, |record| record.flags.load(Ordering::Acquire));
+    new(made, twins_kind(file));
+    if let Some(record) = record(made) {
+        record.add(flags & (table::LISTENS | table::ROUTES | table::LINGERS));
+    }
+    made
 }
 
 /// Kind of a duplicate.

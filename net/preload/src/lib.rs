@@ -47,6 +47,7 @@ static LOADED: extern "C" fn() = {
         // Before any thread exists that could change the environment.
         rings::read_environment();
         table::begin_process();
+        accepting::inherit();
     }
     loaded
 };

@@ -21,10 +21,10 @@ pub(crate) fn concerns(polled: &[libc::pollfd]) -> bool {
             .any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
 }
 
-/// A forked child has no attachment of its own before it is given rings.
+/// A forked child, or an executed program, has no attachment before it is given rings.
 #[inline]
 fn may_have_rings() -> bool {
-    attachment::current().is_some() || table::is_forked()
+    attachment::current().is_some() || table::may_inherit()
 }
 
 /// Runs `work`, in which the kernel may wait for these descriptors: none of them gets rings

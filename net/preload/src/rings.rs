@@ -98,7 +98,7 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     };
     // Before the kind, whose Release makes it visible to threads that find rings.
     record.number.store(number, Ordering::Relaxed);
-    record.flags.store(0, Ordering::Relaxed);
+    record.take_off(!table::LINGERS);
     record.set_kind(Kind::Ring);
     if let Some(epoll) = epoll {
         // The instance may have been dissolved meanwhile.

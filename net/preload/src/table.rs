@@ -5,7 +5,7 @@
 
 use crate::real::count;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,8 @@ pub(crate) struct Record {
     /// Events as passed to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
-    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`].
+    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`], [`ALIASED`],
+    /// [`ROUTES`], [`LINGERS`].
     pub(crate) flags: AtomicU32,
     /// Children that the process had when the descriptor came.
     born: AtomicU32,
@@ -78,6 +79,11 @@ pub(crate) const PARDONED: u32 = 32;
 
 /// An epoll instance with a duplicate, which the record's data names.
 pub(crate) const ALIASED: u32 = 64;
+/// A netlink socket by which programs ask for interfaces: calls without an address get one, by
+/// which the supervisor sees them.
+pub(crate) const ROUTES: u32 = 128;
+/// Its close waits (SO_LINGER with a time).
+pub(crate) const LINGERS: u32 = 256;
 
 /// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -86,6 +92,8 @@ static RECORDS: [Record; DESCRIPTORS] = [const { Record::new() }; DESCRIPTORS];
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
+/// The process was executed with descriptors that may be sessions of an ancestor.
+static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
 
 impl Record {
     const fn new() -> Self {
@@ -220,6 +228,10 @@ impl Record {
     pub(crate) fn add(&self, flag: u32) {
         self.flags.fetch_or(flag, Ordering::AcqRel);
     }
+
+    pub(crate) fn take_off(&self, flag: u32) {
+        self.flags.fetch_and(!flag, Ordering::AcqRel);
+    }
 }
 
 /// The record of a descriptor; none beyond [`DESCRIPTORS`].
@@ -276,10 +288,20 @@ pub(crate) fn has_forked() -> bool {
     CHILDREN.load(Ordering::Acquire) > 0
 }
 
-/// True in a forked child.
+/// True if an ancestor process may have rings for a descriptor of this one.
 #[inline]
-pub(crate) fn is_forked() -> bool {
-    FORKS.load(Ordering::Relaxed) > 0
+pub(crate) fn may_inherit() -> bool {
+    FORKS.load(Ordering::Relaxed) > 0 || HAS_INHERITED.load(Ordering::Relaxed)
+}
+
+/// A descriptor of an executed program may be a session for which an ancestor has rings.
+pub(crate) fn note_inherited(record: &Record) {
+    HAS_INHERITED.store(true, Ordering::Relaxed);
+    // Of another number of forks than any record of this process.
+    let other = FORKS.load(Ordering::Relaxed).wrapping_sub(1);
+    record
+        .state
+        .store(other << KIND_BITS | RING, Ordering::Release);
 }
 
 /// This process is a forked child: all records are those of an ancestor.

@@ -14,7 +14,7 @@ mod stream;
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, WAITERS};
 pub use request::{
-    ATTACH, GROW, LEVEL, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
+    ATTACH, GROW, LEVEL, LINGER, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
 };
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 
@@ -53,6 +53,8 @@ mod request {
     /// Reports that a descriptor of a listener was closed, by its inode; the request itself uses no
     /// descriptor.
     pub const LISTENER_CLOSED: i32 = 6;
+    /// Waits for the end of a session that was closed, by its inode, as long as SO_LINGER says.
+    pub const LINGER: i32 = 7;
     /// Words of 32 bits in each request's value.
     pub const WORDS: usize = 4;
 }

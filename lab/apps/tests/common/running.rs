@@ -38,7 +38,7 @@ impl Running {
             "socket = {socket:?}\n[nic]\n{nic}\n\
              [stack]\naddresses = [\"10.77.0.2/24\", \"fd77::2/64\"]\n{more}\n"
         );
-        let engines = Setup::parse(&text).unwrap().bring_up_engines().unwrap();
+        let mut engines = Setup::parse(&text).unwrap().bring_up_engines().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let engine = std::thread::spawn(move || engines.run(&stopped).unwrap());

@@ -1,6 +1,7 @@
 //! The stack of a configuration.
 
-use super::{SetupError, cidr, value};
+use super::{EngineSetup, SetupError, cidr, value};
+use crate::engine::ENGINES_MAX;
 use crate::{Algorithm, Cidr, Config, Ecn, Placement, Route};
 use serde::Deserialize;
 use sidecore_sys::SysError;
@@ -128,4 +129,30 @@ fn seed() -> Result<u64, SysError> {
         source: error.into(),
     })?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+impl EngineSetup {
+    /// The core of each engine; none if the scheduler chooses.
+    pub(super) fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
+        let count = self.count.unwrap_or(self.cpus.len().max(1));
+        let rule = "it may be 1 to 64";
+        if !(1..=ENGINES_MAX).contains(&count) {
+            return Err(value("engine.count", &count.to_string(), rule));
+        }
+        match (self.cpu, &self.cpus[..]) {
+            // Several engines on one core would only wait for each other.
+            (core, []) if core.is_none() || count == 1 => Ok(vec![core; count]),
+            (None, cpus) if cpus.len() == count => {
+                Ok(cpus.iter().map(|&core| Some(core)).collect())
+            }
+            (None, cpus) => {
+                let rule = "it names one core for each engine of `engine.count`";
+                Err(value("engine.cpus", &format!("{cpus:?}"), rule))
+            }
+            (Some(core), _) => {
+                let rule = "it is for one engine; name the cores of several in `engine.cpus`";
+                Err(value("engine.cpu", &core.to_string(), rule))
+            }
+        }
+    }
 }

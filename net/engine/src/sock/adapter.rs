@@ -2,8 +2,8 @@
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
-    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Sharing, Stack,
-    UdpId, Write,
+    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, SessionState,
+    Sharing, Stack, UdpId, Write,
 };
 use sidecore_net_stack::{has_refusal, has_room_or_waits, next_refusal, want_refusals};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -191,6 +191,15 @@ impl Sockets for Stack {
         }
     }
 
+    fn is_acknowledged(&mut self, session: Id) -> bool {
+        use SessionState::{Closed, FinWait2, TimeWait};
+        // A session that the stack has forgotten is over.
+        let info = Name::session(session)
+            .ok()
+            .and_then(|id| self.info(id).ok());
+        info.is_none_or(|info| matches!(info.state, FinWait2 | TimeWait | Closed))
+    }
+
     fn shutdown(&mut self, session: Id) {
         if let Ok(id) = Name::session(session) {
             // Fails if the session is over, which is fine.
@@ -264,6 +273,13 @@ impl Sockets for Stack {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)> {
         self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
+    }
+
+    fn set_peer(&mut self, socket: Id, peer: Option<SocketAddr>) {
+        if let Ok(id) = Name::udp(socket) {
+            // Fails if the socket is closed, which is fine.
+            self.set_udp_peer(id, peer).ok();
+        }
     }
 
     fn has_refusal(&self, socket: Id) -> bool {

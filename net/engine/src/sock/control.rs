@@ -320,6 +320,11 @@ impl Control {
         ))
     }
 
+    /// Rings to end a sleep of the engine.
+    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+        self.mailbox.shared_engine_bell()
+    }
+
     /// The permanent error because of which no process can attach any more; once. The engine has to
     /// end with it. Costs one load if there is none.
     #[must_use]

@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Version of this layout. Both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Asks for a page of the sessions from the number in the first four bytes on; the answer is JSON.
 pub(crate) const KIND_SESSIONS: u32 = 3;
@@ -117,6 +117,10 @@ pub enum Request {
     Option = 9,
     /// `argument` chunks that were returned with [`KEPT`] have been read.
     Credit = 10,
+    /// A UDP socket takes datagrams from `address` only; from all if its port is 0.
+    Peer = 11,
+    /// Answered by [`Event::Acknowledged`] if that is so.
+    Acknowledged = 12,
 }
 
 impl Request {
@@ -134,6 +138,8 @@ impl Request {
             Self::Abort,
             Self::Option,
             Self::Credit,
+            Self::Peer,
+            Self::Acknowledged,
         ]
         .into_iter()
         .find(|request| request.number() == number)
@@ -173,6 +179,8 @@ pub enum Event {
     /// A datagram was refused at its destination, `address`; `bytes` in `chunk` are the first of
     /// its payload. Only with the option [`Refusals`](crate::sock::stack::SocketOption::Refusals).
     Refused = 10,
+    /// The peer has acknowledged all that was sent on a session, its end included.
+    Acknowledged = 11,
 }
 
 impl Event {
@@ -190,6 +198,7 @@ impl Event {
             Self::Unsent,
             Self::Room,
             Self::Refused,
+            Self::Acknowledged,
         ]
         .into_iter()
         .find(|event| event.number() == number)

@@ -134,6 +134,11 @@ impl Mailbox {
         local_socket::drain(self.control.as_fd());
     }
 
+    /// The same as [`Self::engine_bell`], to be kept.
+    pub(super) fn shared_engine_bell(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.engine)
+    }
+
     /// Descriptor that wakes the engine; every process gets a copy.
     pub(super) fn engine_bell(&self) -> BorrowedFd<'_> {
         self.engine.as_fd()

@@ -201,6 +201,11 @@ pub trait Sockets {
     /// Status of a session.
     fn status(&self, session: Id) -> Status;
 
+    /// True once the peer has acknowledged all that was sent on a session, its end included.
+    fn is_acknowledged(&mut self, _session: Id) -> bool {
+        true
+    }
+
     /// Ends sending once all queued data is sent.
     fn shutdown(&mut self, session: Id);
 
@@ -239,6 +244,9 @@ pub trait Sockets {
         bytes_max: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)>;
+
+    /// Lets a UDP socket take datagrams of this peer only, or of all again; others are refused.
+    fn set_peer(&mut self, _socket: Id, _peer: Option<SocketAddr>) {}
 
     /// True if [`Self::next_refusal`] has one.
     fn has_refusal(&self, _socket: Id) -> bool {

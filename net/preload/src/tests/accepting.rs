@@ -163,9 +163,14 @@ fn only_listeners_are_told_of() {
     assert!(accepting::listener(file).is_some());
     let (reader, _writer) = super::pipe();
     assert_eq!(accepting::listener(number(&reader)), None);
-    // A barred one is the supervisor's.
-    crate::rings::bar(file);
-    assert_eq!(accepting::listener(file), None);
+    // So is a duplicate, of which each close may be the last.
+    // SAFETY: calls without pointers.
+    let other = unsafe { crate::dup(file) };
+    assert!(accepting::listener(file).is_some());
+    assert_eq!(accepting::listener(other), accepting::listener(file));
+    // SAFETY: as above.
+    assert_eq!(unsafe { crate::close(other) }, 0);
+    assert_eq!(accepting::listener(other), None);
 }
 
 #[test]

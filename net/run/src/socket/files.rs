@@ -3,8 +3,9 @@
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use sidecore_sys::local_socket;
-use std::os::fd::{AsFd, OwnedFd};
+use sidecore_sys::{local_socket, socket_option};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A new pair: the program's end, nonblocking if so requested, and the supervisor's, always
@@ -96,6 +97,26 @@ pub(crate) fn patience(value: &[u8]) -> Option<Duration> {
     let micros = u64::from_ne_bytes(*rest.first_chunk()?);
     let patience = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))?;
     (!patience.is_zero()).then_some(patience)
+}
+
+/// SO_SNDBUF of a TCP socket whose program has not set it (`net.ipv4.tcp_wmem`), in bytes.
+pub(crate) fn usual_send_bytes() -> Option<u32> {
+    static USUAL: OnceLock<Option<u32>> = OnceLock::new();
+    *USUAL.get_or_init(|| {
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::STREAM;
+        let made = rustix::net::socket_with(AddressFamily::INET, kind, flags, None).ok()?;
+        let value = socket_option::get(made.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
+        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    })
+}
+
+/// Lets the near end of a session's pair hold half of what the program allows, as SO_SNDBUF
+/// reports it; the stack holds the other half.
+pub(crate) fn limit_sending(near: BorrowedFd<'_>, send_bytes: u32) {
+    // The kernel doubles the value, and has a least one.
+    let value = (send_bytes / 4).to_ne_bytes();
+    socket_option::set(near, libc::SOL_SOCKET, libc::SO_SNDBUF, &value).ok();
 }
 
 /// Writes to the pair until its near end is no longer writable, which holds until there is a

@@ -49,10 +49,12 @@ pub(crate) struct Socket {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) state: State,
     pub(crate) holder: Holder,
-    /// SO_SNDBUF, in bytes, if the program has made it small ([`Self::small_send_bytes`]).
+    /// SO_SNDBUF, in bytes, if the program has set it ([`Self::set_send_bytes`]).
     pub(crate) send_bytes: Option<u32>,
     /// SO_LINGER with a time of zero: close resets the connection.
     pub(crate) resets_on_close: bool,
+    /// SO_LINGER with another time.
+    pub(crate) lingers: Option<Duration>,
     /// Its place in a process with rings, until it is detached.
     pub(crate) ring_place: Option<Rc<Lease>>,
     /// The number of its name, if its listener is accepted from directly, or it is such a listener.
@@ -239,6 +241,8 @@ pub(crate) struct Listening {
     pub(crate) unshown: Option<Errno>,
     /// The preload library of its program accepts from the near end.
     pub(crate) is_direct: bool,
+    /// The process that has made it (pidfd), until its end was noticed.
+    pub(crate) owner: Option<OwnedFd>,
 }
 
 /// A session in the accept queue.
@@ -300,6 +304,7 @@ impl Socket {
             holder: Holder::UNKNOWN,
             send_bytes: None,
             resets_on_close: false,
+            lingers: None,
             ring_place: None,
             named: None,
             asked: None,
@@ -328,12 +333,17 @@ impl Socket {
         value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
     }
 
-    /// SO_SNDBUF as the kernel reports it (socket(7)), if it is below [`SMALL_BYTES`]: more than
-    /// that is in no program's way.
-    pub(crate) fn small_send_bytes(&self) -> Option<u32> {
+    /// SO_SNDBUF as the kernel reports it (socket(7)).
+    pub(crate) fn kept_send_bytes(&self) -> Option<u32> {
         let value = self.option(libc::SOL_SOCKET, libc::SO_SNDBUF, 4).ok()?;
-        let bytes = u32::from_ne_bytes(*value.first_chunk()?);
-        (bytes < SMALL_BYTES).then_some(bytes)
+        value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The same, if the program has set it before the socket was taken from the kernel: to another
+    /// value than the usual one.
+    pub(crate) fn set_send_bytes(&self) -> Option<u32> {
+        let usual = files::usual_send_bytes();
+        self.kept_send_bytes().filter(|bytes| Some(*bytes) != usual)
     }
 
     /// Pending requests to the stack.
@@ -456,8 +466,6 @@ impl Socket {
     }
 }
 
-/// A send buffer is small below Linux's default (`net.ipv4.tcp_wmem`).
-const SMALL_BYTES: u32 = 16 << 10;
 /// `struct timeval` of 64-bit programs.
 const TIMEVAL_BYTES: usize = 16;
 

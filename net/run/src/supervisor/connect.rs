@@ -24,6 +24,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// SO_SNDBUF, if the program has set it.
+    pub(super) fn send_bytes(&self) -> Option<u32> {
+        let of = |kernel| Socket::new(Transport::Tcp, kernel, self.bound, State::Bound);
+        of(Rc::clone(&self.kernel)).set_send_bytes()
+    }
+
     /// The socket, with its addresses and state.
     pub(super) fn socket(
         self,
@@ -40,7 +46,7 @@ impl Parts {
             holder: Holder::of(caller, self.at.number),
             ..Socket::new(Transport::Tcp, self.kernel, ends.local, state)
         };
-        socket.send_bytes = socket.small_send_bytes();
+        socket.send_bytes = socket.set_send_bytes();
         socket
     }
 }
@@ -150,7 +156,7 @@ impl Supervisor {
             holder: Holder::of(caller, number),
             ..Socket::new(Transport::Tcp, opened.file, local, State::Bound)
         };
-        socket.send_bytes = socket.small_send_bytes();
+        socket.send_bytes = socket.set_send_bytes();
         let claim = socket.claim(false);
         if !table.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);

@@ -3,10 +3,11 @@
 use super::calls::{Goal, Limit};
 use super::connect::{Parts, Route};
 use super::engine::Close;
+use super::listeners::Listeners;
 use super::{Reply, Supervisor, ZERO, errno_of};
 use crate::caller::Caller;
 use crate::ports::Transport;
-use crate::socket::files::{fill, inode_of, pair, set_nonblocking};
+use crate::socket::files::{fill, inode_of, limit_sending, pair, set_nonblocking};
 use crate::socket::{AtStack, Connecting, Head, Joined, Report, State, Stream};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -170,6 +171,7 @@ impl Supervisor {
         peer: SocketAddr,
         parts: Parts,
     ) -> Result<Reply, Errno> {
+        Listeners::look_at_port(&mut self.table, peer);
         let engine = &mut self.table.engine;
         let opening = engine.begin_connect(parts.bound.port(), peer)?;
         let made = self.join_opening(caller, peer, opening, parts);
@@ -189,6 +191,9 @@ impl Supervisor {
         let (table, at) = (&mut self.table, parts.at);
         let (near, far) = pair(at.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
+        if let Some(bytes) = parts.send_bytes() {
+            limit_sending(near.as_fd(), bytes);
+        }
         // A program that polls for the end of connect(2) must not find the pair writable before.
         let filler = match at.flags.is_nonblocking {
             true => fill(&near)?,

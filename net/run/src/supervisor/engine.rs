@@ -13,7 +13,7 @@ use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Client, Opening, Sharing, Socket as Session};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The connection, and the programs' sockets that are served by it.
 pub(super) struct Engine {
@@ -29,6 +29,9 @@ pub(super) struct Engine {
     openings: HashMap<Opening, u64>,
     /// Programs' sockets by the datagram socket at the stack: several share a port if all allow it.
     sharers: HashMap<Session, Vec<u64>>,
+    /// Sessions that programs have closed and whose close waits (SO_LINGER), by the inodes that
+    /// they had; and until when.
+    lingering: HashMap<u64, (Session, Instant)>,
 }
 
 /// The engine, as the last request has shown it.
@@ -75,6 +78,7 @@ impl Engine {
             sessions: HashMap::new(),
             openings: HashMap::new(),
             sharers: HashMap::new(),
+            lingering: HashMap::new(),
         }
     }
 
@@ -280,6 +284,51 @@ impl Engine {
             // Its sessions are failed by the loop: a socket is being changed here.
             self.health = Health::Lost;
         }
+    }
+
+    /// Ends the sending of a session; [`Self::end_lingering`] closes it once all is acknowledged,
+    /// or the time is over.
+    pub(super) fn linger(&mut self, inode: u64, session: Session, time: Duration) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        if client.shutdown(session).is_err() {
+            self.health = Health::Lost;
+            return;
+        }
+        let earlier = self
+            .lingering
+            .insert(inode, (session, Instant::now() + time));
+        if let Some((earlier, _)) = earlier {
+            // The inode was reused.
+            self.close(earlier, Close::Orderly);
+        }
+    }
+
+    pub(super) fn is_lingering(&self, inode: u64) -> bool {
+        self.lingering.contains_key(&inode)
+    }
+
+    /// True while sessions linger, for which the engine is asked again and again.
+    pub(super) fn has_lingering(&self) -> bool {
+        !self.lingering.is_empty()
+    }
+
+    /// Closes the lingering sessions that are acknowledged, or whose time is over; their inodes.
+    pub(super) fn end_lingering(&mut self, now: Instant) -> Vec<u64> {
+        let Some(client) = &mut self.client else {
+            return self.lingering.drain().map(|(inode, _)| inode).collect();
+        };
+        let ended = self.lingering.extract_if(|_, (session, until)| {
+            // The loop notices when the engine is gone.
+            *until <= now || client.is_acknowledged(*session).unwrap_or(true)
+        });
+        let ended: Vec<_> = ended.collect();
+        let close = |(inode, (session, _)): (u64, (Session, Instant))| {
+            self.close(session, Close::Orderly);
+            inode
+        };
+        ended.into_iter().map(close).collect()
     }
 
     /// True if a request has shown that the engine is gone.

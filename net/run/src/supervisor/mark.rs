@@ -16,6 +16,8 @@ pub(super) enum Mark {
     Far(u64),
     /// A program's own datagram socket, while one of its calls waits.
     Near(u64),
+    /// The process that has made the listener with this number.
+    Owner(u64),
     /// A rendezvous socket of the listener with this number.
     Rendezvous(u64),
     /// The far end of a waiter of a process with rings.
@@ -35,6 +37,7 @@ impl Mark {
             Self::Calls => CALLS,
             Self::Far(inode) => inode,
             Self::Near(inode) => NEARS + inode,
+            Self::Owner(inode) => OWNERS + inode,
             Self::Rendezvous(inode) => RENDEZVOUS + inode,
             Self::Waiter(WaiterId { process, waiter }) => {
                 PROCESSES + (process * WAITERS + waiter).to_u64()
@@ -54,6 +57,7 @@ impl Mark {
                 })
             }
             listener if listener >= RENDEZVOUS => Self::Rendezvous(listener - RENDEZVOUS),
+            owned if owned >= OWNERS => Self::Owner(owned - OWNERS),
             near if near >= NEARS => Self::Near(near - NEARS),
             inode => Self::Far(inode),
         }
@@ -62,6 +66,7 @@ impl Mark {
 
 const CALLS: u64 = u64::MAX;
 const NEARS: u64 = 1 << 47;
+const OWNERS: u64 = NEARS + (1 << 40);
 const RENDEZVOUS: u64 = 1 << 48;
 const PROCESSES: u64 = 1 << 52;
 
@@ -83,6 +88,8 @@ mod tests {
             Mark::Far(last_key),
             Mark::Near(0),
             Mark::Near(inode),
+            Mark::Owner(0),
+            Mark::Owner(inode),
             Mark::Rendezvous(0),
             Mark::Rendezvous(inode),
             waiter(0, 0),
@@ -102,6 +109,7 @@ mod tests {
                 Mark::Far(number),
                 Mark::Far(ACCEPTING + number),
                 Mark::Near(number),
+                Mark::Owner(number),
                 Mark::Rendezvous(number),
             ] {
                 data.push(mark.data().u64());

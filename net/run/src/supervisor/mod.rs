@@ -200,6 +200,7 @@ impl Supervisor {
                 self.listeners
                     .look_at_rendezvous(table, &mut self.streams, inode);
             }
+            Mark::Owner(inode) => Listeners::look_at_owner(table, inode),
             // A datagram has come for a program whose call waits.
             Mark::Near(inode) => table.calls.wake(inode),
             Mark::Far(inode) => self.look_at_far(inode, flags),
@@ -276,6 +277,9 @@ impl Supervisor {
         let table = &self.table;
         if table.calls.has_woken() || table.engine.is_lost() {
             return Duration::ZERO;
+        }
+        if table.engine.has_lingering() {
+            return PATIENT_NAP;
         }
         if self.streams.are_pressing() || self.datagrams.are_pressing() {
             return PRESSED_NAP;
@@ -402,10 +406,13 @@ impl Supervisor {
         if table.calls.has_limits() {
             table.calls.end_patience(now);
         }
+        for inode in table.engine.end_lingering(now) {
+            table.calls.wake(inode);
+        }
         if self.listeners.are_overdue() {
             self.listeners.look_at_overdue(table, &mut self.streams);
-            self.repeat_woken();
         }
+        self.repeat_woken();
         if self.table.sweeps.is_due(now) {
             self.table.sweep();
         }

@@ -3,14 +3,17 @@
 //! The kernel's socket that the program opened stores the options, so that the kernel itself
 //! refuses, rounds or rejects values; the stack gets the ones that it supports.
 
+use super::listeners::Listeners;
 use super::table::Table;
 use super::{PROCEED, Reply, Supervisor, ZERO, names};
 use crate::caller::Caller;
+use crate::socket::files::limit_sending;
 use crate::socket::{Ends, Opened, Report, Socket, State};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
 use sidecore_sys::socket_option;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 impl Supervisor {
     /// Answers getsockopt(2), by which the preload library makes its requests, too.
@@ -21,8 +24,12 @@ impl Supervisor {
         }
         if caller.int(2) == sidecore_net_rings::LISTENER_CLOSED {
             let inode = caller.read_int(caller.call.arguments[3])?.cast_unsigned();
-            self.listeners.look_at_closed(table, inode.into());
+            Listeners::look_at_closed(table, inode.into());
             return Ok(ZERO);
+        }
+        if caller.int(2) == sidecore_net_rings::LINGER {
+            let inode = caller.read_int(caller.call.arguments[3])?.cast_unsigned();
+            return Ok(table.linger(inode.into(), caller));
         }
         self.streams.serve_request(table, caller)
     }
@@ -141,10 +148,15 @@ impl Table {
         }
         set(socket, level, name, &value)?;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
-            socket.send_bytes = socket.small_send_bytes();
+            socket.send_bytes = socket.kept_send_bytes();
         }
+        // Of a session of the stack, which holds a part of the bytes itself.
+        let is_stacks = matches!(socket.state, State::Open(_) | State::Connecting(_));
+        let bytes = socket.send_bytes.filter(|_| is_stacks);
+        let near = bytes.and_then(|bytes| Some((caller.fetch(descriptor).ok()?, bytes)));
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
             let now = resets(&value);
+            socket.lingers = linger_time(&value);
             match (std::mem::replace(&mut socket.resets_on_close, now), now) {
                 (false, true) => self.arm_reset(inode),
                 (true, false) => self.disarm_reset(caller, inode),
@@ -152,6 +164,12 @@ impl Table {
             }
         }
         self.pass_option_on(inode, level, name, &value);
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF)
+            && let Some((near, bytes)) = near
+        {
+            limit_sending(near.as_fd(), bytes);
+            return Ok(ZERO);
+        }
         // The pair has these options as well: the kernel applies them to calls on the pair.
         let is_pairs = level == libc::SOL_SOCKET && PAIRS.contains(&name);
         Ok(if is_pairs { PROCEED } else { ZERO })
@@ -176,11 +194,13 @@ impl Table {
                 self.pass_option_on(inode, level, name, &value);
             }
         }
-        let is_small = |socket: &Socket| socket.send_bytes.is_some();
-        if self.sockets.get(&inode).is_some_and(is_small) {
-            self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_SNDBUF, &[]);
-        }
+        self.pass_send_bytes_on(inode);
         self.take_linger(inode);
+    }
+
+    /// Passes SO_SNDBUF to the stack if the program has set it.
+    pub(super) fn pass_send_bytes_on(&mut self, inode: u64) {
+        self.pass_option_on(inode, libc::SOL_SOCKET, libc::SO_SNDBUF, &[]);
     }
 
     /// Applies SO_LINGER of zero that was set before the session existed; true if it was.
@@ -190,6 +210,7 @@ impl Table {
         };
         if let Ok(linger) = socket.option(libc::SOL_SOCKET, libc::SO_LINGER, 8) {
             socket.resets_on_close = resets(&linger);
+            socket.lingers = linger_time(&linger);
             return socket.resets_on_close;
         }
         false
@@ -244,9 +265,9 @@ fn option_of_stack(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Opti
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if keeps_alive(socket) => {
             SocketOption::KeepaliveIdleSeconds(number.cast_unsigned())
         }
-        // What the pair and a chunk hold comes on top of it.
+        // The pair holds the other half.
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-            SocketOption::SendBytes(socket.send_bytes?.max(SEND_BYTES_MIN))
+            SocketOption::SendBytes((socket.send_bytes? / 2).max(SEND_BYTES_MIN))
         }
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             SocketOption::UserTimeoutMs(number.cast_unsigned())
@@ -314,11 +335,22 @@ fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), E
 
 /// True if this value of SO_LINGER makes close send a reset: on, with a time of zero.
 pub(super) fn resets(value: &[u8]) -> bool {
+    linger_seconds(value) == Some(0)
+}
+
+/// The time for which close waits by this value of SO_LINGER.
+fn linger_time(value: &[u8]) -> Option<Duration> {
+    let seconds = linger_seconds(value).filter(|seconds| *seconds > 0)?;
+    Some(Duration::from_secs(seconds.into()))
+}
+
+/// The time in SO_LINGER, if it is on.
+fn linger_seconds(value: &[u8]) -> Option<u32> {
     let word = |at: usize| {
         let bytes = value.get(at..)?.first_chunk()?;
-        Some(i32::from_ne_bytes(*bytes))
+        Some(u32::from_ne_bytes(*bytes))
     };
-    word(0).is_some_and(|on| on != 0) && word(4) == Some(0)
+    word(4).filter(|_| word(0).is_some_and(|on| on != 0))
 }
 
 /// `tcpi_state`, with the numbers of `include/net/tcp_states.h`.

@@ -48,7 +48,7 @@ fn serve(config: PathBuf, rest: &[OsString]) -> Result<ExitCode, Failure> {
     {
         setup.socket = Some(socket.into());
     }
-    let engines = setup.bring_up_engines()?;
+    let mut engines = setup.bring_up_engines()?;
     writeln!(std::io::stdout(), "ready on {}", engines.socket.display())?;
     engines.run(&stop)?;
     Ok(ExitCode::SUCCESS)

@@ -9,7 +9,7 @@
 //! stack, root, too. `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
 
 use crate::comparison::{
-    Case, all_of, difference, over_stack, patience, python, run, under_loopback,
+    Case, Run, all_of, difference, over_stack, patience, python, run, under_loopback,
 };
 use crate::unpack::{folder_of_cases, unpacked};
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
 }
 
 /// Random steps in the life of sockets, over a stack and on the kernel, with rings and with pairs.
-/// Needs root, for a TAP and a network namespace.
+/// Needs root, for a TAP and a network namespace. `LIFE_SEED` and `LIFE_STEPS` choose longer ones.
 #[test]
 fn random_steps_over_the_stack_end_as_on_the_kernel() {
     let is_random = |name: &str| name == "random_life";
@@ -203,6 +203,19 @@ fn programs_see_the_stacks_link_and_addresses() {
          \x20   assert sender == (0, 0) and flags == 0\n\
          \x20   if kind == 3: break\n\
          \x20   heard += data\n\
+         def heard_by(send, receive):\n\
+         \x20   asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n\
+         \x20   send(asker, struct.pack('IHHIIBxxx', 20, 22, 0x301, 7, 0, 0))\n\
+         \x20   whole = b''\n\
+         \x20   while struct.pack('IHH', 20, 3, 2) not in whole: whole += receive(asker)\n\
+         \x20   return socket.inet_aton('10.91.9.2') in whole\n\
+         ways = [(socket.socket.send, lambda it: it.recv(9999)),\n\
+         \x20   (lambda it, what: os.write(it.fileno(), what),\n\
+         \x20    lambda it: os.read(it.fileno(), 999)),\n\
+         \x20   (lambda it, data: it.sendmsg([data]), lambda it: it.recvmsg(9999)[0]),\n\
+         \x20   (lambda it, what: os.writev(it.fileno(), [what]),\n\
+         \x20    lambda it: it.recvfrom(9999)[0])]\n\
+         print(*[heard_by(*way) for way in ways])\n\
          print(socket.inet_aton('10.91.9.2') in heard, socket.inet_aton('127.0.0.1') in heard,\n\
          \x20     socket.inet_pton(socket.AF_INET6, 'fd91::2') in heard)\n\
          import array, fcntl\n\
@@ -231,6 +244,7 @@ fn programs_see_the_stacks_link_and_addresses() {
         [
             "True True",
             "True stack0",
+            "True True True True",
             "True True True",
             "True True lo 127.0.0.1 stack0 10.91.9.2",
             "True",
@@ -241,10 +255,9 @@ fn programs_see_the_stacks_link_and_addresses() {
     );
 }
 
-/// Listeners of two runs, and of two programs of one, share a port of the stack; a small SO_SNDBUF
-/// bounds what a program can write to a peer that does not read.
+/// Listeners of two runs, and of two programs of one, share a port of the stack.
 #[test]
-fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
+fn sockets_of_the_stack_share_ports() {
     let shares = "\
          def sharing():\n\
          \x20   made = socket.socket()\n\
@@ -260,20 +273,99 @@ fn sockets_of_the_stack_share_ports_and_keep_small_buffers() {
          counts = [count(server) for server in servers]\n\
          say(sum(counts), min(counts) > 25, max(counts) < 100)\n";
     assert_eq!(lines_over_stack("shares", shares), ["150 True True"]);
-    let small = "\
-         client, accepted = pair()\n\
-         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\n\
-         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
-         accepted.setblocking(False)\n\
-         end, sent = time.monotonic() + 1, 0\n\
-         while time.monotonic() < end:\n\
-         \x20   done = outcome(accepted.send, b'x' * 4096)\n\
-         \x20   if isinstance(done, int): sent += done\n\
-         \x20   else: time.sleep(.01)\n\
-         say(0 < sent)\n\
-         client.settimeout(5)\n\
-         say(sum(len(client.recv(65536)) for _ in range(3)) > 0)\n";
-    assert_eq!(lines_over_stack("small", small), ["True", "True"]);
+}
+
+/// SO_SNDBUF bounds what a program can write to a peer that does not read, on the stack as in the
+/// kernel, whichever end sets it and when; polls wait for room; all of it arrives.
+#[test]
+fn what_a_program_may_have_sent_follows_its_send_buffer() {
+    let program = "\
+         def filled(sock):\n\
+         \x20   sock.setblocking(False)\n\
+         \x20   sent, end = 0, time.monotonic() + 30\n\
+         \x20   while time.monotonic() < end:\n\
+         \x20       done = outcome(sock.send, b'x' * 4096)\n\
+         \x20       if isinstance(done, int): sent += done\n\
+         \x20       elif not select.select([], [sock], [], .5)[1]: break\n\
+         \x20   return sent\n\
+         sizes, times = (4096, 50_000), ('listener', 'before', 'after')\n\
+         HOST = V4 if V4 == '127.0.0.1' else '10.91.9.1'\n\
+         for bytes, when in itertools.product(sizes, times):\n\
+         \x20   limit = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, bytes)\n\
+         \x20   small = lambda it: it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+         \x20   # The reader is the kernel's.\n\
+         \x20   with socket.socket() as server:\n\
+         \x20       if when == 'listener': limit(server)\n\
+         \x20       else: small(server)\n\
+         \x20       server.bind((V4 if when == 'listener' else HOST, 0)); server.listen()\n\
+         \x20       client = socket.socket()\n\
+         \x20       if when == 'listener': client.bind((HOST, 0)); small(client)\n\
+         \x20       if when == 'before': limit(client)\n\
+         \x20       client.connect(server.getsockname())\n\
+         \x20       accepted, _ = server.accept()\n\
+         \x20   sender, reader = (accepted, client) if when == 'listener' else (client, accepted)\n\
+         \x20   if when == 'after': limit(sender)\n\
+         \x20   said = sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)\n\
+         \x20   sent = filled(sender)\n\
+         \x20   follows = bytes / 2 < sent < 3 * bytes + 64_000\n\
+         \x20   say(bytes, when, said == 2 * bytes, follows or sent)\n\
+         \x20   say(polled(sender))\n\
+         \x20   reader.settimeout(30)\n\
+         \x20   say(len(receive(reader, sent)) == sent, polled_until(sender, 'OUT'))\n\
+         \x20   client.close(); accepted.close()\n";
+    let program = format!("import itertools\n{program}");
+    assert_eq!(
+        lines_over_stack("send_buffer", &program),
+        lines_on_kernel("send_buffer", &program)
+    );
+}
+
+/// close(2) with a time in SO_LINGER waits until all is acknowledged, or the time is over, on
+/// nonblocking sockets, too; what is left arrives after that.
+#[test]
+fn a_close_that_lingers_waits_as_in_the_kernel() {
+    let program = "\
+         import struct, threading\n\
+         HOST = V4 if V4 == '127.0.0.1' else '10.91.9.1'\n\
+         def full(seconds):\n\
+         \x20   # The reader is the kernel's, with little room.\n\
+         \x20   with socket.socket() as server:\n\
+         \x20       server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+         \x20       server.bind((HOST, 0)); server.listen()\n\
+         \x20       client = socket.socket()\n\
+         \x20       client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)\n\
+         \x20       client.connect(server.getsockname())\n\
+         \x20       accepted, _ = server.accept()\n\
+         \x20   linger = struct.pack('ii', 1, seconds)\n\
+         \x20   client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)\n\
+         \x20   client.setblocking(False)\n\
+         \x20   sent, end = 0, time.monotonic() + 30\n\
+         \x20   while time.monotonic() < end:\n\
+         \x20       done = outcome(client.send, b'x' * 4096)\n\
+         \x20       if isinstance(done, int): sent += done\n\
+         \x20       elif not select.select([], [client], [], .5)[1]: break\n\
+         \x20   return client, accepted, sent\n\
+         def timed(work):\n\
+         \x20   begun = time.monotonic(); work(); return time.monotonic() - begun\n\
+         def all_of(accepted, sent):\n\
+         \x20   accepted.settimeout(60)\n\
+         \x20   return len(receive(accepted, sent)) == sent, outcome(accepted.recv, 1)\n\
+         client, accepted, sent = full(1)\n\
+         say('its time is over', .9 < timed(client.close) < 20, *all_of(accepted, sent))\n\
+         client, accepted, sent = full(60)\n\
+         later = threading.Timer(.3, lambda: read.append(all_of(accepted, sent))); read = []\n\
+         later.start()\n\
+         say('acknowledged', .2 < timed(client.close) < 50)\n\
+         later.join(); say(*read)\n\
+         client, accepted, sent = full(60)\n\
+         other = client.dup()\n\
+         say('a duplicate is left', timed(client.close) < 50)\n\
+         other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))\n\
+         say('without a time', timed(other.close) < 50, *all_of(accepted, sent))\n";
+    assert_eq!(
+        lines_over_stack("lingers", program),
+        lines_on_kernel("lingers", program)
+    );
 }
 
 /// A datagram that the kernel behind the stack's NIC refuses is the next call's error, and an entry
@@ -320,6 +412,17 @@ fn refused_datagrams_of_the_stack_are_in_the_error_queue() {
 
 /// Output of a program over a stack, with the names of the cases.
 fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
+    lines_of(name, program, |case, scratch| over_stack(case, scratch, ""))
+}
+
+/// The same on the kernel's loopback.
+fn lines_on_kernel(name: &str, program: &str) -> Vec<String> {
+    lines_of(name, program, |case, scratch| {
+        run(&case.command, scratch, patience())
+    })
+}
+
+fn lines_of(name: &str, program: &str, runs: impl Fn(&Case, &Path) -> Run) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = format!(
         "import sys; sys.path.insert(0, {:?}); from _case import *\n{program}",
@@ -329,7 +432,7 @@ fn lines_over_stack(name: &str, program: &str) -> Vec<String> {
         name: name.to_owned(),
         command: vec![python(), "-c".into(), program.into()],
     };
-    let ran = over_stack(&case, folder.path(), "");
+    let ran = runs(&case, folder.path());
     let output = ran.output.strip_suffix("exit status: 0\n");
     let output = output.unwrap_or_else(|| panic!("{}{}", ran.output, ran.errors));
     output.lines().map(str::to_owned).collect()
@@ -350,19 +453,53 @@ fn a_closed_listener_of_the_stack_refuses_at_once() {
          \x20   server.close()\n\
          \x20   shared = outcome(lambda: bool(socket.create_connection(address)))\n\
          \x20   os.waitpid(child, 0)\n\
-         \x20   say(shared, outcome(socket.create_connection, address))\n",
+         \x20   say(shared, outcome(socket.create_connection, address))\n\
+         import signal\n\
+         server = listener(); address = server.getsockname()\n\
+         child = os.fork()\n\
+         if child == 0: time.sleep(60); os._exit(0)\n\
+         server.close(); os.kill(child, signal.SIGKILL); os.waitpid(child, 0)\n\
+         say('killed', outcome(socket.create_connection, address))\n\
+         server = listener(); address = server.getsockname()\n\
+         other = server.dup(); server.close()\n\
+         say('dup', outcome(lambda: bool(socket.create_connection(address))))\n\
+         other.close()\n\
+         say('dup', outcome(socket.create_connection, address))\n\
+         server = listener(); address = server.getsockname(); server.set_inheritable(True)\n\
+         program = 'import os; os.close(' + str(server.fileno()) + ')'\n\
+         child = os.posix_spawn(sys.executable, [sys.executable, '-c', program], os.environ)\n\
+         server.close(); os.waitpid(child, 0)\n\
+         say('exec', outcome(socket.create_connection, address))\n",
         folder_of_cases().display().to_string()
     );
     let command = vec![python(), "-c".into(), program.into()];
     let name = "closed".to_owned();
     let ran = over_stack(&Case { name, command }, folder.path(), "");
     let expected = "True ECONNREFUSED\n".repeat(5);
+    let rest = "killed ECONNREFUSED\ndup True\ndup ECONNREFUSED\nexec ECONNREFUSED\n";
     assert!(
-        ran.output == format!("{expected}exit status: 0\n"),
+        ran.output == format!("{expected}{rest}exit status: 0\n"),
         "{}{}",
         ran.output,
         ran.errors
     );
+}
+
+/// A program that was executed with a session polls it before it reads: the rings of the process
+/// that has made it go back.
+#[test]
+fn an_executed_program_polls_the_session_that_it_has_inherited() {
+    let program = "\
+         client, accepted = pair()\n\
+         for _ in range(20): client.sendall(b'x'); receive(accepted, 1)\n\
+         accepted.set_inheritable(True)\n\
+         waits = 'import select, sys; it = select.poll(); it.register(int(sys.argv[1]), 1); '\n\
+         waits += 'sys.exit(not it.poll(30000))'\n\
+         program = [sys.executable, '-c', waits, str(accepted.fileno())]\n\
+         client.sendall(b'later')\n\
+         child = os.posix_spawn(sys.executable, program, os.environ)\n\
+         say(finished(child), receive(accepted, 5))\n";
+    assert_eq!(lines_over_stack("executed", program), ["0 b'later'"]);
 }
 
 /// A library of another build, which cannot share rings, is reported.

@@ -307,7 +307,7 @@ impl Common {
         from: Mac,
         kind: [u8; 2],
     ) {
-        if !answers(&packet.source) || is_error_v4(bytes) || !self.may_report() {
+        if !answers(&packet.source) || is_error_v4(bytes) || !self.may_report_to(&packet.source) {
             return;
         }
         let quoted = &bytes[..packet.end.min(QUOTED_V4)];
@@ -330,7 +330,7 @@ impl Common {
         kind: [u8; 2],
         pointer: usize,
     ) {
-        if !answers(&packet.source) || is_error_v6(bytes) || !self.may_report() {
+        if !answers(&packet.source) || is_error_v6(bytes) || !self.may_report_to(&packet.source) {
             return;
         }
         // An offset into a packet, which has less than 64 KiB.
@@ -348,6 +348,12 @@ impl Common {
                 .plus(Sum::of(message));
             message[2..4].copy_from_slice(&sum.field());
         });
+    }
+
+    /// True if an error may be sent now. Those to ourselves are not counted, as Linux does not
+    /// count those of its loopback; no packet from outside has our address as its source.
+    fn may_report_to(&mut self, source: &Ip) -> bool {
+        self.interface.is_ours(source) || self.may_report()
     }
 
     /// Announces to the link that we have joined or left a group.

@@ -51,6 +51,23 @@ impl Ports {
         }
     }
 
+    /// As [`Self::find`], of those that take packets of that peer. None: it is refused.
+    #[inline]
+    pub(crate) fn find_for(
+        &self,
+        local: &Ip,
+        port: u16,
+        hash: u32,
+        takes: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let chosen = self.find(local, port, hash)?;
+        if takes(chosen) {
+            return Some(chosen);
+        }
+        let mut all = self.all(local, port).iter().copied();
+        all.find(|it| takes(*it))
+    }
+
     /// True if packets to this address and port have a socket.
     pub(crate) fn is_taken(&self, local: &Ip, port: u16) -> bool {
         !self.all(local, port).is_empty()

@@ -139,6 +139,8 @@ struct Socket {
     queue: VecDeque<(SocketAddr, SocketAddr, usize)>,
     ring: Ring,
     refusals: Refusals,
+    /// The only source of datagrams that it takes.
+    peer: Option<(Ip, u16)>,
     listed: bool,
 }
 
@@ -197,7 +199,18 @@ impl Datagrams {
         self.waiting.front().map(|(until_ns, ..)| *until_ns)
     }
 
-    /// The socket that receives datagrams between these ends.
+    /// As [`Self::find`], unless it takes datagrams of another peer only.
+    fn taker(&self, common: &Common, ends: &Ends) -> Option<u32> {
+        let hash = common.secrets.lookup(ends);
+        let takes = |number: u32| {
+            let peer = self.sockets[number.to_usize()].peer;
+            peer.is_none_or(|peer| peer == (ends.remote, ends.remote_port))
+        };
+        self.ports
+            .find_for(&ends.local, ends.local_port, hash, takes)
+    }
+
+    /// The socket of ours at these ends.
     fn find(&self, common: &Common, ends: &Ends) -> Option<u32> {
         let hash = common.secrets.lookup(ends);
         self.ports.find(&ends.local, ends.local_port, hash)
@@ -256,6 +269,7 @@ impl Stack {
                 queue: VecDeque::new(),
                 ring: Ring::EMPTY,
                 refusals: Refusals::default(),
+                peer: None,
                 listed: false,
             });
             datagrams.sockets.len() as u32 - 1
@@ -264,6 +278,7 @@ impl Stack {
         // Identifiers of the earlier socket with this number become invalid.
         socket.generation = socket.generation.wrapping_add(1);
         socket.open = true;
+        socket.peer = None;
         socket.address = ip;
         socket.port = port;
         let generation = socket.generation;
@@ -284,6 +299,17 @@ impl Stack {
         let (address, port) = (socket.address, socket.port);
         self.host.datagrams.ports.remove(address, port, id.number);
         self.host.datagrams.free.push(id.number);
+        Ok(())
+    }
+
+    /// Takes datagrams of this peer only, or of all again. Others are refused as if there were no
+    /// socket (ICMP "port unreachable"). Datagrams that were received before stay.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn set_udp_peer(&mut self, id: UdpId, peer: Option<SocketAddr>) -> Result<(), NetError> {
+        let socket = self.host.datagrams.socket(id)?;
+        socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
         Ok(())
     }
 
@@ -474,7 +500,7 @@ impl Host {
             local_port: port,
             remote_port: header.source.get(),
         };
-        let Some(number) = self.datagrams.find(&self.common, &ends) else {
+        let Some(number) = self.datagrams.taker(&self.common, &ends) else {
             // A shard peer may have the socket.
             if to_us
                 && !self

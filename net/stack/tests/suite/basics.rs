@@ -211,6 +211,36 @@ fn refused_datagrams_are_reported_to_those_who_ask() {
     }
 }
 
+/// As in Linux: a datagram of another source than a socket's peer finds no socket.
+#[test]
+fn a_socket_with_a_peer_refuses_the_datagrams_of_others() {
+    let mut world = World::new(7);
+    for (from, to) in [(v4(1, 0), v4(2, 53)), (v6(1), v6(2))] {
+        let [peer, other] = [0; 2].map(|_| {
+            let mut any = from;
+            any.set_port(0);
+            world.stacks[0].bind_udp(any).expect("binds")
+        });
+        let at = world_address(&mut world, from, peer);
+        let receiver = world.stacks[1].bind_udp(to).expect("binds");
+        want_refusals(&mut world.stacks[0], other, true).expect("open");
+        for (only, is_refused) in [(None, false), (Some(at), true), (None, false)] {
+            world.stacks[1].set_udp_peer(receiver, only).expect("open");
+            for sender in [peer, other] {
+                world.stacks[0].send_to(sender, to, b"x").expect("sends");
+                world.run(10 * MS);
+            }
+            let mut came = 0;
+            while let Ok(Some(_)) = world.stacks[1].receive_from(receiver, &mut [0; 8]) {
+                came += 1;
+            }
+            assert_eq!(came, if is_refused { 1 } else { 2 });
+            let refused = next_refusal(&mut world.stacks[0], other);
+            assert_eq!(refused, is_refused.then(|| (to, b"x".to_vec())));
+        }
+    }
+}
+
 #[test]
 fn pages_have_every_session_once() {
     let mut world = World::new(7);

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) connected: bool,
     /// The peer sends no more.
     pub(super) ended: bool,
+    /// The peer has acknowledged all, the end included.
+    pub(super) acknowledged: bool,
     pub(super) life: Life,
     begun: Begun,
     pub(super) received: VecDeque<(Piece, SocketAddr)>,
@@ -59,6 +61,7 @@ impl State {
             local,
             connected: false,
             ended: false,
+            acknowledged: false,
             life: Life::Alive,
             begun: Begun::default(),
             received: VecDeque::new(),
@@ -250,6 +253,7 @@ impl Client {
                 self.chunks.release(piece);
             }
             Event::Room => self.resuming.note_room(&mut self.sockets, socket),
+            Event::Acknowledged => self.change(socket, |state| state.acknowledged = true),
             Event::Ended => self.change(socket, |state| state.ended = true),
             Event::Closed => {
                 self.change(socket, |state| {

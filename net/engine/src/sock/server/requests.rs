@@ -56,6 +56,25 @@ impl Process {
                 }
                 Ok(())
             }
+            Request::Acknowledged => {
+                let socket = self.sockets.find_open(entry.socket);
+                if socket.is_some_and(|it| !it.has_pending() && round.stack.is_acknowledged(it.id))
+                {
+                    let answer = Entry {
+                        socket: entry.socket,
+                        ..Entry::default()
+                    };
+                    self.link.send(Event::Acknowledged, answer)?;
+                }
+                Ok(())
+            }
+            Request::Peer => {
+                if let Some(socket) = self.sockets.find_open(entry.socket) {
+                    let peer = Some(entry.socket_address()).filter(|peer| peer.port() != 0);
+                    round.stack.set_peer(socket.id, peer);
+                }
+                Ok(())
+            }
             Request::Option => {
                 let option = SocketOption::from_numbers(entry.argument, entry.bytes);
                 if let Some(socket) = self.sockets.find_open(entry.socket)

@@ -263,6 +263,7 @@ impl Datagrams {
         }
         socket.peer = peer;
         socket.local.set_ip(to);
+        table.pass_peer_on(inode);
         Ok(())
     }
 

@@ -85,6 +85,11 @@ impl Datagrams {
             }
             table.forget(taker);
         }
+        if !table.ports.at(Transport::Udp, peer).is_empty() {
+            // Sockets there have other peers, which may change.
+            self.refuse_once(table, inode, peer, datagram.payload);
+            return Ok(());
+        }
         // Of an unconnected sender only one that asks for it hears an error.
         if self.refuse(table, inode, peer, datagram.payload).is_some() && is_connected {
             // From now on the kernel refuses its writes.

@@ -119,12 +119,11 @@ impl Datagrams {
             let bytes = header.name_bytes.to_usize().min(address::BYTES_MAX);
             address::read(&caller.read(header.name, bytes)?)
         };
-        if to == Given::Other
-            && let [(piece, bytes), ..] = header.pieces.as_slice()
-        {
-            self.interfaces.ask(table, caller, *piece, *bytes);
-        }
         let Some(inode) = self.of_caller(table, caller, to)? else {
+            // Of a netlink socket, whose messages need no name.
+            if let [(piece, bytes), ..] = header.pieces.as_slice() {
+                self.interfaces.ask(table, caller, *piece, *bytes);
+            }
             return Ok(Sent::Reply(PROCEED));
         };
         if table.is_asking(inode) {

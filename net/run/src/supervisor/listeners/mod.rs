@@ -15,7 +15,7 @@ use crate::address;
 use crate::caller::Caller;
 use crate::loopback::Rendezvous;
 use crate::ports::Transport;
-use crate::socket::files::{inode_of, listening_end, pair, set_nonblocking};
+use crate::socket::files::{inode_of, limit_sending, listening_end, pair, set_nonblocking};
 use crate::socket::{
     Head, Holder, Interest, Joined, Listening, Origin, Pending, Purpose, Report, Socket, State,
     Stream,
@@ -171,6 +171,9 @@ impl Listeners {
             .and_then(|()| self.open_rendezvous(table, listener))
             .and_then(|()| table.replace(caller, place, &near));
         let Err(error) = begun else {
+            queue::watch_owner(table, caller, listener);
+            table.pass_send_bytes_on(listener);
+            table.take_linger(listener);
             table.sweeps.hurry();
             return Ok(listener);
         };
@@ -370,6 +373,7 @@ impl Listeners {
             peer: Some(peer),
             send_bytes: of.and_then(|of| of.send_bytes),
             resets_on_close: of.is_some_and(|of| of.resets_on_close),
+            lingers: of.and_then(|of| of.lingers),
             ..Socket::new(Transport::Tcp, kernel, local, state)
         }
     }
@@ -420,6 +424,9 @@ fn near_end(
     match origin {
         Origin::Stack(_) => {
             let (near, far) = pair(is_nonblocking)?;
+            if let Some(bytes) = of.send_bytes {
+                limit_sending(near.as_fd(), bytes);
+            }
             Ok((near, Some(far)))
         }
         Origin::Program(near) | Origin::Session(near, _) => {

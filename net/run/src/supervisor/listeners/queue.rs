@@ -3,6 +3,7 @@
 use super::*;
 use crate::loopback::Arrival;
 use crate::socket::files::{is_hung_up, local_stream};
+use rustix::process::{Pid, PidfdFlags};
 
 /// A loopback session that was opened to a listener.
 pub(in super::super) struct Between {
@@ -214,11 +215,53 @@ impl Listeners {
 
     /// A program has closed a descriptor of a listener: if it was the last one, connections are
     /// refused from now on.
-    pub(in super::super) fn look_at_closed(&self, table: &mut Table, inode: u64) {
+    pub(in super::super) fn look_at_closed(table: &mut Table, inode: u64) {
         let name = table.listening(inode).and_then(|it| it.name.clone());
         if name.is_some_and(|name| !named::is_there(&name)) {
             table.forget(inode);
         }
+    }
+
+    /// The process that has made a listener is gone; others may have it.
+    pub(in super::super) fn look_at_owner(table: &mut Table, inode: u64) {
+        Self::look_at_closed(table, inode);
+        // The event would come again and again.
+        let listening = table.listening(inode);
+        drop(listening.and_then(|it| it.owner.take()));
+    }
+
+    /// Forgets the listeners at an address of the stack that no program has any more: what is
+    /// opened from now on is refused.
+    pub(in super::super) fn look_at_port(table: &mut Table, at: SocketAddr) {
+        if table.scope.addresses.contains(&address::plain_ip(at.ip())) {
+            for inode in table.ports.at(Transport::Tcp, at) {
+                Self::look_at_closed(table, inode);
+            }
+        }
+    }
+}
+
+/// Watches the end of the process that has made a listener at the stack: its peers on other hosts
+/// are to be refused from then on.
+pub(super) fn watch_owner(table: &mut Table, caller: &Caller<'_>, inode: u64) {
+    let leader = caller.leader().and_then(Pid::from_raw);
+    let open = |pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
+    let is_at_stack = |it: &&mut Listening| !it.engines.is_empty();
+    if table.listening(inode).filter(is_at_stack).is_none() {
+        return;
+    }
+    // If it cannot be watched, a sweep finds that the listener is closed.
+    if let Some(owner) = leader.and_then(open)
+        && epoll::add(
+            &table.epoll,
+            &owner,
+            Mark::Owner(inode).data(),
+            EventFlags::IN,
+        )
+        .is_ok()
+        && let Some(listening) = table.listening(inode)
+    {
+        listening.owner = Some(owner);
     }
 }
 

@@ -282,7 +282,7 @@ fn the_accepted_session_has_what_its_listener_has() {
 
 #[test]
 fn a_closed_direct_listener_refuses_from_its_notice_on() {
-    let (mut table, listeners, _) = parts();
+    let (mut table, ..) = parts();
     let own = table.names.make(Role::Listener);
     let (near, name) = named::listening_end(&own, true).unwrap();
     let listening = Listening {
@@ -293,10 +293,10 @@ fn a_closed_direct_listener_refuses_from_its_notice_on() {
     table
         .insert(1, socket(State::Listening(listening)))
         .unwrap();
-    listeners.look_at_closed(&mut table, 1);
+    Listeners::look_at_closed(&mut table, 1);
     assert!(table.sockets.contains_key(&1), "another process has it");
     drop(near);
-    listeners.look_at_closed(&mut table, 1);
+    Listeners::look_at_closed(&mut table, 1);
     assert!(table.sockets.is_empty());
-    listeners.look_at_closed(&mut table, 1);
+    Listeners::look_at_closed(&mut table, 1);
 }

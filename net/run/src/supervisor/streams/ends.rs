@@ -45,6 +45,8 @@ impl Streams {
         for engine in engines {
             table.engine.end(engine, Close::Reset);
         }
+        // A close that waited for this session waits no more.
+        table.calls.wake(inode);
     }
 
     /// Handles an event of the far end of a session that failed before it was accepted.

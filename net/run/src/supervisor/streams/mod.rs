@@ -14,7 +14,7 @@ use super::mark::Mark;
 use super::rings::Rings;
 use super::table::Table;
 use super::{errno_of, named};
-use crate::socket::files::is_hung_up;
+use crate::socket::files::{is_hung_up, limit_sending};
 use crate::socket::{Backlog, Consumed, Holder, Inbound, Interest, Path, Socket, State, Stream};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use sidecore_bare::width::ToUsize as _;
 use sidecore_net::sock::client::{Buffer, Client, ClientError};
 use sidecore_net_rings::{Broken, HELLO_BYTES, Hello};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The streams' parts that are no socket's own.
@@ -82,18 +82,8 @@ impl Streams {
         if flags.contains(EventFlags::OUT) {
             self.give_to_program(table, inode);
         }
-        // The stack has all bytes that the program wrote before it closed the socket.
-        let Some(socket) = table.sockets.get(&inode).filter(|_| is_gone) else {
-            return;
-        };
-        match &socket.state {
-            State::Open(stream) if !stream.outbound.has_ended() => {}
-            // A pair reports the same for both shutdowns as for the program's close.
-            State::Open(stream) if stream.is_shut && stream.inbound != Inbound::Open => {
-                table.end_shut(inode);
-            }
-            State::Open(_) => table.forget(inode),
-            _ => {}
+        if is_gone {
+            end_gone(table, inode);
         }
     }
 
@@ -171,8 +161,16 @@ impl Streams {
         else {
             return;
         };
+        let was_open = is_sending(socket);
         match self.forward(socket, client) {
-            Ok(Moved::Idle) => {}
+            Ok(Moved::Idle) => {
+                // The last bytes of a program that has closed the socket long ago, perhaps: no
+                // further event of its pair comes.
+                let has_ended = was_open && !is_sending(socket);
+                if has_ended && socket.far.as_ref().is_some_and(is_hung_up) {
+                    end_gone(table, inode);
+                }
+            }
             Ok(Moved::Starved) => self.starved.push_back(inode),
             Err(stop) => self.stop(table, inode, stop),
         }
@@ -188,11 +186,10 @@ impl Streams {
             // One session cannot take all chunks, nor can some whose peers take nothing: the
             // second half of the chunks is for those that have none.
             let sending = client.sending(engine);
-            let most = if socket.send_bytes.is_some() {
-                1
-            } else {
-                SENDING_MAX
-            };
+            // Chunks hold an eighth of what the program allows, or one.
+            let most = socket.send_bytes.map_or(SENDING_MAX, |bytes| {
+                (bytes / (8 * CHUNK)).clamp(1, SENDING_MAX)
+            });
             let free = client.buffers_free();
             let is_enough = match sending {
                 0 => free == 0,
@@ -249,6 +246,9 @@ impl Streams {
                         thread: hello.thread,
                         descriptor: hello.descriptor,
                     };
+                    if let Some(bytes) = socket.send_bytes {
+                        limit_accepted(far, socket.holder, bytes);
+                    }
                     client.give_buffer_back(buffer);
                     continue;
                 }
@@ -364,6 +364,36 @@ impl Streams {
     }
 }
 
+/// Bounds what the near end of a session holds that its program has accepted directly.
+fn limit_accepted(far: &OwnedFd, holder: Holder, send_bytes: u32) {
+    let inode = crate::caller::socket_inode(holder.thread, holder.descriptor);
+    let near = inode.and_then(|inode| holder.fetch(inode));
+    let name = named::own_name(far);
+    // The descriptor may be another socket's by now.
+    if let Some(near) = near.filter(|near| name.is_some() && named::peers_name(near) == name) {
+        limit_sending(near.as_fd(), send_bytes);
+    }
+}
+
+/// True while bytes of the program may come.
+fn is_sending(socket: &Socket) -> bool {
+    matches!(&socket.state, State::Open(stream) if !stream.outbound.has_ended())
+}
+
+/// Ends a session whose pair is hung up, once the stack has all bytes that the program wrote
+/// before it closed the socket.
+fn end_gone(table: &mut Table, inode: u64) {
+    match table.sockets.get(&inode).map(|socket| &socket.state) {
+        Some(State::Open(stream)) if !stream.outbound.has_ended() => {}
+        // A pair reports the same for both shutdowns as for the program's close.
+        Some(State::Open(stream)) if stream.is_shut && stream.inbound != Inbound::Open => {
+            table.end_shut(inode);
+        }
+        Some(State::Open(_)) => table.forget(inode),
+        _ => {}
+    }
+}
+
 /// Passes bytes of a program on to the stack; false if the engine is gone.
 fn send(client: &mut Client, stream: &Stream, buffer: Buffer, count: usize) -> Result<bool, Stop> {
     match client.send(stream.engine, buffer, count) {
@@ -403,5 +433,7 @@ const STALLED: Duration = Duration::from_secs(10);
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Sessions that one search ends.
 const RECLAIMED_MAX: usize = 64;
+/// Bytes of a chunk.
+const CHUNK: u32 = 16 << 10;
 /// Chunks of 16 KiB in flight per session, at most.
 const SENDING_MAX: u32 = 32;

@@ -32,8 +32,10 @@ impl Streams {
             rings::UPGRADE => self.upgrade(table, caller, asked)?,
             rings::GROW => {
                 let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
-                let state = table.sockets.get_mut(&inode).map(|it| &mut it.state);
-                let Some(State::Open(stream)) = state else {
+                let socket = table.sockets.get_mut(&inode);
+                // Large rings hold more than a program allows that has set SO_SNDBUF.
+                let socket = socket.filter(|it| it.send_bytes.is_none());
+                let Some(State::Open(stream)) = socket.map(|it| &mut it.state) else {
                     return Err(Errno::OPNOTSUPP);
                 };
                 self.rings.grow(caller, asked, &mut stream.path)?
@@ -77,7 +79,7 @@ impl Streams {
         // Bytes that the program wrote to the pair precede those it will write to the rings.
         self.take_from_program(table, inode);
         let socket = table.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
-        if socket.send_bytes.is_some() {
+        if socket.send_bytes.is_some_and(|bytes| bytes < RINGS_FROM) {
             // A ring would hold more than the program allows.
             return Err(Errno::OPNOTSUPP);
         }
@@ -186,3 +188,6 @@ fn bar(table: &mut Table, inode: u64) {
         stream.path.bar();
     }
 }
+
+/// SO_SNDBUF from which on rings hold no more than the pair, in bytes.
+const RINGS_FROM: u32 = 128 << 10;

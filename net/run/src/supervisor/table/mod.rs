@@ -13,7 +13,7 @@ use super::engine::{Close, Engine, Request};
 use super::mark::Mark;
 use super::named::Names;
 use super::sweeps::Sweeps;
-use super::{Reply, WATCHED};
+use super::{Reply, WATCHED, ZERO};
 use crate::caller::Caller;
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
@@ -103,7 +103,11 @@ impl Table {
     /// Removes a socket from all tables; its sessions at the stack stay open.
     pub(super) fn remove(&mut self, inode: u64) -> Option<Socket> {
         // First: the duplicate of a datagram socket is kept as long as a call waits for it.
-        self.calls.fail(inode, Errno::BADF);
+        // Calls that wait for the end of a session that lingers are woken by that.
+        let lingers = |socket: &Socket| socket.lingers.is_some() && !socket.is_datagram();
+        if !self.sockets.get(&inode).is_some_and(lingers) {
+            self.calls.fail(inode, Errno::BADF);
+        }
         self.unwatch(inode);
         self.peers.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
@@ -133,8 +137,14 @@ impl Table {
         };
         self.duplicates.forget(inode);
         let engines = socket.engines();
-        match socket.state {
-            State::Listening(listening) => self.close_listening(listening),
+        if socket.lingers.is_some() {
+            // The library's request is answered, or waits for what lingers.
+            self.calls.wake(inode);
+        }
+        let lingers = socket.lingers.filter(|_| !socket.resets_on_close);
+        match (socket.state, lingers) {
+            (State::Listening(listening), _) => self.close_listening(listening),
+            (State::Open(stream), Some(time)) => self.engine.linger(inode, stream.engine, time),
             _ => {
                 for engine in engines {
                     self.engine
@@ -142,6 +152,20 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Answers the library's request after close(2) of a socket with SO_LINGER: the call waits.
+    pub(super) fn linger(&mut self, inode: u64, caller: &Caller<'_>) -> Reply {
+        let is_closing = |it: &&Socket| matches!(it.state, State::Open(_)) && it.is_closed();
+        let closing = self.sockets.get(&inode).filter(is_closing);
+        let time = closing.and_then(|socket| socket.lingers);
+        if time.is_none() && !self.engine.is_lingering(inode) {
+            // It is acknowledged, or other descriptors of it are left.
+            return ZERO;
+        }
+        // What ends a lingering session answers the call, too.
+        let limit = Limit::after(time, Errno::AGAIN);
+        self.calls.park(inode, caller, limit, Goal::Completion)
     }
 
     /// Both sides of a session have shut it down: it is over, and a program may have it still. Only
@@ -317,9 +341,26 @@ impl Table {
                     }
                 }
                 datagram.engines = engines;
+                self.pass_peer_on(inode);
             }
             // It changed while the stack answered.
             _ => self.engine.close_unshared(engines),
+        }
+    }
+
+    /// Makes the stack refuse datagrams of others than a socket's peer. Sockets that share a port
+    /// with others take what comes, and drop it here.
+    pub(super) fn pass_peer_on(&mut self, inode: u64) {
+        let engines = self.sockets.get(&inode).map(Socket::engines);
+        for engine in engines.into_iter().flatten() {
+            let peer = match self.engine.sharers(engine) {
+                [only] => self.sockets.get(only).and_then(|it| it.peer),
+                _ => None,
+            };
+            if let Some(client) = &mut self.engine.client {
+                // The loop notices when the engine is gone.
+                client.set_peer(engine, peer).ok();
+            }
         }
     }
 
