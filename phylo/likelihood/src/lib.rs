@@ -1,7 +1,6 @@
 //! Likelihoods of phylogenetic trees: deterministic, without I/O.
 //!
-//! - [`msa`]: alignments, their checks and site patterns; [`msa::partitions`]: which sites have
-//!   which model.
+//! - [`msa`]: alignments, their checks and site patterns.
 //! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
