@@ -49,8 +49,8 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(0..=10)
     )]
     free_rates_max: u8,
-    /// The most classes of a mixture, of proteins: profiles (C10 to C60), stock mixtures and lists of
-    /// matrices are tried with the best matrix and rates; 0 leaves mixtures out
+    /// The most classes of a mixture, of proteins: profiles (C10 to C60), stock mixtures and lists
+    /// of matrices are tried with the best matrix and rates; 0 leaves mixtures out
     #[arg(
         long,
         value_name = "N",

@@ -58,11 +58,7 @@ impl ClassedModel {
         let weights = match given {
             None => None,
             Some(list) => {
-                let each = list.split(['/', ',']).map(|word| word.trim().parse().ok());
-                let each: Option<Vec<f64>> = each.collect();
-                let whole = |own: &Vec<f64>| (own.iter().sum::<f64>() - 1.0).abs() < 0.02;
-                let good = |own: &Vec<f64>| own.iter().all(|weight| *weight > 0.0) && whole(own);
-                let each = each.filter(good);
+                let each = weights_of(list);
                 Some(each.ok_or_else(|| value(list, "list of weights", "above 0, of sum 1"))?)
             }
         };
@@ -123,6 +119,15 @@ impl ClassedModel {
     pub fn classes(&self) -> usize {
         self.names.len()
     }
+}
+
+/// Weights above 0 that sum to 1, or nearly so.
+fn weights_of(list: &str) -> Option<Vec<f64>> {
+    let each = list.split(['/', ',']).map(|word| word.trim().parse().ok());
+    let each: Vec<f64> = each.collect::<Option<_>>()?;
+    let sum: f64 = each.iter().sum();
+    let good = each.iter().all(|weight| *weight > 0.0) && (sum - 1.0).abs() < 0.02;
+    good.then(|| each.iter().map(|weight| weight / sum).collect())
 }
 
 /// The base, true where its parameters are linked, and what follows the `H`.

@@ -12,6 +12,7 @@
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
 //! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
+//! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
 //! - [`profiles`]: frequencies of amino acids of each site, from a mixture on a guide tree.
 //! - [`packed`]: compressed files, before any parser.
@@ -25,6 +26,7 @@ mod alrt;
 pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
+pub mod compare;
 pub mod concordance;
 pub mod consensus;
 pub mod evaluation;
@@ -37,14 +39,14 @@ pub mod rooting;
 pub mod search;
 pub mod selection;
 pub mod species;
+pub mod splits;
 pub mod support;
 mod taxa;
 pub mod topology;
 mod ufboot;
 
 pub use sidecore_likelihood::{
-    compare, constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner,
-    simulate, splits, tree,
+    constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner, simulate, tree,
 };
 
 /// Runs the README's example.

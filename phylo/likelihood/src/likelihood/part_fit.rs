@@ -85,8 +85,8 @@ impl<'l, R: Runner> PartFit<'l, R> {
         Ok(())
     }
 
-    /// Fits the weights of a mixture's classes by expectation maximisation, all else as it is. Where
-    /// the scale is free it keeps the classes' rates as they are, while the mean of them moves.
+    /// Fits the weights of a mixture's classes by expectation maximisation, all else as it is.
+    /// Where the scale is free it keeps the classes' rates as they are, while their mean moves.
     fn fit_class_weights(&mut self, scaled: bool) -> Result<(), LikelihoodError> {
         let before = self.evaluate()?;
         let given = self.model().clone();

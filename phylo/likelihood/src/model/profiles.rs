@@ -3,8 +3,8 @@
 //!
 //! Must stay true: equal profiles are decomposed once; no frequency is so small that a state were
 //! impossible. Source: Wang, Minh, Susko and Roger, "Modeling site heterogeneity with posterior
-//! mean site frequency profiles accelerates accurate phylogenomic estimation", Systematic Biology 67
-//! (2018), 216-235; the least frequency is IQ-TREE's.
+//! mean site frequency profiles accelerates accurate phylogenomic estimation", Systematic Biology
+//! 67 (2018), 216-235; the least frequency is IQ-TREE's.
 
 use super::name::{AscertainmentName, ExchangeName};
 use super::process::Spectrum;

@@ -10,8 +10,9 @@
 //! ```
 //! Without a `charpartition` each charset is a partition whose model is to be chosen (`auto`), as
 //! IQ-TREE takes them. A charset may name earlier ones. Of several `charpartition`s the one with
-//! `*` counts. A charset may name a file before its ranges, `one = gene1.phy: 1-500;`: then it is of
-//! that file ([`file_sets`]). Charsets that it does not name are ignored, as are all other blocks and commands.
+//! `*` counts. A charset may name a file before its ranges, `one = gene1.phy: 1-500;`: then it is
+//! of that file ([`file_sets`]). Charsets that no charpartition names are ignored, as are all other
+//! blocks and commands.
 //! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
 //! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
 //! twice. Sources: Maddison and others (1997), as for alignments; models in place of the labels of
