@@ -164,7 +164,11 @@ fn splits(newick: &Newick) -> std::collections::BTreeMap<Vec<String>, f64> {
         let own = &newick.nodes()[node];
         match own.children.is_empty() {
             true => vec![own.label.clone()],
-            false => own.children.iter().flat_map(|&child| tips(newick, child)).collect(),
+            false => own
+                .children
+                .iter()
+                .flat_map(|&child| tips(newick, child))
+                .collect(),
         }
     }
     let mut all = tips(newick, 0);
@@ -173,7 +177,11 @@ fn splits(newick: &Newick) -> std::collections::BTreeMap<Vec<String>, f64> {
     for node in 1..newick.nodes().len() {
         let mut side = tips(newick, node);
         if side.contains(&all[0]) {
-            side = all.iter().filter(|tip| !side.contains(tip)).cloned().collect();
+            side = all
+                .iter()
+                .filter(|tip| !side.contains(tip))
+                .cloned()
+                .collect();
         }
         side.sort();
         // A root's two branches are one.
