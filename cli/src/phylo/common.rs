@@ -3,7 +3,7 @@
 use super::limits;
 use crate::values::policies;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::plan::Ledger;
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Progress};
@@ -13,6 +13,7 @@ use sidecore_phylo::io::files::Files;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
 use sidecore_phylo::msa::Alignment;
 use sidecore_phylo::newick::Newick;
+use sidecore_phylo::profiles;
 use sidecore_phylo::runner::{Runner, pool_config};
 use sidecore_phylo::selection::select_for;
 use sidecore_phylo::support;
@@ -20,7 +21,7 @@ use sidecore_sched::Equi;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::{Shape, bar};
 use sidecore_terminal::values::Offered;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The reader of all input files, within the limits; oddities go to standard error.
@@ -46,6 +47,57 @@ pub(super) fn choose_model(alignment: &Alignment) -> Result<PartOptions> {
     bar.finish_and_clear();
     output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
     Ok(part)
+}
+
+/// Frequencies of amino acids for each site.
+#[derive(clap::Args)]
+pub(super) struct Pmsf {
+    /// Site frequency profiles (PMSF), a line a site, as IQ-TREE's .sitefreq: with the matrix and
+    /// the rates across sites of --model
+    #[arg(long, value_name = "FILE", conflicts_with = "pmsf_tree")]
+    pmsf: Option<PathBuf>,
+    /// Guide tree: the mixture --model is fitted on it, and gives each site its profile
+    #[arg(long, value_name = "FILE")]
+    pmsf_tree: Option<PathBuf>,
+    /// Write the guide tree's profiles to this file
+    #[arg(long, value_name = "FILE", requires = "pmsf_tree")]
+    pmsf_out: Option<PathBuf>,
+}
+
+impl Pmsf {
+    /// True if no profiles were asked for.
+    pub(super) fn is_none(&self) -> bool {
+        self.pmsf.is_none() && self.pmsf_tree.is_none()
+    }
+
+    /// The profiles' text; none where none were asked for.
+    pub(super) fn text(
+        &self,
+        msa: &Path,
+        model: &str,
+        engines: Option<u16>,
+    ) -> Result<Option<String>> {
+        if let Some(path) = &self.pmsf {
+            return Ok(Some(reader().text(path)?));
+        }
+        let Some(path) = &self.pmsf_tree else {
+            return Ok(None);
+        };
+        let found = data(msa, model)?;
+        let [part] = &found.partitions.parts[..] else {
+            bail!("--pmsf-tree: the alignment must have one part, under a mixture as --model");
+        };
+        // Refused before the fit, which may take hours.
+        part.model.name().of_site_frequencies()?;
+        let guide = reader().trees(path)?;
+        guide.only()?;
+        let tree = guide.of_taxa(found.alignment.names())?.remove(0);
+        let text = profiles::of_guide_tree(tree, part.clone(), &pool(engines)?)?;
+        if let Some(path) = &self.pmsf_out {
+            output::file(path, &text)?;
+        }
+        Ok(Some(text))
+    }
 }
 
 /// Sharing of branch lengths among partitions.

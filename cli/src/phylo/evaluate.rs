@@ -4,10 +4,13 @@ use super::common;
 use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
+use sidecore_offload::Pool;
 use sidecore_phylo::evaluation::{Evaluation, EvaluationOptions, evaluate};
-use sidecore_phylo::io::data::{Data, linkage};
+use sidecore_phylo::heterotachy::{self, ClassedEvaluation, ClassedModel};
+use sidecore_phylo::io::data::{Data, classed_model, linkage};
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths};
+use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
@@ -37,6 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MODEL|FILE")]
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
+    #[command(flatten)]
+    pmsf: common::Pmsf,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
     opt: common::Fit,
@@ -51,6 +56,13 @@ pub(crate) struct Args {
     /// no taxon has a character; of several trees, one after the other, with tabs between
     #[arg(long, value_name = "FILE")]
     site_lnl: Option<PathBuf>,
+    /// Write a table of the probabilities of a mixture's classes, or of the categories of rates, a
+    /// line for each site
+    #[arg(long, value_name = "FILE")]
+    site_posteriors: Option<PathBuf>,
+    /// Write a table of the sites' rates: the mean, and the most probable category with its rate
+    #[arg(long, value_name = "FILE")]
+    site_rates: Option<PathBuf>,
     /// Write the trees with the lengths used to this file, a line each; of unlinked lengths a line
     /// for each partition
     #[arg(long, value_name = "FILE")]
@@ -76,7 +88,13 @@ impl Args {
         let pool = common::pool(self.engines)?;
         let began = Instant::now();
         let reader = common::reader();
-        let data = common::data(&self.msa, &self.model)?;
+        if let Some(model) = classed_model(&self.model)? {
+            return self.classes(&model, &pool, began);
+        }
+        let mut data = common::data(&self.msa, &self.model)?;
+        if let Some(text) = self.pmsf.text(&self.msa, &self.model, self.engines)? {
+            data.partitions = data.partitions.with_site_frequencies(&text)?;
+        }
         let (alignment, parts) = (&data.alignment, &data.partitions.parts);
         let names = alignment.names();
         let lengths = self.brlen.map(Lengths::from);
@@ -99,6 +117,7 @@ impl Args {
             epsilon: self.epsilon,
             lengths,
             sites: self.site_lnl.is_some().then(|| alignment.sites()),
+            posteriors: self.site_posteriors.is_some() || self.site_rates.is_some(),
         };
         let mut evaluated = Vec::new();
         for tree in trees {
@@ -106,12 +125,101 @@ impl Args {
             evaluated.push(evaluate(tree, names, parts.clone(), &options, &pool)?);
         }
         self.write(&evaluated, alignment.sites())?;
+        self.write_posteriors(&evaluated, &data.partitions.names)?;
         let report = Json::new(&data, evaluated, pool.engines(), began);
         match self.json {
             true => output::json(&report)?,
             false => output::show(&report.text())?,
         }
         Ok(Outcome::Done)
+    }
+
+    /// Under a model whose classes have lengths of their own.
+    fn classes(&self, model: &ClassedModel, pool: &Pool, began: Instant) -> Result<Outcome> {
+        let reader = common::reader();
+        let alignment = reader.alignment(&self.msa)?;
+        let patterns = Patterns::new(&alignment, model.first().alphabet());
+        let patterns = patterns.with_context(|| self.msa.display().to_string())?;
+        reader.findings(&self.msa, &alignment, [&patterns]);
+        let names = alignment.names();
+        let trees = match self.opt {
+            common::Fit::None => reader.measured_trees(&self.tree, names)?,
+            _ => reader.trees_of(&self.tree, names)?,
+        };
+        let classes = model.classes();
+        ensure!(
+            trees.len() == 1 || trees.len() == classes && self.opt == common::Fit::None,
+            "{} has {} trees: give one, or with --opt none one for each of {classes} classes",
+            self.tree.display(),
+            trees.len()
+        );
+        ensure!(
+            self.brlen.is_none() && self.pmsf.is_none() && self.site_rates.is_none(),
+            "+H: --brlen, --pmsf, --pmsf-tree and --site-rates do not go with classes of lengths"
+        );
+        let fit = (self.opt.into(), self.epsilon);
+        let found = heterotachy::evaluate(&trees, names, &patterns, model, fit, pool)?;
+        if let Some(path) = &self.site_lnl {
+            let mut sites = vec![0.0; alignment.sites()];
+            for (site, pattern) in patterns.site_patterns() {
+                sites[site] = found.patterns[pattern];
+            }
+            let lines = sites.iter().map(|lnl| format!("{lnl:.9}\n"));
+            output::file(path, &lines.collect::<String>())?;
+        }
+        if let Some(path) = &self.site_posteriors {
+            let shares = |pattern: usize| &found.posteriors[pattern * classes..][..classes];
+            let rows = patterns
+                .site_patterns()
+                .map(|(site, at)| (site, "all", shares(at)));
+            output::file(path, &posterior_table(rows))?;
+        }
+        if let Some(path) = &self.tree_out {
+            let lines = found.newicks.iter().map(|newick| format!("{newick}\n"));
+            output::file(path, &lines.collect::<String>())?;
+        }
+        let report = ClassesJson {
+            found,
+            taxa: names.len(),
+            sites: alignment.sites(),
+            engines: pool.engines(),
+            wall_s: began.elapsed().as_secs_f64(),
+        };
+        match self.json {
+            true => output::json(&report)?,
+            false => output::show(&report.text())?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Writes the tables of rates and of classes.
+    fn write_posteriors(&self, evaluated: &[Evaluation], names: &[String]) -> Result<()> {
+        if self.site_posteriors.is_none() && self.site_rates.is_none() {
+            return Ok(());
+        }
+        let [one] = evaluated else {
+            bail!("--site-posteriors and --site-rates are of one tree, and --tree has several");
+        };
+        let name = |part: usize| names.get(part).map_or("all", String::as_str);
+        if let Some(path) = &self.site_posteriors {
+            let rows = one.posteriors.iter();
+            let rows = rows.map(|own| (own.site, name(own.part), &own.classes[..]));
+            output::file(path, &posterior_table(rows))?;
+        }
+        if let Some(path) = &self.site_rates {
+            let mut text = "site\tpart\trate\tcategory\tcategory_rate\n".to_owned();
+            for own in &one.posteriors {
+                let (part, (category, rate)) = (name(own.part), own.category);
+                let site = own.site + 1;
+                writeln!(
+                    text,
+                    "{site}\t{part}\t{:.6}\t{category}\t{rate:.6}",
+                    own.rate
+                )?;
+            }
+            output::file(path, &text)?;
+        }
+        Ok(())
     }
 
     /// Writes the requested files.
@@ -133,6 +241,50 @@ impl Args {
             output::file(path, &text)?;
         }
         Ok(())
+    }
+}
+
+/// Lines of sites, each with its partition and the probabilities of its classes.
+fn posterior_table<'t>(rows: impl Iterator<Item = (usize, &'t str, &'t [f64])>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let most = rows.iter().map(|(_, _, own)| own.len()).max().unwrap_or(0);
+    let mut text = "site\tpart".to_owned();
+    for class in 1..=most {
+        let _ = write!(text, "\tp{class}");
+    }
+    text.push('\n');
+    for (site, part, own) in rows {
+        let _ = write!(text, "{}\t{part}", site + 1);
+        for share in own {
+            let _ = write!(text, "\t{share:.6}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[derive(serde::Serialize)]
+struct ClassesJson {
+    #[serde(flatten)]
+    found: ClassedEvaluation,
+    taxa: usize,
+    sites: usize,
+    engines: usize,
+    wall_s: f64,
+}
+
+impl ClassesJson {
+    fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.fact("log-likelihood", format!("{:.6}", self.found.lnl));
+        let classes = self.found.weights.iter().zip(&self.found.tree_lengths);
+        for ((weight, length), model) in classes.zip(&self.found.models) {
+            text.fact(
+                "class",
+                format!("weight {weight:.6}, tree length {length:.6}, {model}"),
+            );
+        }
+        text
     }
 }
 

@@ -1,19 +1,20 @@
 //! `sidecore phylo models`.
 
-mod scheme;
-
 use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use sidecore_offload::Pool;
-use sidecore_phylo::msa::{Alignment, Alphabet, Patterns, partitions};
+use sidecore_phylo::io::data::parts_to_model;
+use sidecore_phylo::io::partitions;
+use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
+use sidecore_phylo::selection::partitions::{Step, select_partitions};
 use sidecore_phylo::selection::{self, Criterion, Fit, select};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::progress::{Shape, bar};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo models`.
 #[derive(clap::Args)]
@@ -48,6 +49,15 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(0..=10)
     )]
     free_rates_max: u8,
+    /// The most classes of a mixture, of proteins: profiles (C10 to C60), stock mixtures and lists
+    /// of matrices are tried with the best matrix and rates; 0 leaves mixtures out
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        value_parser = clap::value_parser!(u8).range(0..=64)
+    )]
+    classes_max: u8,
     /// Tree to fit on, in Newick or NEXUS
     #[arg(long, value_name = "FILE")]
     tree: Option<PathBuf>,
@@ -102,10 +112,11 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
-        let alignment = common::reader().alignment(&self.msa)?;
+        let mut alignment = common::reader().alignment(&self.msa)?;
         let options = selection::Options {
             criterion: self.criterion.into(),
             free_rates_max: self.free_rates_max.into(),
+            classes_max: self.classes_max.into(),
         };
         match &self.partitions {
             None if alignment.loci().is_empty() => {
@@ -120,7 +131,8 @@ impl Args {
                 self.parts(&text, &self.msa, &alignment, &options, &pool)
             }
             Some(path) => {
-                let text = common::reader().text(path)?;
+                let file = path.display().to_string();
+                let text = common::reader().parts_text(&file, &mut alignment)?;
                 self.parts(&text, path, &alignment, &options, &pool)
             }
         }
@@ -164,6 +176,40 @@ impl Args {
             .map(|()| Outcome::Done);
         }
         output::show(&selection.text(criterion, self.top))?;
+        Ok(Outcome::Done)
+    }
+
+    fn parts(
+        &self,
+        text: &str,
+        path: &Path,
+        alignment: &Alignment,
+        options: &selection::Options,
+        pool: &Pool,
+    ) -> Result<Outcome> {
+        let (parts, patterns) = parts_to_model(alignment, text, path.display())?;
+        common::reader().findings(&self.msa, alignment, &patterns);
+        let patterns: Vec<&Patterns> = patterns.iter().collect();
+        let tree = self.tree(alignment, &patterns)?;
+        let bar = Bar::new();
+        let progress = |step: Step<'_>| match step {
+            Step::Fit(fit) => bar.fit(fit),
+            Step::Pairs(done, all) => bar.pairs(done, all),
+        };
+        let scheme = select_partitions(
+            &tree, alignment, &parts, self.merge, options, pool, progress,
+        );
+        bar.0.finish_and_clear();
+        let scheme = scheme?;
+        if let Some(path) = &self.output {
+            output::file(path, &scheme.to_lines(&parts))?;
+        }
+        let summary = scheme.summary(&parts, options.criterion);
+        if self.json {
+            output::json(&summary)?;
+            return Ok(Outcome::Done);
+        }
+        output::show(&summary.text(parts.len()))?;
         Ok(Outcome::Done)
     }
 

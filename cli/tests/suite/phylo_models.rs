@@ -258,3 +258,129 @@ fn characters_and_names_that_do_not_fit_are_told() {
         assert!(said(&output).contains(words), "{model}: {}", said(&output));
     }
 }
+
+fn run(folder: &Path, line: &str) -> Output {
+    sidecore(folder, &line.split_whitespace().collect::<Vec<_>>())
+}
+
+#[test]
+fn profiles_of_sites_come_from_a_guide_tree_and_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "LG+C10+G4m{0.8}", "80");
+    let line = "evaluate --msa a.phy --tree a.nwk --json --engines 1";
+    let made = run(
+        here,
+        &format!("{line} --model LG+C10+F+G4 --pmsf-tree a.nwk --pmsf-out a.sitefreq"),
+    );
+    let made = json(&made)["lnl"].as_f64().unwrap();
+    assert_eq!(lines(here, "a.sitefreq").len(), 80);
+    let read = json(&run(
+        here,
+        &format!("{line} --model LG+G4 --pmsf a.sitefreq"),
+    ));
+    assert!((read["lnl"].as_f64().unwrap() - made).abs() < 1e-3);
+    let found = json(&run(
+        here,
+        "search --msa a.phy --model LG+C10+F+G4 --pmsf a.sitefreq --starts 1 --support sh-alrt \
+         --prefix s --json --engines 1",
+    ));
+    assert!(found["best_lnl"].as_f64().unwrap() > made);
+    assert!(here.join("s.supportSHaLRT").is_file());
+    let wrong = run(here, &format!("{line} --model LG4X --pmsf a.sitefreq"));
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        said(&wrong).contains("one protein matrix"),
+        "{}",
+        said(&wrong)
+    );
+}
+
+#[test]
+fn classes_with_lengths_of_their_own_print_what_they_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "HKY{1/3}+G4m{0.4}", "300");
+    let line = "evaluate --msa a.phy --json --engines 1 --tree";
+    let fitted = format!("{line} a.nwk --model JC+H2 --opt all --tree-out two.nwk");
+    let fitted = json(&run(here, &fitted));
+    let weights = format!("JC+H2{{{}/{}}}", fitted["weights"][0], fitted["weights"][1]);
+    let again = format!("{line} two.nwk --model {weights} --site-posteriors p.tsv");
+    let again = json(&run(here, &again));
+    let [a, b] = [&fitted, &again].map(|one| one["lnl"].as_f64().unwrap());
+    assert!((a - b).abs() < 0.01, "{a} {b}");
+    let table = lines(here, "p.tsv");
+    assert_eq!(
+        (table[0].as_str(), table.len()),
+        ("site\tpart\tp1\tp2", 301)
+    );
+    let refused = run(here, &format!("{line} a.nwk --model JC+G4+H2"));
+    assert!(
+        said(&refused).contains("in place of rates"),
+        "{}",
+        said(&refused)
+    );
+}
+
+#[test]
+fn rates_and_classes_of_sites_are_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "JC+G4m{0.4}", "200");
+    let line = "evaluate --msa a.phy --tree a.nwk --model JC+I+G4 --opt all --json --engines 1 \
+                --site-rates r.tsv --site-posteriors p.tsv";
+    json(&run(here, line));
+    let rates = lines(here, "r.tsv");
+    assert_eq!(rates[0], "site\tpart\trate\tcategory\tcategory_rate");
+    let shares = lines(here, "p.tsv");
+    assert_eq!(shares[0], "site\tpart\tp1\tp2\tp3\tp4");
+    for (rate, shares) in rates.iter().zip(&shares).skip(1) {
+        let rate: Vec<&str> = rate.split('\t').collect();
+        let shares: Vec<f64> = shares
+            .split('\t')
+            .skip(2)
+            .map(|one| one.parse().unwrap())
+            .collect();
+        let category: usize = rate[3].parse().unwrap();
+        let rest = 1.0 - shares.iter().sum::<f64>();
+        let own = if category == 0 {
+            rest
+        } else {
+            shares[category - 1]
+        };
+        assert!(own + 1e-5 > rest && shares.iter().all(|other| own + 1e-5 > *other));
+        assert_eq!(category == 0, rate[4] == "0.000000");
+    }
+}
+
+#[test]
+fn charsets_name_files_of_loci() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::create_dir(here.join("loci")).unwrap();
+    for (file, seed) in [("one", "1"), ("two", "2")] {
+        let line = "simulate --taxa 6 --sites 60 --model JC --seed";
+        let made = run(here, &format!("{line} {seed} -o loci/{file}.phy"));
+        assert!(made.status.success(), "{}", said(&made));
+    }
+    let sets = "#nexus\nbegin sets;\ncharset b = two.phy: 1-30;\ncharset a = one.phy: *;\n\
+                charpartition p = JC:b, HKY+F:a;\nend;\n";
+    std::fs::write(here.join("loci/parts.nex"), sets).unwrap();
+    let found = json(&run(
+        here,
+        "search --msa loci/parts.nex --model loci/parts.nex --starts 1 --prefix s --json",
+    ));
+    let best = lines(here, "s.bestModel");
+    assert!(
+        best[0].ends_with("b = 1-30") && best[1].ends_with("a = 31-90"),
+        "{best:?}"
+    );
+    assert!(found["best_lnl"].as_f64().unwrap() < 0.0);
+    let genes = json(&run(
+        here,
+        "genes --msa loci/parts.nex --model loci/parts.nex --prefix g --json --engines 1",
+    ));
+    assert_eq!(genes["loci"][1]["sites"], 60);
+    let busy = genes["engines_busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{busy}");
+}

@@ -1,20 +1,17 @@
 //! Likelihoods of phylogenetic trees: deterministic, without I/O.
 //!
-//! - [`msa`]: alignments, their checks and site patterns; [`msa::partitions`]: which sites have
-//!   which model.
+//! - [`msa`]: alignments, their checks and site patterns.
 //! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
 //! - [`parsimony`]: trees to start from; [`constraint`]: splits that a tree must have.
-//! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
-pub mod compare;
 pub mod constraint;
 pub mod kernel;
 pub mod likelihood;
@@ -25,7 +22,6 @@ pub mod parsimony;
 pub mod random;
 pub mod runner;
 pub mod simulate;
-pub mod splits;
 pub mod tree;
 
 /// Runs the README's example.

@@ -9,7 +9,7 @@ mod figures;
 use figures::{BRLEN, FIGURES, FITTED, Figure};
 use sidecore_likelihood::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_likelihood::model::{ModelName, names};
-use sidecore_likelihood::msa::{Alignment, Alphabet, Patterns, partitions};
+use sidecore_likelihood::msa::{Alignment, Alphabet, Patterns};
 use sidecore_likelihood::newick::Newick;
 use sidecore_likelihood::runner::Serial;
 use sidecore_likelihood::tree::Tree;
@@ -52,13 +52,13 @@ fn every_figure_of_the_peers_is_met() {
     );
 }
 
-/// Fitted, ours may be better, and no more than 0.1 below.
+/// Fitted, ours may be better, and no more than 0.05 below.
 #[test]
 fn fits_reach_the_peers() {
     for &Figure { data, model, lnl } in FITTED {
         let found = likelihood(data, model).optimise(0.01).unwrap();
         assert!(
-            found > lnl - 0.1,
+            found > lnl - 0.05,
             "{data} {model}: {found}, the peer's is {lnl}"
         );
     }
@@ -70,11 +70,12 @@ fn parted(lengths: Lengths) -> Likelihood<Serial> {
     let alignment = Alignment::parse(bytes).unwrap();
     let newick = data("tree.nwk");
     let tree = Tree::from_newick(&Newick::parse(newick).unwrap(), alignment.names()).unwrap();
-    let text = data("parts.txt");
-    let parts = partitions::parse(text, alignment.sites()).unwrap();
-    let parts = parts.into_iter().map(|part| {
-        let name = name(&part.model);
-        let patterns = Patterns::of_sites(&alignment, name.alphabet(), part.sites).unwrap();
+    let lines = data("parts.txt").lines().zip((0..).step_by(100));
+    let parts = lines.map(|(line, first)| {
+        // `MODEL, NAME = 1-100`: a hundred sites each.
+        let name = name(line.split(',').next().unwrap());
+        let sites = (first..first + 100).collect();
+        let patterns = Patterns::of_sites(&alignment, name.alphabet(), sites).unwrap();
         PartOptions::new(name, patterns)
     });
     let mut made =

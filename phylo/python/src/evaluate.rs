@@ -74,6 +74,7 @@ pub(crate) fn evaluate(
         epsilon,
         lengths: linkage(None, &parts).map_err(refuse)?,
         sites: Some(alignment.inner.sites()),
+        posteriors: false,
     };
     let work = |stop: &_| {
         let runner = Stoppable {

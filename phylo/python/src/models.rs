@@ -87,6 +87,7 @@ pub(crate) fn models(
     let options = Options {
         criterion,
         free_rates_max,
+        classes_max: 0,
     };
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
     parts::warn_of(py, alignment, std::iter::once(&patterns))?;

@@ -1,6 +1,8 @@
 //! The likelihood of one tree, with what is reported of it.
 
-use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions};
+use crate::likelihood::{
+    Lengths, Likelihood, LikelihoodError, Options, Part, PartOptions, Posteriors,
+};
 use crate::runner::Runner;
 use crate::tree::Tree;
 
@@ -44,6 +46,8 @@ pub struct EvaluationOptions {
     pub lengths: Lengths,
     /// Number of the alignment's columns, if each one's log-likelihood is wanted.
     pub sites: Option<usize>,
+    /// True if the sites' rates and the probabilities of their classes are wanted.
+    pub posteriors: bool,
 }
 
 /// A tree's likelihood, and the parameters that were fitted.
@@ -63,6 +67,65 @@ pub struct Evaluation {
     /// Each column's log-likelihood, if wanted.
     #[serde(skip)]
     pub sites: Vec<f64>,
+    /// Rates and probabilities of classes, if wanted: for each column that a partition has.
+    #[serde(skip)]
+    pub posteriors: Vec<SitePosterior>,
+}
+
+/// What a column's posterior probabilities say.
+#[derive(Debug, Clone)]
+pub struct SitePosterior {
+    /// The column, from 0; of a codon the first.
+    pub site: usize,
+    /// Its partition.
+    pub part: usize,
+    /// The mean rate, in units of the mean over all sites.
+    pub rate: f64,
+    /// The category of rates that is most probable, from 1, and its rate; 0 where sites are
+    /// invariable. Of a mixture categories are those of all its classes, class by class.
+    pub category: (usize, f64),
+    /// The probability of each class of a mixture; of other models of each category of rates. What
+    /// they lack to 1 is that of invariable sites.
+    pub classes: Vec<f64>,
+}
+
+/// Those of a likelihood's columns, in order.
+fn posteriors<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+) -> Result<Vec<SitePosterior>, LikelihoodError> {
+    let mut all = Vec::new();
+    for number in 0..likelihood.parts().len() {
+        let found = Posteriors::of(likelihood, number)?;
+        let part = &likelihood.parts()[number];
+        let (process, means) = (part.process(), found.rates());
+        let categories = process.rates.len();
+        let of_classes = found.classes();
+        let (list, width) = match part.model().class_weights().len() {
+            0 => (found.categories(), categories),
+            classes => (&of_classes[..], classes),
+        };
+        for (site, pattern) in part.patterns().site_patterns() {
+            let own = &found.categories()[pattern * categories..][..categories];
+            let rest = 1.0 - own.iter().sum::<f64>();
+            // The first of the most probable, so that equal ones give one answer.
+            let mut best = (0, rest);
+            for (at, &share) in own.iter().enumerate() {
+                if share > best.1 {
+                    best = (at + 1, share);
+                }
+            }
+            let rate = best.0.checked_sub(1).map_or(0.0, |at| process.rates[at]);
+            all.push(SitePosterior {
+                site,
+                part: number,
+                rate: means[pattern],
+                category: (best.0, rate),
+                classes: list[pattern * width..][..width].to_vec(),
+            });
+        }
+    }
+    all.sort_by_key(|own| own.site);
+    Ok(all)
 }
 
 /// Evaluates a tree under the models of an alignment's partitions. Blocks.
@@ -86,6 +149,10 @@ pub fn evaluate(
         // Columns at the end may belong to no partition.
         sites.resize(columns, 0.0);
     }
+    let posteriors = match options.posteriors {
+        true => posteriors(&mut likelihood)?,
+        false => Vec::new(),
+    };
     let (tree, parts) = (likelihood.tree(), likelihood.parts());
     let newicks = match options.lengths {
         Lengths::Unlinked => {
@@ -102,6 +169,7 @@ pub fn evaluate(
         models: parts.iter().map(Part::model_text).collect(),
         scales: parts.iter().map(Part::scale).collect(),
         sites,
+        posteriors,
     })
 }
 

@@ -5,13 +5,16 @@
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
 //!   processes.
 //! - [`search`]: the tree of the highest likelihood.
-//! - [`evaluation`]: the likelihood of a given tree.
+//! - [`evaluation`]: the likelihood of a given tree; [`heterotachy`]: of classes with lengths of
+//!   their own.
 //! - [`bootstrap`], [`support`], `alrt`, `ufboot`: branch support.
 //! - [`selection`]: the best-fitting model; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: tests of several trees against one another.
 //! - [`consensus`]: one tree of many; [`rooting`]: ways to root a tree.
 //! - [`quartets`]: gene trees as sets of taxa; [`species`]: a tree of the species.
+//! - [`splits`], [`compare`]: splits of trees, distances between trees.
 //! - [`concordance`]: gene trees and sites that agree with a tree's branches.
+//! - [`profiles`]: frequencies of amino acids of each site, from a mixture on a guide tree.
 //! - [`packed`]: compressed files, before any parser.
 //!
 //! Alignments, models, trees and likelihoods are re-exported from `sidecore-likelihood`.
@@ -23,24 +26,27 @@ mod alrt;
 pub mod analysis;
 pub mod ancestors;
 pub mod bootstrap;
+pub mod compare;
 pub mod concordance;
 pub mod consensus;
 pub mod evaluation;
+pub mod heterotachy;
 pub mod io;
 pub mod packed;
+pub mod profiles;
 pub mod quartets;
 pub mod rooting;
 pub mod search;
 pub mod selection;
 pub mod species;
+pub mod splits;
 pub mod support;
 mod taxa;
 pub mod topology;
 mod ufboot;
 
 pub use sidecore_likelihood::{
-    compare, constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner,
-    simulate, splits, tree,
+    constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner, simulate, tree,
 };
 
 /// Runs the README's example.

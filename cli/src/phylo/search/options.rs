@@ -25,6 +25,8 @@ pub(super) struct Options {
     /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
     #[arg(long, value_enum, value_name = "LINKAGE")]
     brlen: Option<common::Share>,
+    #[command(flatten)]
+    pmsf: common::Pmsf,
     /// Prefix of the names of all written files
     #[arg(long, value_name = "PREFIX")]
     pub(super) prefix: PathBuf,
@@ -104,9 +106,11 @@ impl Options {
 
     /// Reads the run's files.
     pub(super) fn read(&self) -> Result<RunSetup> {
+        let site_frequencies = self.pmsf.text(&self.msa, &self.model, None)?;
         let choices = Choices {
             msa: &self.msa,
             model: &self.model,
+            site_frequencies: site_frequencies.as_deref(),
             lengths: self.brlen.map(Lengths::from),
             starts: self.starts,
             start_trees: &self.start_trees,

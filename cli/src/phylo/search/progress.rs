@@ -1,8 +1,7 @@
 //! Progress of a run on standard error, with an estimate of the time left.
 
 use indicatif::ProgressBar;
-use sidecore_phylo::analysis::estimate::{left_s, spent_s};
-use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_phylo::analysis::plan::{Ledger, left_s, spent_s};
 use sidecore_terminal::progress::{Shape, bar};
 use std::time::Instant;
 

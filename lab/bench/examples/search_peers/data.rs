@@ -1,8 +1,9 @@
 //! An alignment with its model: our search on it, and the likelihood of any program's tree.
 
+use sidecore_phylo::io::partitions;
 use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{Model, ModelName};
-use sidecore_phylo::msa::{Alignment, Alphabet, Patterns, partitions};
+use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::Serial;
 use sidecore_phylo::search::{self, Start, State};

@@ -20,6 +20,7 @@
 
 mod combine;
 mod layout;
+mod loops;
 pub(crate) mod repeats;
 mod simd;
 pub mod single;
@@ -29,7 +30,8 @@ pub(crate) use combine::{level_scalers, lowered};
 pub use layout::Buffer;
 pub(crate) use layout::QUAD;
 pub use layout::Quad;
-pub(crate) use simd::{Eigen, combine_table, insert, powers, table_terms, transitions};
+pub(crate) use loops::{Loops, Spectra};
+pub(crate) use simd::{Eigen, combine_table, powers, transitions};
 pub use simd::{
     Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
     lower_spans, multiply_up, newview,

@@ -211,7 +211,7 @@ proptest! {
             let mut counts = vec![0; patterns * shape.rates];
             let to = terms.as_mut_slice();
             let [x, y, z] = [near, far, below].map(Side::operand);
-            let scaled = insert(isa, shape, &x, &y, &z, to, &mut counts);
+            let scaled = super::simd::insert(isa, shape, &x, &y, &z, to, &mut counts);
             for pattern in 0..patterns {
                 for rate in 0..shape.rates {
                     let at = usize::from(below.index[pattern]) * shape.span() + rate * shape.states;

@@ -15,8 +15,8 @@ pub(super) use unseen::Unseen;
 
 use super::Options;
 use super::part::Part;
-use super::step::{Ends, Step};
-use crate::kernel::{Derivatives, Isa, evaluate, newview};
+use super::plan::{Ends, Step};
+use crate::kernel::{Derivatives, Isa};
 use crate::model::Process;
 use clvs::{Clvs, TipStates};
 use sites::{Sites, SumTable};
@@ -30,6 +30,8 @@ pub(super) struct Chunk {
     clvs: Clvs,
     sites: Sites,
     sum_table: SumTable,
+    /// For each pattern its profile, where the model has profiles of sites.
+    profile_of: Vec<u32>,
     /// Scalers of the kernel that ran last.
     scalers: Vec<u16>,
     lnl: f64,
@@ -59,7 +61,11 @@ impl Chunk {
             own.iter().map(code).collect()
         });
         let room = (nodes, arena);
-        Self::of_codes(number, part, room, weights, common, codes.collect())
+        let mut chunk = Self::of_codes(number, part, room, weights, common, codes.collect());
+        if let Some((_, of_pattern)) = patterns.profiles() {
+            chunk.profile_of = of_pattern[range].to_vec();
+        }
+        chunk
     }
 
     /// The patterns that ascertainment left out: the same state at all taxa.
@@ -103,6 +109,7 @@ impl Chunk {
             clvs: Clvs::new(arena, shape, len, nodes),
             sites: Sites::new(weights, common, shape.rates),
             sum_table: SumTable::new(shape, len),
+            profile_of: Vec::new(),
             scalers: vec![0; len * shape.rates],
             lnl: 0.0,
             slope: Derivatives::default(),
@@ -116,6 +123,10 @@ impl Chunk {
 
     pub(super) fn patterns(&self) -> usize {
         self.sites.weights.len()
+    }
+
+    pub(super) fn set_weights(&mut self, weights: &[f64]) {
+        self.sites.weights.copy_from_slice(weights);
     }
 
     pub(super) fn lnl(&self) -> f64 {
@@ -137,23 +148,25 @@ impl Chunk {
 
     /// Sets the contribution of invariable sites under a process.
     pub(super) fn set_invariable(&mut self, process: &Process) {
-        self.sites.set_invariable(process);
+        self.sites.set_invariable(process, &self.profile_of);
     }
 
     /// Computes one direction's site repeats (if requested) and CLV.
     pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
         if step.repeats {
-            self.clvs.find_repeats(&self.tips, step, options.repeats);
+            // A class must be a pattern where each pattern has a matrix of its own.
+            let join = options.repeats && self.profile_of.is_empty();
+            self.clvs.find_repeats(&self.tips, step, join);
         }
         let (target, classes, sides) = self.clvs.target(&self.tips, step);
         // One entry a class of this node; its children are indexed by their own classes.
         let [a, b] = classes.children().map_or([None; 2], |both| both.map(Some));
         let left = sides.child(part, step.left, a);
         let right = sides.child(part, step.right, b);
-        let (shape, scalers) = (part.process().shape, &mut self.scalers);
+        let loops = part.loops(options.isa, &self.profile_of);
         let quads = target.quads.as_mut_slice();
-        let scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
-        let own = classes.count() * shape.rates;
+        let scaled = loops.newview([&left, &right], quads, &mut self.scalers);
+        let own = classes.count() * loops.shape.rates;
         target.keep_scalers(scaled, &self.scalers[..own]);
     }
 
@@ -178,14 +191,8 @@ impl Chunk {
         let sides = self.clvs.sides(&self.tips);
         let [near, far] = [ends.near, ends.far].map(|end| sides.end(end, part.folded()));
         let terms = self.sites.terms.as_mut_slice();
-        evaluate(
-            isa,
-            part.process().shape,
-            &near,
-            &far,
-            terms,
-            &mut self.scalers,
-        )
+        let loops = part.loops(isa, &self.profile_of);
+        loops.evaluate([&near, &far], terms, &mut self.scalers)
     }
 
     /// The shares of [`Chunk::evaluate_categories`], pattern by pattern.
@@ -194,28 +201,28 @@ impl Chunk {
     }
 
     pub(super) fn make_sum_table(&mut self, part: &Part, ends: &Ends, isa: Isa) {
-        let kernel = (isa, part.process().shape);
+        let kernel = part.loops(isa, &self.profile_of);
         let sides = self.clvs.sides(&self.tips);
         let [near_matrix, far_matrix, far_table] = part.eigen();
         let near = sides.end(ends.near, [near_matrix, far_table]);
         let far = sides.end(ends.far, [far_matrix, far_table]);
         let (scalers, sites) = (&mut self.scalers, &mut self.sites);
-        self.sum_table.make(kernel, &near, &far, scalers, sites);
+        self.sum_table.make(&kernel, &near, &far, scalers, sites);
     }
 
     /// The derivatives from the sum table, stored where [`Chunk::slope`] finds them.
     pub(super) fn derivatives(&mut self, part: &Part, isa: Isa) {
-        let kernel = (isa, part.process().shape);
+        let kernel = part.loops(isa, &self.profile_of);
         self.slope = self
             .sum_table
-            .derivatives(kernel, part.powers(), &self.sites);
+            .derivatives(&kernel, part.powers(), &self.sites);
     }
 
     /// The log-likelihood from the sum table, stored where [`Chunk::lnl`] finds it.
     pub(super) fn evaluate_table(&mut self, part: &Part, isa: Isa) {
-        let kernel = (isa, part.process().shape);
+        let kernel = part.loops(isa, &self.profile_of);
         let sites = &mut self.sites;
-        self.lnl = self.sum_table.log_likelihood(kernel, part.powers(), sites);
+        self.lnl = self.sum_table.log_likelihood(&kernel, part.powers(), sites);
     }
 }
 

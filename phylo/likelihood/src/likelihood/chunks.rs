@@ -7,7 +7,7 @@
 
 use super::chunk::{Chunk, SharedArena, Unseen};
 use super::exchange::{self, Exchange};
-use super::step::Step;
+use super::plan::Step;
 use super::{LikelihoodError, Options, Part};
 use crate::kernel::Isa;
 use crate::runner::{Runner, Work};
@@ -89,6 +89,16 @@ impl<R: Runner> Chunks<R> {
     pub(super) fn of_parts(&self, parts: Range<usize>) -> Range<usize> {
         let before = |part| self.own.partition_point(|chunk| chunk.part() < part);
         before(parts.start)..before(parts.end)
+    }
+
+    /// Sets the weights of a partition's patterns.
+    pub(super) fn set_weights(&mut self, part: usize, weights: &[f64]) {
+        let (own, mut left) = (self.of_parts(part..part + 1), weights);
+        for chunk in self.own[own].iter_mut().filter(|chunk| !chunk.is_unseen()) {
+            let (first, rest) = left.split_at(chunk.patterns());
+            chunk.set_weights(first);
+            left = rest;
+        }
     }
 
     /// Sets the contribution of invariable sites under a partition's model.

@@ -52,8 +52,13 @@ impl<R: Runner> Likelihood<R> {
         let before = Kept::of(self, lnl);
         // The partitions' gains add up: together they may miss `epsilon`, not each.
         let each = epsilon / bends.len() as f64;
+        let count = bends.len();
         for (part, bend) in bends.iter_mut().enumerate() {
-            PartFit::new(self, part, bend).run(each)?;
+            match (self.one_model, part) {
+                (false, _) => PartFit::new(self, part..part + 1, bend).run(each)?,
+                (true, 0) => PartFit::new(self, 0..count, bend).run(epsilon)?,
+                (true, _) => {}
+            }
         }
         self.level_scales();
         self.end_fit(&before)
@@ -77,7 +82,7 @@ impl<R: Runner> Likelihood<R> {
     pub fn optimise_model(&mut self, part: usize, epsilon: f64) -> Result<f64, LikelihoodError> {
         let lnl = self.evaluate_once()?;
         let before = Kept::of(self, lnl);
-        PartFit::new(self, part, &mut Bend::default()).run(epsilon)?;
+        PartFit::new(self, part..part + 1, &mut Bend::default()).run(epsilon)?;
         self.level_scales();
         self.end_fit(&before)
     }

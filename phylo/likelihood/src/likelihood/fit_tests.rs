@@ -1,7 +1,7 @@
 //! Fitting: no better parameters are near, and simulated parameters are recovered.
 
 use super::*;
-use crate::likelihood::brent::maximise;
+use crate::likelihood::climb::maximise;
 use crate::likelihood::{Options, PartOptions};
 use crate::model::{Model, ModelName, Parameter};
 use crate::msa::Patterns;

@@ -19,7 +19,6 @@
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;
-mod brent;
 mod changes;
 mod chunk;
 mod chunks;
@@ -31,7 +30,6 @@ mod part_fit;
 mod plan;
 mod posteriors;
 mod starts;
-mod step;
 mod sums;
 mod unlinked;
 mod validity;
@@ -49,11 +47,10 @@ use crate::tree::{EdgeId, HalfId, Tree};
 use branches::Rounds;
 use chunk::Chunk;
 use chunks::Chunks;
-use plan::{Plan, Storage};
+use plan::{Ends, Plan, Storage};
 use sidecore_bare::width::ToUsize;
 use sidecore_offload::OffloadError;
 use std::ops::Range;
-use step::Ends;
 use validity::Validity;
 
 /// Errors that keep a likelihood from being computed.
@@ -135,6 +132,8 @@ pub struct Likelihood<R> {
     rounds: Rounds,
     /// Linkage of the partitions' lengths.
     lengths: Lengths,
+    /// True if all partitions have one model.
+    one_model: bool,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -206,6 +205,7 @@ impl<R: Runner> Likelihood<R> {
             tree,
             parts,
             lengths,
+            one_model: false,
         })
     }
 
@@ -294,17 +294,19 @@ impl<R: Runner> Likelihood<R> {
         finite(self.evaluate_raw(edge, Storage::Scratch)?)
     }
 
-    /// As [`Likelihood::evaluate_once`], but only one partition's contribution.
+    /// As [`Likelihood::evaluate_once`], but only the contribution of some partitions.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`]. It may be no finite number.
-    fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
+    fn evaluate_parts(&mut self, parts: Range<usize>) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
-        let own = self.chunks.of_parts(part..part + 1);
-        // Only this partition's tables: a fit of its parameters leaves those of others.
-        self.parts[part].prepare_evaluate(&self.tree, edge);
+        let own = self.chunks.of_parts(parts.clone());
+        // Only these partitions' tables: a fit of their parameters leaves those of others.
+        for part in &mut self.parts[parts.clone()] {
+            part.prepare_evaluate(&self.tree, edge);
+        }
         self.run(edge, own, Storage::Scratch, Chunk::evaluate)?;
-        Ok(self.chunks.sum(part..part + 1, Chunk::lnl))
+        Ok(self.chunks.sum(parts, Chunk::lnl))
     }
 
     fn evaluate_raw(&mut self, edge: EdgeId, storage: Storage) -> Result<f64, LikelihoodError> {

@@ -5,8 +5,8 @@
 
 mod tables;
 
-use super::step::Child;
-use crate::kernel::{Buffer, Isa, Quad, powers};
+use super::plan::Child;
+use crate::kernel::{Buffer, Isa, Loops, Quad, Spectra, powers};
 use crate::model::{Model, ModelName, Process, ScalerName};
 use crate::msa::Patterns;
 use crate::tree::{EdgeId, Tree};
@@ -77,7 +77,7 @@ impl Part {
         } = options;
         let transitions = Transitions {
             isa,
-            process: model.process(),
+            process: process_of(&model, &patterns),
             masks: patterns.masks().to_vec(),
             scale,
         };
@@ -148,7 +148,7 @@ impl Part {
     pub(super) fn set_model(&mut self, model: Model) {
         self.model = model;
         let shape = self.transitions.process.shape;
-        self.transitions.process = self.model.process();
+        self.transitions.process = process_of(&self.model, &self.patterns);
         assert_eq!(
             shape, self.transitions.process.shape,
             "a model of another shape"
@@ -158,7 +158,31 @@ impl Part {
         self.make_eigen_tables();
     }
 
+    /// The loops for patterns with these profiles, which only a model of site frequencies has.
+    pub(super) fn loops<'a>(&'a self, isa: Isa, profile_of: &'a [u32]) -> Loops<'a> {
+        let process = &self.transitions.process;
+        let spectra = process.profiles.as_ref().map(|profiles| Spectra {
+            of_pattern: profile_of,
+            values: &profiles.values,
+            right: &profiles.right,
+            left: &profiles.left_by_state,
+            frequencies: &profiles.frequencies,
+            rates: &process.rates,
+            weights: &process.weights,
+            masks: &self.transitions.masks,
+        });
+        Loops {
+            isa,
+            shape: process.shape,
+            spectra,
+        }
+    }
+
     fn make_eigen_tables(&mut self) {
+        // With profiles the loops have the eigenvectors themselves.
+        if self.transitions.process.profiles.is_some() {
+            return;
+        }
         let (near, far) = (self.near.doubles_mut(), self.far.doubles_mut());
         // Of the model alone, not of a length: one table serves all lengths of a branch.
         self.transitions.process.sum_table_matrices(near, far);
@@ -228,6 +252,10 @@ impl Part {
             ..
         } = &self.transitions;
         let to = self.powers.as_mut_slice();
+        if process.profiles.is_some() {
+            to[0] = [length * scale, 0.0, 0.0, 0.0];
+            return;
+        }
         powers(*isa, &process.eigen(), length * scale, to);
     }
 
@@ -290,4 +318,11 @@ impl Part {
     pub(super) fn star(&self, branch: usize) -> [&[Quad]; 2] {
         self.insertion.star[branch].get()
     }
+}
+
+/// A model's process, with the profiles of patterns that have their own.
+fn process_of(model: &Model, patterns: &Patterns) -> Process {
+    let mut process = model.process();
+    process.profiles = patterns.profiles().map(|(own, _)| own.clone());
+    process
 }

@@ -103,46 +103,81 @@ impl Posteriors {
 }
 
 /// Weights that maximise the likelihood of patterns, of which `counts` are there of each. `shares`
-/// are the classes' shares of each pattern's likelihood at the given weights.
-pub(super) fn climb_weights(counts: &[f64], shares: &mut [f64], given: &[f64]) -> Vec<f64> {
+/// are the classes' shares of each pattern's likelihood at the given weights. A class whose given
+/// weight is 0 has no share, and stays out.
+///
+/// Expectation maximisation with extrapolated steps (Varadhan and Roland, Scandinavian Journal of
+/// Statistics 35 (2008), 335-353, scheme S3). The maximum is the only one, since the logarithm of
+/// the likelihood is concave in the weights; the slopes bound how far it is.
+pub(super) fn climb_weights(counts: &[f64], shares: &[f64], given: &[f64]) -> Vec<f64> {
     let classes = given.len();
     // Invariable sites keep their share of a pattern, whatever the classes' weights.
     let rest = |own: &[f64]| (1.0 - own.iter().sum::<f64>()).max(0.0);
     let fixed: Vec<f64> = shares.chunks_exact(classes).map(rest).collect();
-    let mut weights = given.to_vec();
-    for _ in 0..STEPS_MAX {
-        let mut sums = vec![0.0; classes];
+    // One step: the next weights, the log-likelihood here, and the most that is left to gain.
+    let step = |weights: &[f64]| {
+        let (mut sums, mut lnl) = (vec![0.0; classes], 0.0);
+        let factors: Vec<f64> = (weights.iter().zip(given))
+            .map(|(weight, given)| if *given > 0.0 { weight / given } else { 0.0 })
+            .collect();
         for ((own, fixed), count) in shares.chunks_exact(classes).zip(&fixed).zip(counts) {
-            let scale = count / (own.iter().sum::<f64>() + fixed);
-            let each = sums.iter_mut().zip(own);
-            each.for_each(|(sum, share)| *sum += share * scale);
+            let each = own.iter().zip(&factors);
+            let whole = fixed
+                + each
+                    .clone()
+                    .map(|(share, factor)| share * factor)
+                    .sum::<f64>();
+            lnl += count * libm::log(whole);
+            let sums = sums.iter_mut().zip(each);
+            sums.for_each(|(sum, (share, factor))| *sum += count * share * factor / whole);
         }
         let total: f64 = sums.iter().sum();
-        let mut moved = 0.0_f64;
-        // A class of weight 0 has no share, and stays so.
-        let factors: Vec<f64> = (sums.iter().zip(&mut weights))
-            .map(|(sum, weight)| {
-                let next = sum / total;
-                let factor = if *weight > 0.0 { next / *weight } else { 0.0 };
-                moved = moved.max((next - *weight).abs());
-                *weight = next;
-                factor
-            })
-            .collect();
-        if moved < STEP_LEAST {
+        let slopes = sums
+            .iter()
+            .zip(weights)
+            .filter(|(_, weight)| **weight > 0.0);
+        let steepest = slopes.map(|(sum, weight)| sum / weight).fold(0.0, f64::max);
+        sums.iter_mut().for_each(|sum| *sum /= total);
+        (sums, lnl, steepest - total)
+    };
+    // Off the bounds, where steps are short.
+    let each = UNIFORM / classes as f64;
+    let start = |weight: &f64| (1.0 - UNIFORM) * weight + each * f64::from(*weight > 0.0);
+    let mut weights = to_one(given.iter().map(start).collect());
+    for _ in 0..STEPS_MAX {
+        let (first, _, left) = step(&weights);
+        if left < GAIN_LEAST {
             break;
         }
-        for own in shares.chunks_exact_mut(classes) {
-            let each = own.iter_mut().zip(&factors);
-            each.for_each(|(share, factor)| *share *= factor);
-        }
+        let (second, lnl, _) = step(&first);
+        let moved: Vec<f64> = first.iter().zip(&weights).map(|(a, b)| a - b).collect();
+        let ends = second.iter().zip(&first).zip(&moved);
+        let turned: Vec<f64> = ends.map(|((b, a), moved)| b - a - moved).collect();
+        let norm = |of: &[f64]| of.iter().map(|value| value * value).sum::<f64>().sqrt();
+        let far = (norm(&moved) / norm(&turned).max(f64::MIN_POSITIVE)).clamp(1.0, FAR_MAX);
+        let leap = (0..classes).map(|k| {
+            let to = weights[k] + 2.0 * far * moved[k] + far * far * turned[k];
+            to.max(0.1 * second[k])
+        });
+        let (third, there, _) = step(&to_one(leap.collect()));
+        weights = if there >= lnl { third } else { second };
     }
     weights
 }
 
-const STEPS_MAX: usize = 2_000;
-/// A step that moves no weight further is the last.
-const STEP_LEAST: f64 = 1e-7;
+fn to_one(mut weights: Vec<f64>) -> Vec<f64> {
+    let sum: f64 = weights.iter().sum();
+    weights.iter_mut().for_each(|weight| *weight /= sum);
+    weights
+}
+
+const STEPS_MAX: usize = 300;
+/// Weights that are at most this far below the best, in log-likelihood, are good enough.
+const GAIN_LEAST: f64 = 1e-4;
+/// Share of equal weights in the start.
+const UNIFORM: f64 = 0.05;
+/// The longest leap, in steps.
+const FAR_MAX: f64 = 1e4;
 
 #[cfg(test)]
 mod tests {
@@ -152,8 +187,8 @@ mod tests {
     fn weights_climb_to_the_shares_of_pure_patterns() {
         // Three kinds of patterns, each of one class alone; one in ten of the first is invariable.
         let counts = [50.0, 30.0, 20.0];
-        let mut shares = vec![0.9, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
-        let found = climb_weights(&counts, &mut shares, &[0.2, 0.2, 0.6]);
+        let shares = [0.9, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        let found = climb_weights(&counts, &shares, &[0.2, 0.2, 0.6]);
         let sum: f64 = found.iter().sum();
         assert!((sum - 1.0).abs() < 1e-12, "{found:?}");
         assert!((found[1] / found[2] - 1.5).abs() < 1e-6, "{found:?}");
@@ -162,8 +197,7 @@ mod tests {
 
     #[test]
     fn a_class_of_weight_zero_stays_out() {
-        let mut shares = vec![0.5, 0.5, 0.0];
-        let found = climb_weights(&[10.0], &mut shares, &[0.5, 0.5, 0.0]);
+        let found = climb_weights(&[10.0], &[0.5, 0.5, 0.0], &[0.5, 0.5, 0.0]);
         assert_eq!(found, [0.5, 0.5, 0.0]);
     }
 }

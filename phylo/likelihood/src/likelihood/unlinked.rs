@@ -71,6 +71,31 @@ impl<R: Runner> Likelihood<R> {
         self.validity.mark_around(&self.tree, edge, Change::Length);
     }
 
+    /// With `one` the partitions share one model, as classes of sites that differ in lengths alone.
+    pub fn link_models(&mut self, one: bool) {
+        self.one_model = one;
+    }
+
+    /// The log-likelihood of each pattern of a partition.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn pattern_log_likelihoods(&mut self, part: usize) -> Result<Vec<f64>, LikelihoodError> {
+        self.evaluate_parts(part..part + 1)?;
+        Ok(self.chunks.pattern_log_likelihoods(&self.parts, part))
+    }
+
+    /// Weights of a partition's patterns in place of the numbers of their sites: for expectation
+    /// maximisation, where a class has a share of each. Not of a likelihood that several processes
+    /// share.
+    ///
+    /// # Panics
+    /// When they are fewer than the patterns.
+    pub fn set_pattern_weights(&mut self, part: usize, weights: &[f64]) {
+        self.chunks.set_weights(part, weights);
+        self.validity.forget_sum_table();
+    }
+
     /// Moves the scales that a fit of parameters left into the lengths, which are free.
     pub(super) fn fold_scales(&mut self) {
         if self.parts.iter().all(|part| part.scale() == 1.0) {

@@ -34,10 +34,11 @@ impl Model {
     pub(crate) fn coordinates(&self) -> Vec<Coordinate> {
         let mut point = Vec::new();
         for parameter in self.fitted() {
-            let share = |shares: &[f64], at: usize| Coordinate {
-                at: libm::log(shares[at] / shares[shares.len() - 1]).clamp(-SHARE_MAX, SHARE_MAX),
-                range: [-SHARE_MAX, SHARE_MAX],
+            let within = |shares: &[f64], at: usize, most: f64| Coordinate {
+                at: libm::log(shares[at] / shares[shares.len() - 1]).clamp(-most, most),
+                range: [-most, most],
             };
+            let share = |shares: &[f64], at: usize| within(shares, at, SHARE_MAX);
             match parameter {
                 Parameter::Frequency(state) if state + 1 < self.frequencies.len() => {
                     point.push(share(&self.frequencies, state));
@@ -48,7 +49,7 @@ impl Model {
                 Parameter::ClassWeight(class) => {
                     // Many weights are fitted by another method.
                     if class + 1 < self.classes.weights.len() && !self.fits_many_weights() {
-                        point.push(share(&self.classes.weights, class));
+                        point.push(within(&self.classes.weights, class, CLASS_SHARE_MAX));
                     }
                 }
                 // Each class gives all of its coordinates at once.
@@ -161,6 +162,8 @@ fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
 
 /// The logarithm of how many times larger or smaller than the last a share may be.
 const SHARE_MAX: f64 = 7.0;
+/// Likewise of a class's weight: alignments may lack a class altogether.
+const CLASS_SHARE_MAX: f64 = 20.0;
 /// Offset of an exchange rate, as a share of the mean rate: about the effect of two steps through a
 /// third state.
 const EXCHANGE_SHIFT: f64 = 0.1;

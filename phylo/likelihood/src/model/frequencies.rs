@@ -3,10 +3,11 @@
 use crate::msa::Patterns;
 
 /// The share of each state. A character that may be several states counts for each of them in equal
-/// parts; one that may be any says nothing and does not count, as with RAxML and IQ-TREE.
+/// parts, as with RAxML; in further `rounds` in proportion to the shares of the round before, as
+/// with IQ-TREE. One that may be any says nothing and does not count.
 #[must_use]
-pub(crate) fn empirical(patterns: &Patterns) -> Vec<f64> {
-    let mut shares = shares(patterns);
+pub(crate) fn empirical(patterns: &Patterns, rounds: usize) -> Vec<f64> {
+    let mut shares = shares(patterns, rounds);
     // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
     shares
         .iter_mut()
@@ -17,7 +18,7 @@ pub(crate) fn empirical(patterns: &Patterns) -> Vec<f64> {
 }
 
 /// As [`empirical`], where states that no taxon has are 0.
-pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
+pub(super) fn shares(patterns: &Patterns, rounds: usize) -> Vec<f64> {
     let masks = patterns.masks();
     let states = patterns.alphabet().states();
     let mut by_code = vec![0.0; masks.len()];
@@ -26,22 +27,25 @@ pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
             by_code[usize::from(code)] += f64::from(weight);
         }
     }
-    let mut shares = vec![0.0; states];
     // An unknown character says nothing about frequencies.
     by_code[usize::from(patterns.alphabet().unknown())] = 0.0;
-    for (count, mask) in by_code.iter().zip(masks) {
-        let part = count / f64::from(mask.count_ones().max(1));
-        for (state, share) in shares.iter_mut().enumerate() {
-            if mask >> state & 1 == 1 {
-                *share += part;
+    let mut shares = vec![1.0 / states as f64; states];
+    for _ in 0..rounds {
+        let mut counts = vec![0.0; states];
+        for (count, mask) in by_code.iter().zip(masks) {
+            let has = |state: &usize| mask >> state & 1 == 1;
+            let whole: f64 = (0..states).filter(has).map(|state| shares[state]).sum();
+            let part = if whole > 0.0 { count / whole } else { 0.0 };
+            for state in (0..states).filter(has) {
+                counts[state] += part * shares[state];
             }
         }
+        let sum: f64 = counts.iter().sum();
+        if sum == 0.0 {
+            return shares;
+        }
+        shares = counts.into_iter().map(|count| count / sum).collect();
     }
-    let sum: f64 = shares.iter().sum();
-    if sum == 0.0 {
-        return vec![1.0 / states as f64; states];
-    }
-    shares.iter_mut().for_each(|share| *share /= sum);
     shares
 }
 

@@ -72,14 +72,25 @@ impl Model {
     }
 
     /// True if there are too many weights for a search along the slope: expectation maximisation
-    /// fits them.
+    /// alone fits them.
     #[must_use]
     pub(crate) fn fits_many_weights(&self) -> bool {
         self.fits_weights() && self.classes.weights.len() > CLIMBED_MAX
     }
 
+    /// The mean of the classes' rates before it is made 1; 1 of other models.
+    #[must_use]
+    pub(crate) fn mean_class_rate(&self) -> f64 {
+        let classes = self.mixture().map(|mixture| mixture.classes.iter());
+        let each = classes.map(|own| own.zip(&self.classes.weights));
+        each.map_or(1.0, |own| {
+            own.map(|(class, weight)| class.rate * weight).sum()
+        })
+    }
+
     /// True if the weights are among the parameters that are fitted.
-    pub(super) fn fits_weights(&self) -> bool {
+    #[must_use]
+    pub(crate) fn fits_weights(&self) -> bool {
         let mixture = self.mixture();
         // A single class has weight 1; a fused mixture's weights are those of its rates.
         mixture.is_some_and(|own| own.fits_weights && !own.fused && own.classes.len() > 1)
@@ -133,7 +144,7 @@ impl Model {
             return Process::of_spectra(&spectra, rates, weights, self.invariant);
         }
         let own = mixture.classes.iter().zip(&self.classes.weights);
-        let mean: f64 = own.clone().map(|(class, weight)| class.rate * weight).sum();
+        let mean = self.mean_class_rate();
         let (mut all_rates, mut all_weights) = (Vec::new(), Vec::new());
         for (class, class_weight) in own {
             let scale = class.rate / mean;

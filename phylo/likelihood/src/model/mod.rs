@@ -15,6 +15,7 @@ mod mixture;
 mod name;
 mod parameters;
 mod process;
+mod profiles;
 mod protein;
 mod states;
 
@@ -30,6 +31,7 @@ pub use name::{
 };
 pub use parameters::Parameter;
 pub use process::Process;
+pub(crate) use profiles::SiteProfiles;
 pub use states::with_states;
 
 use crate::msa::{Alphabet, GeneticCode, Patterns};
@@ -161,10 +163,15 @@ impl Model {
     pub fn new(name: ModelName, patterns: &Patterns) -> Self {
         assert_eq!(name.alphabet(), patterns.alphabet(), "alphabet of {name}");
         let bases = match patterns.alphabet() {
-            Alphabet::Codon(_) => shares(patterns),
+            Alphabet::Codon(_) => shares(patterns, 1),
             _ => Vec::new(),
         };
-        let counted = empirical(patterns);
+        // As the programs count that the names are of.
+        let rounds = match name.exchange {
+            ExchangeName::Mix(_) => COUNTING_ROUNDS,
+            _ => 1,
+        };
+        let counted = empirical(patterns, rounds);
         Self::with_counts(name, &counted, &bases, constant_share(patterns))
     }
 
@@ -502,6 +509,8 @@ pub fn names() -> impl Iterator<Item = KnownMatrix> {
         .chain(codons)
 }
 
+/// Rounds of counting frequencies of a mixture's class: IQ-TREE's.
+const COUNTING_ROUNDS: usize = 8;
 /// The shape of the gamma distribution before it is fitted.
 const ALPHA_START: f64 = 1.0;
 /// The range of the gamma distribution's shape.

@@ -8,7 +8,9 @@
 //! kernels' own rounding is their matter.
 
 use super::eigen;
+use super::profiles::SiteProfiles;
 use crate::kernel::{Eigen, QUAD, Shape};
+use std::sync::Arc;
 
 /// Everything about a model that depends on its parameters.
 ///
@@ -37,6 +39,8 @@ pub struct Process {
     pub weights: Vec<f64>,
     /// The share of invariable sites.
     pub invariant: f64,
+    /// The matrices of patterns that have frequencies of their own.
+    pub(crate) profiles: Option<Arc<SiteProfiles>>,
 }
 
 /// Number of states in the kernels' loops for a model's number of states.
@@ -49,11 +53,11 @@ pub(super) fn padded(states: usize) -> usize {
 /// states. Row by value, column by state, if not said otherwise.
 #[derive(Debug)]
 pub(super) struct Spectrum {
-    frequencies: Vec<f64>,
-    values: Vec<f64>,
-    right: Vec<f64>,
-    left: Vec<f64>,
-    left_by_state: Vec<f64>,
+    pub(super) frequencies: Vec<f64>,
+    pub(super) values: Vec<f64>,
+    pub(super) right: Vec<f64>,
+    pub(super) left: Vec<f64>,
+    pub(super) left_by_state: Vec<f64>,
 }
 
 impl Spectrum {
@@ -161,6 +165,7 @@ impl Process {
             rates: rates.iter().map(|rate| rate / variable).collect(),
             weights: weights.iter().map(|weight| weight * variable).collect(),
             invariant,
+            profiles: None,
         };
         // The mean of the rates' own frequencies, which invariable sites have.
         for (rate, weight) in weights.iter().enumerate() {

@@ -311,7 +311,7 @@ impl fmt::Display for Warning {
 
 /// Runs of neighbouring sites, given in ascending order from 0; each as its first and last site
 /// from 1, as files of partitions have them.
-pub(crate) fn site_ranges(sites: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
+pub fn site_ranges(sites: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
     sites
         .chunk_by(|a, b| a + 1 == *b)
         .map(|run| [run[0] + 1, run[run.len() - 1] + 1])

@@ -1,7 +1,7 @@
 //! Alignments: reading them, checking them, and compressing them to site patterns.
 //!
 //! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats. [`Patterns`] is the
-//! input of the likelihood, made for one alphabet and one set of sites ([`partitions`]).
+//! input of the likelihood, made for one alphabet and one set of sites.
 //! [`Findings`] are oddities of a usable alignment that a user should know.
 //! Must stay true: parsers take any bytes and never panic. Their memory is proportional to the
 //! bytes, not to the numbers that these state.
@@ -15,7 +15,6 @@ mod loci;
 mod maple;
 mod msf;
 mod nexus;
-pub mod partitions;
 mod patterns;
 mod phylip;
 mod vcf;
@@ -23,8 +22,8 @@ mod vcf;
 pub use alphabet::Alphabet;
 pub(crate) use alphabet::MULTISTATE_MAX;
 pub use codon::GeneticCode;
-pub(crate) use findings::site_ranges;
-pub use findings::{Findings, Warning};
+pub use findings::{Findings, Warning, site_ranges};
+pub use nexus::without_comments;
 pub use patterns::Patterns;
 
 use std::borrow::Cow;
@@ -466,7 +465,8 @@ fn name(bytes: &[u8]) -> String {
 }
 
 /// A name short and plain enough for a message of one line.
-fn shown(name: &str) -> String {
+#[must_use]
+pub fn shown(name: &str) -> String {
     let mut text: String = name
         .chars()
         .take(SHOWN_MAX)

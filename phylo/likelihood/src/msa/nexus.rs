@@ -18,7 +18,7 @@ use cells::Cells;
 use format::Format;
 use std::collections::HashMap;
 use tokens::Tokens;
-pub(super) use tokens::without_comments;
+pub use tokens::without_comments;
 
 /// Contents of a file.
 pub(super) struct Found {

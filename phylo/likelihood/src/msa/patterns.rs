@@ -8,8 +8,10 @@
 //! not depend on the columns' order, and so that similar columns are neighbours and share work.
 
 use super::{Alignment, Alphabet, MsaError, limit, shown};
+use crate::model::SiteProfiles;
 use crate::random::Random;
 use sidecore_bare::width::ToUsize;
+use std::sync::Arc;
 
 /// The distinct columns of some sites of an alignment, in one alphabet.
 #[derive(Debug, Clone)]
@@ -34,6 +36,8 @@ pub struct Patterns {
     unread: Vec<(u8, usize)>,
     /// Codons that were read as unknown though one of their bases is known.
     unread_codons: usize,
+    /// Frequencies of patterns that have their own, and for each pattern the place of its own.
+    profiles: Option<(Arc<SiteProfiles>, Vec<u32>)>,
 }
 
 impl Patterns {
@@ -143,6 +147,7 @@ impl Patterns {
                 .filter(|(_, count)| *count > 0)
                 .collect(),
             unread_codons,
+            profiles: None,
         };
         let mut last: Option<u32> = None;
         for &k in &order {
@@ -224,7 +229,21 @@ impl Patterns {
             further: self.further.clone(),
             unread: self.unread.clone(),
             unread_codons: self.unread_codons,
+            profiles: self.profiles.as_ref().map(|(own, of_pattern)| {
+                let of_kept = kept.iter().map(|&pattern| of_pattern[pattern]);
+                (own.clone(), of_kept.collect())
+            }),
         }
+    }
+
+    pub(crate) fn set_profiles(&mut self, profiles: Arc<SiteProfiles>, of_pattern: Vec<u32>) {
+        self.profiles = Some((profiles, of_pattern));
+    }
+
+    /// The frequencies of patterns that have their own, and for each pattern the place of its own.
+    pub(crate) fn profiles(&self) -> Option<(&Arc<SiteProfiles>, &[u32])> {
+        let own = self.profiles.as_ref();
+        own.map(|(profiles, of_pattern)| (profiles, &of_pattern[..]))
     }
 
     /// DNA or protein.

@@ -24,9 +24,6 @@
 
 mod bits;
 mod moves;
-mod near;
-
-pub use near::are_near;
 
 use crate::constraint::Constraint;
 use crate::msa::Patterns;
@@ -226,6 +223,40 @@ impl<'a> Sets<'a> {
     }
 }
 
+/// True if sequences differ by so few sites that a branch has about one change, or less. Sequences
+/// that are next to one another in the alignment are compared.
+///
+/// # Panics
+/// When there is no partition.
+#[must_use]
+pub fn are_near(parts: &[&Patterns]) -> bool {
+    let taxa = parts[0].taxa();
+    let differences: u64 = parts.iter().map(|patterns| differences(patterns)).sum();
+    let mean = differences as f64 / (taxa - 1) as f64;
+    // Between two tips of a balanced tree there are twice this many branches.
+    let depth = libm::log2(taxa as f64);
+    mean < CHANGES * depth
+}
+
+/// Sites at which a sequence and the next one cannot have the same state, of all sequences.
+fn differences(patterns: &Patterns) -> u64 {
+    let masks = patterns.masks();
+    let mut count = 0;
+    for taxon in 1..patterns.taxa() {
+        let [a, b] = [taxon - 1, taxon].map(|taxon| patterns.codes(taxon));
+        let codes = a.iter().zip(b).zip(patterns.weights());
+        let differ = codes.filter(|((a, b), _)| {
+            let [a, b] = [a, b].map(|&&code| masks[usize::from(code)]);
+            a & b == 0
+        });
+        count += differ.map(|(_, &weight)| u64::from(weight)).sum::<u64>();
+    }
+    count
+}
+
+/// Differences for each of a tree's levels, below which sequences are near-identical: two changes a
+/// branch.
+const CHANGES: f64 = 4.0;
 /// Radius of a subtree's moves, in nodes.
 pub(crate) const MOVE_RADIUS: usize = 20;
 

@@ -159,3 +159,22 @@ fn no_single_move_within_the_radius_saves_anything() {
         }
     }
 }
+
+fn stretches(differ: usize) -> Patterns {
+    // Each sequence has a stretch of its own.
+    let row = |taxon: usize| {
+        let mut row = vec![b'A'; 40 * 64];
+        row[40 * taxon..][..differ].fill(b'C');
+        row
+    };
+    let names = (0..64).map(|taxon| format!("t{taxon}")).collect();
+    let alignment = Alignment::new(names, (0..64).map(row).collect()).unwrap();
+    Patterns::new(&alignment, Alphabet::Dna).unwrap()
+}
+
+#[test]
+fn few_differences_are_near_and_many_are_not() {
+    assert!(are_near(&[&stretches(0)]));
+    assert!(are_near(&[&stretches(4)]));
+    assert!(!are_near(&[&stretches(40)]));
+}

@@ -159,6 +159,8 @@ pub(crate) const FITTED: &[Figure] = &[
     figure("multi5var", "MULTI5_GTR+FC+ASC_LEWIS", -1109.988571),
     figure("protvar", "LG+FC+G+ASC_LEWIS", -1775.881917),
     figure("protein", "LG+C20+G4", -2000.1022),
+    figure("protein", "LG+C10+F+G4", -1890.0036),
+    figure("protein", "LG+FMIX{C10pi1,C10pi2,C10pi5,empirical}+G4", -1890.0050),
     figure("protein", "EX3+G4", -1890.8489),
     figure("protein", "MIX{LG,WAG,JTT}+G4", -1854.7503),
 ];

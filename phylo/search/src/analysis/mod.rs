@@ -1,9 +1,8 @@
 //! A whole analysis: searches from several starts, bootstraps, and their combined result.
 //!
-//! - [`plan`]: the pieces of work, their state, and their order. Pure.
+//! - [`plan`]: the pieces of work, their state, their order, and the time that is left. Pure.
 //! - [`job`]: does a piece: a search; [`genes`]: a piece a locus, each with a tree of its own.
-//! - [`setup`]: what a run is asked for; [`supports`]: support of its best tree;
-//!   [`estimate`]: the time that is left.
+//! - [`setup`]: what a run is asked for; [`supports`]: support of its best tree.
 //! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out, here and to
 //!   other processes.
 //!
@@ -11,7 +10,6 @@
 //! policies, ranks, interruptions and the order of work change only the time.
 
 pub mod coordinator;
-pub mod estimate;
 pub mod genes;
 pub mod growing;
 pub mod job;

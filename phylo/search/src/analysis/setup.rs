@@ -5,8 +5,9 @@
 use super::job::{Searches, Starts};
 use super::plan::{Bootstraps, Goal, Ledger};
 use crate::bootstrap::{CHAIN, convergence};
+use crate::io::partitions;
 use crate::likelihood::{Lengths, PartOptions};
-use crate::msa::{Alignment, partitions};
+use crate::msa::Alignment;
 use crate::runner::Runner;
 use crate::search::{self, Constraint};
 use sidecore_bare::width::{ToU64, ToUsize};

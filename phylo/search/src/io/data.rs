@@ -8,11 +8,14 @@ mod loci;
 pub use loci::GeneLoci;
 
 use super::input::{self, Input, InputError, Memory, model_file};
+use super::partitions;
 use crate::analysis::setup::SetupError;
+use crate::heterotachy::ClassedModel;
 use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
-use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning, partitions};
+use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning};
 use crate::newick::Newick;
+use crate::profiles;
 use crate::selection::partitions::Part;
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
@@ -69,6 +72,9 @@ pub enum DataError {
     /// A folder without a file.
     #[error("the folder has no files: put an alignment of each locus there")]
     NoLoci,
+    /// A charset without a file, next to others that name files, where there is no alignment.
+    #[error("it names no file, and --msa is no alignment")]
+    NoFile,
     /// No locus with enough taxa.
     #[error("no locus has 3 taxa with a character: a tree needs as many")]
     SmallLoci,
@@ -147,6 +153,19 @@ impl Partitions {
             parts: vec![part],
             names: vec!["all".to_owned()],
         }
+    }
+
+    /// The same with site frequencies in place of the model's own, from the text of a file
+    /// ([`profiles`]).
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn with_site_frequencies(mut self, text: &str) -> Result<Self, DataError> {
+        let [part] = &mut self.parts[..] else {
+            return Err(profiles::ProfileError::Data).at("--pmsf");
+        };
+        *part = profiles::apply(part, text).at("--pmsf")?;
+        Ok(self)
     }
 
     /// All sites under one model. `msa` names the alignment in an error.
@@ -325,6 +344,14 @@ pub fn model_name(text: &str) -> Result<ModelName, ModelError> {
     ModelName::parse(text, &mut model_file)
 }
 
+/// Parses a model of classes with lengths of their own; none where the name has no `+H`.
+///
+/// # Errors
+/// As [`model_name`].
+pub fn classed_model(text: &str) -> Result<Option<ClassedModel>, ModelError> {
+    ClassedModel::parse(text, &mut model_file)
+}
+
 /// Refuses branches of negative length, where lengths are used as they are.
 ///
 /// # Errors
@@ -417,10 +444,10 @@ impl Reader {
         choose: impl FnOnce(&Alignment) -> Result<PartOptions, E>,
     ) -> Result<Data, DataError> {
         let shown = msa.display();
-        let alignment = self.alignment(msa)?;
+        let mut alignment = self.alignment(msa)?;
         // A file wins over a model of the same name: the user has put it there.
         let partitions = if Path::new(model).is_file() {
-            let text = self.text(Path::new(model))?;
+            let text = self.parts_text(model, &mut alignment)?;
             Partitions::of_lines(&alignment, &shown, &text, model)?
         } else if !alignment.loci().is_empty() {
             let text = alignment.lines_of_loci(model);
@@ -487,14 +514,42 @@ impl Reader {
         findings
     }
 
-    /// Reads an alignment; of a folder the alignments of its files, side by side.
+    /// Reads an alignment; of a folder the alignments of its files, side by side, and likewise of
+    /// the files that a NEXUS file of charsets names.
     ///
     /// # Errors
     /// [`DataError`].
     pub fn alignment(self, path: &Path) -> Result<Alignment, DataError> {
-        match path.is_dir() {
-            true => self.loci(path),
-            false => self.one_alignment(path),
+        if path.is_dir() {
+            return self.loci(path);
+        }
+        match self.one_alignment(path) {
+            // Only a file without data may be one of charsets.
+            Err(error) if path.is_file() => {
+                let text = self.text(path).ok();
+                let joined = text
+                    .map(|text| self.of_files(&text, path, None))
+                    .transpose()?;
+                joined.flatten().map(|(joined, _)| joined).ok_or(error)
+            }
+            read => read,
+        }
+    }
+
+    /// The text of a file of partitions, for an alignment. Where its charsets name files the
+    /// alignment becomes that of these files, side by side.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn parts_text(self, file: &str, alignment: &mut Alignment) -> Result<String, DataError> {
+        let path = Path::new(file);
+        let text = self.text(path)?;
+        match self.of_files(&text, path, Some(alignment))? {
+            None => Ok(text),
+            Some((joined, lines)) => {
+                *alignment = joined;
+                Ok(lines)
+            }
         }
     }
 

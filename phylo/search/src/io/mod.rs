@@ -2,7 +2,8 @@
 //!
 //! - [`checkpoint`]: the state of a run, from which it can be resumed.
 //! - [`input`]: input files, and the memory that they may take; [`data`]: the alignments, trees and
-//!   models in them, checked against one another; [`setup`]: a run, from its options and files.
+//!   models in them, checked against one another; [`partitions`]: files that say which sites have
+//!   which model; [`setup`]: a run, from its options and files.
 //! - [`files`]: a run's output files; those of other runs are not overwritten.
 //! - [`run`]: a run, in one process or led from rank 0; [`role`]: which of them this
 //!   process is; [`ranks`]: its other processes; `mpi`, with
@@ -17,6 +18,7 @@ pub mod input;
 pub mod live;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod partitions;
 pub mod ranks;
 pub mod role;
 pub mod run;

@@ -22,6 +22,8 @@ pub struct Choices<'c> {
     pub msa: &'c Path,
     /// A model, a file of partitions, or `auto`.
     pub model: &'c str,
+    /// Frequencies of sites in place of the model's own: the text of a file.
+    pub site_frequencies: Option<&'c str>,
     /// Linkage of the partitions' branch lengths.
     pub lengths: Option<Lengths>,
     /// Searches.
@@ -70,6 +72,10 @@ impl RunSetup {
             partitions,
             findings,
         } = reader.data(choices.msa, choices.model, choose)?;
+        let partitions = match choices.site_frequencies {
+            Some(text) => partitions.with_site_frequencies(text)?,
+            None => partitions,
+        };
         let parts = partitions.parts;
         let lengths = linkage(choices.lengths, &parts).at(choices.model)?;
         let mut settings = Settings::default();
@@ -91,6 +97,9 @@ impl RunSetup {
         // Only where it is used: older checkpoints do not have it.
         if let Some(share) = choices.jackknife {
             settings.add("--jackknife", &share.to_string());
+        }
+        if let Some(text) = choices.site_frequencies {
+            settings.add("--pmsf", text);
         }
         let trees = start_trees(reader, choices.start_trees, &alignment, &mut settings)?;
         let constraint = match choices.constraint {

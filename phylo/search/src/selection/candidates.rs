@@ -87,6 +87,33 @@ impl Candidate {
         parse(&text).unwrap_or_else(|| panic!("{text} is on the list of models"))
     }
 
+    /// Matrix and frequencies.
+    pub(super) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// The matrix's name.
+    pub(super) fn matrix(&self) -> &str {
+        self.head.split('+').next().unwrap_or_default()
+    }
+
+    /// A mixture with this candidate's rates across sites.
+    pub(super) fn mixture(&self, head: &str, counted: &str) -> Self {
+        Self {
+            head: format!("{head}{counted}"),
+            counted: !counted.is_empty(),
+            ..self.clone()
+        }
+    }
+
+    /// Number of classes of a mixture; none of what is no mixture, or has too many.
+    pub(super) fn classes_of_mixture(&self) -> Option<usize> {
+        match parse(&self.text())?.exchange {
+            ExchangeName::Mix(mixture) => Some(mixture.classes()),
+            _ => None,
+        }
+    }
+
     /// True if candidates of this kind are special cases of one another.
     pub(super) fn is_nested(&self) -> bool {
         self.classes.is_some()

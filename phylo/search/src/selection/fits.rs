@@ -133,7 +133,11 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
             carry_over(&start.model, &mut model);
             tree = &start.tree;
         }
-        let categories = categories(&model);
+        let categories = model.process().shape.rates;
+        // A mixture's CLVs may take most of the memory: they are not kept next to another's.
+        if categories > LARGE {
+            self.likelihoods.retain(|&own, _| own == categories);
+        }
         // Categories determine the size of the CLVs: candidates with equal numbers share the
         // memory.
         if !self.likelihoods.contains_key(&categories) {
@@ -160,8 +164,8 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
 
     /// The present fit of the likelihood for a candidate's number of categories.
     fn made(&self, candidate: &Candidate, lnl: f64) -> Fit {
-        let categories = categories(&Model::new(candidate.name(), self.patterns));
-        let likelihood = &self.likelihoods[&categories];
+        let model = Model::new(candidate.name(), self.patterns);
+        let likelihood = &self.likelihoods[&model.process().shape.rates];
         let parameters = self.parameters(candidate);
         let score = |criterion: Criterion| criterion.score(lnl, parameters, self.sites);
         Fit {
@@ -221,3 +225,6 @@ fn carry_over(from: &Model, to: &mut Model) {
         }
     }
 }
+
+/// Categories of rates, those of all classes, of a large likelihood.
+const LARGE: usize = 32;

@@ -9,7 +9,9 @@
 //! cannot win ([`Selection::excluded`]). Proteins' matrices are no special cases of one another.
 //! They are ranked by their likelihood with everything else as it was fitted for the first. They
 //! are fitted in that order until the next would have to gain several times as much as those before
-//! it. Free rates get one more category as long as that gains. So the winner is the best of all
+//! it. Free rates get one more category as long as that gains, and mixtures, if they are wanted,
+//! one more class (as Ren and others, "MixtureFinder", Molecular Biology and Evolution 42 (2025),
+//! for DNA). So the winner is the best of all
 //! candidates, except that this rule decides on protein matrices and free rates.
 //! Must stay true: one alignment, tree and options, one result.
 //! Sources: Akaike (1974), Schwarz (1978), Hurvich and Tsai (1989) for the criteria; Posada and
@@ -105,6 +107,8 @@ pub struct Options {
     pub criterion: Criterion,
     /// The most categories of free rates; 0 or 1 leaves them out.
     pub free_rates_max: usize,
+    /// The most classes of a mixture; 0 or 1 leaves mixtures out, which only proteins have.
+    pub classes_max: usize,
 }
 
 impl Default for Options {
@@ -112,6 +116,7 @@ impl Default for Options {
         Self {
             criterion: Criterion::Bic,
             free_rates_max: 8,
+            classes_max: 0,
         }
     }
 }
@@ -259,6 +264,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             false => self.ranked()?,
         }
         self.free_rates()?;
+        self.mixtures()?;
         self.polish()?;
         self.sort();
         Ok(Selection {
@@ -350,6 +356,69 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         Ok(())
     }
 
+    /// Proteins: mixtures with the rates of the best model. Published profiles, each number of
+    /// classes until one more step does not score better; classes that differ in their matrices;
+    /// and the best matrices together, one more at a time.
+    fn mixtures(&mut self) -> Result<(), SelectionError> {
+        self.sort();
+        let best = self.fits[0].candidate.clone();
+        if best.is_nested() || self.options.classes_max < 2 {
+            return Ok(());
+        }
+        let single: Vec<Candidate> = self.fits.iter().map(|fit| fit.candidate.clone()).collect();
+        for counted in ["", "+F"] {
+            let name =
+                |profiles: &&str| best.mixture(&format!("{}+{profiles}", best.matrix()), counted);
+            self.as_long_as_better(PROFILES.iter().map(name))?;
+        }
+        for stock in STOCK {
+            self.fit_mixture(&best.mixture(stock, ""))?;
+        }
+        // Each matrix once, in the form that scores best.
+        let mut heads: Vec<&str> = Vec::new();
+        for candidate in single.iter().filter(|own| own.rates == best.rates) {
+            if !heads
+                .iter()
+                .any(|head| head.split('+').next() == Some(candidate.matrix()))
+            {
+                heads.push(candidate.head());
+            }
+        }
+        let counts = 2..=heads.len().min(self.options.classes_max);
+        let together = |count: usize| format!("MIX{{{}}}", heads[..count].join(","));
+        self.as_long_as_better(counts.map(|count| best.mixture(&together(count), "")))
+    }
+
+    /// Fits candidates until one scores no better than the one before it.
+    fn as_long_as_better(
+        &mut self,
+        candidates: impl Iterator<Item = Candidate>,
+    ) -> Result<(), SelectionError> {
+        let mut last = f64::INFINITY;
+        for candidate in candidates {
+            let Some(score) = self.fit_mixture(&candidate)? else {
+                return Ok(());
+            };
+            if score > last {
+                return Ok(());
+            }
+            last = score;
+        }
+        Ok(())
+    }
+
+    /// The score of a mixture; none where it has too many classes.
+    fn fit_mixture(&mut self, candidate: &Candidate) -> Result<Option<f64>, SelectionError> {
+        let classes = candidate.classes_of_mixture();
+        if classes.is_none_or(|classes| classes > self.options.classes_max) {
+            self.excluded += 1;
+            return Ok(None);
+        }
+        self.fit(candidate)?;
+        let last = self.fits.last();
+        Ok(last.map(|fit| fit.score(self.options.criterion)))
+    }
+
     /// Fits a candidate unless it cannot win.
     fn consider(&mut self, candidate: &Candidate) -> Result<(), SelectionError> {
         if self.is_known(candidate) {
@@ -424,6 +493,9 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
     }
 }
 
+/// Published profiles and mixtures of matrices, fewer classes first.
+const PROFILES: [&str; 6] = ["C10", "C20", "C30", "C40", "C50", "C60"];
+const STOCK: [&str; 6] = ["EX2", "UL2", "EX3", "EHO", "UL3", "EX_EHO"];
 /// Gains in log-likelihood below which a fit ends: of all candidates, and of those that may win.
 const EPSILON: f64 = 0.1;
 const EPSILON_LAST: f64 = 0.01;

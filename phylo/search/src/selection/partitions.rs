@@ -9,8 +9,9 @@
 
 use super::fits::Fitter;
 use super::{Criterion, Fit, Options, Search, Selection, SelectionError};
+use crate::io::partitions;
 use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
-use crate::msa::{Alignment, Alphabet, Patterns, partitions};
+use crate::msa::{Alignment, Alphabet, Patterns};
 use crate::runner::Runner;
 use crate::tree::Tree;
 

@@ -39,6 +39,7 @@ fn what_is_not_fitted_could_not_have_won() {
             let options = Options {
                 criterion,
                 free_rates_max: 0,
+                classes_max: 0,
             };
             let found = chosen(&patterns, &tree, &options);
             // All of them, each from its own start.
@@ -80,6 +81,25 @@ fn a_protein_matrix_is_found_again() {
     );
     assert_eq!(found.best().parameters, 17 + 1);
     assert!(found.fits.windows(2).all(|two| two[0].bic <= two[1].bic));
+}
+
+#[test]
+fn a_mixture_is_chosen_where_it_made_the_data() {
+    let alignment = evolved("LG+C10+G4m{1}", 12, 300, 5);
+    let (patterns, tree) = patterns(&alignment, Alphabet::Protein);
+    let options = Options {
+        free_rates_max: 0,
+        classes_max: 10,
+        ..Options::default()
+    };
+    let found = chosen(&patterns, &tree, &options);
+    let names: Vec<&str> = found.fits.iter().map(|fit| fit.name.as_str()).collect();
+    assert!(names[0].contains("+C10"), "{names:?}");
+    assert!(
+        names.iter().any(|name| name.starts_with("MIX{")),
+        "{names:?}"
+    );
+    assert!(!names.iter().any(|name| name.contains("C20")), "{names:?}");
 }
 
 #[test]

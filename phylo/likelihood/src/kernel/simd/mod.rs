@@ -12,6 +12,7 @@ mod edge;
 mod functions;
 mod lanes;
 mod node;
+mod profiled;
 mod scale;
 mod single;
 mod sites;
@@ -21,7 +22,7 @@ mod wide;
 pub(crate) use branch::Eigen;
 
 use super::single::{Octet, SingleShape, SingleSide};
-use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
+use super::{Derivatives, Operand, Quad, Shape, SiteTerms, Spectra};
 use lanes::Portable;
 
 /// Instruction set of the kernels: one that this machine has.
@@ -325,6 +326,112 @@ kernel! {
         sums: &mut [f64],
     ),
     scale, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// As [`newview`], with a matrix of its own for each pattern. Each operand's matrix or table is
+    /// one quad that begins with the branch's length.
+    ///
+    /// # Panics
+    /// As [`newview`]; and when `spectra` have fewer patterns.
+    pub(crate) fn profiled_newview(
+        spectra: &Spectra<'_>,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        values: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// A CLV moved over a branch, with frequencies and the rates' weights: `below` of
+    /// [`profiled_insert`].
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_carry(
+        spectra: &Spectra<'_>,
+        from: &Operand<'_>,
+        values: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// As [`evaluate`], with a matrix of its own for each pattern.
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_evaluate(
+        spectra: &Spectra<'_>,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// As [`insert`], with a matrix of its own for each pattern.
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_insert(
+        spectra: &Spectra<'_>,
+        near: &Operand<'_>,
+        far: &Operand<'_>,
+        below: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// The sum table of a branch, with a matrix of its own for each pattern.
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_table(
+        spectra: &Spectra<'_>,
+        near: &Operand<'_>,
+        far: &Operand<'_>,
+        table: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// As [`derivatives`], from the table of [`profiled_table`].
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_derivatives(
+        spectra: &Spectra<'_>,
+        length: f64,
+        table: &[Quad],
+        fixed: &[f64],
+        weights: &[f64],
+    ) -> Derivatives,
+    profiled, Avx2, "avx2,fma"
+}
+
+kernel! {
+    /// As [`table_terms`], from the table of [`profiled_table`].
+    ///
+    /// # Panics
+    /// As [`profiled_newview`].
+    pub(crate) fn profiled_terms(
+        spectra: &Spectra<'_>,
+        length: f64,
+        table: &[Quad],
+        terms: &mut [Quad],
+    ),
+    profiled, Avx2, "avx2,fma"
 }
 
 /// As [`kernel`], for the loops in single precision.

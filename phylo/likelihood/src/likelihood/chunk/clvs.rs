@@ -11,7 +11,7 @@ use super::SCRATCH_PLACES;
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, Tip};
 use crate::likelihood::part::Part;
-use crate::likelihood::step::{Child, Step};
+use crate::likelihood::plan::{Child, Step};
 use parking_lot::Mutex;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::Arena;

@@ -4,9 +4,9 @@
 
 use super::Chunk;
 use super::clvs::{Clv, Others, Sides};
-use crate::kernel::{Buffer, Isa, Operand, Quad, Shape, Tip, insert, newview};
+use crate::kernel::{Buffer, Isa, Loops, Operand, Quad, Tip};
 use crate::likelihood::part::Part;
-use crate::likelihood::step::Child;
+use crate::likelihood::plan::Child;
 use crate::tree::EdgeId;
 
 /// Origin of the near-side CLV of a visited branch.
@@ -68,7 +68,9 @@ pub(super) struct Scratch {
 impl Chunk {
     /// Computes the CLV of a subtree at the node of its insertion, for [`Chunk::visit`].
     pub(in crate::likelihood) fn begin_scores(&mut self, part: &Part, subtree: Child, isa: Isa) {
-        let (shape, patterns) = (part.process().shape, self.patterns());
+        let patterns = self.patterns();
+        let loops = part.loops(isa, &self.profile_of);
+        let shape = loops.shape;
         let Scratch {
             below, ones, zeros, ..
         } = &mut self.insertions;
@@ -83,7 +85,9 @@ impl Chunk {
         });
         self.clvs.memory.fit(below, patterns);
         let subtree = self.clvs.sides(&self.tips).end(subtree, part.folded());
-        fill(below, [&subtree, &ones], &mut self.scalers, (isa, shape));
+        let quads = below.quads.as_mut_slice();
+        let scaled = loops.carry([&subtree, &ones], quads, &mut self.scalers);
+        below.keep_scalers(scaled, &self.scalers);
     }
 
     /// Computes the near sides of `visits`; with `score` the insertion into each is scored.
@@ -94,7 +98,8 @@ impl Chunk {
         score: bool,
         isa: Isa,
     ) {
-        let (shape, patterns) = (part.process().shape, self.patterns());
+        let patterns = self.patterns();
+        let loops = part.loops(isa, &self.profile_of);
         let identity = &self.tips.identity;
         let Scratch {
             slots,
@@ -121,7 +126,7 @@ impl Chunk {
                 true => sides.end(visit.sibling, [&[], part.tip_table(visit.sibling.at)]),
                 false => sides.end(visit.sibling, [part.matrix(visit.sibling.edge), &[]]),
             };
-            fill(near, [&source, &sibling], &mut self.scalers, (isa, shape));
+            fill(near, [&source, &sibling], &mut self.scalers, &loops);
             // Near sides on the way to a refined insertion are needed, but not their scores.
             if !score {
                 continue;
@@ -131,9 +136,9 @@ impl Chunk {
             let far = sides.end(visit.far, half);
             let below = below.operand(&[], identity);
             let terms = self.sites.terms.as_mut_slice();
-            let scaled = insert(isa, shape, &near, &far, &below, terms, &mut self.scalers);
+            let scaled = loops.insert([&near, &far, &below], terms, &mut self.scalers);
             let scalers = if scaled { &self.scalers[..] } else { &[] };
-            scores.push(self.sites.log_likelihood(isa, shape.rates, scalers));
+            scores.push(self.sites.log_likelihood(isa, loops.shape.rates, scalers));
         }
     }
 
@@ -151,31 +156,27 @@ impl Chunk {
         third: usize,
         isa: Isa,
     ) {
-        let (kernel, patterns) = ((isa, part.process().shape), self.patterns());
+        let patterns = self.patterns();
+        let loops = part.loops(isa, &self.profile_of);
         let identity = &self.tips.identity;
         let Scratch { slots, node, .. } = &mut self.insertions;
         self.clvs.memory.fit(node, patterns);
         let sides = self.clvs.sides(&self.tips);
         let near_sides = (&slots[..], sides, &identity[..]);
         let [left, right] = OTHERS[third].map(|k| ends[k].operand(near_sides, part.star(k)));
-        fill(node, [&left, &right], &mut self.scalers, kernel);
+        fill(node, [&left, &right], &mut self.scalers, &loops);
         let [near_matrix, far_matrix, far_table] = part.eigen();
         let near = node.operand(near_matrix, identity);
         let far = ends[third].operand(near_sides, [far_matrix, far_table]);
         let (scalers, sites) = (&mut self.scalers, &mut self.sites);
-        self.sum_table.make(kernel, &near, &far, scalers, sites);
+        self.sum_table.make(&loops, &near, &far, scalers, sites);
     }
 }
 
 /// Computes a CLV, pattern by pattern, into a buffer with room for all patterns.
-fn fill(
-    clv: &mut Clv,
-    [left, right]: [&Operand<'_>; 2],
-    scalers: &mut [u16],
-    (isa, shape): (Isa, Shape),
-) {
+fn fill(clv: &mut Clv, [left, right]: [&Operand<'_>; 2], scalers: &mut [u16], loops: &Loops<'_>) {
     let quads = clv.quads.as_mut_slice();
-    let scaled = newview(isa, shape, left, right, quads, scalers, true);
+    let scaled = loops.newview([left, right], quads, scalers);
     clv.keep_scalers(scaled, scalers);
 }
 

@@ -5,8 +5,8 @@
 
 use super::unseen::Unseen;
 use crate::kernel::{
-    Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
-    derivatives, level_scalers, lowered, newview, table_terms,
+    Buffer, Derivatives, Isa, Loops, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites,
+    combine_table, level_scalers, lowered,
 };
 use crate::model::Process;
 
@@ -42,9 +42,14 @@ impl Sites {
     }
 
     /// Sets the contribution of invariable sites under a process.
-    pub(super) fn set_invariable(&mut self, process: &Process) {
-        for (invariable, &common) in self.invariable.iter_mut().zip(&self.common) {
-            let states = process.frequencies.iter().enumerate();
+    pub(super) fn set_invariable(&mut self, process: &Process, profile_of: &[u32]) {
+        for (pattern, invariable) in self.invariable.iter_mut().enumerate() {
+            let common = self.common[pattern];
+            let own = match (&process.profiles, profile_of.get(pattern)) {
+                (Some(profiles), Some(&at)) => profiles.frequencies(at),
+                _ => &process.frequencies[..],
+            };
+            let states = own.iter().enumerate();
             // An ambiguous column can be invariable in each state that all its taxa may have.
             let fitting = states.filter(|(state, _)| common >> state & 1 == 1);
             *invariable = process.invariant * fitting.map(|(_, frequency)| frequency).sum::<f64>();
@@ -108,15 +113,15 @@ impl SumTable {
     /// was scaled.
     pub(super) fn make(
         &mut self,
-        (isa, shape): (Isa, Shape),
+        loops: &Loops<'_>,
         near: &Operand<'_>,
         far: &Operand<'_>,
         scalers: &mut [u16],
         sites: &mut Sites,
     ) {
         let table = self.table.as_mut_slice();
-        // Not scaled: in the eigenvectors' basis entries are negative, too.
-        let scaled = newview(isa, shape, near, far, table, scalers, false);
+        let scaled = loops.table([near, far], table, scalers);
+        let shape = loops.shape;
         let scalers = scaled.then_some(&*scalers);
         let table = self.table.doubles_mut();
         match &mut sites.unseen {
@@ -134,31 +139,31 @@ impl SumTable {
     /// The derivatives of the log-likelihood at the length that `powers` were made for.
     pub(super) fn derivatives(
         &self,
-        (isa, shape): (Isa, Shape),
+        loops: &Loops<'_>,
         powers: &[Quad],
         sites: &Sites,
     ) -> Derivatives {
         let table = self.table.as_slice();
         match &sites.unseen {
-            Some(unseen) => unseen.derivatives(shape, table, powers),
-            None => derivatives(isa, shape, table, powers, &sites.invariable, &sites.weights),
+            Some(unseen) => unseen.derivatives(loops.shape, table, powers),
+            None => loops.derivatives(table, powers, &sites.invariable, &sites.weights),
         }
     }
 
     /// The log-likelihood at the length that `powers` were made for.
     pub(super) fn log_likelihood(
         &self,
-        (isa, shape): (Isa, Shape),
+        loops: &Loops<'_>,
         powers: &[Quad],
         sites: &mut Sites,
     ) -> f64 {
         // The terms have room for each rate; here the rates are summed already.
         let quads = sites.weights.len().div_ceil(QUAD);
         let terms = &mut sites.terms.as_mut_slice()[..quads];
-        table_terms(isa, shape, self.table.as_slice(), powers, terms);
+        loops.table_terms(self.table.as_slice(), powers, terms);
         match &sites.unseen {
             Some(unseen) => unseen.log_likelihood_of_table(terms),
-            None => combine_table(isa, terms, &sites.invariable, &sites.weights) + self.lacks,
+            None => combine_table(loops.isa, terms, &sites.invariable, &sites.weights) + self.lacks,
         }
     }
 }

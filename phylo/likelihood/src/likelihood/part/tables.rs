@@ -39,7 +39,9 @@ impl Tables {
     pub(super) fn fill_folded(&mut self, by: &Transitions, tip: bool, length: f64) {
         by.matrix(length, self.matrix.as_mut_slice());
         // Before the table, which is made of the folded matrix.
-        by.process.fold(self.matrix.doubles_mut());
+        if by.process.profiles.is_none() {
+            by.process.fold(self.matrix.doubles_mut());
+        }
         self.fill_table(by, tip);
     }
 
@@ -65,22 +67,37 @@ pub(super) struct Transitions {
 impl Transitions {
     /// The matrices of all rates over a branch of this length.
     pub(super) fn matrix(&self, length: f64, to: &mut [Quad]) {
+        // With a matrix for each pattern the loops take the length.
+        if self.process.profiles.is_some() {
+            to[0] = [length * self.scale, 0.0, 0.0, 0.0];
+            return;
+        }
         transitions(self.isa, &self.process.eigen(), length * self.scale, to);
     }
 
     /// For each code the matrices applied to the code's states.
     pub(super) fn table(&self, matrix: &[f64], to: &mut [f64]) {
+        if self.process.profiles.is_some() {
+            to.copy_from_slice(matrix);
+            return;
+        }
         self.process.tip_table(matrix, &self.masks, to);
     }
 
     /// Quads of a tip's table: a span for each code.
     pub(super) fn table_quads(&self) -> usize {
-        self.masks.len() * self.process.shape.quads()
+        match self.process.profiles {
+            Some(_) => 1,
+            None => self.masks.len() * self.process.shape.quads(),
+        }
     }
 
     /// Quads of the matrices of a branch.
     pub(super) fn matrix_quads(&self) -> usize {
-        self.process.shape.matrix() / QUAD
+        match self.process.profiles {
+            Some(_) => 1,
+            None => self.process.shape.matrix() / QUAD,
+        }
     }
 }
 

@@ -143,8 +143,11 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Comments blanked out, lines kept. They nest.
-pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
+/// The text of a NEXUS file with comments blanked out, lines kept. They nest.
+///
+/// # Errors
+/// [`MsaError::Format`]: a comment that does not end.
+pub fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
     let mut depth = 0_usize;
     let mut line = 1;
     let mut opened = 1;

@@ -7,14 +7,64 @@
 
 use super::{At, DataError, Reader, check_ascertainment, is_auto, model_name};
 use crate::analysis::genes::Locus;
+use crate::io::partitions;
 use crate::likelihood::PartOptions;
 use crate::model::with_states;
-use crate::msa::{Alignment, Patterns, partitions};
+use crate::msa::{Alignment, Patterns};
 use sidecore_bare::width::ToU64;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 impl Reader {
+    /// The alignment of charsets that name files, side by side, and the lines that say which
+    /// columns have which model; none where the text names no files. Files are looked for next to
+    /// the file `of`, then in the working folder. Charsets without a file are of `whole`.
+    pub(super) fn of_files(
+        self,
+        text: &str,
+        of: &Path,
+        whole: Option<&Alignment>,
+    ) -> Result<Option<(Alignment, String)>, DataError> {
+        let shown = of.display();
+        let Some(sets) = partitions::file_sets(text).at(&shown)? else {
+            return Ok(None);
+        };
+        let mut files: HashMap<&str, Alignment> = HashMap::new();
+        let mut blocks = Vec::new();
+        for charset in &sets.charsets {
+            let place = format!("{shown}, charset {}", charset.name);
+            let own = match &charset.file {
+                None => whole.ok_or(DataError::NoFile).at(&place)?,
+                Some(file) => {
+                    if !files.contains_key(file.as_str()) {
+                        let near = of.parent().map(|folder| folder.join(file));
+                        let near = near.filter(|path| path.is_file());
+                        let path = near.unwrap_or_else(|| file.into());
+                        files.insert(file, self.one_alignment(&path)?);
+                    }
+                    &files[file.as_str()]
+                }
+            };
+            let columns = partitions::columns(&charset.ranges, own.sites(), charset.line);
+            let block = own.of_columns(&columns.at(&shown)?).at(&place)?;
+            blocks.push((charset.name.clone(), block));
+        }
+        let joined = Alignment::concatenated(blocks).at(&shown)?;
+        let mut first = 1;
+        let bounds: Vec<String> = (joined.loci().iter())
+            .map(|(_, columns)| {
+                let last = first + columns - 1;
+                format!("{}-{last}", std::mem::replace(&mut first, last + 1))
+            })
+            .collect();
+        let mut lines = String::new();
+        for (model, name, places) in &sets.partitions {
+            let own: Vec<&str> = places.iter().map(|&at| bounds[at].as_str()).collect();
+            lines += &format!("{model}, {name} = {}\n", own.join(", "));
+        }
+        Ok(Some((joined, lines)))
+    }
+
     /// Reads a folder of loci: a file each, in the order of their names.
     pub(super) fn loci(self, folder: &Path) -> Result<Alignment, DataError> {
         let shown = folder.display();
@@ -70,9 +120,12 @@ impl Reader {
     /// [`DataError`].
     pub fn gene_loci(self, msa: &Path, model: &str) -> Result<GeneLoci, DataError> {
         let shown = msa.display();
-        let alignment = self.alignment(msa)?;
+        let mut alignment = self.alignment(msa)?;
         let (text, file) = match Path::new(model).is_file() {
-            true => (self.text(Path::new(model))?, model.to_owned()),
+            true => {
+                let text = self.parts_text(model, &mut alignment)?;
+                (text, model.to_owned())
+            }
             false if alignment.loci().is_empty() => return Err(DataError::OneLocus).at(shown),
             false => (alignment.lines_of_loci(model), format!("--model {model}")),
         };

@@ -11,7 +11,7 @@
 //! Must stay true: every site is in exactly one partition.
 //!
 //! ```
-//! use sidecore_likelihood::msa::partitions;
+//! use sidecore_phylo::io::partitions;
 //!
 //! let text = "GTR+G, codons = 1-6\\3, 2-6\\3\nJC, third = 3-6\\3";
 //! let found = partitions::parse(text, 6)?;
@@ -22,7 +22,9 @@
 
 mod sets;
 
-use super::shown;
+pub use sets::{FileCharset, FileSets};
+
+use crate::msa::{shown, site_ranges};
 use sidecore_bare::width::ToUsize;
 
 /// One line: sites that share a model.
@@ -40,7 +42,7 @@ pub struct Partition {
 /// columns are part of them, since such a file must name each column.
 #[must_use]
 pub fn line(model: &str, name: &str, sites: &[u32]) -> String {
-    let ranges = super::site_ranges(sites).map(|[from, to]| match from == to {
+    let ranges = site_ranges(sites).map(|[from, to]| match from == to {
         true => from.to_string(),
         false => format!("{from}-{to}"),
     });
@@ -107,6 +109,45 @@ pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError>
         lines(text, &mut claims)?;
     }
     claims.all()
+}
+
+/// Columns of a file that has `sites`, from 0, by the ranges of a charset; `*` and nothing are all.
+/// `line` is the charset's.
+///
+/// # Errors
+/// [`PartitionError`]: no range, or one beyond the file.
+pub fn columns(ranges: &str, sites: usize, line: usize) -> Result<Vec<u32>, PartitionError> {
+    let mut claims = Claims::new(sites);
+    claims.begin("", "");
+    let ranges = ranges.trim();
+    let all = [String::from("1-.")];
+    let words = match ranges.is_empty() || ranges == "*" {
+        true => all.to_vec(),
+        false => sets::words(ranges).collect(),
+    };
+    for word in words {
+        let error = |what| PartitionError::Sets { line, what };
+        let range = Range::parse(&word, sites);
+        let range = range.ok_or_else(|| error(format!("`{}` is no range", shown(&word))))?;
+        if range.last > sites {
+            return Err(error(claims.beyond(range)));
+        }
+        claims.claim(range)?;
+    }
+    Ok(claims.partitions.remove(0).sites)
+}
+
+/// The charsets of a NEXUS text that name files, and which model has which; none where no charset
+/// names a file.
+///
+/// # Errors
+/// [`PartitionError`].
+pub fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> {
+    let text = text.trim_start_matches('\u{FEFF}');
+    match sets::is_nexus(text) {
+        true => sets::file_sets(text),
+        false => Ok(None),
+    }
 }
 
 /// Lines in RAxML's style.
@@ -309,6 +350,35 @@ mod tests {
         ] {
             assert!(parse(text, 10).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn charsets_may_name_files() {
+        let text = "#nexus\nbegin sets;\n charset a = dir/a.phy: 1-4 6-8\\2;\n\
+            charset unused = x.fa:*;\n charset b = b.fa:CODON, *;\n charset c = 2-3;\n\
+            charpartition p = JC:a c, GY:b;\nend;";
+        let sets = file_sets(text).unwrap().unwrap();
+        let files: Vec<_> = sets
+            .charsets
+            .iter()
+            .map(|own| own.file.as_deref())
+            .collect();
+        assert_eq!(files, [Some("dir/a.phy"), Some("b.fa"), None]);
+        assert_eq!(
+            sets.partitions[0],
+            ("JC".to_owned(), "a_c".to_owned(), vec![0, 2])
+        );
+        assert_eq!(sets.partitions[1].2, [1]);
+        let of = |at: usize| columns(&sets.charsets[at].ranges, 9, 1);
+        assert_eq!(of(0).unwrap(), [0, 1, 2, 3, 5, 7]);
+        assert_eq!(of(1).unwrap().len(), 9);
+        assert!(columns("1-10", 9, 1).is_err() && columns("x", 9, 1).is_err());
+        let alone = "#nexus begin sets; charset a = a.phy:; end;";
+        assert_eq!(file_sets(alone).unwrap().unwrap().partitions[0].0, "auto");
+        assert_eq!(
+            file_sets("#nexus begin sets; charset a = 1-2; end;").unwrap(),
+            None
+        );
     }
 
     #[test]

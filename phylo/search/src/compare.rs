@@ -7,8 +7,8 @@
 //! Felsenstein, Molecular Biology and Evolution 11 (1994), 459-468.
 //!
 //! ```
-//! use sidecore_likelihood::compare::compare;
-//! use sidecore_likelihood::newick::Newick;
+//! use sidecore_phylo::compare::compare;
+//! use sidecore_phylo::newick::Newick;
 //!
 //! let one = Newick::parse("((a,b),c,(d,e));")?;
 //! let other = Newick::parse("((a,c),b,(d,e));")?;

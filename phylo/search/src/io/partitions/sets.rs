@@ -10,15 +10,16 @@
 //! ```
 //! Without a `charpartition` each charset is a partition whose model is to be chosen (`auto`), as
 //! IQ-TREE takes them. A charset may name earlier ones. Of several `charpartition`s the one with
-//! `*` counts. Charsets that it does not name are ignored, as are all other blocks and commands.
+//! `*` counts. A charset may name a file before its ranges, `one = gene1.phy: 1-500;`: then it is
+//! of that file ([`file_sets`]). Charsets that no charpartition names are ignored, as are all other
+//! blocks and commands.
 //! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
 //! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
 //! twice. Sources: Maddison and others (1997), as for alignments; models in place of the labels of
 //! `charpartition`: IQ-TREE's manual.
 
-use super::super::nexus::without_comments;
 use super::{Claims, PartitionError, Range};
-use crate::msa::{MsaError, shown};
+use crate::msa::{MsaError, shown, without_comments};
 use std::collections::HashMap;
 
 /// True for a file that begins with `#NEXUS`.
@@ -27,44 +28,133 @@ pub(super) fn is_nexus(text: &str) -> bool {
     start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS")
 }
 
-pub(super) fn parse(text: &str, claims: &mut Claims) -> Result<(), PartitionError> {
+fn plain(text: &str) -> Result<String, PartitionError> {
     let text = without_comments(text.as_bytes()).map_err(|error| match error {
         MsaError::Format { line, what, .. } => PartitionError::Sets { line, what },
         other => sets_error(1, other.to_string()),
     })?;
     // Comments are cut out at ASCII characters, so it is still UTF-8.
-    let text = String::from_utf8(text).unwrap_or_default();
+    Ok(String::from_utf8(text).unwrap_or_default())
+}
+
+/// A charset, and the file that it is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCharset {
+    /// Its name.
+    pub name: String,
+    /// The file; none where it is of the alignment.
+    pub file: Option<String>,
+    /// Its ranges; empty or `*` where it is all of the file.
+    pub ranges: String,
+    /// Its line in the text, from 1.
+    pub line: usize,
+}
+
+/// Charsets of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSets {
+    /// The charsets that count.
+    pub charsets: Vec<FileCharset>,
+    /// For each partition its model, its name, and the places of its charsets.
+    pub partitions: Vec<(String, String, Vec<usize>)>,
+}
+
+/// See [`super::file_sets`].
+pub(super) fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> {
+    let text = plain(text)?;
+    let commands = Commands::read(&text)?;
+    let mut charsets = Vec::new();
+    for ((line, value), name) in commands.charsets.iter().zip(&commands.shown) {
+        let (file, ranges) = match value.rsplit_once(':') {
+            None => (None, *value),
+            Some((file, ranges)) => (Some(file.trim().trim_matches(['\'', '"'])), ranges),
+        };
+        // `file.phy:CODON, 1-.`: the model says what the data are.
+        let typed = ranges.split_once(',').filter(|(kind, _)| is_type(kind));
+        charsets.push(FileCharset {
+            name: name.clone(),
+            file: file.map(str::to_owned),
+            ranges: typed.map_or(ranges, |(_, rest)| rest).trim().to_owned(),
+            line: *line,
+        });
+    }
+    if charsets.iter().all(|own| own.file.is_none()) {
+        return Ok(None);
+    }
+    let mut partitions: Vec<(String, String, Vec<usize>)> = Vec::new();
+    match commands.partition()? {
+        None => {
+            let own = charsets.iter().enumerate();
+            let each = own.map(|(at, own)| (AUTO.to_owned(), own.name.clone(), vec![at]));
+            partitions.extend(each);
+        }
+        Some((line, entries)) => {
+            for entry in split_outside_braces(entries, ',') {
+                let (model, members, name) = self::entry(line, entry)?;
+                let mut places = Vec::new();
+                for word in words(members) {
+                    let key = word.trim_matches('\'').to_lowercase();
+                    let place = commands.names.get(&key).copied();
+                    let what = || format!("`{}` is no charset", shown(&word));
+                    places.push(place.ok_or_else(|| sets_error(line, what()))?);
+                }
+                partitions.push((model.to_owned(), name, places));
+            }
+        }
+    }
+    // A charset without a model is ignored, its file, too.
+    let mut used: Vec<usize> = partitions.iter().flat_map(|own| own.2.clone()).collect();
+    used.sort_unstable();
+    used.dedup();
+    for place in partitions.iter_mut().flat_map(|own| &mut own.2) {
+        *place = used.binary_search(place).unwrap_or_default();
+    }
+    Ok(Some(FileSets {
+        charsets: used.iter().map(|&at| charsets[at].clone()).collect(),
+        partitions,
+    }))
+}
+
+/// True of a kind of data, as it may stand before ranges.
+fn is_type(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+pub(super) fn parse(text: &str, claims: &mut Claims) -> Result<(), PartitionError> {
+    let text = plain(text)?;
     let commands = Commands::read(&text)?;
     let Some((line, entries)) = commands.partition()? else {
         return commands.claim_each(claims);
     };
     for entry in split_outside_braces(entries, ',') {
-        let error = |what: String| sets_error(line, what);
-        let mut halves = split_outside_braces(entry, ':');
-        let (model, members) = match (halves.next(), halves.next(), halves.next()) {
-            (Some(model), Some(members), None) => (model.trim(), members.trim()),
-            _ => {
-                return Err(error(format!(
-                    "`{}` is no MODEL:CHARSET",
-                    shown(entry.trim())
-                )));
-            }
-        };
-        if model.is_empty() || members.is_empty() {
-            return Err(error(format!(
-                "`{}` is no MODEL:CHARSET",
-                shown(entry.trim())
-            )));
-        }
-        // Blanks, `=` and `,` are separators in RAxML's partition format.
-        let name = members.split_whitespace().collect::<Vec<_>>().join("_");
-        claims.begin(
-            model,
-            name.trim_matches('\'').replace(['=', ','], "_").as_str(),
-        );
+        let (model, members, name) = self::entry(line, entry)?;
+        claims.begin(model, &name);
         commands.claim(line, members, claims)?;
     }
     Ok(())
+}
+
+/// The model, the members and the name of a charpartition's entry.
+fn entry(line: usize, entry: &str) -> Result<(&str, &str, String), PartitionError> {
+    let bad = || {
+        sets_error(
+            line,
+            format!("`{}` is no MODEL:CHARSET", shown(entry.trim())),
+        )
+    };
+    let mut halves = split_outside_braces(entry, ':');
+    let (model, members) = match (halves.next(), halves.next(), halves.next()) {
+        (Some(model), Some(members), None) => (model.trim(), members.trim()),
+        _ => return Err(bad()),
+    };
+    if model.is_empty() || members.is_empty() {
+        return Err(bad());
+    }
+    // Blanks, `=` and `,` are separators in RAxML's partition format.
+    let name = members.split_whitespace().collect::<Vec<_>>().join("_");
+    let name = name.trim_matches('\'').replace(['=', ','], "_");
+    Ok((model, members, name))
 }
 
 /// The commands of `sets` blocks that matter.
@@ -213,7 +303,7 @@ impl<'t> Commands<'t> {
 }
 
 /// Ranges and names of a charset, blanks within ranges taken out.
-fn words(members: &str) -> std::vec::IntoIter<String> {
+pub(super) fn words(members: &str) -> std::vec::IntoIter<String> {
     let glue = |c: char| "-\\/".contains(c);
     let mut all: Vec<String> = Vec::new();
     let mut glued = false;

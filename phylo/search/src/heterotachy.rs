@@ -1,0 +1,551 @@
+//! Heterotachy: classes of sites with branch lengths of their own on one tree (GHOST).
+//!
+//! `GTR+FO+H4` has four classes whose parameters are linked; with a star, `GTR+FO*H4`, each class
+//! has its own. Weights in braces are fixed: `+H2{0.3/0.7}`. A class is a partition of one
+//! likelihood that has all patterns, each weighted by the class's share of it; expectation
+//! maximisation fits lengths, parameters and weights, with extrapolated steps (Varadhan and Roland,
+//! Scandinavian Journal of Statistics 35 (2008), 335-353).
+//! Must stay true: no step lowers the log-likelihood. Source: Crotty and others, "GHOST: recovering
+//! historical signal from heterotachously evolved sequence alignments", Systematic Biology 69
+//! (2020), 249-264; names as in IQ-TREE.
+
+use crate::evaluation::Fit;
+use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, PartOptions};
+use crate::model::{
+    AscertainmentName, InvariantName, Model, ModelError, ModelName, RatesName, ScalerName,
+};
+use crate::msa::Patterns;
+use crate::runner::Runner;
+use crate::tree::Tree;
+
+/// A model with classes of branch lengths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassedModel {
+    /// The model of each class.
+    names: Vec<ModelName>,
+    /// Their weights, if they are given.
+    weights: Option<Vec<f64>>,
+    /// True if the classes share their parameters.
+    linked: bool,
+}
+
+/// Reads the file that a brace names.
+type Read<'r> = &'r mut dyn FnMut(&str) -> std::io::Result<String>;
+
+impl ClassedModel {
+    /// Parses a name; none where it has no part `+H` or `*H` with a number. The classes of a star
+    /// may be listed: `MIX{GTR+FO,HKY+FO}*H2`.
+    ///
+    /// # Errors
+    /// [`ModelError`]: of the classes' model; rates across sites, which lengths stand for here.
+    pub fn parse(text: &str, read: Read<'_>) -> Result<Option<Self>, ModelError> {
+        let Some((base, linked, part)) = split(text.trim()) else {
+            return Ok(None);
+        };
+        let (digits, given) = match part.split_once('{') {
+            Some((digits, rest)) => (digits, Some(rest.trim_end_matches('}'))),
+            None => (part, None),
+        };
+        let value = |value: &str, what, range| ModelError::Value {
+            model: text.to_owned(),
+            value: value.to_owned(),
+            what,
+            range,
+        };
+        let count: Option<usize> = digits.parse().ok();
+        let count = count.filter(|count| (2..=CLASSES_MAX).contains(count));
+        let count = count.ok_or_else(|| value(digits, "number of classes", "2 to 16"))?;
+        let weights = match given {
+            None => None,
+            Some(list) => {
+                let each = weights_of(list);
+                Some(each.ok_or_else(|| value(list, "list of weights", "above 0, of sum 1"))?)
+            }
+        };
+        let listed = base
+            .strip_prefix("MIX{")
+            .and_then(|list| list.strip_suffix('}'));
+        let bases: Vec<&str> = match listed {
+            Some(list) if !linked => outside(list, ',').collect(),
+            _ => vec![base; count],
+        };
+        let mut names = Vec::new();
+        for base in &bases {
+            names.push(ModelName::parse(base, read)?);
+        }
+        for found in [Some(names.len()), weights.as_ref().map(Vec::len)]
+            .into_iter()
+            .flatten()
+        {
+            if found != count {
+                let (model, what) = (text.to_owned(), "+H");
+                return Err(ModelError::Count {
+                    model,
+                    what,
+                    expected: count,
+                    found,
+                });
+            }
+        }
+        let plain = |name: &ModelName| {
+            name.rates == RatesName::Uniform
+                && name.invariant == InvariantName::None
+                && name.ascertainment == AscertainmentName::None
+                && name.scaler == ScalerName::None
+        };
+        let alphabet = names[0].alphabet();
+        if !names.iter().all(plain) || names.iter().any(|name| name.alphabet() != alphabet) {
+            return Err(ModelError::Contradiction {
+                model: text.to_owned(),
+                what: "classes of +H have one alphabet, and lengths in place of rates across \
+                       sites: leave out +G, +R, +I, +B and +ASC",
+            });
+        }
+        Ok(Some(Self {
+            names,
+            weights,
+            linked,
+        }))
+    }
+
+    /// The model of a class alone.
+    #[must_use]
+    pub fn first(&self) -> &ModelName {
+        &self.names[0]
+    }
+
+    /// Number of classes.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.names.len()
+    }
+}
+
+/// Weights above 0 that sum to 1, or nearly so.
+fn weights_of(list: &str) -> Option<Vec<f64>> {
+    let each = list.split(['/', ',']).map(|word| word.trim().parse().ok());
+    let each: Vec<f64> = each.collect::<Option<_>>()?;
+    let sum: f64 = each.iter().sum();
+    let good = each.iter().all(|weight| *weight > 0.0) && (sum - 1.0).abs() < 0.02;
+    good.then(|| each.iter().map(|weight| weight / sum).collect())
+}
+
+/// The base, true where its parameters are linked, and what follows the `H`.
+fn split(text: &str) -> Option<(&str, bool, &str)> {
+    let mut depth = 0_usize;
+    let mut found = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b'+' | b'*' if depth == 0 => {
+                let rest = &text[at + 1..];
+                let part = rest.strip_prefix(['H', 'h']);
+                let part = part.filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+                found = part.map(|part| (&text[..at], byte == b'+', part));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Pieces between separators outside braces.
+fn outside(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c: char| {
+        depth = match c {
+            '{' => depth + 1,
+            '}' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        depth == 0 && c == separator
+    })
+}
+
+/// A likelihood with classes of branch lengths.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct ClassedEvaluation {
+    /// The log-likelihood.
+    pub lnl: f64,
+    /// The classes' weights.
+    pub weights: Vec<f64>,
+    /// Each class's model with all values.
+    pub models: Vec<String>,
+    /// Each class's tree.
+    pub newicks: Vec<String>,
+    /// Sums of the branch lengths, class by class.
+    pub tree_lengths: Vec<f64>,
+    /// For each pattern its log-likelihood.
+    #[serde(skip)]
+    pub patterns: Vec<f64>,
+    /// Pattern by pattern the probability of each class.
+    #[serde(skip)]
+    pub posteriors: Vec<f64>,
+}
+
+/// Evaluates trees under a model of classes: without a fit one tree, or one for each class; else
+/// the first tree is fitted. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+///
+/// # Panics
+/// When there is no tree.
+pub fn evaluate(
+    trees: &[Tree],
+    names: &[String],
+    patterns: &Patterns,
+    model: &ClassedModel,
+    (fit, epsilon): (Fit, f64),
+    runner: impl Runner + Copy,
+) -> Result<ClassedEvaluation, LikelihoodError> {
+    let classes = model.names.len();
+    let even = vec![1.0 / classes as f64; classes];
+    let mut weights = model.weights.clone().unwrap_or(even);
+    let counts: Vec<f64> = patterns.weights().iter().copied().map(f64::from).collect();
+    if fit == Fit::Nothing {
+        let (mut likelihoods, mut own, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        for (class, name) in model.names.iter().enumerate() {
+            let tree = trees.get(class).unwrap_or(&trees[0]).clone();
+            let part = Model::new(name.clone(), patterns);
+            let mut one =
+                Likelihood::new(tree, patterns.clone(), part, runner, Options::default())?;
+            own.push(one.pattern_log_likelihoods(0)?);
+            shown.push(one.tree().clone());
+            likelihoods.push(one.parts()[0].model_text());
+        }
+        let shares = Shares::of(&own, &weights, &counts);
+        return Ok(shares.report(weights, likelihoods, &shown, names));
+    }
+    let mut fitted = Classes::begin(&trees[0], patterns, model, runner)?;
+    if model.weights.is_none() {
+        weights.clone_from(&fitted.weights);
+    }
+    fitted.weights = weights;
+    fitted.fixed_weights = model.weights.is_some();
+    let mut shares = fitted.climb(fit, epsilon, &counts)?;
+    if fit == Fit::All && !model.linked {
+        fitted.likelihood.link_models(false);
+        shares = fitted.climb(fit, epsilon, &counts)?;
+    }
+    let parts = fitted.likelihood.parts();
+    let models = parts.iter().map(|part| part.model_text()).collect();
+    let of_class = |class| fitted.likelihood.tree().of_part(class, 1.0);
+    let shown: Vec<Tree> = (0..classes).map(of_class).collect();
+    Ok(shares.report(fitted.weights, models, &shown, names))
+}
+
+/// The classes' shares of each pattern.
+struct Shares {
+    lnl: f64,
+    patterns: Vec<f64>,
+    /// Pattern by pattern.
+    classes: Vec<f64>,
+}
+
+impl Shares {
+    /// From each class's log-likelihoods of the patterns.
+    fn of(own: &[Vec<f64>], weights: &[f64], counts: &[f64]) -> Self {
+        let logs: Vec<f64> = weights.iter().map(|weight| libm::log(*weight)).collect();
+        let mut shares = Self {
+            lnl: 0.0,
+            patterns: Vec::with_capacity(counts.len()),
+            classes: Vec::with_capacity(counts.len() * own.len()),
+        };
+        for (pattern, count) in counts.iter().enumerate() {
+            let each = logs.iter().zip(own).map(|(log, own)| log + own[pattern]);
+            let most = each.clone().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = each.clone().map(|value| libm::exp(value - most)).sum();
+            let whole = most + libm::log(sum);
+            shares.lnl += count * whole;
+            shares.patterns.push(whole);
+            shares
+                .classes
+                .extend(each.map(|value| libm::exp(value - whole)));
+        }
+        shares
+    }
+
+    fn report(
+        self,
+        weights: Vec<f64>,
+        models: Vec<String>,
+        trees: &[Tree],
+        names: &[String],
+    ) -> ClassedEvaluation {
+        ClassedEvaluation {
+            lnl: self.lnl,
+            weights,
+            models,
+            newicks: trees.iter().map(|tree| tree.to_newick(names)).collect(),
+            tree_lengths: trees.iter().map(Tree::total_length).collect(),
+            patterns: self.patterns,
+            posteriors: self.classes,
+        }
+    }
+}
+
+/// A fit under way: a partition a class, and the weights.
+struct Classes<R> {
+    likelihood: Likelihood<R>,
+    weights: Vec<f64>,
+    fixed_weights: bool,
+}
+
+/// Logarithms of the classes' lengths, branch by branch, then of their weights.
+type Point = Vec<f64>;
+
+impl<R: Runner + Copy> Classes<R> {
+    /// Lengths and weights as free rates across sites have them.
+    fn begin(
+        tree: &Tree,
+        patterns: &Patterns,
+        model: &ClassedModel,
+        runner: R,
+    ) -> Result<Self, LikelihoodError> {
+        let mut name = model.first().clone();
+        let categories = model.names.len();
+        name.rates = RatesName::Free {
+            categories,
+            given: None,
+        };
+        let (start, options) = (Model::new(name, patterns), Options::default());
+        let mut rates = Likelihood::new(tree.clone(), patterns.clone(), start, runner, options)?;
+        rates.optimise(START_EPSILON)?;
+        let process = rates.parts()[0].model().process();
+        let part = |name: &ModelName| PartOptions::new(name.clone(), patterns.clone());
+        let parts = model.names.iter().map(part).collect();
+        let tree = rates.tree().clone();
+        let mut likelihood = Likelihood::partitioned(tree.clone(), parts, runner, options)?;
+        likelihood.set_lengths(Lengths::Unlinked);
+        // Classes begin with one model, so that none is fitted worse for having its own.
+        let first = model.first();
+        likelihood.link_models(model.names.iter().all(|name| name == first));
+        let mut classes = Self {
+            likelihood,
+            weights: process.weights.clone(),
+            fixed_weights: false,
+        };
+        let mut point = Vec::new();
+        for edge in tree.edges() {
+            let own = process
+                .rates
+                .iter()
+                .map(|rate| libm::log(tree.length(edge) * rate.max(1e-3)));
+            point.extend(own);
+        }
+        point.extend(process.weights.iter().map(|weight| libm::log(*weight)));
+        classes.set_point(&point);
+        Ok(classes)
+    }
+
+    fn point(&self) -> Point {
+        let tree = self.likelihood.tree();
+        let own = |edge| {
+            let of_class = move |class| libm::log(tree.length(edge) * tree.factor(class, edge));
+            (0..self.weights.len()).map(of_class)
+        };
+        let lengths = tree.edges().flat_map(own);
+        lengths
+            .chain(self.weights.iter().map(|weight| libm::log(*weight)))
+            .collect()
+    }
+
+    fn set_point(&mut self, point: &[f64]) {
+        let classes = self.weights.len();
+        let (lengths, weights) = point.split_at(point.len() - classes);
+        let (mut means, mut factors) = (Vec::new(), vec![Vec::new(); classes]);
+        for own in lengths.chunks_exact(classes) {
+            let own: Vec<f64> = own
+                .iter()
+                .map(|log| libm::exp(*log).clamp(1e-6, 100.0))
+                .collect();
+            let mean = own.iter().sum::<f64>() / classes as f64;
+            means.push(mean);
+            let each = factors.iter_mut().zip(own);
+            each.for_each(|(factors, own)| factors.push(own / mean));
+        }
+        self.likelihood.restore_lengths((means, factors));
+        if !self.fixed_weights {
+            let sum: f64 = weights.iter().map(|log| libm::exp(*log)).sum();
+            let each = self.weights.iter_mut().zip(weights);
+            each.for_each(|(weight, log)| *weight = libm::exp(*log) / sum);
+        }
+    }
+
+    fn shares(&mut self, counts: &[f64]) -> Result<Shares, LikelihoodError> {
+        let mut own = Vec::new();
+        for class in 0..self.weights.len() {
+            own.push(self.likelihood.pattern_log_likelihoods(class)?);
+        }
+        Ok(Shares::of(&own, &self.weights, counts))
+    }
+
+    /// Fits everything to the patterns' shares.
+    fn step(&mut self, fit: Fit, shares: &Shares, counts: &[f64]) -> Result<(), LikelihoodError> {
+        let classes = self.weights.len();
+        let total: f64 = counts.iter().sum();
+        for class in 0..classes {
+            let own = shares.classes.iter().skip(class).step_by(classes);
+            let own: Vec<f64> = own
+                .zip(counts)
+                .map(|(share, count)| share * count)
+                .collect();
+            if !self.fixed_weights {
+                self.weights[class] = (own.iter().sum::<f64>() / total).max(WEIGHT_LEAST);
+            }
+            self.likelihood.set_pattern_weights(class, &own);
+        }
+        self.likelihood.optimise_lengths(STEP_EPSILON, 1)?;
+        if fit == Fit::All {
+            self.likelihood.optimise_models(STEP_EPSILON)?;
+        }
+        Ok(())
+    }
+
+    /// Steps until a cycle of them gains little.
+    fn climb(&mut self, fit: Fit, epsilon: f64, counts: &[f64]) -> Result<Shares, LikelihoodError> {
+        let mut shares = self.shares(counts)?;
+        let mut last_gain = f64::INFINITY;
+        for _ in 0..CYCLES_MAX {
+            let before = shares.lnl;
+            let start = self.point();
+            self.step(fit, &shares, counts)?;
+            let first = self.point();
+            shares = self.shares(counts)?;
+            self.step(fit, &shares, counts)?;
+            let second = self.point();
+            shares = self.shares(counts)?;
+            let moved: Vec<f64> = first.iter().zip(&start).map(|(a, b)| a - b).collect();
+            let ends = second.iter().zip(&first).zip(&moved);
+            let turned: Vec<f64> = ends.map(|((b, a), moved)| b - a - moved).collect();
+            let norm = |of: &[f64]| of.iter().map(|value| value * value).sum::<f64>().sqrt();
+            let far = norm(&moved) / norm(&turned).max(f64::MIN_POSITIVE);
+            let far = far.clamp(1.0, FAR_MAX);
+            let leap = |k: usize| start[k] + far * (2.0 * moved[k] + far * turned[k]);
+            let leap: Vec<f64> = (0..start.len()).map(leap).collect();
+            self.set_point(&leap);
+            let there = self.shares(counts)?;
+            if there.lnl > shares.lnl {
+                shares = there;
+            } else {
+                self.set_point(&second);
+                shares = self.shares(counts)?;
+            }
+            let gain = shares.lnl - before;
+            // Gains fall like a geometric series: this is the sum of its rest.
+            let left = gain * gain / (last_gain - gain).max(f64::MIN_POSITIVE);
+            if gain < 0.1 * epsilon || gain < epsilon && left < epsilon {
+                break;
+            }
+            last_gain = gain;
+        }
+        Ok(shares)
+    }
+}
+
+const CLASSES_MAX: usize = 16;
+const CYCLES_MAX: usize = 300;
+/// Gains at which the fits within a step, and that of the start, end.
+const STEP_EPSILON: f64 = 1e-3;
+const START_EPSILON: f64 = 0.1;
+/// The longest leap, in steps.
+const FAR_MAX: f64 = 64.0;
+const WEIGHT_LEAST: f64 = 1e-9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msa::Alignment;
+    use crate::newick::Newick;
+    use crate::runner::Serial;
+    use crate::simulate::simulate;
+
+    fn parse(text: &str) -> Result<Option<ClassedModel>, ModelError> {
+        ClassedModel::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()))
+    }
+
+    fn names() -> Vec<String> {
+        "abcdef".chars().map(String::from).collect()
+    }
+
+    fn tree(text: &str) -> Tree {
+        Tree::from_newick(&Newick::parse(text).unwrap(), &names()).unwrap()
+    }
+
+    const SLOW: &str = "((a:0.4,b:0.02):0.1,(c:0.5,d:0.02):0.05,(e:0.5,f:0.02):0.1);";
+    const FAST: &str = "((a:0.02,b:0.4):0.1,(c:0.02,d:0.5):0.05,(e:0.02,f:0.5):0.1);";
+
+    fn two_histories() -> Patterns {
+        let name = ModelName::parse("JC", &mut |_| Ok(String::new())).unwrap();
+        let model = Model::without_alignment(name.clone());
+        let mut rows = vec![Vec::new(); 6];
+        for (text, seed) in [(SLOW, 1), (FAST, 2)] {
+            let more = simulate(&tree(text), &names(), &model, 400, seed).unwrap();
+            let each = rows.iter_mut().enumerate();
+            each.for_each(|(taxon, row)| row.extend_from_slice(more.row(taxon)));
+        }
+        let alignment = Alignment::new(names(), rows).unwrap();
+        Patterns::new(&alignment, name.alphabet()).unwrap()
+    }
+
+    #[test]
+    fn names_of_classes() {
+        let linked = parse("GTR+FO+H4").unwrap().unwrap();
+        assert!(linked.linked && linked.classes() == 4);
+        let own = parse("MIX{HKY+FO,JC}*H2{0.3/0.7}").unwrap().unwrap();
+        assert!(!own.linked && own.weights == Some(vec![0.3, 0.7]));
+        assert_ne!(own.names[0], own.names[1]);
+        for plain in ["HKY+F+G4", "LG", "LG+C20+H", "x{+H2}"] {
+            assert_eq!(parse(plain).unwrap(), None, "{plain}");
+        }
+        for wrong in [
+            "GTR+H1",
+            "GTR+H99",
+            "GTR+G4+H2",
+            "GTR+H2{0.3}",
+            "GTR+H2{1/1}",
+            "XX+H2",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn classes_find_two_histories() {
+        let patterns = two_histories();
+        let trees = [tree(SLOW), tree(FAST)];
+        let run = |model: &str, fit| {
+            let model = parse(model).unwrap().unwrap();
+            evaluate(&trees, &names(), &patterns, &model, (fit, 1e-3), Serial).unwrap()
+        };
+        let truth = run("JC+H2{0.5/0.5}", Fit::Nothing);
+        let fitted = run("JC+H2", Fit::All);
+        assert!(fitted.lnl > truth.lnl, "{} {}", fitted.lnl, truth.lnl);
+        assert!(
+            fitted
+                .weights
+                .iter()
+                .all(|weight| (weight - 0.5).abs() < 0.15)
+        );
+        let sum: f64 = fitted.posteriors.iter().take(2).sum();
+        assert!((sum - 1.0).abs() < 1e-12);
+        // What is printed gives the same log-likelihood.
+        let again: Vec<Tree> = fitted.newicks.iter().map(|text| tree(text)).collect();
+        let weights = format!("JC+H2{{{}/{}}}", fitted.weights[0], fitted.weights[1]);
+        let model = parse(&weights).unwrap().unwrap();
+        let once = (Fit::Nothing, 1.0);
+        let again = evaluate(&again, &names(), &patterns, &model, once, Serial).unwrap();
+        assert!(
+            (again.lnl - fitted.lnl).abs() < 1e-3,
+            "{} {}",
+            again.lnl,
+            fitted.lnl
+        );
+        // More parameters, no worse fit.
+        let own = run("HKY*H2", Fit::All);
+        let linked = run("HKY+H2", Fit::All);
+        assert!(linked.lnl > fitted.lnl - 0.01 && own.lnl > linked.lnl - 0.05);
+    }
+}
