@@ -1,10 +1,11 @@
 //! A long-running command in the list of servers, at an endpoint for metrics, and with its service
-//! manager.
+//! manager; and option `--server-uid`: users whose servers the attaching commands trust.
 //!
 //! Why here: images, the daemon and the stack offer the same three. Must stay true: only an address
 //! that the user gave and that cannot be used ends a command.
 
 use anyhow::Result;
+use sidecore_attach::Trust;
 use sidecore_status::{Address, Endpoint, Managed, Publisher, Status};
 use std::sync::Arc;
 
@@ -39,5 +40,22 @@ impl MetricsArgs {
             _published: Publisher::of(status),
             _managed: in_foreground.then(|| Managed::ready(status)),
         })
+    }
+}
+
+/// Arguments of every command that attaches to a daemon or a stack.
+#[derive(clap::Args)]
+pub(crate) struct Server {
+    /// Id of a user whose server is trusted besides this user's and root's; others are refused
+    #[arg(long, value_name = "N")]
+    server_uid: Vec<u32>,
+}
+
+impl Server {
+    /// The users whose servers are trusted.
+    pub(crate) fn trust(&self) -> Trust {
+        Trust {
+            uids: self.server_uid.clone(),
+        }
     }
 }

@@ -19,7 +19,6 @@ mod output;
 mod papers;
 mod phylo;
 mod rdma;
-mod server;
 mod signals;
 mod snapshotter;
 mod spe;

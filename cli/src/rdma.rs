@@ -33,7 +33,7 @@ struct Common {
     #[arg(long, value_name = "S", default_value_t = 30)]
     timeout_s: u64,
     #[command(flatten)]
-    server: crate::server::Server,
+    server: crate::live::Server,
 }
 
 #[derive(clap::Args)]

@@ -196,11 +196,14 @@ impl Machine {
         for count in 0..budget {
             if self.interrupted() {
                 self.interrupts = false;
+                // No further one until the program enables them again: there is one address to
+                // return to.
                 self.return_to = self.frame.pc;
                 self.frame.pc = 0;
             }
             let place = (self.frame.pc >> 2).to_usize();
             let word = store.fetch(self.frame.pc);
+            // The word itself is the key, so that changed code is decoded anew.
             if self.decoded[place].word != word {
                 self.decoded[place] = Decoded::new(word);
             }
@@ -246,6 +249,7 @@ impl Machine {
             return None;
         }
         if let Some(taken) = self.branch(op, fields) {
+            // Before the link is written, which may go to the register of the target.
             let to = self.target(op, fields);
             if matches!(op, Op::Brsl | Op::Brasl | Op::Bisl | Op::Bisled) {
                 self.frame.state.set(fields.rt, Quadword([next, 0, 0, 0]));
@@ -266,6 +270,7 @@ impl Machine {
                 return None;
             }
         };
+        // Before the machine's own channels, which answer through it.
         self.asked = matches!(op, Op::Rdch | Op::Rchcnt).then_some(fields.rt);
         self.frame.pc = next;
         self.own_channel(exit)
@@ -316,6 +321,7 @@ impl Machine {
             _ => return None,
         };
         let indirect = fields.rb;
+        // A branch that is not taken leaves interrupts as they are.
         if taken && indirect & DISABLE != 0 {
             self.interrupts = false;
         } else if taken && indirect & ENABLE != 0 {

@@ -26,7 +26,7 @@ pub(crate) struct Running {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    server: crate::live::Server,
 }
 
 impl Running {

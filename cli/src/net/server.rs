@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    server: crate::live::Server,
 }
 
 impl Args {

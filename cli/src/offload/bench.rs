@@ -67,3 +67,19 @@ impl Args {
         Ok(figures::outcome(&report.figures.failures))
     }
 }
+
+/// Arguments of `offload peer`.
+#[derive(clap::Args)]
+pub(crate) struct Peer {
+    /// Role to play, in the bench's notation.
+    #[arg(value_name = "ROLE")]
+    role: String,
+}
+
+impl Peer {
+    /// Plays the role until standard input ends.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        bench::play(&self.role)?;
+        Ok(Outcome::Done)
+    }
+}

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::server::Server,
+    server: crate::live::Server,
 }
 
 impl Args {

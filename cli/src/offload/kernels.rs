@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    server: crate::server::Server,
+    server: crate::live::Server,
 }
 
 impl Args {

@@ -5,8 +5,6 @@ mod bench;
 mod call;
 mod inflate_frame;
 mod kernels;
-#[cfg(feature = "bench")]
-mod peer;
 pub(crate) mod run;
 
 use crate::Outcome;
@@ -35,7 +33,7 @@ pub(crate) enum Command {
     /// Another process of the bench; it starts these itself.
     #[cfg(feature = "bench")]
     #[command(hide = true)]
-    Peer(peer::Args),
+    Peer(bench::Peer),
 }
 
 impl Command {

@@ -68,6 +68,7 @@ pub fn build(input: &mut dyn Read, contents: Option<&File>) -> Result<Built, Bui
             Err(error) => return Err(error.into()),
         };
         sha256.update(bytes);
+        // Only the first read decides: a magic number stands at the start of a blob.
         let codec = Codec::of(bytes);
         let (_, decoder) = match &mut decoder {
             Some(decoder) => decoder,
@@ -84,6 +85,7 @@ pub fn build(input: &mut dyn Read, contents: Option<&File>) -> Result<Built, Bui
             decoder.finish()?;
             *codec
         }
+        // No bytes at all: an empty blob is an empty tar.
         None => Codec::Tar,
     };
     pass.finish(codec, sha256.finish().as_ref())
@@ -110,6 +112,8 @@ impl Decoder {
             Codec::Gzip => Self::Gzip(Box::new(Gunzip::new())),
             Codec::Zstd => {
                 let mut context = DCtx::create();
+                // A frame's header may ask for gigabytes of window, before one byte of contents has
+                // come.
                 let limit = DParameter::WindowLogMax(WINDOW_LOG_MAX);
                 context.set_parameter(limit).map_err(zstd_error)?;
                 Self::Zstd(Box::new(Unzstd {
@@ -131,6 +135,8 @@ impl Decoder {
             Self::Gzip(gunzip) => gunzip.push(bytes, sink),
             Self::Zstd(unzstd) => unzstd.push(bytes, sink),
             Self::Tar(at) => {
+                // A plain tar can be read from any byte; a boundary at each piece lets spans end
+                // near their size.
                 for piece in bytes.chunks(TAR_PIECE_BYTES) {
                     let start = Boundary::fresh();
                     sink(Found::Boundary { in_at: *at, start })?;
@@ -147,6 +153,7 @@ impl Decoder {
             Self::Tar(_) => Ok(()),
             Self::Gzip(gunzip) => Ok(gunzip.finish()?),
             Self::Zstd(unzstd) if unzstd.is_between => Ok(()),
+            // zstd reports no error for a stream that just stops.
             Self::Zstd(_) => Err(BuildError::Zstd("it ends inside a frame")),
         }
     }
@@ -167,6 +174,7 @@ impl Unzstd {
             }
             let mut output = OutBuffer::around(&mut self.room[..]);
             let result = self.context.decompress_stream(&mut output, &mut input);
+            // A hint of 0 says that a frame has ended and all of it was passed on.
             let hint = result.map_err(zstd_error)?;
             let made = output.pos();
             self.is_between = hint == 0;
@@ -243,6 +251,8 @@ impl<'a> Pass<'a> {
 
     /// Decompression could begin here: it does, if the span so far is long enough.
     fn boundary(&mut self, in_at: u64, start: &Boundary<'_>) -> Result<(), BuildError> {
+        // The first boundary always begins a span; later ones only where the span so far is worth a
+        // request of its own.
         if let Some(&last) = self.file.tar_at.last() {
             if self.tar_bytes - last < SPAN_BYTES {
                 return Ok(());
@@ -268,6 +278,7 @@ impl<'a> Pass<'a> {
     fn end_span(&mut self) -> Result<(), BuildError> {
         let last = self.file.tar_at.last().copied().unwrap_or_default();
         let bytes = self.tar_bytes - last;
+        // A read of one byte would have to decompress all of the span, and hold it.
         if bytes > SPAN_BYTES_MAX {
             return Err(BuildError::Span(bytes));
         }
@@ -338,6 +349,7 @@ impl<F: FnMut(std::ops::Range<u64>) -> io::Result<Vec<u8>>> Read for Ranges<F> {
         if got > 0 || self.at == self.length {
             return Ok(got);
         }
+        // Large requests: each costs a round trip, and the whole blob is read.
         let end = (self.at + RANGE_BYTES).min(self.length);
         self.piece = io::Cursor::new((self.read)(self.at..end)?);
         self.at = end;

@@ -177,6 +177,7 @@ pub fn convert(
     for (at, (sha256, blob_bytes, _)) in subject.layers.iter().enumerate() {
         let blob = original.blob(sha256, packing.scratch)?;
         let original_digest = format!("sha256:{sha256}");
+        // The original goes along: other runtimes take it from the same repository.
         pushing.push_file(&original_digest, &blob)?;
         let mut layer = ConvertedLayer {
             digest: original_digest,
@@ -199,6 +200,8 @@ pub fn convert(
     // Registries take a manifest once all that it names is there.
     pushing.push_manifest(&subject.digest, &subject.media_type, &subject.text)?;
     for image in made {
+        // An artifact of its own for each layer: the snapshotter looks for one layer's image by its
+        // annotation.
         let pushed = pushing
             .repository
             .push_referrer(subject, IMAGE_LAYER_TYPE, vec![image]);
@@ -314,6 +317,8 @@ impl Pushing<'_> {
         let implied = match make_device(blob, sha256, scratch, &device) {
             Ok(implied) => implied,
             Err(ConvertError::Image(ImageError::Layer(error @ LayerError::Build(_)))) => {
+                // One layer that fits no file system leaves the others lazy; containerd unpacks
+                // this one.
                 layer.reason = Some(error.to_string());
                 return Ok(None);
             }
@@ -341,6 +346,7 @@ impl Pushing<'_> {
         layer.stored_bytes = packed.stored_bytes;
         layer.frames = packed.frames;
         for path in [device, image] {
+            // Scratch is sized for one layer at a time.
             fs::remove_file(&path).map_err(of(&path))?;
         }
         Ok(Some(descriptor))

@@ -78,6 +78,8 @@ impl Window {
     fn last(&self) -> Vec<u8> {
         let len = self.total.min(WINDOW.to_u64());
         let len = usize::try_from(len).unwrap_or(WINDOW);
+        // `at` is the place of the next byte; the window ends there and may begin before the ring's
+        // start.
         let start = (self.at + RING - len) % RING;
         let first = &self.ring[start..(start + len).min(RING)];
         [first, &self.ring[..len - first.len()]].concat()
@@ -143,6 +145,8 @@ impl Gunzip {
                     gathered.push(input[0]);
                     if header_is_whole(gathered)? {
                         self.stage = Stage::Body;
+                        // A member's contents may not refer to those of the one before: RFC 1952
+                        // has members stand alone.
                         *self.inflater = DecompressorOxide::new();
                         self.window.total = 0;
                     }
@@ -195,6 +199,8 @@ impl Gunzip {
         }
         match status {
             TINFLStatus::BlockBoundary => {
+                // The window is copied only if the sink keeps this boundary: most are too near to
+                // the last one.
                 let state = self.inflater.block_boundary_state();
                 let start = Boundary {
                     block: Some((state.ok_or(GzipError)?, &self.window)),
@@ -243,6 +249,8 @@ pub(crate) fn inflate_from(
     } = start
     {
         let state = BlockBoundaryState {
+            // An index from elsewhere may claim any number; more than seven bits would be whole
+            // bytes.
             num_bits: bit_count & 7,
             bit_buf: *bits,
             ..BlockBoundaryState::default()
@@ -259,6 +267,7 @@ pub(crate) fn inflate_from(
         match status {
             // Another member may follow in this span.
             TINFLStatus::Done => rest = rest.get(TRAILER_BYTES..).unwrap_or_default(),
+            // The span ends inside a member: what was made fills it, or the length below is wrong.
             TINFLStatus::HasMoreOutput | TINFLStatus::NeedsMoreInput => rest = &[],
             _ => return Err(GzipError),
         }
@@ -266,6 +275,7 @@ pub(crate) fn inflate_from(
     let mut gunzip = Gunzip::new();
     gunzip.push(rest, &mut |found| {
         if let Found::Contents(bytes) = found {
+            // More contents than the index says are damage, not a reason to grow.
             let room = contents.get_mut(done..done + bytes.len());
             room.ok_or(GzipError)?.copy_from_slice(bytes);
             done += bytes.len();
@@ -284,6 +294,7 @@ fn header_is_whole(bytes: &[u8]) -> Result<bool, GzipError> {
     if !bytes.starts_with(magic) || bytes.len() > HEADER_BYTES_MAX {
         return Err(GzipError);
     }
+    // Ten bytes are in every header; only then do the flags say what else follows.
     let Some(&flags) = bytes.get(3).filter(|_| bytes.len() >= 10) else {
         return Ok(false);
     };

@@ -183,6 +183,7 @@ impl Image {
     ) -> Result<(), ImageError> {
         let is_usable = store
             .index(sha256)
+            // An index without places to begin would have each read fetch most of the layer.
             .is_some_and(|(index, is_trusted)| index.is_lazy() && (is_trusted || trust_index));
         if store.whole(sha256).is_some() || is_usable {
             return Ok(());
@@ -225,6 +226,7 @@ impl Image {
         let found = found.map_err(|fault| self.failed(fault))?;
         let wanted = format!("sha256:{sha256}");
         let is_wanted = |it: &&sidecore_remote::Artifact| {
+            // The size is the registry's word; a larger one is not even asked for.
             it.annotations.get(LAYER) == Some(&wanted) && it.size_bytes <= INDEX_BYTES_MAX
         };
         let Some(found) = found.iter().find(is_wanted) else {

@@ -116,6 +116,8 @@ impl Index {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let body = self.file.encode_to_vec();
+        // The hash finds files that a crash or a disk has damaged; it proves nothing against a
+        // forger.
         [MAGIC, blake3::hash(&body).as_bytes(), &body].concat()
     }
 
@@ -129,6 +131,7 @@ impl Index {
         if body.len() < 32 || body.len().to_u64() > INDEX_BYTES_MAX {
             return Err(damaged("is too long or too short"));
         }
+        // Before the decoder sees a byte: it would make what it can of damaged ones.
         let (check, body) = body.split_at(32);
         if blake3::hash(body) != *check {
             return Err(damaged("is damaged"));
@@ -141,6 +144,7 @@ impl Index {
             _ => return Err(damaged("has an unknown compression")),
         };
         let index = Self { file, codec };
+        // An index of another layer would be sound in itself, and show another layer's files.
         if index.layer() != sha256 {
             return Err(damaged("is of another layer"));
         }
@@ -152,6 +156,7 @@ impl Index {
     fn check(&self) -> Result<(), IndexError> {
         let file = &self.file;
         let spans = file.blob_at.len().saturating_sub(1);
+        // All later look-ups index these lists without a check of their own.
         let is_counted = file.tar_at.len() == spans + 1
             && file.bits.len() == 2 * spans
             && file.checks.len() == 32 * spans
@@ -217,6 +222,7 @@ impl Index {
 
     /// The spans that hold a range of the tar.
     pub(crate) fn spans_of(&self, tar: Range<u64>) -> Range<usize> {
+        // Spans are ascending (see `check`), so that a binary search finds both ends.
         let first = self.file.tar_at.partition_point(|&at| at <= tar.start);
         let end = self.file.tar_at.partition_point(|&at| at < tar.end);
         first.saturating_sub(1)..end.min(self.spans())
@@ -242,6 +248,7 @@ impl Index {
             },
             Codec::Zstd => zstd_safe::decompress(&mut contents[..], blob) == Ok(contents.len()),
         };
+        // Whatever decompressing made, only contents with the indexed hash are returned.
         let check = &self.file.checks[32 * span..][..32];
         match is_whole && blake3::hash(&contents) == *check {
             true => Ok(contents),
@@ -255,8 +262,11 @@ impl Index {
         if bits[0] == FRESH {
             return Some(Start::Fresh);
         }
+        // Windows are stored for the spans that need one alone; the number of those before is the
+        // place.
         let before = self.file.bits[..2 * span].chunks(2);
         let window = before.filter(|it| it[0] != FRESH).count();
+        // DEFLATE reaches back 32 KiB at most: a longer window is refused for lack of room.
         let mut room = vec![0; 32 << 10];
         let packed = self.file.windows.get(window)?;
         let bytes = zstd_safe::decompress(&mut room[..], packed).ok()?;
@@ -298,6 +308,7 @@ impl Index {
         let tar_bytes = self.tar_bytes();
         walker.push(&headers, &mut |piece| {
             if let Piece::Entry(entry) = piece {
+                // A read of such a file would look for spans that the index does not have.
                 if entry.data_at.saturating_add(entry.size_bytes) > tar_bytes {
                     return Err(IndexError::Damaged("has a file beyond its end"));
                 }

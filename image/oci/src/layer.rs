@@ -95,6 +95,8 @@ impl LayerDevice {
         let is_complete = folder.join(COMPLETE).exists();
         let data = open_data(&folder.join(DATA)).map_err(failed())?;
         if !is_complete {
+            // After a loss of power a mark may be on the disk whose contents are not: marks of
+            // another boot count for nothing.
             forget_other_boots(&folder, &boot);
             write_tree(&data, &tree).map_err(failed())?;
         }
@@ -108,11 +110,13 @@ impl LayerDevice {
             }
         });
         let spans = spans.collect();
+        // Only an index from elsewhere has to be proved, and only by the compressed bytes.
         let kept = match is_trusted || is_complete {
             true => None,
             false => Some(open_data(&folder.join(format!("{BLOB}{boot}"))).map_err(failed())?),
         };
         let metadata_bytes = tree.metadata.len().to_u64();
+        // They are in the file now, and a large layer has tens of megabytes of them.
         tree.metadata = Vec::new();
         Ok(Arc::new(Self {
             folder,
@@ -159,6 +163,7 @@ impl LayerDevice {
     pub fn fetch_rest(self: &Arc<Self>, threads: usize, rate_bytes: u64, after: Duration) {
         let pace = Arc::new(Mutex::new(Instant::now() + after));
         for number in 0..threads {
+            // Threads that own the device would keep an unmounted layer's server alive.
             let device = Arc::downgrade(self);
             let pace = Arc::clone(&pace);
             let work = move || {
@@ -206,6 +211,8 @@ impl LayerDevice {
             let begin = {
                 let mut next = pace.lock();
                 let begin = (*next).max(Instant::now());
+                // The pace is of all threads together: each reserves its stretch of time before it
+                // sleeps.
                 *next = begin + time;
                 begin
             };
@@ -231,16 +238,21 @@ impl LayerDevice {
 
     /// Fetches spans that this caller has claimed.
     fn fetch(&self, claimed: Range<usize>) -> io::Result<()> {
+        // An early return gives the spans back: readers that wait for them would wait for ever.
         let mut left = Unfinished {
             device: self,
             spans: claimed.clone(),
         };
         let range = self.index.blob_range(claimed.clone());
         let bytes = match range.is_empty() {
+            // A span without compressed bytes is one of an empty tail; a range request for nothing
+            // is an error.
             true => Vec::new(),
             false => self.blob.read(range.clone())?,
         };
         if let Some(kept) = &self.kept {
+            // Before the spans are decompressed: the proof needs the bytes of spans that fail their
+            // check, too.
             kept.write_all_at(&bytes, range.start)?;
         }
         for span in claimed {
@@ -276,6 +288,7 @@ impl LayerDevice {
 
     /// Waits until the contents of a range of the device are here.
     fn ensure(&self, range: Range<u64>) -> io::Result<()> {
+        // Metadata were written when the layer was opened.
         if range.end <= CONTENTS_AT {
             return Ok(());
         }
@@ -323,6 +336,7 @@ impl LayerDevice {
     fn complete(&self) -> Result<bool, LayerError> {
         let mut spans = self.spans.lock();
         while spans.contains(&Span::Coming) {
+            // Spans that others fetch become present or missing; both wake this thread.
             self.arrived.wait(&mut spans);
         }
         // A fetch has failed.
@@ -338,11 +352,14 @@ impl LayerDevice {
             if let Err(error) = self.prove(kept) {
                 // Relaxed: a read that misses it is one that came before.
                 self.is_refused.store(true, Ordering::Relaxed);
+                // The next mount must not use it again; without one the layer is fetched as a
+                // whole.
                 let _ = fs::remove_file(self.folder.join(INDEX));
                 return Err(error);
             }
             write_whole(&self.folder, TRUSTED, b"").map_err(failed())?;
         }
+        // `complete` outlives a loss of power, so the contents must be on the disk before it is.
         self.data.sync_all().map_err(failed())?;
         write_whole(&self.folder, COMPLETE, b"").map_err(failed())?;
         forget_other_boots(&self.folder, "");
@@ -353,6 +370,8 @@ impl LayerDevice {
     /// Compares all compressed bytes with the layer's digest, and the index with one that is made
     /// of them.
     fn prove(&self, kept: &File) -> Result<(), LayerError> {
+        // What was kept on the way is compared first; the registry is asked again only if that
+        // fails.
         let mut is_from_here = true;
         for _ in 0..2 {
             let mut read = |range: Range<u64>| match is_from_here {
@@ -396,6 +415,7 @@ impl LayerDevice {
             reason: error.to_string(),
         };
         let result = match self.is_refused.load(Ordering::Relaxed) {
+            // Contents that were read before cannot be taken back; no further ones are given out.
             true => Err(io(io::Error::other("the layer's index is wrong"))),
             false => self
                 .ensure(offset..offset + dst.len().to_u64())
@@ -454,6 +474,7 @@ impl BlockSource for LayerDevice {
     }
 
     fn extent(&self, offset: u64) -> Extent {
+        // Copies and checks of the device need not read the room between metadata and contents.
         let hole = self.metadata_bytes..CONTENTS_AT.min(self.tree.device_bytes);
         let end = match offset {
             _ if hole.contains(&offset) => hole.end,

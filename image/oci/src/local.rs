@@ -117,6 +117,7 @@ impl Local {
             true => Place::Folder(path),
             false => Place::archive(path)?,
         };
+        // Newer versions of docker write both forms into one archive; a prefix decides.
         let is_saved = prefix != "oci-archive:" && prefix != "oci:" && place.has(SAVED);
         match is_saved {
             true => Self::of_saved(place, wanted),
@@ -180,6 +181,7 @@ impl Local {
             "config": config,
             "layers": layers,
         });
+        // Through the reader of manifests from registries: one set of bounds and checks for both.
         let manifest = ImageManifest::of_text(manifest.to_string().into_bytes());
         Ok(Self {
             manifest: manifest.map_err(|fault| document(fault.to_string()))?,
@@ -243,6 +245,7 @@ impl Place {
             Self::Archive { path, members } => {
                 let mut name = member.to_owned();
                 let mut found = members.get(&name);
+                // Links may lead to one another in a circle.
                 for _ in 0..LINKS_MAX {
                     let Some(Member::Link(target)) = found else {
                         break;
@@ -274,6 +277,7 @@ impl Place {
 
     fn document(&self, member: &str) -> Result<Vec<u8>, LocalError> {
         let (input, bytes) = self.open(member)?;
+        // Before it is read: an archive may claim a document of any size.
         if bytes > DOCUMENT_BYTES_MAX {
             let text = format!("{member} has more than {DOCUMENT_BYTES_MAX} bytes");
             return Err(LocalError::Document(text));
@@ -287,6 +291,7 @@ impl Place {
 
     /// Digest, size and media type of a member, as a layer.
     fn digest(&self, member: &str) -> Result<(String, u64, &'static str), LocalError> {
+        // In an archive a name is only looked up; in a folder it would be opened, `..` included.
         if matches!(self, Self::Folder(_)) && !is_plain(member) {
             let text = format!("{SAVED} names {}", member.escape_debug());
             return Err(LocalError::Document(text));
@@ -383,6 +388,7 @@ fn members(file: &mut File) -> Result<BTreeMap<String, Member>, Fail> {
             break;
         }
         let is_compressed = |it: &(&[u8], _)| buffer[..len].starts_with(it.0);
+        // Members are read at their places, and a compressed archive has none.
         if is_first && TAR_TYPES[1..].iter().any(is_compressed) {
             return Err(Fail::Archive("it is compressed; decompress it".into()));
         }
@@ -399,6 +405,7 @@ fn members(file: &mut File) -> Result<BTreeMap<String, Member>, Fail> {
                 Kind::Link => Member::Link(beside(&name, &entry.link)),
                 _ => return Ok(()),
             };
+            // The names are kept in memory, and an archive can hold millions.
             if members.len() == MEMBERS_MAX {
                 let reason = format!("it has more than {MEMBERS_MAX} files");
                 return Err(Fail::Archive(reason));

@@ -69,6 +69,7 @@ impl Store {
     /// [`LayerError`].
     pub fn folder(&self, sha256: &str) -> Result<PathBuf, LayerError> {
         let is_digit = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
+        // The digest becomes the name of a folder, and may come from a manifest.
         if sha256.len() != 64 || !sha256.bytes().all(is_digit) {
             return Err(LayerError::Name(sha256.escape_debug().take(80).collect()));
         }
@@ -119,11 +120,14 @@ impl Store {
                 let wanted = sha256.to_owned();
                 return Err(LayerError::Digest { found, wanted });
             }
+            // The digest was right, so the file may become visible: metadata, then durability, then
+            // the name.
             write_tree(&data, &built.layer).map_err(failed())?;
             data.sync_all().map_err(failed())?;
             fs::rename(folder.join(&name), folder.join(DATA)).map_err(failed())?;
             write_whole(&folder, INDEX, &built.index.to_bytes()).map_err(failed())?;
             write_whole(&folder, TRUSTED, b"").map_err(failed())?;
+            // Last: it says that all else is durable.
             write_whole(&folder, COMPLETE, b"").map_err(failed())?;
             Ok(built.index)
         })();

@@ -135,10 +135,12 @@ impl Walker {
         while !bytes.is_empty() {
             let wanted = match self.state {
                 State::Header => BLOCK - self.gathered.len(),
+                // Bounded by `EXTENSION_BYTES_MAX` where the state is entered.
                 State::Extension { bytes, .. } => padded(bytes).to_usize() - self.gathered.len(),
                 State::Contents { bytes, .. } | State::Padding(bytes) => {
                     usize::try_from(bytes).unwrap_or(usize::MAX)
                 }
+                // Writers pad an archive to whole records; what follows the end is not looked at.
                 State::Ended => bytes.len(),
             };
             let (piece, rest) = bytes.split_at(wanted.min(bytes.len()));
@@ -175,6 +177,7 @@ impl Walker {
     pub(crate) fn finish(&self) -> Result<(), TarError> {
         match self.state {
             State::Ended => Ok(()),
+            // Some writers leave the two blocks of zeros out.
             State::Header if self.gathered.is_empty() => Ok(()),
             _ => Err(TarError::Short(self.at)),
         }
@@ -217,6 +220,8 @@ impl Walker {
         let padding = padded(bytes) - bytes;
         sink(Piece::Entry(entry))?;
         match self.is_headers_only {
+            // The contents are not in this stream; positions are those of the whole tar all the
+            // same.
             true => self.at += bytes + padding,
             false if bytes > 0 => self.state = State::Contents { bytes, padding },
             false => {}
@@ -226,6 +231,7 @@ impl Walker {
 
     fn entry(&mut self, block: &[u8], flag: u8, size: u64, at: u64) -> Result<Entry, TarError> {
         let number = |range: std::ops::Range<usize>| number(&block[range]);
+        // Extended values hold for one entry, also where that one is refused below.
         let next = std::mem::take(&mut self.next);
         let global = &self.global;
         let kind = match flag {
@@ -254,6 +260,8 @@ impl Walker {
             kind => kind,
         };
         let size_bytes = match kind {
+            // A size of other kinds is ignored: links of old writers repeat that of their file,
+            // without contents.
             Kind::File => next.size.or(global.size).unwrap_or(size),
             _ => 0,
         };
@@ -309,6 +317,8 @@ impl Extensions {
                 .position(|&it| it == b' ')
                 .ok_or_else(damaged)?;
             let length = ascii(&bytes[..space]).and_then(|it| it.parse::<usize>().ok());
+            // The length counts itself and the newline; one that leads beyond the header finds
+            // nothing here.
             let record = length.and_then(|length| bytes.get(space + 1..length));
             let (record, length) = record.zip(length).ok_or_else(damaged)?;
             let record = record.strip_suffix(b"\n").ok_or_else(damaged)?;
@@ -333,6 +343,8 @@ impl Extensions {
             b"uid" => self.uid = Some(u32::try_from(number()?).ok()?),
             b"gid" => self.gid = Some(u32::try_from(number()?).ok()?),
             b"mtime" => self.mtime = Some(time(ascii(value)?)?),
+            // The contents of a sparse file are a map and pieces: taken as they are, they would be
+            // another file.
             _ if key.starts_with(b"GNU.sparse.") => return Some(Err(TarError::Kind('S'))),
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
@@ -363,6 +375,8 @@ fn check(block: &[u8], at: u64) -> Result<(), TarError> {
     let bytes = block.iter().enumerate();
     let sum: u64 = bytes
         .map(|(at, &byte)| match at {
+            // The sum is made with blanks in the place of the sum itself (POSIX, "ustar Interchange
+            // Format").
             148..156 => 32,
             _ => u64::from(byte),
         })
@@ -381,6 +395,8 @@ fn number(field: &[u8]) -> Option<u64> {
 fn signed(field: &[u8]) -> Option<i64> {
     match field[0] {
         0x80 | 0xFF => {
+            // GNU's base-256 numbers: two's complement in the field's bytes, marked by the first
+            // one.
             let sign = if field[0] == 0xFF { -1_i64 } else { 0 };
             field[1..].iter().try_fold(sign, |value, &byte| {
                 value.checked_mul(256)?.checked_add(byte.into())

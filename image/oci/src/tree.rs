@@ -115,6 +115,7 @@ impl Collector {
                 bytes: entry.size_bytes,
             });
             extent = Some(self.extents.len() - 1);
+            // Also for a file that a later entry replaces: its contents stream in all the same.
             self.end += entry.size_bytes.next_multiple_of(BLOCK_BYTES);
         }
         let path = std::mem::take(&mut entry.path);
@@ -133,6 +134,7 @@ impl Collector {
             return Ok(at);
         }
         let id = match entry.kind {
+            // A name of an inode that is there: writers put the file itself first.
             Kind::HardLink => self.target(&entry.link, &path)?,
             _ => {
                 self.inodes.push(Inode {
@@ -157,6 +159,7 @@ impl Collector {
             return;
         };
         if self.inodes[id].names.is_some() && self.inodes[old].names.is_some() {
+            // Writers may describe a directory after the files in it, or twice.
             self.inodes[id].names = self.inodes[old].names.take();
             self.inodes[id].is_opaque = self.inodes[old].is_opaque;
         }
@@ -168,6 +171,7 @@ impl Collector {
             b".wh..opq" => self.inodes[directory].is_opaque = true,
             // Names that a storage driver of old kept for itself.
             _ if hidden.starts_with(b".wh.") => {}
+            // A whiteout of the directory itself or of its parent would reach out of its place.
             b"" | b"." | b".." => return Err(TreeError::Path(shown(path))),
             name => {
                 let whiteout = Entry {
@@ -195,6 +199,8 @@ impl Collector {
                     if self.inodes.len() >= ENTRIES_MAX {
                         return Err(TreeError::Entries);
                     }
+                    // Its owner and mode are those of the layer below, which overlayfs would hide
+                    // behind made-up ones.
                     self.implied = true;
                     let directory = Entry {
                         kind: Kind::Directory,
@@ -218,6 +224,7 @@ impl Collector {
     fn target(&self, link: &[u8], path: &[u8]) -> Result<usize, TreeError> {
         let mut id = 0;
         for name in parts(link)? {
+            // No link is followed on the way: a name of another kind has no names below it.
             let names = self.inodes[id].names.as_ref();
             let found = names.and_then(|names| names.get(name));
             id = *found.ok_or_else(|| TreeError::HardLink(shown(path)))?;
@@ -248,6 +255,7 @@ impl Collector {
         let mut numbers = vec![None; self.inodes.len()];
         numbers[0] = Some(0);
         let mut contents = Vec::new();
+        // A list, not recursion: the depth of a hostile tree would be that of the stack.
         let mut waiting = vec![0];
         while let Some(id) = waiting.pop() {
             let Some(names) = &self.inodes[id].names else {
@@ -256,6 +264,7 @@ impl Collector {
             let parent = numbers[id].unwrap_or_default();
             for (name, &child) in names {
                 let number = match numbers[child] {
+                    // A further name of a file that is in the tree already.
                     Some(number) => number,
                     None => {
                         let inode = &self.inodes[child];
@@ -271,6 +280,7 @@ impl Collector {
             }
         }
         let mut layout = Layout::new(tree)?;
+        // Contents were written from there on, before the size of the metadata was known.
         if layout.data_at() > CONTENTS_AT {
             return Err(TreeError::Metadata);
         }
@@ -290,6 +300,7 @@ impl Collector {
         let mut metadata = Vec::new();
         sealed.write(|at, bytes| {
             let end = at.to_usize() + bytes.len();
+            // Parts come in any order, and the room between them is zeros.
             if metadata.len() < end {
                 metadata.resize(end, 0);
             }
@@ -358,6 +369,7 @@ fn is_taken(name: &[u8]) -> bool {
 fn parts(path: &[u8]) -> Result<Vec<&[u8]>, TreeError> {
     let names = path.split(|&byte| byte == b'/');
     let names = names.filter(|name| !matches!(*name, b"" | b"."));
+    // One more than is allowed shows that there are too many, however long the path is.
     let names: Vec<_> = names.take(DEPTH_MAX + 1).collect();
     let is_inside = !names.contains(&&b".."[..]) && !path.contains(&0);
     match is_inside && names.len() <= DEPTH_MAX && path.len() <= PATH_BYTES_MAX {

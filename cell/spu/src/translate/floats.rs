@@ -77,6 +77,7 @@ impl Block {
             operands.push(self.read(fields.rc));
         }
         let to = self.define(fields.rt);
+        // Computed first, and checked with the result: nearly all operands are plain numbers.
         self.operation(vector, to, &operands);
         // Doubled, numbers lose their sign; moved, those that are not plain come first.
         for (number, from) in (0..).zip(operands.iter().chain([&to])) {
@@ -127,6 +128,7 @@ impl Block {
         let third = (zeros == Zeros::Fused).then(|| self.read(fields.rt));
         // The result's register is known to what the interpreter's call brings back.
         let to = self.define(fields.rt);
+        // This machine has one rounding for both lanes.
         self.code.compare_byte(field(offset_of!(Frame, apart)), 0);
         let apart = self.code.jump(Some(If::NotZero));
         // This machine's doubles have their last word first.
@@ -244,6 +246,7 @@ impl Block {
 
     /// Calls the interpreter, and loads what registers held.
     fn interpreted(&mut self, slow: &Slow, mode: u8) {
+        // The helper is Rust code, which counts on the usual rounding.
         self.code.load_control(control(HOST));
         self.call_helper(slow.word);
         self.code.load_control(control(mode));
@@ -258,7 +261,9 @@ impl Block {
         for (slice, order) in [(1, 0x44), (2, 0xee)] {
             self.code.test_bits(status(slice), INEXACT);
             let raised = self.code.jump(Some(If::NotZero));
+            // It clears this machine's flags: the one that is looked at below is of this operation.
             self.code.load_control(control(DOUBLE));
+            // The doubleword twice, so that the other one raises nothing.
             self.code.words(4, 0, order);
             self.code.words(5, 1, order);
             if zeros == Zeros::Fused {

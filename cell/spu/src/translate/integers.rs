@@ -117,6 +117,7 @@ impl Block {
         };
         let to = self.define(fields.rt);
         if words == [0; 4] {
+            // Needs no constant behind the code.
             self.code.two(Vector::XOR, to, to, to);
         } else {
             self.code.load(to, Operand::Constant(words));
@@ -152,6 +153,7 @@ impl Block {
                 code.two(Vector::ADD32, to, to, 0);
             }
             Op::Sfx => {
+                // B plus A's complement plus the carry: the complement is -A - 1.
                 code.two(Vector::SUB32, to, b, a);
                 code.two(Vector::ADD32, to, to, 0);
                 code.vector(Vector::ADD32, to, to, constant(u32::MAX));
@@ -164,6 +166,7 @@ impl Block {
             }
             Op::Bgx => self.carry(to, b, a, true),
             Op::Bg => {
+                // 1 where B is not below A, which then is the smaller one.
                 code.two(Vector::MIN32, to, a, b);
                 code.two(Vector::EQUAL32, to, to, a);
                 code.shifted(Vector::SHIFTS32, RIGHT, to, to, 31);
@@ -194,6 +197,8 @@ impl Block {
         let code = &mut self.code;
         code.two(Vector::MIN32, 2, b, other);
         code.two(Vector::EQUAL32, 2, 2, b);
+        // A comparison's -1 becomes 0 and its 0 becomes 1: B is above where it is not the smaller
+        // one.
         code.vector(Vector::ADD32, 2, 2, constant(1));
         if extended {
             code.two(Vector::EQUAL32, 3, b, other);
@@ -230,6 +235,7 @@ impl Block {
         match op {
             Op::Mpyh => {
                 code.shifted(Vector::SHIFTS32, RIGHT, 0, a, 16);
+                // Only the lower half of the product counts, where signs make no difference.
                 code.two(Vector::MULTIPLY16, 0, 0, b);
                 code.shifted(Vector::SHIFTS32, LEFT, to, 0, 16);
                 self.write(fields.rt, to);
@@ -288,6 +294,7 @@ impl Block {
             }
             Op::Sumb => {
                 for (sum, from) in [(0, a), (1, b)] {
+                    // Sums of neighbours, twice: bytes to halves, then halves to words.
                     code.vector(Vector::PAIRS8, sum, from, constant(0x0101_0101));
                     code.vector(Vector::PAIRS16, sum, sum, constant(0x0001_0001));
                 }
@@ -299,6 +306,7 @@ impl Block {
                 let ones = [0x0201_0100, 0x0302_0201, 0x0302_0201, 0x0403_0302];
                 code.load(0, Operand::Constant(ones));
                 code.vector(Vector::AND, 1, a, constant(0x0f0f_0f0f));
+                // There are no shifts of bytes: what comes from the neighbour is masked off below.
                 code.shifted(Vector::SHIFTS16, RIGHT, 2, a, 4);
                 code.vector(Vector::AND, 2, 2, constant(0x0f0f_0f0f));
                 code.two(Vector::SHUFFLE8, 1, 0, 1);
@@ -306,6 +314,7 @@ impl Block {
                 code.two(Vector::ADD8, to, 1, 2);
             }
             Op::Xsbh => {
+                // To the left end and back: the shift to the right brings the sign along.
                 code.shifted(Vector::SHIFTS16, LEFT, 0, a, 8);
                 code.shifted(Vector::SHIFTS16, SIGNED_RIGHT, to, 0, 8);
             }
@@ -320,6 +329,8 @@ impl Block {
                 code.with_byte(Vector::BLEND16, to, 0, Operand::Register(a), 0xcc);
             }
             _ => {
+                // Or-ed with the halves exchanged, then with neighbours exchanged, each word is
+                // that of all four.
                 code.words(0, a, 0x4e);
                 code.two(Vector::OR, 0, 0, a);
                 code.words(1, 0, 0xb1);
@@ -334,6 +345,8 @@ impl Block {
 
     fn leading_zeros(&mut self, fields: &Fields) -> bool {
         for word in 0..4 {
+            // AVX2 counts no zeros. The frame has every register's value (`write`), so words come
+            // from there.
             self.code.leading_zeros(register(fields.ra, word));
             self.code.set(register(fields.rt, word), RAX);
         }
@@ -377,6 +390,7 @@ impl Block {
     fn shifts(&mut self, op: Op, fields: &Fields) -> bool {
         let count = fields.immediate.to_le_bytes()[0];
         let back = count.wrapping_neg();
+        // Counts beyond an element's width give zeros, or its sign, on both machines.
         let (width, kind, count) = match op {
             Op::Shlhi => (Vector::SHIFTS16, LEFT, count & 31),
             Op::Shli => (Vector::SHIFTS32, LEFT, count & 63),
@@ -458,6 +472,7 @@ impl Block {
         code.shifted(Vector::SHIFTS32, LEFT, 4, a, 16);
         if op == Op::Roth {
             for half in [3, 4] {
+                // The half twice in its word: what is shifted out on the left comes from the copy.
                 code.shifted(Vector::SHIFTS32, RIGHT, 5, half, 16);
                 code.two(Vector::OR, half, half, 5);
             }
@@ -538,6 +553,8 @@ impl Block {
         }
         let to = self.define(fields.rt);
         let code = &mut self.code;
+        // x86 shifts doublewords: bits that cross between them are shifted the other way by the
+        // rest of 64.
         code.load(3, Operand::Constant([64, 0, 0, 0]));
         code.two(Vector::SUB32, 3, 3, 2);
         // The last word first: as x86 has a number of 128 bits.
@@ -587,9 +604,11 @@ impl Block {
             code.vector(Vector::AND, 0, 0, bits);
             code.vector(Vector::EQUAL8, to, 0, bits);
         } else {
+            // The result has the bit of the first element first; x86 gathers from the last one.
             code.words(0, a, 0x1b);
             match op {
                 Op::Gbb => {
+                    // The last bit of each byte becomes its sign, which alone is gathered.
                     code.shifted(Vector::SHIFTS16, LEFT, 0, 0, 7);
                     code.signs(Vector::BYTE_SIGNS, RAX, 0);
                 }
@@ -649,7 +668,9 @@ impl Block {
             code.two(Vector::AND_NOT, 1, c, a);
             code.two(Vector::OR, to, 0, 1);
         } else {
+            // Within a word, bytes count from the other end here.
             code.vector(Vector::XOR, 0, c, constant(0x0303_0303));
+            // Patterns from 0x80 on give 0 on x86, as the SPU has it for those below 0xc0.
             code.two(Vector::SHUFFLE8, 1, a, 0);
             code.two(Vector::SHUFFLE8, 2, b, 0);
             // The bit that says which register, where a sign is.

@@ -11,11 +11,12 @@
 //! 1.2.
 
 mod floats;
+mod flow;
 mod integers;
 mod x86;
 
 use crate::isa::{Instruction, Op, decode};
-use crate::registers::{Fields, MASK, STORE_BYTES, State, Store, bits, insertion};
+use crate::registers::{Fields, MASK, STORE_BYTES, State, Store, insertion};
 use sidecore_bare::width::ToUsize;
 use std::mem::offset_of;
 use std::sync::OnceLock;
@@ -138,8 +139,11 @@ pub fn gate() -> (Vec<u8>, usize) {
     let mut code = Code::default();
     // push rbx, rbp, r12, r13, r14, r15; sub rsp, 8
     code.raw(&[0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]);
+    // With the return address and six pushes the stack is 8 bytes off the multiple of 16 that calls
+    // need.
     code.raw(&[0x48, 0x83, 0xec, 0x08]);
     code.get64(FRAME, Operand::General(RDI));
+    // The host's rounding holds again while helpers run, and once the code is left.
     code.save_control(field(offset_of!(Frame, host_control)));
     code.set_byte(field(offset_of!(Frame, mode)), 0);
     for (register, offset) in [
@@ -221,6 +225,7 @@ pub fn block(store: &impl Store, address: u32) -> Vec<u8> {
         block.pc = place;
         block.word = *word;
         block.ran += 1;
+        // Only the instruction in the making keeps its operands' registers from being given out.
         block.pinned = 0;
         if let Some((row, fields)) = decode(*word) {
             open = block.instruction(row, &fields);
@@ -247,6 +252,7 @@ fn body(store: &impl Store, start: u32) -> Vec<u32> {
     for place in (start..end).step_by(4) {
         let word = store.fetch(place);
         let kind = kind(word);
+        // The block ends in front of it, and the host gets control there.
         if kind == Kind::Interpreted {
             break;
         }
@@ -360,11 +366,14 @@ impl Block {
         if length == 0 {
             return;
         }
+        // The whole block is charged at once; what leaves it early gives the rest back (`end`).
         self.code.arithmetic64(Arithmetic::Subtract, BUDGET, length);
         let jump = self.code.jump(Some(If::Less));
         self.exits.push((jump, 0, self.start, Left::Budget));
         let place = self.start.cast_signed();
+        // The store has the SPU's order of bytes.
         let swapped: Vec<u32> = words.iter().map(|word| word.swap_bytes()).collect();
+        // A comparison of four words would reach behind the block, and perhaps behind the store.
         if swapped.len() < 4 {
             for (at, word) in (place..).step_by(4).zip(&swapped) {
                 let in_store = Operand::Memory(STORE, at, false);
@@ -415,6 +424,7 @@ impl Block {
             .zip(self.kept)
             .find(|kept| kept.1 == Some(number));
         if let Some((xmm, _)) = known {
+            // It must not be given out for the result while this instruction still reads it.
             self.pinned |= 1 << xmm;
             return xmm;
         }
@@ -428,6 +438,7 @@ impl Block {
     fn define(&mut self, number: u8) -> Xmm {
         let xmm = self.free();
         for kept in &mut self.kept {
+            // A later read must not find the old value.
             if *kept == Some(number) {
                 *kept = None;
             }
@@ -465,6 +476,8 @@ impl Block {
             return;
         }
         let now = field(offset_of!(Frame, mode));
+        // At a block's beginning the mode is what the block before has left; only there it is
+        // looked up.
         let skip = self.mode.is_none().then(|| {
             self.code.compare_byte(now, mode);
             self.code.jump(Some(If::Zero))
@@ -481,6 +494,8 @@ impl Block {
     fn call(&mut self) {
         self.want(HOST);
         self.call_helper(self.word);
+        // The interpreter may have written any register, and a C function preserves no vector
+        // register.
         self.kept = [None; 8];
     }
 
@@ -510,6 +525,7 @@ impl Block {
         self.code
             .arithmetic_number(Arithmetic::And, Operand::General(RAX), address);
         self.code.set(field(offset_of!(Frame, pc)), RAX);
+        // An entry of 8 bytes for each word of 4.
         self.code.shift_left(1);
         self.code.get64(RCX, Operand::Memory(ENTRIES, 0, true));
         self.follow();
@@ -555,159 +571,6 @@ impl Block {
         }
         self.leave_with(Left::Missing);
         self.code.finish()
-    }
-
-    /// The address of a load or a store: a number, or in `RAX`.
-    fn address(&mut self, op: Op, fields: &Fields) -> Option<Operand> {
-        let number = bits(fields.immediate);
-        let fixed = match op {
-            Op::Lqa | Op::Stqa => number << 2,
-            Op::Lqr | Op::Stqr => self.pc.wrapping_add(number << 2),
-            Op::Lqd | Op::Stqd | Op::Lqx | Op::Stqx => {
-                self.code.get(RAX, register(fields.ra, 0));
-                let more = if matches!(op, Op::Lqx | Op::Stqx) {
-                    Some(register(fields.rb, 0))
-                } else {
-                    None
-                };
-                if let Some(more) = more {
-                    self.code.arithmetic(Arithmetic::Add, RAX, more);
-                } else if number != 0 {
-                    let number = (number << 4).cast_signed();
-                    self.code
-                        .arithmetic_number(Arithmetic::Add, Operand::General(RAX), number);
-                }
-                let mask = (MASK & !15).cast_signed();
-                self.code
-                    .arithmetic_number(Arithmetic::And, Operand::General(RAX), mask);
-                return Some(Operand::Memory(STORE, 0, true));
-            }
-            _ => return None,
-        };
-        let fixed = (fixed & MASK & !15).cast_signed();
-        Some(Operand::Memory(STORE, fixed, false))
-    }
-
-    fn memory(&mut self, op: Op, fields: &Fields) -> bool {
-        let Some(address) = self.address(op, fields) else {
-            return false;
-        };
-        let swap = Operand::Memory(TABLES, SWAP, false);
-        if matches!(op, Op::Lqd | Op::Lqx | Op::Lqa | Op::Lqr) {
-            let to = self.define(fields.rt);
-            self.code.load(to, address);
-            self.code.vector(Vector::SHUFFLE8, to, to, swap);
-            self.write(fields.rt, to);
-            return true;
-        }
-        let value = self.read(fields.rt);
-        self.code.vector(Vector::SHUFFLE8, 0, value, swap);
-        self.code.save(address, 0);
-        self.check_own_code(address);
-        true
-    }
-
-    /// After a store: leaves where it may have changed what is left of the block.
-    fn check_own_code(&mut self, address: Operand) {
-        let Operand::Memory(_, fixed, indexed) = address else {
-            return;
-        };
-        let next = self.pc + 4;
-        if self.ran == self.length {
-            return;
-        }
-        let (from, end) = (next & !15, self.start + 4 * self.length);
-        if indexed {
-            let from = from.cast_signed();
-            self.code
-                .arithmetic_number(Arithmetic::Subtract, Operand::General(RAX), from);
-            let bytes = (end - (next & !15)).cast_signed();
-            self.code
-                .arithmetic_number(Arithmetic::Compare, Operand::General(RAX), bytes);
-            self.leave_if(If::Below, self.ran, next, Left::Missing);
-        } else if (from..end).contains(&fixed.cast_unsigned()) {
-            let jump = self.code.jump(None);
-            self.exits.push((jump, self.ran, next, Left::Missing));
-        }
-    }
-
-    /// Comparisons that halt: where one does, the interpreter does it.
-    fn halt(&mut self, op: Op, fields: &Fields) -> bool {
-        let condition = match op {
-            Op::Heq | Op::Heqi => If::Zero,
-            Op::Hgt | Op::Hgti => If::Greater,
-            Op::Hlgt | Op::Hlgti => If::Above,
-            _ => return false,
-        };
-        self.code.get(RAX, register(fields.ra, 0));
-        if matches!(op, Op::Heq | Op::Hgt | Op::Hlgt) {
-            let other = register(fields.rb, 0);
-            self.code.arithmetic(Arithmetic::Compare, RAX, other);
-        } else {
-            let number = fields.immediate;
-            self.code
-                .arithmetic_number(Arithmetic::Compare, Operand::General(RAX), number);
-        }
-        self.leave_if(condition, self.ran - 1, self.pc, Left::Interpret);
-        true
-    }
-
-    /// The last instruction of a block.
-    fn branch(&mut self, op: Op, fields: &Fields) -> bool {
-        let next = (self.pc + 4) & MASK;
-        let number = bits(fields.immediate) << 2;
-        let absolute = number & MASK & !3;
-        let relative = self.pc.wrapping_add(number) & MASK & !3;
-        match op {
-            Op::Br => self.go(relative),
-            Op::Bra => self.go(absolute),
-            Op::Brsl | Op::Brasl => {
-                self.link(fields.rt, next);
-                self.go(if op == Op::Brsl { relative } else { absolute });
-            }
-            Op::Bi => {
-                self.code.get(RAX, register(fields.ra, 0));
-                self.go_to_register();
-            }
-            Op::Bisl => {
-                self.code.get(RAX, register(fields.ra, 0));
-                self.link(fields.rt, next);
-                self.go_to_register();
-            }
-            Op::Brnz | Op::Brz | Op::Brhnz | Op::Brhz => {
-                let not = self.condition(op, fields.rt);
-                self.go(relative);
-                self.code.bind(not);
-                self.go(next);
-            }
-            Op::Biz | Op::Binz | Op::Bihz | Op::Bihnz => {
-                let not = self.condition(op, fields.rt);
-                self.code.get(RAX, register(fields.ra, 0));
-                self.go_to_register();
-                self.code.bind(not);
-                self.go(next);
-            }
-            Op::Sync => self.go(next),
-            _ => return false,
-        }
-        true
-    }
-
-    /// A jump that is taken where the branch is not.
-    fn condition(&mut self, op: Op, rt: u8) -> usize {
-        let half = matches!(op, Op::Brhnz | Op::Brhz | Op::Bihz | Op::Bihnz);
-        let zero = matches!(op, Op::Brz | Op::Brhz | Op::Biz | Op::Bihz);
-        let mask = if half { 0xffff } else { -1 };
-        self.code.test_bits(register(rt, 0), mask);
-        self.code
-            .jump(Some(if zero { If::NotZero } else { If::Zero }))
-    }
-
-    /// Puts the address behind a call into a register.
-    fn link(&mut self, rt: u8, next: u32) {
-        let to = self.define(rt);
-        self.code.load(to, Operand::Constant([next, 0, 0, 0]));
-        self.write(rt, to);
     }
 }
 

@@ -110,6 +110,8 @@ impl Code {
     /// Whole code with its constants.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes
+            // Breakpoints, should control ever run off the end; constants lie at a multiple of
+            // their size.
             .resize(self.bytes.len().next_multiple_of(16), 0xcc);
         let first = self.bytes.len();
         for constant in &self.constants {
@@ -134,6 +136,7 @@ impl Code {
     }
 
     fn constant(&mut self, words: [u32; 4]) -> usize {
+        // Instructions of a block share their masks.
         let known = self.constants.iter().position(|known| *known == words);
         known.unwrap_or_else(|| {
             self.constants.push(words);
@@ -248,6 +251,7 @@ impl Code {
             _ => 0,
         };
         let prefix = 0x40 | u8::from(wide) << 3 | (register & 8) >> 1 | base >> 3;
+        // Without 64 bits or a high register it would say nothing.
         if prefix != 0x40 {
             self.bytes.push(prefix);
         }

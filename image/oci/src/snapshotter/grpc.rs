@@ -63,6 +63,8 @@ pub(crate) fn serve(
         .build()?;
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
+        // Taken before a connection is accepted: further ones wait in the socket's queue and cost
+        // nothing here.
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accept = async {
             loop {
@@ -81,6 +83,7 @@ pub(crate) fn serve(
                     }
                     Err(error) => {
                         tracing::warn!("cannot accept a connection: {error}");
+                        // The reason may be a lack of descriptors, which calls that end give back.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -122,6 +125,8 @@ async fn answer(
     let result = match message(request.into_body()).await? {
         Ok(message) => {
             let work = move || handler(&path, &message);
+            // Handlers wait for disks and registries; this thread has to go on with the other
+            // calls.
             let done = tokio::task::spawn_blocking(work).await;
             done.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the call panicked")))
         }
@@ -146,6 +151,7 @@ async fn answer(
             trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
         }
         Err(refusal) => {
+            // gRPC's status is in the trailers; the HTTP status is 200 for refusals, too.
             trailers.insert("grpc-status", (refusal.code as u16).into());
             if let Ok(text) = http::HeaderValue::from_str(&escaped(&refusal.text)) {
                 trailers.insert("grpc-message", text);
@@ -161,9 +167,11 @@ async fn message(mut body: RecvStream) -> Result<Result<Vec<u8>, Refusal>, h2::E
     while let Some(piece) = body.data().await {
         let piece = piece?;
         if bytes.len() + piece.len() > MESSAGE_BYTES_MAX {
+            // The length in front of the message is not waited for: it may lie.
             return Err(Reason::ENHANCE_YOUR_CALM.into());
         }
         bytes.extend_from_slice(&piece);
+        // Without it the peer's window stays full, and a longer message never arrives.
         body.flow_control().release_capacity(piece.len())?;
     }
     let refuse = |text| Ok(Err(Refusal::new(Code::InvalidArgument, text)));

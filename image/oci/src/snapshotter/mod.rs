@@ -212,6 +212,7 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     let mut options = OpenOptions::new();
     let lock_file = options.write(true).create(true).truncate(false).mode(0o600);
     let lock_file = lock_file.open(&lock).map_err(of(&lock))?;
+    // The kernel gives the lock back however the process ends; a file alone would outlive a kill.
     rustix::fs::flock(&lock_file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| SnapshotterError::Used(config.root.clone()))?;
     let store = Store::open(&config.root.join("layers"))?;
@@ -219,6 +220,7 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
         .map(|dir| Layers::show(config, store.clone(), dir).map_err(of(dir)))
         .transpose()?;
     let snapshots = Snapshots::open(config, store).map_err(of(&config.root))?;
+    // Before containerd can ask: a container must not see a layer that is not mounted again yet.
     snapshots.adopt();
     let listener = listen(&config.socket).map_err(of(&config.socket))?;
     ready();

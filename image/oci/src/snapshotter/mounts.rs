@@ -60,6 +60,8 @@ impl Mounts {
             };
             is_ready.map_err(|error| error.to_string())?;
         }
+        // The rule for directories holds however the layer came here, so it is checked behind all
+        // ways.
         let (index, _) = self.store.index(sha256).ok_or("its index is gone")?;
         let tree = index.tree().map_err(|error| error.to_string())?;
         if tree.has_implied_directories && !is_lowest {
@@ -87,6 +89,7 @@ impl Mounts {
         };
         let mut command = Command::new("/proc/self/exe");
         command.args(["block", "mount", &url]).arg(dir);
+        // A keeper, since containers use the mount; one cache for all, since layers share frames.
         command.args(["--keep", "--fs", "erofs", "--cache"]);
         command.arg(&self.frames);
         for key in &self.verify_keys {
@@ -124,6 +127,7 @@ impl Mounts {
     pub(crate) fn adopt(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<(), String> {
         let is_served = matches!(image_on(dir), Ok(Some(_)));
         let source = source_of(dir);
+        // The kernel mounts a whole layer from its file, which needs no server.
         let is_direct = source.is_some_and(|source| Path::new(&source).starts_with(&self.layers));
         if is_served || is_direct {
             return Ok(());
@@ -135,6 +139,7 @@ impl Mounts {
 
     /// Unmounts a layer. Users that have files of it open keep them; its server ends after them.
     pub(crate) fn undo(&self, dir: &Path) {
+        // Mounts may lie on top of one another after a crash between two steps.
         while is_mounted(dir) {
             if let Err(error) = unmount(dir, UnmountFlags::DETACH) {
                 tracing::warn!("cannot unmount {}: {error}", dir.display());
@@ -185,6 +190,7 @@ fn is_mounted(dir: &Path) -> bool {
 fn source_of(dir: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let dir = dir.to_str()?;
+    // Of several mounts on a folder the last one is what its users see.
     let line = table.lines().rev().find(|line| {
         let place = line.split(' ').nth(4);
         place.is_some_and(|place| unescaped(place) == dir)

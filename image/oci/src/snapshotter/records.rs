@@ -82,6 +82,7 @@ impl Records {
             let record: Record = serde_json::from_slice(&bytes).map_err(|error| {
                 io::Error::other(format!("{} is damaged: {error}", path.display()))
             })?;
+            // Folders of removed snapshots may still be there: their numbers must not come again.
             records.next_id = records.next_id.max(id + 1);
             records.by_name.insert(record.name.clone(), record);
         }
@@ -108,6 +109,8 @@ impl Records {
     /// The system's; the record is unchanged then.
     pub(crate) fn put(&mut self, old_name: Option<&str>, record: Record) -> io::Result<()> {
         let bytes = serde_json::to_vec(&record)?;
+        // The file is named by the number, which a commit keeps: the change of the name is one
+        // durable write.
         write_whole(&self.folder, &record.id.to_string(), &bytes)?;
         if let Some(old) = old_name {
             self.by_name.remove(old);
@@ -168,6 +171,7 @@ impl Record {
             let is_match = match operator {
                 "==" => found.as_deref() == Some(&value),
                 "!=" => found.as_deref() != Some(&value),
+                // A pattern (`~=`) is left to the client; a record without the field cannot match.
                 _ => found.is_some(),
             };
             if !is_match {

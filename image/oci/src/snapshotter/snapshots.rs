@@ -91,6 +91,7 @@ impl Snapshots {
             && let Some((target, layer)) = remote_layer(&labels)
             && self.mount_layer(&target, &parent, &labels, layer)
         {
+            // By this refusal containerd learns that the layer is there and need not be unpacked.
             return Err(exists(&target));
         }
         let mut records = self.records.lock();
@@ -109,6 +110,7 @@ impl Snapshots {
             let files = self.files(id);
             DirBuilder::new().mode(0o755).create(&files)?;
             fs::set_permissions(&files, mode(0o755))?;
+            // The root of a container has the owner and mode of its image's.
             if let Some(below) = &below {
                 let owner = fs::metadata(below)?;
                 chown(&files, Some(owner.uid()), Some(owner.gid()))?;
@@ -165,6 +167,7 @@ impl Snapshots {
             mounting.insert(target.to_owned());
         }
         let result = self.mount_new(target, parent, labels, layer);
+        // Also where it failed: another call would wait for ever.
         self.mounting.lock().remove(target);
         self.mounted.notify_all();
         match result {
@@ -213,6 +216,7 @@ impl Snapshots {
             layer: Some(layer),
         };
         let mut records = self.records.lock();
+        // No lock was held while the layer was mounted, and containerd may have removed the parent.
         let is_there = check_parent(&records, parent).is_ok();
         let put = match is_there {
             true => records.put(None, record).map_err(failed),
@@ -251,6 +255,8 @@ impl Snapshots {
                 options: vec![access.into(), "rbind".into()],
             }])
         };
+        // The index binds an upper folder to file handles of its lower ones, and a layer that is mounted
+        // again has others.
         let mut options = vec!["index=off".to_owned()];
         match (record.kind, lower.len()) {
             (Kind::Active, 0) => return bind(files, "rw"),
@@ -286,6 +292,7 @@ impl Snapshots {
             ));
         }
         let mut record = found.clone();
+        // containerd may name the parent only now, after it has unpacked layers side by side.
         if !request.parent.is_empty() {
             if !record.parent.is_empty() && record.parent != request.parent {
                 return Err(Refusal::new(
@@ -315,6 +322,7 @@ impl Snapshots {
     /// `Remove`.
     pub(crate) fn remove(&self, key: &str) -> Result<(), Refusal> {
         let mut records = self.records.lock();
+        // overlayfs' mounts of the children name this snapshot's folder.
         if records.all().any(|it| it.parent == key) {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
@@ -330,6 +338,7 @@ impl Snapshots {
                     .as_ref()
                     .is_some_and(|it| it.sha256 == layer.sha256)
             };
+            // Images share layers: the contents go with the last snapshot of them.
             if !records.all().any(is_used) {
                 self.mounts.forget(&layer.sha256);
             }
@@ -361,6 +370,7 @@ impl Snapshots {
                 _ if path == "labels" => record.labels.clone_from(&info.labels),
                 Some(label) => {
                     match info.labels.get(label).filter(|value| !value.is_empty()) {
+                        // An empty value removes the label, as in containerd's own snapshotters.
                         Some(value) => record.labels.insert(label.into(), value.clone()),
                         None => record.labels.remove(label),
                     };
@@ -483,9 +493,11 @@ fn usage_of(folder: &Path) -> io::Result<(i64, i64)> {
     while let Some(path) = waiting.pop() {
         let stat = match fs::symlink_metadata(&path) {
             Ok(stat) => stat,
+            // Files of a running container come and go while they are counted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
+        // A hard link takes no further blocks.
         if !seen.insert((stat.dev(), stat.ino())) {
             continue;
         }
