@@ -515,6 +515,19 @@ fn workflows_call_scripts_and_have_few_rights() {
     }
 }
 
+/// It takes a whole version or a requirement, and no number of a series.
+#[test]
+fn workflows_install_versions_that_cargo_takes() {
+    let workflows = files().iter();
+    for (name, text) in workflows.filter(|(name, _)| name.starts_with(".github/workflows/")) {
+        for line in text.lines().filter(|line| line.contains("cargo install ")) {
+            let asked = line.split_once('@').map_or("^", |(_, it)| it);
+            let is_taken = asked.starts_with(['^', '~', '=']) || leading_version(asked).is_some();
+            assert!(is_taken, "{name}: {line}");
+        }
+    }
+}
+
 #[test]
 fn scripts_of_a_release_are_clean() {
     let mut command = Command::new("shellcheck");
