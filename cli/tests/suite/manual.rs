@@ -60,3 +60,24 @@ fn every_page_has_all_sections_and_the_version() {
     }
     assert_eq!(sidecore(&["man", "/proc/nowhere"]).status.code(), Some(2));
 }
+
+#[test]
+fn related_pages_are_there_and_named_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path();
+    assert!(sidecore(&["man", pages.to_str().unwrap()]).status.success());
+    for page in pages.read_dir().unwrap() {
+        let page = page.unwrap().path();
+        let text = std::fs::read_to_string(&page).unwrap();
+        let (_, rest) = text.split_once(".SH \"SEE ALSO\"\n").unwrap();
+        let (related, _) = rest.split_once(".SH").unwrap();
+        let related = related.trim().replace('\\', "");
+        let mut seen = Vec::new();
+        for name in related.split(", ") {
+            assert!(!seen.contains(&name), "{page:?} names {name} twice");
+            let file = name.replace("(1)", ".1");
+            assert!(pages.join(file).exists(), "{page:?} leads to {name}");
+            seen.push(name);
+        }
+    }
+}

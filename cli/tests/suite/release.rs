@@ -515,6 +515,48 @@ fn workflows_call_scripts_and_have_few_rights() {
     }
 }
 
+/// It takes a whole version or a requirement, and no number of a series.
+#[test]
+fn workflows_install_versions_that_cargo_takes() {
+    let workflows = files().iter();
+    for (name, text) in workflows.filter(|(name, _)| name.starts_with(".github/workflows/")) {
+        for line in text.lines().filter(|line| line.contains("cargo install ")) {
+            let asked = line.split_once('@').map_or("^", |(_, it)| it);
+            let is_taken = asked.starts_with(['^', '~', '=']) || leading_version(asked).is_some();
+            assert!(is_taken, "{name}: {line}");
+        }
+    }
+}
+
+/// The table of mounts has no line for an attached image, nor for one on a loop device.
+#[test]
+fn a_package_stays_while_an_image_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sidecore");
+    for way in ["mount", "attach"] {
+        let script = format!("#!/bin/sh\necho '      \"way\": \"{way}\",'\n");
+        std::fs::write(&program, script).unwrap();
+        succeeded(
+            &Command::new("chmod")
+                .arg("755")
+                .arg(&program)
+                .output()
+                .unwrap(),
+        );
+        let prerm = |word: &str| {
+            let mut command = Command::new("sh");
+            command
+                .arg(root().join("packaging/scripts/prerm"))
+                .arg(word);
+            let path = format!("{}:/usr/bin:/bin", folder.path().display());
+            command.env("PATH", path).output().unwrap()
+        };
+        for (word, status) in [("remove", 1), ("0", 1), ("upgrade", 0), ("1", 0)] {
+            assert_eq!(prerm(word).status.code(), Some(status), "{way} {word}");
+        }
+    }
+}
+
 #[test]
 fn scripts_of_a_release_are_clean() {
     let mut command = Command::new("shellcheck");

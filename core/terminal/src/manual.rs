@@ -135,7 +135,10 @@ fn own_sections(command: &Command, words: &str, pages: &Pages) -> Roff {
 
 /// Names of the pages that a page leads to: the one above and those below.
 fn related(command: &Command, words: &str) -> Vec<String> {
-    let name = |words: &str| format!("sidecore {words}").trim().replace(' ', "-");
+    let name = |words: &str| {
+        let all = std::iter::once("sidecore").chain(words.split_whitespace());
+        all.collect::<Vec<_>>().join("-")
+    };
     let above = words.rsplit_once(' ').map_or("", |(above, _)| above);
     let mut names = Vec::new();
     if !words.is_empty() {
@@ -144,9 +147,6 @@ fn related(command: &Command, words: &str) -> Vec<String> {
     }
     let below = command.get_subcommands().filter(|it| !it.is_hide_set());
     names.extend(below.map(|it| name(&format!("{words} {}", it.get_name()))));
-    // The first page and the last word on scripts.
-    names.extend(words.is_empty().then(|| name("doctor")));
-    names.dedup();
     names
 }
 

@@ -17,10 +17,19 @@ pub enum Shape {
     Message,
 }
 
-/// A sign of life without an end: each tick shows the next letter.
+/// A sign of life without an end: each tick shows the next letter, and the time so far.
 #[must_use]
 pub fn spinner() -> ProgressBar {
-    ProgressBar::with_draw_target(None, target())
+    spinner_on(target())
+}
+
+fn spinner_on(target: ProgressDrawTarget) -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, target);
+    // The style that it has by itself is a bar, of 0 steps out of 0.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner
 }
 
 /// Standard error, or nothing where that is no terminal.
@@ -65,6 +74,20 @@ const WIDE_COLUMNS: usize = 72;
 mod tests {
     use super::*;
     use indicatif::InMemoryTerm;
+
+    #[test]
+    fn a_spinner_is_no_bar() {
+        let term = InMemoryTerm::new(8, 80);
+        let target = ProgressDrawTarget::term_like(Box::new(term.clone()));
+        let spinner = spinner_on(target);
+        spinner.tick();
+        let shown = term.contents();
+        let columns = shown.trim_end().chars().count();
+        assert!(
+            (1..12).contains(&columns) && !shown.contains('/'),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn no_bar_is_wider_than_its_terminal() {

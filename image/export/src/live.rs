@@ -390,9 +390,9 @@ pub fn description(export: &Export) -> Vec<String> {
     ];
     if figures.overlay_bytes > 0 || figures.written_bytes > 0 {
         lines.push(format!(
-            "overlay   {} of {} written, {} not durable yet",
-            bytes(figures.overlay_bytes),
+            "overlay   {} written, {} used, {} not durable yet",
             bytes(figures.written_bytes),
+            bytes(figures.overlay_bytes),
             bytes(figures.overlay_dirty_bytes)
         ));
     }
@@ -458,6 +458,16 @@ mod tests {
         let odd = export(json!({"read_bytes": "x", "cache_hits": -3, "damaged_frames": null}));
         assert_eq!(odd.figures, Figures::default());
         assert_eq!(cells(&odd)[4], "-");
+    }
+
+    /// What clients wrote is less than its grains where they wrote parts of these.
+    #[test]
+    fn an_overlay_is_described_by_what_was_written_and_its_room() {
+        let made = export(json!({"written_bytes": 1024, "overlay_bytes": 4096}));
+        let said = description(&made);
+        let last = said.last().map(String::as_str);
+        let expected = "overlay   1 KiB written, 4 KiB used, 0 B not durable yet";
+        assert_eq!(last, Some(expected));
     }
 
     #[test]
