@@ -53,8 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0")]
     #[arg(hide_default_value = true)]
     rate: u64,
-    /// Mount the same layers for podman, CRI-O and buildah on this folder, an additional layer store
-    /// of their storage.conf
+    /// Mount the same layers for podman, CRI-O and buildah on this folder: an additional layer
+    /// store of their storage.conf
     #[arg(long, value_name = "DIR")]
     layer_store: Option<PathBuf>,
 }

@@ -243,7 +243,7 @@ impl Memory {
             return Err(io::Error::last_os_error());
         }
         // No descriptor, as in `store`: a host may count on the next one's number.
-        // SAFETY: none of the mapping's bytes are moved; the second one lies wherever there is room.
+        // SAFETY: the mapping stays where it is; the second one lies wherever there is room.
         let code = unsafe { libc::mremap(written, 0, bytes, libc::MREMAP_MAYMOVE) };
         if code == libc::MAP_FAILED {
             let error = io::Error::last_os_error();

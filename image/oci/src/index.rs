@@ -5,7 +5,7 @@
 //! layer's blob. Made by one pass over the blob; see `build`.
 //!
 //! Must stay true: an index from elsewhere is only bytes: every number in it is checked before use,
-//! and nothing of it takes more memory than [`INDEX_BYTES_MAX`] and `HEADERS_BYTES_MAX` allow.
+//! and nothing of it takes more memory than `INDEX_BYTES_MAX` and `HEADERS_BYTES_MAX` allow.
 //! The metadata that a kernel parses are made here, from the headers, never taken from an index.
 //! Equal layers give equal indexes.
 
@@ -335,6 +335,6 @@ const SPAN_BYTES_LAZY_MAX: u64 = 32 << 20;
 /// Larger spans are not indexed.
 pub(crate) const SPAN_BYTES_MAX: u64 = 64 << 20;
 /// Size of an index, which holds a window for each span.
-pub const INDEX_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// Headers of a tar.
 pub(crate) const HEADERS_BYTES_MAX: u64 = 1 << 30;

@@ -305,7 +305,6 @@ struct Placed {
 impl Engines {
     /// Ends the engines' sleeps. To be called after the flag of [`Self::run`] was raised, which an
     /// engine would else see after [`NAP_MAX`] only.
-    #[must_use]
     pub fn waker(&self) -> impl Fn() + Send + 'static {
         let doors = self.engines.iter().filter_map(|it| it.door.as_ref());
         let bells: Vec<_> = doors.map(Control::bell).collect();

@@ -57,6 +57,7 @@ pub use stack::sharing::Sharing;
 pub use stack::sockets::has_room_or_waits;
 pub use stack::sockets::{Ending, Event, Readiness, Write};
 pub use stack::udp::refusals::{has_refusal, next_refusal, want_refusals};
+pub use stack::udp::set_udp_peer;
 pub use state::LOCAL_SESSIONS;
 pub use state::hot::State as SessionState;
 pub use state::store::Placement;

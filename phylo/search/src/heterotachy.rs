@@ -10,7 +10,7 @@
 //! (2020), 249-264; names as in IQ-TREE.
 
 use crate::evaluation::Fit;
-use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, PartOptions};
+use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, PartOptions, SiteClasses};
 use crate::model::{
     AscertainmentName, InvariantName, Model, ModelError, ModelName, RatesName, ScalerName,
 };
@@ -211,7 +211,7 @@ pub fn evaluate(
             let part = Model::new(name.clone(), patterns);
             let mut one =
                 Likelihood::new(tree, patterns.clone(), part, runner, Options::default())?;
-            own.push(one.pattern_log_likelihoods(0)?);
+            own.push(SiteClasses(&mut one).log_likelihoods(0)?);
             shown.push(one.tree().clone());
             likelihoods.push(one.parts()[0].model_text());
         }
@@ -226,7 +226,7 @@ pub fn evaluate(
     fitted.fixed_weights = model.weights.is_some();
     let mut shares = fitted.climb(fit, epsilon, &counts)?;
     if fit == Fit::All && !model.linked {
-        fitted.likelihood.link_models(false);
+        SiteClasses(&mut fitted.likelihood).link_models(false);
         shares = fitted.climb(fit, epsilon, &counts)?;
     }
     let parts = fitted.likelihood.parts();
@@ -321,7 +321,7 @@ impl<R: Runner + Copy> Classes<R> {
         likelihood.set_lengths(Lengths::Unlinked);
         // Classes begin with one model, so that none is fitted worse for having its own.
         let first = model.first();
-        likelihood.link_models(model.names.iter().all(|name| name == first));
+        SiteClasses(&mut likelihood).link_models(model.names.iter().all(|name| name == first));
         let mut classes = Self {
             likelihood,
             weights: process.weights.clone(),
@@ -377,7 +377,7 @@ impl<R: Runner + Copy> Classes<R> {
     fn shares(&mut self, counts: &[f64]) -> Result<Shares, LikelihoodError> {
         let mut own = Vec::new();
         for class in 0..self.weights.len() {
-            own.push(self.likelihood.pattern_log_likelihoods(class)?);
+            own.push(SiteClasses(&mut self.likelihood).log_likelihoods(class)?);
         }
         Ok(Shares::of(&own, &self.weights, counts))
     }
@@ -395,7 +395,7 @@ impl<R: Runner + Copy> Classes<R> {
             if !self.fixed_weights {
                 self.weights[class] = (own.iter().sum::<f64>() / total).max(WEIGHT_LEAST);
             }
-            self.likelihood.set_pattern_weights(class, &own);
+            SiteClasses(&mut self.likelihood).set_weights(class, &own);
         }
         self.likelihood.optimise_lengths(STEP_EPSILON, 1)?;
         if fit == Fit::All {

@@ -44,7 +44,7 @@ pub fn create(
 ///
 /// # Errors
 /// As [`create`]; [`OverlayError::Size`] for a smaller one.
-pub fn create_sized(
+pub(super) fn create_sized(
     path: &Path,
     base: &Identity,
     (size_bytes, grain_bytes): (u64, u32),

@@ -11,8 +11,8 @@
 //! answered by `ENOENT`, as c/storage expects.
 //!
 //! Must stay true: a link is read anew each time, and its layer is mounted then: the kernel's
-//! names outlive a mount that has no user. A look-up that fails is not remembered, as a registry may
-//! come back. Root alone enters: a look-up makes requests to servers of the caller's choice.
+//! names outlive a mount that has no user. A look-up that fails is not remembered, as a registry
+//! may come back. Root alone enters: a look-up makes requests to servers of the caller's choice.
 //!
 //! Threads: the session's, any number at once; a look-up blocks the one that does it.
 //! Source: c/storage, `pkg/` of its overlay driver ("additional layer stores").

@@ -291,8 +291,9 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
     }
 }
 
-/// Answers a registered queue's requests until the file system is gone. A request lies in two places,
-/// and its reply goes into memory that the kernel takes it from; each entry is returned with a reply.
+/// Answers a registered queue's requests until the file system is gone. A request lies in two
+/// places, and its reply goes into memory that the kernel takes it from; each entry is returned
+/// with a reply.
 /// Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 fn serve_queue(
     mut queue: FuseQueue,

@@ -288,10 +288,11 @@ mod tests {
             diff_size: None,
             compression: 2,
         };
-        assert_eq!(
-            serde_json::to_string(&info).unwrap(),
-            r#"{"compressed-diff-digest":"sha256:a","compressed-size":7,"diff-digest":"sha256:b","compression":2}"#
-        );
+        let expected = [
+            r#"{"compressed-diff-digest":"sha256:a","compressed-size":7,"#,
+            r#""diff-digest":"sha256:b","compression":2}"#,
+        ];
+        assert_eq!(serde_json::to_string(&info).unwrap(), expected.concat());
     }
 
     #[test]

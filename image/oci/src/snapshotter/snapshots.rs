@@ -255,8 +255,8 @@ impl Snapshots {
                 options: vec![access.into(), "rbind".into()],
             }])
         };
-        // The index binds an upper folder to file handles of its lower ones, and a layer that is mounted
-        // again has others.
+        // The index binds an upper folder to file handles of its lower ones, and a layer that is
+        // mounted again has others.
         let mut options = vec!["index=off".to_owned()];
         match (record.kind, lower.len()) {
             (Kind::Active, 0) => return bind(files, "rw"),

@@ -5,7 +5,9 @@ use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, SessionState,
     Sharing, Stack, UdpId, Write,
 };
-use sidecore_net_stack::{has_refusal, has_room_or_waits, next_refusal, want_refusals};
+use sidecore_net_stack::{
+    has_refusal, has_room_or_waits, next_refusal, set_udp_peer, want_refusals,
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
@@ -278,7 +280,7 @@ impl Sockets for Stack {
     fn set_peer(&mut self, socket: Id, peer: Option<SocketAddr>) {
         if let Ok(id) = Name::udp(socket) {
             // Fails if the socket is closed, which is fine.
-            self.set_udp_peer(id, peer).ok();
+            set_udp_peer(self, id, peer).ok();
         }
     }
 

@@ -10,7 +10,7 @@ use super::errno_of;
 use crate::socket::{Asked, Purpose, Socket};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, Opening, Sharing, Socket as Session};
+use sidecore_net::sock::client::{Client, Opening, Sharing, Socket as Session, is_acknowledged};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -321,7 +321,7 @@ impl Engine {
         };
         let ended = self.lingering.extract_if(|_, (session, until)| {
             // The loop notices when the engine is gone.
-            *until <= now || client.is_acknowledged(*session).unwrap_or(true)
+            *until <= now || is_acknowledged(client, *session).unwrap_or(true)
         });
         let ended: Vec<_> = ended.collect();
         let close = |(inode, (session, _)): (u64, (Session, Instant))| {

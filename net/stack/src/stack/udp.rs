@@ -302,17 +302,6 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes datagrams of this peer only, or of all again. Others are refused as if there were no
-    /// socket (ICMP "port unreachable"). Datagrams that were received before stay.
-    ///
-    /// # Errors
-    /// [`NetError::Gone`].
-    pub fn set_udp_peer(&mut self, id: UdpId, peer: Option<SocketAddr>) -> Result<(), NetError> {
-        let socket = self.host.datagrams.socket(id)?;
-        socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
-        Ok(())
-    }
-
     /// Local address of a UDP socket.
     ///
     /// # Errors
@@ -532,6 +521,21 @@ impl Host {
                 .push_back(EventSource::Udp(number));
         }
     }
+}
+
+/// Has a socket take datagrams of this peer only, or of all again. Others are refused as if there were
+/// no socket (ICMP "port unreachable"). Datagrams that were received before stay.
+///
+/// # Errors
+/// [`NetError::Gone`].
+pub fn set_udp_peer(
+    stack: &mut Stack,
+    id: UdpId,
+    peer: Option<SocketAddr>,
+) -> Result<(), NetError> {
+    let socket = stack.host.datagrams.socket(id)?;
+    socket.peer = peer.map(|peer| (Ip::from(peer.ip()), peer.port()));
+    Ok(())
 }
 
 /// Queues all frames of a datagram, or none.

@@ -6,7 +6,7 @@ use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
 use sidecore_net_stack::{
     Event, NetError, SessionError, SessionId, SessionState, has_refusal, next_refusal,
-    session_page, want_refusals,
+    session_page, set_udp_peer, want_refusals,
 };
 use std::net::SocketAddr;
 
@@ -225,7 +225,7 @@ fn a_socket_with_a_peer_refuses_the_datagrams_of_others() {
         let receiver = world.stacks[1].bind_udp(to).expect("binds");
         want_refusals(&mut world.stacks[0], other, true).expect("open");
         for (only, is_refused) in [(None, false), (Some(at), true), (None, false)] {
-            world.stacks[1].set_udp_peer(receiver, only).expect("open");
+            set_udp_peer(&mut world.stacks[1], receiver, only).expect("open");
             for sender in [peer, other] {
                 world.stacks[0].send_to(sender, to, b"x").expect("sends");
                 world.run(10 * MS);

@@ -71,31 +71,6 @@ impl<R: Runner> Likelihood<R> {
         self.validity.mark_around(&self.tree, edge, Change::Length);
     }
 
-    /// With `one` the partitions share one model, as classes of sites that differ in lengths alone.
-    pub fn link_models(&mut self, one: bool) {
-        self.one_model = one;
-    }
-
-    /// The log-likelihood of each pattern of a partition.
-    ///
-    /// # Errors
-    /// As [`Likelihood::evaluate`].
-    pub fn pattern_log_likelihoods(&mut self, part: usize) -> Result<Vec<f64>, LikelihoodError> {
-        self.evaluate_parts(part..part + 1)?;
-        Ok(self.chunks.pattern_log_likelihoods(&self.parts, part))
-    }
-
-    /// Weights of a partition's patterns in place of the numbers of their sites: for expectation
-    /// maximisation, where a class has a share of each. Not of a likelihood that several processes
-    /// share.
-    ///
-    /// # Panics
-    /// When they are fewer than the patterns.
-    pub fn set_pattern_weights(&mut self, part: usize, weights: &[f64]) {
-        self.chunks.set_weights(part, weights);
-        self.validity.forget_sum_table();
-    }
-
     /// Moves the scales that a fit of parameters left into the lengths, which are free.
     pub(super) fn fold_scales(&mut self) {
         if self.parts.iter().all(|part| part.scale() == 1.0) {
@@ -137,5 +112,35 @@ impl<R: Runner> Likelihood<R> {
             }
             self.set_length(edge, length);
         }
+    }
+}
+
+/// A likelihood whose partitions are classes of the same sites, each with a share of every site.
+#[derive(Debug)]
+pub struct SiteClasses<'a, R: Runner>(pub &'a mut Likelihood<R>);
+
+impl<R: Runner> SiteClasses<'_, R> {
+    /// With `one` the classes share one model, and differ in lengths alone.
+    pub fn link_models(self, one: bool) {
+        self.0.one_model = one;
+    }
+
+    /// The log-likelihood of each pattern in a class.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn log_likelihoods(self, class: usize) -> Result<Vec<f64>, LikelihoodError> {
+        self.0.evaluate_parts(class..class + 1)?;
+        Ok(self.0.chunks.pattern_log_likelihoods(&self.0.parts, class))
+    }
+
+    /// Weights of a class's patterns in place of the numbers of their sites: for expectation
+    /// maximisation. Not of a likelihood that several processes share.
+    ///
+    /// # Panics
+    /// When they are fewer than the patterns.
+    pub fn set_weights(self, class: usize, weights: &[f64]) {
+        self.0.chunks.set_weights(class, weights);
+        self.0.validity.forget_sum_table();
     }
 }

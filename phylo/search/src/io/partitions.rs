@@ -22,7 +22,7 @@
 
 mod sets;
 
-pub use sets::{FileCharset, FileSets};
+pub(crate) use sets::FileSets;
 
 use crate::msa::{shown, site_ranges};
 use sidecore_bare::width::ToUsize;
@@ -142,7 +142,7 @@ pub fn columns(ranges: &str, sites: usize, line: usize) -> Result<Vec<u32>, Part
 ///
 /// # Errors
 /// [`PartitionError`].
-pub fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> {
+pub(crate) fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> {
     let text = text.trim_start_matches('\u{FEFF}');
     match sets::is_nexus(text) {
         true => sets::file_sets(text),

@@ -6,7 +6,7 @@
 use super::held::Outgoing;
 use super::memory::{Chunks, Piece};
 use super::{Client, ClientError, Socket};
-use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS};
+use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, MORE, PLACE_BITS, Request};
 use crate::sock::stack::SocketError;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
@@ -22,8 +22,6 @@ pub(super) struct State {
     pub(super) connected: bool,
     /// The peer sends no more.
     pub(super) ended: bool,
-    /// The peer has acknowledged all, the end included.
-    pub(super) acknowledged: bool,
     pub(super) life: Life,
     begun: Begun,
     pub(super) received: VecDeque<(Piece, SocketAddr)>,
@@ -61,7 +59,6 @@ impl State {
             local,
             connected: false,
             ended: false,
-            acknowledged: false,
             life: Life::Alive,
             begun: Begun::default(),
             received: VecDeque::new(),
@@ -253,7 +250,7 @@ impl Client {
                 self.chunks.release(piece);
             }
             Event::Room => self.resuming.note_room(&mut self.sockets, socket),
-            Event::Acknowledged => self.change(socket, |state| state.acknowledged = true),
+            Event::Acknowledged => self.change(socket, |state| state.outgoing.acknowledged = true),
             Event::Ended => self.change(socket, |state| state.ended = true),
             Event::Closed => {
                 self.change(socket, |state| {
@@ -301,6 +298,35 @@ fn place(number: u32) -> usize {
 /// of its payload. Needs [`SocketOption::Refusals`](crate::sock::SocketOption::Refusals).
 pub fn next_refusal(client: &mut Client, socket: Socket) -> Option<(SocketAddr, Vec<u8>)> {
     client.sockets.get_mut(socket)?.refused.pop_front()
+}
+
+/// True once the peer of a session has acknowledged all, the end included ([`Client::shutdown`]), or
+/// the session is over. Asks the engine, whose answer is seen by a later call.
+///
+/// # Errors
+/// Lost.
+pub fn is_acknowledged(client: &mut Client, session: Socket) -> Result<bool, ClientError> {
+    let state = client.sockets.get(session);
+    if state.is_none_or(|state| state.outgoing.acknowledged || state.life != Life::Alive) {
+        return Ok(true);
+    }
+    client.post(Request::Acknowledged, session, Entry::default())?;
+    Ok(false)
+}
+
+/// Lets a UDP socket take datagrams of this peer only, or of all again. Others are refused as if
+/// there were no socket.
+///
+/// # Errors
+/// Lost.
+pub fn set_peer(
+    client: &mut Client,
+    socket: Socket,
+    peer: Option<SocketAddr>,
+) -> Result<(), ClientError> {
+    // Port 0 stands for no peer.
+    let entry = peer.map_or(Entry::default(), |peer| Entry::default().at(peer));
+    client.post(Request::Peer, socket, entry)
 }
 
 /// Refusals that a socket keeps for its application.

@@ -23,6 +23,8 @@ pub(super) struct Outgoing {
     pub(super) end: Option<Request>,
     /// It is in the list of those that go on.
     pub(super) listed: bool,
+    /// The peer has acknowledged all, the end included.
+    pub(super) acknowledged: bool,
 }
 
 /// The way of some bytes that the application sends.

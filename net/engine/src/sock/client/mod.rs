@@ -24,7 +24,7 @@ mod waiting;
 pub use crate::event_source::EventSource;
 pub use attach::{sessions_of_all, siblings, status, status_of, status_of_all};
 pub(crate) use driven::OwnEngine;
-pub use events::next_refusal;
+pub use events::{is_acknowledged, next_refusal, set_peer};
 pub(crate) use link::{Driver, DriverFailed};
 pub use memory::{Buffer, Received};
 pub use opening::{Opening, Sharing};
@@ -437,35 +437,6 @@ impl Client {
             ..Entry::default()
         };
         self.post(Request::Option, socket, entry)
-    }
-
-    /// True once the peer of a session has acknowledged all, the end included ([`Self::shutdown`]),
-    /// or the session is over. Asks the engine, whose answer is seen by a later call.
-    ///
-    /// # Errors
-    /// Lost.
-    pub fn is_acknowledged(&mut self, session: Socket) -> Result<bool, ClientError> {
-        let state = self.sockets.get(session);
-        if state.is_none_or(|state| state.acknowledged || state.life != Life::Alive) {
-            return Ok(true);
-        }
-        self.post(Request::Acknowledged, session, Entry::default())?;
-        Ok(false)
-    }
-
-    /// Lets a UDP socket take datagrams of this peer only, or of all again. Others are refused as
-    /// if there were no socket.
-    ///
-    /// # Errors
-    /// Lost.
-    pub fn set_peer(
-        &mut self,
-        socket: Socket,
-        peer: Option<SocketAddr>,
-    ) -> Result<(), ClientError> {
-        // Port 0 stands for no peer.
-        let entry = peer.map_or(Entry::default(), |peer| Entry::default().at(peer));
-        self.post(Request::Peer, socket, entry)
     }
 
     /// Readiness of a socket now.

@@ -22,7 +22,7 @@ use crate::socket::{Listening, Origin, Purpose, Socket, State};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketOption;
-use sidecore_net::sock::client::Socket as Session;
+use sidecore_net::sock::client::{Socket as Session, set_peer};
 use sidecore_sys::seccomp::Answer;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -359,7 +359,7 @@ impl Table {
             };
             if let Some(client) = &mut self.engine.client {
                 // The loop notices when the engine is gone.
-                client.set_peer(engine, peer).ok();
+                set_peer(client, engine, peer).ok();
             }
         }
     }

@@ -39,7 +39,7 @@ fn plain(text: &str) -> Result<String, PartitionError> {
 
 /// A charset, and the file that it is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileCharset {
+pub(crate) struct FileCharset {
     /// Its name.
     pub name: String,
     /// The file; none where it is of the alignment.
@@ -52,7 +52,7 @@ pub struct FileCharset {
 
 /// Charsets of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSets {
+pub(crate) struct FileSets {
     /// The charsets that count.
     pub charsets: Vec<FileCharset>,
     /// For each partition its model, its name, and the places of its charsets.
