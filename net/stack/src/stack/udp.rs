@@ -523,8 +523,8 @@ impl Host {
     }
 }
 
-/// Has a socket take datagrams of this peer only, or of all again. Others are refused as if there were
-/// no socket (ICMP "port unreachable"). Datagrams that were received before stay.
+/// Has a socket take datagrams of this peer only, or of all again. Others are refused as if there
+/// were no socket (ICMP "port unreachable"). Datagrams that were received before stay.
 ///
 /// # Errors
 /// [`NetError::Gone`].

@@ -300,8 +300,8 @@ pub fn next_refusal(client: &mut Client, socket: Socket) -> Option<(SocketAddr, 
     client.sockets.get_mut(socket)?.refused.pop_front()
 }
 
-/// True once the peer of a session has acknowledged all, the end included ([`Client::shutdown`]), or
-/// the session is over. Asks the engine, whose answer is seen by a later call.
+/// True once the peer of a session has acknowledged all, the end included ([`Client::shutdown`]),
+/// or the session is over. Asks the engine, whose answer is seen by a later call.
 ///
 /// # Errors
 /// Lost.
