@@ -152,7 +152,6 @@ impl Args {
             return Ok(Outcome::Done);
         };
         let mut progress = Progress::of_loci(&ledger);
-        let working = Instant::now();
         let (ended, ledger) = role.with_ranks(None, crew, |ranks| {
             let running = Run {
                 crew,
@@ -168,7 +167,6 @@ impl Args {
         if ended == Ended::Stopped {
             return common::stopped(&mut files);
         }
-        let busy = busy_share(&pool, working);
         let rows = rows(&genes.loci, job.order(), &ledger);
         let written = write(&files, &rows)?;
         let wall_s = began.elapsed().as_secs_f64();
@@ -176,7 +174,6 @@ impl Args {
         let report = Json {
             wall_s,
             engines,
-            engines_busy: busy,
             skipped: genes.skipped.clone(),
             loci: rows,
             files: written,
@@ -212,13 +209,6 @@ impl Args {
         common::note_resumed(&mut files, &ledger)?;
         Ok((files, ledger))
     }
-}
-
-/// The share of the time since `began` in which the pool's engines worked.
-fn busy_share(pool: &Pool, began: Instant) -> f64 {
-    let busy_ns: u64 = pool.counters().iter().map(|engine| engine.busy_ns).sum();
-    let all_s = began.elapsed().as_secs_f64() * pool.engines() as f64;
-    (busy_ns as f64 * 1e-9 / all_s.max(1e-9)).min(1.0)
 }
 
 /// The results in the order of the loci.
@@ -271,8 +261,6 @@ fn write(files: &Files, rows: &[Row]) -> Result<Vec<PathBuf>> {
 struct Json {
     wall_s: f64,
     engines: usize,
-    /// Share of the time of the searches in which this process's engines worked, 0 to 1.
-    engines_busy: f64,
     /// Loci with fewer than three taxa.
     skipped: Vec<String>,
     loci: Vec<Row>,
@@ -299,10 +287,6 @@ impl Json {
         text.fact(
             "done",
             format!("{loci} loci, {wall_s:.2} s on {engines} engines"),
-        );
-        text.fact(
-            "engines busy",
-            format!("{:.1} %", 100.0 * self.engines_busy),
         );
         for path in &self.files {
             text.fact("written", path.display().to_string());

@@ -381,6 +381,4 @@ fn charsets_name_files_of_loci() {
         "genes --msa loci/parts.nex --model loci/parts.nex --prefix g --json --engines 1",
     ));
     assert_eq!(genes["loci"][1]["sites"], 60);
-    let busy = genes["engines_busy"].as_f64().unwrap();
-    assert!(busy > 0.0 && busy <= 1.0, "{busy}");
 }

@@ -362,26 +362,39 @@ fn a_converted_layer_is_a_snapshot_if_its_signature_is_right() {
     }
 }
 
+/// A mount that ends with its test, also when that fails.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It is gone already where the test has passed.
+        let mut umount = Command::new("umount");
+        umount.arg("-l").arg(&self.0).output().ok();
+    }
+}
+
 /// The layers as c/storage asks for them: an image's name in base64, a digest, three files, and two
 /// refused calls that count users.
 #[test]
 fn podman_and_its_kind_find_layers_in_a_store() {
     let folder = inputs::folder();
     let (address, digest, shelf) = registry_of("stored");
-    let words = "snapshotter --address unix:stored.sock --root stored-root --layer-store store";
+    let words =
+        "snapshotter --address unix:stored.sock --root stored-root --layer-store layer-store";
     let server = services::Service::start(words, "ready");
     let _undo = services::Undo(format!(
         "block umount --force stored-root/store/{digest}/fs"
     ));
+    let _mounted = Mounted(folder.join("layer-store"));
     let name = format!("printf %s {address}/app:v1 | base64 -w0");
     let name = Command::new("sh").args(["-c", &name]).output().unwrap();
     let image = folder
-        .join("store")
+        .join("layer-store")
         .join(String::from_utf8(name.stdout).unwrap());
     let layer = image.join(format!("sha256:{digest}"));
     let missing = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(2), "{error}");
     missing(std::fs::metadata(image.join(format!("sha256:{}", "0".repeat(64)))).unwrap_err());
-    missing(std::fs::metadata(folder.join("store/bm90IGFuIGltYWdl")).unwrap_err());
+    missing(std::fs::metadata(folder.join("layer-store/bm90IGFuIGltYWdl")).unwrap_err());
     let hello = || std::fs::read(layer.join("diff/etc/hello"));
     assert_eq!(hello().unwrap(), b"hello from a layer\n");
     let blob = std::fs::read(layer.join("blob")).unwrap();

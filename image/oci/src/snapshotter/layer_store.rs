@@ -100,15 +100,15 @@ impl Layers {
             .recursive(true)
             .mode(0o711)
             .create(&root)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let layers = Arc::new(Self {
             root,
             mounts: Mounts::new(config, store),
             busy: Mutex::default(),
             done: Condvar::new(),
         });
-        // Left by one that was killed.
+        // Left by one that was killed: nothing answers there.
         layers.mounts.undo(dir);
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         FuseServer::start_layers(layers, dir, || ()).map_err(io::Error::other)?;
         Ok(Shown(dir.to_owned()))
     }

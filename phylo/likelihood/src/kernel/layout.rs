@@ -110,3 +110,24 @@ impl Buffer {
 }
 
 const LINE_BYTES: usize = 64;
+
+/// Matrices of patterns that have stationary frequencies of their own: twenty states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spectra<'a> {
+    /// For each pattern the place of its profile in the lists that follow.
+    pub(crate) of_pattern: &'a [u32],
+    /// Eigenvalues.
+    pub(crate) values: &'a [f64],
+    /// Right eigenvectors: row by value, column by state.
+    pub(crate) right: &'a [f64],
+    /// Left eigenvectors: row by state, column by value.
+    pub(crate) left: &'a [f64],
+    /// Stationary frequencies.
+    pub(crate) frequencies: &'a [f64],
+    /// The rates across sites.
+    pub(crate) rates: &'a [f64],
+    /// Their weights.
+    pub(crate) weights: &'a [f64],
+    /// For each code of a tip its set of states.
+    pub(crate) masks: &'a [u64],
+}

@@ -3,28 +3,7 @@
 //!
 //! Why here: chunks, sum tables and insertions call the loops without asking which kind it is.
 
-use super::{Derivatives, Isa, Operand, Quad, Shape, simd};
-
-/// Matrices of patterns that have stationary frequencies of their own: twenty states.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spectra<'a> {
-    /// For each pattern the place of its profile in the lists that follow.
-    pub(crate) of_pattern: &'a [u32],
-    /// Eigenvalues.
-    pub(crate) values: &'a [f64],
-    /// Right eigenvectors: row by value, column by state.
-    pub(crate) right: &'a [f64],
-    /// Left eigenvectors: row by state, column by value.
-    pub(crate) left: &'a [f64],
-    /// Stationary frequencies.
-    pub(crate) frequencies: &'a [f64],
-    /// The rates across sites.
-    pub(crate) rates: &'a [f64],
-    /// Their weights.
-    pub(crate) weights: &'a [f64],
-    /// For each code of a tip its set of states.
-    pub(crate) masks: &'a [u64],
-}
+use super::{Derivatives, Isa, Operand, Quad, Shape, Spectra, simd};
 
 /// The kernels of a chunk's patterns.
 #[derive(Debug, Clone, Copy)]

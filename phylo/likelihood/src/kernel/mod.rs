@@ -28,9 +28,9 @@ pub mod single;
 pub use combine::{Derivatives, SiteTerms};
 pub(crate) use combine::{level_scalers, lowered};
 pub use layout::Buffer;
-pub(crate) use layout::QUAD;
 pub use layout::Quad;
-pub(crate) use loops::{Loops, Spectra};
+pub(crate) use layout::{QUAD, Spectra};
+pub(crate) use loops::Loops;
 pub(crate) use simd::{Eigen, combine_table, powers, transitions};
 pub use simd::{
     Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,

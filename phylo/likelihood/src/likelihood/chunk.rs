@@ -15,7 +15,7 @@ pub(super) use unseen::Unseen;
 
 use super::Options;
 use super::part::Part;
-use super::plan::{Ends, Step};
+use super::validity::{Ends, Step};
 use crate::kernel::{Derivatives, Isa};
 use crate::model::Process;
 use clvs::{Clvs, TipStates};
@@ -225,7 +225,3 @@ impl Chunk {
         self.lnl = self.sum_table.log_likelihood(&kernel, part.powers(), sites);
     }
 }
-
-/// A walk in post-order, larger child first, needs as many places as the number of taxa has binary
-/// digits, and one for the other end of the branch.
-pub(super) const SCRATCH_PLACES: usize = 24;

@@ -7,7 +7,7 @@
 
 use super::chunk::{Chunk, SharedArena, Unseen};
 use super::exchange::{self, Exchange};
-use super::plan::Step;
+use super::validity::Step;
 use super::{LikelihoodError, Options, Part};
 use crate::kernel::Isa;
 use crate::runner::{Runner, Work};

@@ -10,8 +10,8 @@
 mod walk;
 
 use super::chunk::{Source, StarEnd, Visit};
-use super::plan::Child;
 use super::plan::Storage;
+use super::validity::Child;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
 use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree};

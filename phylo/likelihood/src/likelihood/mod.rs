@@ -48,10 +48,11 @@ use crate::tree::{EdgeId, HalfId, Tree};
 use branches::Rounds;
 use chunk::Chunk;
 use chunks::Chunks;
-use plan::{Ends, Plan, Storage};
+use plan::{Plan, Storage};
 use sidecore_bare::width::ToUsize;
 use sidecore_offload::OffloadError;
 use std::ops::Range;
+use validity::Ends;
 use validity::Validity;
 
 /// Errors that keep a likelihood from being computed.

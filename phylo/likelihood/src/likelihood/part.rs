@@ -5,7 +5,7 @@
 
 mod tables;
 
-use super::plan::Child;
+use super::validity::Child;
 use crate::kernel::{Buffer, Isa, Loops, Quad, Spectra, powers};
 use crate::model::{Model, ModelName, Process, ScalerName};
 use crate::msa::Patterns;

@@ -1,6 +1,8 @@
-//! Validity of the CLVs, the site repeats and the sum table, direction by direction.
+//! Steps of a traversal, and the validity of what they compute: the CLVs, the site repeats and the
+//! sum table, direction by direction.
 //!
-//! Why here: a change of the tree marks what it makes invalid, and a plan looks up what is valid;
+//! Why here: chunks and parts execute steps, which name half-edges, branches and places by number. A
+//! change of the tree marks what it makes invalid, and a plan looks up what is valid;
 //! neither looks at a CLV itself.
 //! Must stay true: a direction is marked whenever anything behind it has changed. No CLV beyond a
 //! marked one is valid, so that the walk stops at the first marked one. Valid CLVs were computed
@@ -151,3 +153,61 @@ impl Validity {
         }
     }
 }
+
+/// One side of a step or of a branch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Child {
+    pub(super) tip: bool,
+    /// The taxon, or the inner half-edge counted from the first one.
+    pub(super) at: usize,
+    /// Place of an inner node's CLV: its own, or a scratch place.
+    pub(super) place: usize,
+    pub(super) edge: EdgeId,
+}
+
+impl Child {
+    /// A half-edge whose CLV is kept. An inner node has one place, for the CLV of one of its three
+    /// directions.
+    pub(super) fn kept(tree: &Tree, half: HalfId) -> Self {
+        Self::placed(tree, half, |node| node)
+    }
+
+    /// A half-edge whose node's CLV is at the place that `place` gives.
+    pub(super) fn placed(tree: &Tree, half: HalfId, place: impl FnOnce(usize) -> usize) -> Self {
+        let (tip, edge) = (tree.is_tip(half), tree.edge(half));
+        let (at, place) = match half.index().checked_sub(tree.taxa()) {
+            Some(at) => (at, place(at / 3)),
+            None => (half.index(), half.index()),
+        };
+        Self {
+            tip,
+            at,
+            place,
+            edge,
+        }
+    }
+}
+
+/// One newview of a traversal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The inner half-edge whose CLV is computed.
+    pub(super) target: usize,
+    /// Place of the result.
+    pub(super) place: usize,
+    pub(super) left: Child,
+    pub(super) right: Child,
+    /// True if its site repeats have to be found again.
+    pub(super) repeats: bool,
+}
+
+/// The two ends of a branch; the near one is never a tip.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) near: Child,
+    pub(super) far: Child,
+}
+
+/// Places for CLVs that are used once, behind those of the nodes. A walk in post-order, larger child
+/// first, needs as many as the number of taxa has binary digits, and one for the other end.
+pub(super) const SCRATCH_PLACES: usize = 24;

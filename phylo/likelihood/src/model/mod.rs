@@ -31,7 +31,6 @@ pub use name::{
 };
 pub use parameters::Parameter;
 pub use process::Process;
-pub(crate) use profiles::SiteProfiles;
 pub use states::with_states;
 
 use crate::msa::{Alphabet, GeneticCode, Patterns};

@@ -8,8 +8,8 @@
 //! kernels' own rounding is their matter.
 
 use super::eigen;
-use super::profiles::SiteProfiles;
 use crate::kernel::{Eigen, QUAD, Shape};
+use crate::msa::SiteProfiles;
 use std::sync::Arc;
 
 /// Everything about a model that depends on its parameters.

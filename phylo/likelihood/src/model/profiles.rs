@@ -9,33 +9,17 @@
 use super::name::{AscertainmentName, ExchangeName};
 use super::process::Spectrum;
 use super::{FrequencyName, Model, ModelError, ModelName};
-use crate::msa::{Alphabet, Patterns};
-use sidecore_bare::width::ToUsize;
+use crate::msa::{Alphabet, Patterns, SiteProfiles};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The distinct profiles, one after the other, each as in the process of a single matrix.
-#[derive(Debug, Default)]
-pub(crate) struct SiteProfiles {
-    pub(crate) frequencies: Vec<f64>,
-    pub(crate) values: Vec<f64>,
-    pub(crate) right: Vec<f64>,
-    pub(crate) left_by_state: Vec<f64>,
-}
-
-impl SiteProfiles {
-    /// The frequencies of a profile.
-    pub(crate) fn frequencies(&self, at: u32) -> &[f64] {
-        &self.frequencies[at.to_usize() * STATES..][..STATES]
-    }
-
-    fn push(&mut self, exchange: &[f64], frequencies: &[f64]) {
-        let spectrum = Spectrum::new(exchange, frequencies);
-        self.frequencies.extend(&spectrum.frequencies);
-        self.values.extend(&spectrum.values);
-        self.right.extend(&spectrum.right);
-        self.left_by_state.extend(&spectrum.left_by_state);
-    }
+/// Adds a profile, decomposed.
+fn push(profiles: &mut SiteProfiles, exchange: &[f64], frequencies: &[f64]) {
+    let spectrum = Spectrum::new(exchange, frequencies);
+    profiles.frequencies.extend(&spectrum.frequencies);
+    profiles.values.extend(&spectrum.values);
+    profiles.right.extend(&spectrum.right);
+    profiles.left_by_state.extend(&spectrum.left_by_state);
 }
 
 impl Patterns {
@@ -71,7 +55,7 @@ impl Patterns {
                 .entry(own.iter().map(|share| share.to_bits()).collect())
                 .or_insert(next);
             if at == next {
-                made.push(&exchange, &own);
+                push(&mut made, &exchange, &own);
             }
             of_pattern.push(at);
         }

@@ -25,6 +25,7 @@ pub use codon::GeneticCode;
 pub use findings::{Findings, Warning, site_ranges};
 pub use nexus::without_comments;
 pub use patterns::Patterns;
+pub(crate) use patterns::SiteProfiles;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

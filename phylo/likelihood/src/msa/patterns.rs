@@ -8,7 +8,6 @@
 //! not depend on the columns' order, and so that similar columns are neighbours and share work.
 
 use super::{Alignment, Alphabet, MsaError, limit, shown};
-use crate::model::SiteProfiles;
 use crate::random::Random;
 use sidecore_bare::width::ToUsize;
 use std::sync::Arc;
@@ -38,6 +37,23 @@ pub struct Patterns {
     unread_codons: usize,
     /// Frequencies of patterns that have their own, and for each pattern the place of its own.
     profiles: Option<(Arc<SiteProfiles>, Vec<u32>)>,
+}
+
+/// The distinct profiles of patterns that have stationary frequencies of their own, one after the
+/// other: twenty states each, and the spectrum of each one's rate matrix.
+#[derive(Debug, Default)]
+pub(crate) struct SiteProfiles {
+    pub(crate) frequencies: Vec<f64>,
+    pub(crate) values: Vec<f64>,
+    pub(crate) right: Vec<f64>,
+    pub(crate) left_by_state: Vec<f64>,
+}
+
+impl SiteProfiles {
+    /// The frequencies of a profile.
+    pub(crate) fn frequencies(&self, at: u32) -> &[f64] {
+        &self.frequencies[20 * at.to_usize()..][..20]
+    }
 }
 
 impl Patterns {

@@ -61,6 +61,8 @@ pub(super) fn registry_of(name: &str) -> (String, String, Shelf) {
     let manifest_type = "application/vnd.oci.image.manifest.v1+json".to_owned();
     {
         let mut shelf = shelf.lock().unwrap();
+        let by_digest = format!("/v2/app/manifests/sha256:{}", sha256_of(&manifest));
+        shelf.insert(by_digest, (manifest_type.clone(), manifest.clone()));
         shelf.insert("/v2/app/manifests/v1".into(), (manifest_type, manifest));
         shelf.insert(
             format!("/v2/app/blobs/sha256:{digest}"),

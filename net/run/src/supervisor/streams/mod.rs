@@ -100,7 +100,7 @@ impl Streams {
         self.give_to_program(table, inode);
         // A chunk may have become free for bytes that wait in the pair.
         if is_waiting {
-            self.take_from_program(table, inode);
+            self.take_waiting(table, inode);
         }
     }
 
@@ -115,7 +115,19 @@ impl Streams {
             let Some(inode) = self.starved.pop_front() else {
                 return;
             };
-            self.take_from_program(table, inode);
+            self.take_waiting(table, inode);
+        }
+    }
+
+    /// Moves bytes that have waited in the pair. They may be the last of a program that has closed
+    /// the socket long ago: no further event of its pair comes then.
+    fn take_waiting(&mut self, table: &mut Table, inode: u64) {
+        let was_open = table.sockets.get(&inode).is_some_and(is_sending);
+        self.take_from_program(table, inode);
+        let socket = table.sockets.get(&inode).filter(|_| was_open);
+        let has_ended = socket.filter(|it| !is_sending(it));
+        if has_ended.is_some_and(|it| it.far.as_ref().is_some_and(is_hung_up)) {
+            end_gone(table, inode);
         }
     }
 
@@ -161,16 +173,8 @@ impl Streams {
         else {
             return;
         };
-        let was_open = is_sending(socket);
         match self.forward(socket, client) {
-            Ok(Moved::Idle) => {
-                // The last bytes of a program that has closed the socket long ago, perhaps: no
-                // further event of its pair comes.
-                let has_ended = was_open && !is_sending(socket);
-                if has_ended && socket.far.as_ref().is_some_and(is_hung_up) {
-                    end_gone(table, inode);
-                }
-            }
+            Ok(Moved::Idle) => {}
             Ok(Moved::Starved) => self.starved.push_back(inode),
             Err(stop) => self.stop(table, inode, stop),
         }

@@ -7,11 +7,10 @@
 //! Must stay true: a buffer belongs to one owner, or is free here; its history does not affect
 //! results. Site repeats are kept for all three directions of a node, CLVs for one direction only.
 
-use super::SCRATCH_PLACES;
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{Buffer, Inner, Operand, Quad, Shape, Tip};
 use crate::likelihood::part::Part;
-use crate::likelihood::plan::{Child, Step};
+use crate::likelihood::validity::{Child, SCRATCH_PLACES, Step};
 use parking_lot::Mutex;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::Arena;

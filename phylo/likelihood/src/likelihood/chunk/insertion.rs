@@ -6,7 +6,7 @@ use super::Chunk;
 use super::clvs::{Clv, Others, Sides};
 use crate::kernel::{Buffer, Isa, Loops, Operand, Quad, Tip};
 use crate::likelihood::part::Part;
-use crate::likelihood::plan::Child;
+use crate::likelihood::validity::Child;
 use crate::tree::EdgeId;
 
 /// Origin of the near-side CLV of a visited branch.
