@@ -224,7 +224,8 @@ pub fn evaluate(
     }
     fitted.weights = weights;
     fitted.fixed_weights = model.weights.is_some();
-    // Lengths and weights first: parameters that are fitted before the classes differ keep them equal.
+    // Lengths and weights first: parameters that are fitted before the classes differ keep them
+    // equal.
     let mut shares = fitted.climb(Fit::Branches, epsilon, &counts)?;
     if fit == Fit::All {
         shares = fitted.climb(fit, epsilon, &counts)?;

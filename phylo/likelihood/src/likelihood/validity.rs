@@ -1,8 +1,8 @@
 //! Steps of a traversal, and the validity of what they compute: the CLVs, the site repeats and the
 //! sum table, direction by direction.
 //!
-//! Why here: chunks and parts execute steps, which name half-edges, branches and places by number. A
-//! change of the tree marks what it makes invalid, and a plan looks up what is valid;
+//! Why here: chunks and parts execute steps, which name half-edges, branches and places by number.
+//! A change of the tree marks what it makes invalid, and a plan looks up what is valid;
 //! neither looks at a CLV itself.
 //! Must stay true: a direction is marked whenever anything behind it has changed. No CLV beyond a
 //! marked one is valid, so that the walk stops at the first marked one. Valid CLVs were computed
@@ -208,6 +208,6 @@ pub(super) struct Ends {
     pub(super) far: Child,
 }
 
-/// Places for CLVs that are used once, behind those of the nodes. A walk in post-order, larger child
-/// first, needs as many as the number of taxa has binary digits, and one for the other end.
+/// Places for CLVs that are used once, behind those of the nodes. A walk in post-order, larger
+/// child first, needs as many as the number of taxa has binary digits, and one for the other end.
 pub(super) const SCRATCH_PLACES: usize = 24;
