@@ -8,6 +8,7 @@ use crate::index::{INDEX_BYTES_MAX, Index, IndexError, hex};
 use crate::tree::Layer as Tree;
 use ring::digest;
 use sidecore_bare::width::ToU64;
+use sidecore_remote::is_sha256;
 use sidecore_sys::folder::Folder;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -68,9 +69,8 @@ impl Store {
     /// # Errors
     /// [`LayerError`].
     pub fn folder(&self, sha256: &str) -> Result<PathBuf, LayerError> {
-        let is_digit = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
         // The digest becomes the name of a folder, and may come from a manifest.
-        if sha256.len() != 64 || !sha256.bytes().all(is_digit) {
+        if !is_sha256(sha256) {
             return Err(LayerError::Name(sha256.escape_debug().take(80).collect()));
         }
         let folder = self.root.join(sha256);

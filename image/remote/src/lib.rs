@@ -34,7 +34,7 @@ mod tables;
 mod trace;
 
 pub use fetch::Counts;
-pub use location::{Location, LocationError};
+pub use location::{Location, LocationError, is_sha256};
 pub use metadata::frames_of_metadata;
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
 pub use retry::Retry;

@@ -178,7 +178,8 @@ pub(crate) fn is_path(registry: &str, repository: &str) -> bool {
 }
 
 /// True for the 64 digits of a SHA-256, in lower case.
-pub(crate) fn is_sha256(digits: &str) -> bool {
+#[must_use]
+pub fn is_sha256(digits: &str) -> bool {
     let is_digit = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
     digits.len() == 64 && digits.bytes().all(is_digit)
 }

@@ -4,10 +4,10 @@
 //! | path | is |
 //! |---|---|
 //! | `BASE64(IMAGE)/DIGEST/diff` | a link to the layer's files |
-//! | `…/info` | its digests and sizes, as JSON |
-//! | `…/blob` | the layer as it is in the registry |
+//! | `BASE64(IMAGE)/DIGEST/info` | its digests and sizes, as JSON |
+//! | `BASE64(IMAGE)/DIGEST/blob` | the layer as it is in the registry |
 //!
-//! Creating `…/use` announces a user of the layer and removing its folder the end of one; both are
+//! Creating `use` announces a user of the layer and removing its folder the end of one; both are
 //! answered by `ENOENT`, as c/storage expects.
 //!
 //! Must stay true: a link is read anew each time, and its layer is mounted then: the kernel's

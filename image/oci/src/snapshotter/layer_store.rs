@@ -5,9 +5,9 @@
 //! Called from: any thread; one at a time has a layer.
 //! Source: c/storage, "additional layer stores"; its `Layer` for the document of a layer.
 
-use super::Config;
 use super::mounts::Mounts;
 use super::records::Layer;
+use super::{Config, make_folder};
 use crate::image::Image;
 use crate::layer::Store;
 use crate::store::{read_bounded, write_whole};
@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::ToU64;
 use sidecore_export::fuse::{FuseServer, LayerEntry, LayerSource};
+use sidecore_remote::is_sha256;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -108,7 +109,7 @@ impl Layers {
         });
         // Left by one that was killed: nothing answers there.
         layers.mounts.undo(dir);
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        make_folder(dir)?;
         FuseServer::start_layers(layers, dir, || ()).map_err(io::Error::other)?;
         Ok(Shown(dir.to_owned()))
     }
@@ -266,9 +267,7 @@ fn url_of(image: &str) -> String {
 
 /// The digits of a SHA-256.
 fn digits(digest: &str) -> Option<&str> {
-    let sha256 = digest.strip_prefix("sha256:")?;
-    let is_digit = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
-    (sha256.len() == 64 && sha256.bytes().all(is_digit)).then_some(sha256)
+    (digest.strip_prefix("sha256:")).filter(|sha256| is_sha256(sha256))
 }
 
 const RECORD: &str = "record";
