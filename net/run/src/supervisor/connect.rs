@@ -24,12 +24,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// SO_SNDBUF, if the program has set it.
-    pub(super) fn send_bytes(&self) -> Option<u32> {
-        let of = |kernel| Socket::new(Transport::Tcp, kernel, self.bound, State::Bound);
-        of(Rc::clone(&self.kernel)).set_send_bytes()
-    }
-
     /// The socket, with its addresses and state.
     pub(super) fn socket(
         self,

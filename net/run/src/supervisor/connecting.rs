@@ -191,23 +191,25 @@ impl Supervisor {
         let (table, at) = (&mut self.table, parts.at);
         let (near, far) = pair(at.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
-        if let Some(bytes) = parts.send_bytes() {
-            limit_sending(near.as_fd(), bytes);
-        }
-        // A program that polls for the end of connect(2) must not find the pair writable before.
-        let filler = match at.flags.is_nonblocking {
-            true => fill(&near)?,
-            false => 0,
-        };
         // Unspecified until the stack has answered.
         let any = match peer.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(any, parts.bound.port());
-        let at_stack = AtStack::Asked(opening);
-        let state = State::Connecting(Connecting { at_stack, filler });
-        let socket = parts.socket(caller, Route { local, peer }, Some(far), state);
+        let state = |filler| {
+            let at_stack = AtStack::Asked(opening);
+            State::Connecting(Connecting { at_stack, filler })
+        };
+        let mut socket = parts.socket(caller, Route { local, peer }, Some(far), state(0));
+        if let Some(bytes) = socket.send_bytes {
+            limit_sending(near.as_fd(), bytes);
+        }
+        if at.flags.is_nonblocking {
+            // A program that polls for the end of connect(2) must not find the pair writable
+            // before.
+            socket.state = state(fill(&near)?);
+        }
         let patience = socket.patience(libc::SO_SNDTIMEO);
         table.insert(inode, socket)?;
         table.engine.await_answer(opening, inode);
