@@ -1,4 +1,4 @@
-//! Numbers and structures of BEAGLE's C interface, version 3.1.
+//! Numbers and structures of BEAGLE's C interface, version 4.0.
 //!
 //! Source: the interface as BEAGLE documents it (Ayres and others, "BEAGLE 3: improved performance,
 //! scaling, and usability for a high-performance computing library for statistical phylogenetics",
@@ -97,8 +97,11 @@ pub mod flag {
     pub const SCALING_DYNAMIC: c_long = 1 << 25;
     /// Plain processors' framework.
     pub const FRAMEWORK_CPU: c_long = 1 << 27;
-    /// Threads of C++.
+    /// Threads of C++; of version 4 also: matrices of pre-order partials come transposed. Only
+    /// graphics processors tell the two apart.
     pub const THREADING_CPP: c_long = 1 << 30;
+    /// Matrices of pre-order partials come as they are.
+    pub const PREORDER_TRANSPOSE_AUTO: c_long = 1 << 31;
 }
 
 /// An operation of `beagleUpdatePartials`.

@@ -3,10 +3,11 @@
 //! Must stay true: a chunk reads and writes nothing of other chunks; what a pattern gets does not
 //! depend on the chunk that it is in.
 
+use crate::gradient::Slope;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::Repeats;
-use crate::steps::{Group, Member, Scaling, Step, Sums, Update};
+use crate::steps::{Group, Member, Order, Scaling, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};
@@ -39,6 +40,10 @@ pub(crate) struct Chunk {
     pub(crate) sites: [Vec<f64>; 3],
     /// Results of the last groups.
     pub(crate) results: Vec<Sums>,
+    /// Slopes at branches, until they are taken.
+    pub(crate) slopes: Vec<Slope>,
+    /// Cross products, until they are taken.
+    pub(crate) crossed: Vec<f64>,
     work: Work,
     tally: Tally,
     repeats: Repeats,
@@ -52,6 +57,10 @@ struct Work {
     counts: Vec<u16>,
     /// A tip without patterns: its table is read.
     root: Node,
+    /// A node with one class, whose partials are 1.
+    ones: Node,
+    /// Partials on the way from a parent to its child.
+    meeting: Node,
     spare: Values,
     /// Factors of each class, then their logarithms.
     factors: Vec<f64>,
@@ -91,6 +100,8 @@ impl Chunk {
             weights: vec![1.0; patterns],
             sites: std::array::from_fn(|_| vec![0.0; patterns]),
             results: Vec::new(),
+            slopes: Vec::new(),
+            crossed: Vec::new(),
             work: Work {
                 identity: (0..=u16::MAX).take(patterns).collect(),
                 zeros: vec![0; patterns],
@@ -99,6 +110,8 @@ impl Chunk {
                     codes: vec![0],
                     ..Node::new(kernels)
                 },
+                ones: Node::of_ones(kernels),
+                meeting: Node::new(kernels),
                 spare: Values::new(kernels),
                 factors: Vec::new(),
                 logarithms: Vec::new(),
@@ -234,38 +247,61 @@ impl Chunk {
 
     fn update(&mut self, context: Context<'_>, update: &Update) {
         let kernels = context.kernels;
-        for child in update.children {
-            if self.nodes[child].codes.is_empty() {
-                self.fill_in(kernels, child);
+        for source in update.sources {
+            if self.nodes[source].codes.is_empty() {
+                self.fill_in(kernels, source);
             }
         }
-        let children = update.children.map(|child| &self.nodes[child]);
+        let sources = update.sources.map(|source| &self.nodes[source]);
         let lists_max = LISTS_EACH * self.nodes.len();
-        let classes = match children.map(|child| child.classes.as_ref()) {
-            [Some(left), Some(right)] => self.repeats.of_node(left, right, lists_max),
+        let classes = match sources.map(|source| source.classes.as_ref()) {
+            [Some(left), Some(right)] if update.order == Order::Post => {
+                self.repeats.of_node(left, right, lists_max)
+            }
             _ => None,
         };
         // The result may be one of the operands.
         let mut values = std::mem::take(&mut self.work.spare);
-        if !update.children.contains(&update.destination) {
+        if !update.sources.contains(&update.destination) {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
         values.resize(kernels, self.patterns());
-        let sides = [0, 1].map(|side| {
-            let node = &self.nodes[update.children[side]];
+        let mut sides = [0, 1].map(|side| {
+            let node = &self.nodes[update.sources[side]];
             let index = match &classes {
                 Some(classes) => &classes.below[side],
                 None => node.index(&self.work.identity),
             };
             Child {
                 node,
-                matrix: &context.matrices[update.matrices[side]],
+                matrix: Some(&context.matrices[update.matrices[side]]),
                 index,
             }
         });
+        let counts = &mut self.work.counts;
+        if update.order == Order::Pre {
+            // At the parent, the rest of the tree; then down the node's own branch.
+            let own = sides[0].matrix.and_then(Matrix::transposed);
+            sides[0].matrix = None;
+            let meeting = &mut self.work.meeting;
+            meeting.values.resize(kernels, self.work.identity.len());
+            meeting.values.compute(kernels, sides, counts, None);
+            sides = [
+                Child {
+                    node: meeting,
+                    matrix: own,
+                    index: &self.work.identity,
+                },
+                Child {
+                    node: &self.work.ones,
+                    matrix: None,
+                    index: &self.work.zeros,
+                },
+            ];
+        }
         let factors = &mut self.work.factors;
         let factors = matches!(update.scaling, Scaling::Write { .. }).then_some(factors);
-        values.compute(kernels, sides, &mut self.work.counts, factors);
+        values.compute(kernels, sides, counts, factors);
         let node = &mut self.nodes[update.destination];
         std::mem::swap(&mut values, &mut node.values);
         node.classes = classes;
@@ -406,6 +442,18 @@ impl Chunk {
         self.weigh(1)
     }
 
+    /// Of each pattern the ratio of the second sum to the first.
+    pub(crate) fn ratios(
+        &mut self,
+        kernels: Kernels,
+        member: &Member,
+    ) -> impl Iterator<Item = f64> {
+        self.sums(kernels, member);
+        let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
+        let ratios = above.iter().zip(below).map(|(above, below)| above / below);
+        ratios.take(self.weights.len())
+    }
+
     /// The likelihood of each pattern, and its derivatives as far as they are wanted.
     fn sums(&mut self, kernels: Kernels, member: &Member) {
         self.fill_in(kernels, member.near);
@@ -424,7 +472,7 @@ impl Chunk {
             };
             let right = Child {
                 node,
-                matrix: folded,
+                matrix: folded.as_ref(),
                 index: index.unwrap_or_else(|| node.index(&self.work.identity)),
             };
             if kernels.single().is_some() {

@@ -4,6 +4,7 @@ use crate::abi::{NONE, Refusal};
 use crate::chunk::Chunk;
 use crate::engines;
 use crate::instance::{Instance, Mode, count};
+use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
 use sidecore_bare::width::ToU64;
 use std::ffi::c_int;
@@ -88,6 +89,19 @@ impl Instance {
         self.set(buffer, |category, pattern| {
             &partials[(category * patterns + pattern) * states..][..states]
         })
+    }
+
+    /// Gives all patterns and categories of a buffer the frequencies of a model.
+    pub(crate) fn set_root_pre_partials(
+        &mut self,
+        buffer: c_int,
+        frequencies: c_int,
+    ) -> Result<(), Refusal> {
+        let buffer = below(buffer, self.buffers)?;
+        let frequencies = below(frequencies, self.models.frequencies.len())?;
+        let frequencies = self.models.frequencies[frequencies].clone();
+        let frequencies = frequencies.ok_or(Refusal::OutOfRange)?;
+        self.set(buffer, |_, _| &frequencies)
     }
 
     fn set<'a>(
@@ -265,17 +279,16 @@ impl Instance {
         Ok(())
     }
 
-    /// The products of `first` and `second`.
-    pub(crate) fn convolve(
+    /// Matrices that are made of two others each: their indices, the result's last.
+    pub(crate) fn combine(
         &mut self,
-        first: &[c_int],
-        second: &[c_int],
-        results: &[c_int],
+        indices: impl Iterator<Item = [c_int; 3]>,
+        make: impl Fn(&mut Matrix, Kernels, [&Matrix; 2]),
     ) -> Result<(), Refusal> {
         self.settle()?;
-        for ((&first, &second), &result) in first.iter().zip(second).zip(results) {
+        for indices in indices {
             let limit = self.matrices.len();
-            let [first, second, result] = [first, second, result].map(|at| below(at, limit));
+            let [first, second, result] = indices.map(|at| below(at, limit));
             let (first, second, result) = (first?, second?, result?);
             // In place is not allowed.
             if first == result || second == result {
@@ -285,7 +298,7 @@ impl Instance {
             let [first, second] = [first, second].map(|at| &self.matrices[at]);
             let made = match first.is_set() && second.is_set() {
                 true => {
-                    to.convolve(self.kernels, first, second);
+                    make(&mut to, self.kernels, [first, second]);
                     Ok(())
                 }
                 false => Err(Refusal::OutOfRange),
@@ -327,6 +340,39 @@ impl Instance {
             outcome = outcome.and(job.outcome);
         }
         outcome
+    }
+
+    /// The matrices of branches with a model for each category, whose rates are in the models.
+    pub(crate) fn update_matrices_of_categories(
+        &mut self,
+        models: &[c_int],
+        branches: impl Iterator<Item = Branch>,
+    ) -> Result<(), Refusal> {
+        let models = models.iter().map(|&model| {
+            let model = below(model, self.models.eigen.len())?;
+            self.models.eigen[model].as_ref().ok_or(Refusal::OutOfRange)
+        });
+        let models = models.collect::<Result<Vec<&Eigen>, Refusal>>()?;
+        let (kernels, one) = (self.kernels, self.kernels.of_one_category());
+        let mut made = Vec::new();
+        for branch in branches {
+            let indices = branch.indices.into_iter().flatten();
+            let indices = indices.map(|index| below(index, self.matrices.len()));
+            let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+            let mut blocks: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
+            let mut whole: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
+            for (category, eigen) in models.iter().enumerate() {
+                eigen.matrices(one, &[1.0], branch.length, &mut blocks)?;
+                for (whole, block) in whole.iter_mut().zip(&blocks) {
+                    whole.set_category(kernels, category, block);
+                }
+            }
+            made.extend(indices.into_iter().zip(whole));
+        }
+        for (index, matrix) in made {
+            self.matrices[index] = matrix;
+        }
+        Ok(())
     }
 
     fn job(&self, branch: &Branch) -> Result<Job, Refusal> {
@@ -372,13 +418,7 @@ impl Instance {
 
 impl Chunk {
     /// Copies all values of one pattern from another chunk.
-    fn take_pattern(
-        &mut self,
-        kernels: crate::kernels::Kernels,
-        to: usize,
-        other: &Self,
-        from: usize,
-    ) {
+    fn take_pattern(&mut self, kernels: Kernels, to: usize, other: &Self, from: usize) {
         let patterns = self.patterns();
         for (number, node) in other.nodes.iter().enumerate() {
             if let Some(&code) = node.codes.get(from) {

@@ -12,7 +12,7 @@ use crate::chunk::{Chunk, Context, Extents};
 use crate::engines::{self, Width};
 use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
-use crate::steps::{Group, Step, Sums};
+use crate::steps::{Group, Order, Step, Sums};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_int, c_long};
 use std::sync::OnceLock;
@@ -240,10 +240,13 @@ impl Instance {
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
             if let Step::Update(update) = step {
-                for (child, matrix) in update.children.iter().zip(update.matrices) {
-                    match self.coded[*child] {
-                        true => self.matrices[matrix].tabulate(self.kernels, self.states),
-                        false => self.matrices[matrix].round(self.kernels),
+                for (at, (source, matrix)) in update.sources.iter().zip(update.matrices).enumerate()
+                {
+                    let matrix = &mut self.matrices[matrix];
+                    match (update.order, self.coded[*source]) {
+                        (Order::Pre, _) if at == 0 => matrix.transpose(self.kernels),
+                        (_, true) => matrix.tabulate(self.kernels, self.states),
+                        (_, false) => matrix.round(self.kernels),
                     }
                 }
             }
@@ -274,12 +277,7 @@ impl Instance {
 
     /// About how long one core takes.
     fn nanoseconds(&self, steps: &[Step], groups: &[Group]) -> u64 {
-        let padded = self.kernels.shape().states.to_u64();
-        let entry = match self.kernels.single() {
-            Some(_) => PICOSECONDS / 2,
-            None => PICOSECONDS,
-        };
-        let node = self.categories.to_u64() * padded * padded * entry;
+        let node = self.node_picoseconds();
         let picoseconds: u64 = steps
             .iter()
             .map(|step| match step {
@@ -289,8 +287,25 @@ impl Instance {
             })
             .sum();
         let members: usize = groups.iter().map(|group| group.members.len()).sum();
-        let results = members.to_u64() * (node + PICOSECONDS_LOG);
-        (picoseconds + results).saturating_mul(self.patterns.to_u64()) / 1000
+        let steps = picoseconds.saturating_mul(self.patterns.to_u64()) / 1000;
+        steps.saturating_add(self.likelihoods_ns(members))
+    }
+
+    /// About how long one core takes for the likelihoods of some models.
+    pub(crate) fn likelihoods_ns(&self, models: usize) -> u64 {
+        let each = self.node_picoseconds() + PICOSECONDS_LOG;
+        let all = models.to_u64().saturating_mul(each);
+        all.saturating_mul(self.patterns.to_u64()) / 1000
+    }
+
+    /// Picoseconds of a pattern at a node.
+    fn node_picoseconds(&self) -> u64 {
+        let padded = self.kernels.shape().states.to_u64();
+        let entry = match self.kernels.single() {
+            Some(_) => PICOSECONDS / 2,
+            None => PICOSECONDS,
+        };
+        self.categories.to_u64() * padded * padded * entry
     }
 }
 

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: [`c`] has the functions that programs call; `instances` finds an instance by its
-//! number; `instance` keeps what is to be done, `data`, `operations` and `results` check what
+//! Top-down: [`c`] has the functions that programs call, and finds an instance by its number;
+//! `instance` keeps what is to be done, `data`, `operations`, `results` and `gradient` check what
 //! clients give and ask; `steps` and `chunk` do it, pattern by pattern, `values` has partials in
 //! either precision, `tally` sums of logarithms, `repeats` finds patterns that are alike;
 //! `matrices` and `kernels` use the kernels of `sidecore-likelihood`; `engines` spreads chunks
@@ -15,8 +15,8 @@ pub mod c;
 mod chunk;
 mod data;
 mod engines;
+mod gradient;
 mod instance;
-mod instances;
 mod kernels;
 mod matrices;
 mod operations;

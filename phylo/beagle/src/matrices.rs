@@ -26,6 +26,8 @@ pub(crate) struct Matrix {
     pub(crate) float_table: SingleBuffer,
     /// True while the floats are of these columns.
     rounded: bool,
+    /// It transposed, for pre-order partials; none until they are multiplied by it.
+    transposed: Option<Box<Self>>,
 }
 
 impl Matrix {
@@ -65,6 +67,7 @@ impl Matrix {
         self.columns.resize(kernels.shape().matrix() / 4);
         self.columns.doubles_mut().fill(0.0);
         (self.tabulated, self.rounded) = (false, false);
+        self.transposed = None;
         self.unknown = unknown;
         self.columns.doubles_mut()
     }
@@ -87,6 +90,66 @@ impl Matrix {
             let padded = kernels.shape().states;
             round_columns(shape, padded, self.columns.doubles(), &mut self.floats);
         }
+    }
+
+    /// Makes it transposed, if that was not done.
+    pub(crate) fn transpose(&mut self, kernels: Kernels) {
+        if self.transposed.is_none() {
+            let mut transposed = Self::default();
+            transposed.set_transposed(kernels, self);
+            transposed.round(kernels);
+            self.transposed = Some(Box::new(transposed));
+        }
+    }
+
+    /// It transposed, once [`Self::transpose`] was called.
+    pub(crate) fn transposed(&self) -> Option<&Self> {
+        self.transposed.as_deref()
+    }
+
+    /// Becomes another one transposed.
+    pub(crate) fn set_transposed(&mut self, kernels: Kernels, other: &Self) {
+        let padded = kernels.shape().states;
+        let columns = self.renew(kernels, other.unknown);
+        let from = other.columns.doubles().chunks_exact(padded * padded);
+        for (to, from) in columns.chunks_exact_mut(padded * padded).zip(from) {
+            for (i, to) in to.chunks_exact_mut(padded).enumerate() {
+                for (j, to) in to.iter_mut().enumerate() {
+                    *to = from[j * padded + i];
+                }
+            }
+        }
+    }
+
+    /// Becomes the sum of two.
+    pub(crate) fn set_sum(&mut self, kernels: Kernels, [first, second]: [&Self; 2]) {
+        let columns = self.renew(kernels, first.unknown + second.unknown);
+        let both = first.columns.doubles().iter().zip(second.columns.doubles());
+        for (to, (first, second)) in columns.iter_mut().zip(both) {
+            *to = first + second;
+        }
+    }
+
+    /// One category's block becomes a matrix of one category. The first category comes first.
+    pub(crate) fn set_category(&mut self, kernels: Kernels, category: usize, one: &Self) {
+        if category == 0 {
+            self.renew(kernels, one.unknown);
+        }
+        let block = one.columns.doubles();
+        self.columns.doubles_mut()[category * block.len()..][..block.len()].copy_from_slice(block);
+    }
+
+    /// The matrix that changes nothing.
+    pub(crate) fn identity(kernels: Kernels, states: usize) -> Self {
+        let mut identity = Self::default();
+        let padded = kernels.shape().states;
+        let columns = identity.renew(kernels, 1.0);
+        for block in columns.chunks_exact_mut(padded * padded) {
+            for state in 0..states {
+                block[state * padded + state] = 1.0;
+            }
+        }
+        identity
     }
 
     fn round_table(&mut self, kernels: Kernels) {
@@ -135,7 +198,7 @@ impl Matrix {
     }
 
     /// The product of two.
-    pub(crate) fn convolve(&mut self, kernels: Kernels, first: &Self, second: &Self) {
+    pub(crate) fn convolve(&mut self, kernels: Kernels, [first, second]: [&Self; 2]) {
         self.renew(kernels, 1.0);
         let padded = kernels.shape().states;
         let block = padded * padded;

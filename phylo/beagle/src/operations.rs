@@ -3,18 +3,20 @@
 use crate::abi::{Operation, Refusal};
 use crate::data::{below, below_or_none};
 use crate::instance::{Instance, Mode};
-use crate::steps::{Scaling, Step, Update};
+use crate::steps::{Order, Scaling, Step, Update};
 use std::ffi::c_int;
 
 impl Instance {
-    /// Puts operations down. All are checked first.
+    /// Puts operations down: each with its partition and cumulative scale buffer. All are checked
+    /// first.
     pub(crate) fn update_partials(
         &mut self,
+        order: Order,
         operations: impl Iterator<Item = (Operation, Option<c_int>, c_int)>,
     ) -> Result<(), Refusal> {
         let updates = operations.map(|(operation, partition, cumulative)| {
             let partition = partition.map(|partition| below(partition, self.partitions));
-            self.update_of(operation, partition.transpose()?, cumulative)
+            self.update_of(order, operation, partition.transpose()?, cumulative)
         });
         for update in updates.collect::<Result<Vec<Update>, Refusal>>()? {
             self.put(Step::Update(update))?;
@@ -24,6 +26,7 @@ impl Instance {
 
     fn update_of(
         &self,
+        order: Order,
         operation: Operation,
         partition: Option<usize>,
         cumulative: c_int,
@@ -32,7 +35,7 @@ impl Instance {
         if destination < self.tips {
             return Err(Refusal::OutOfRange);
         }
-        let children = [
+        let sources = [
             below(operation.child1, self.buffers)?,
             below(operation.child2, self.buffers)?,
         ];
@@ -40,7 +43,10 @@ impl Instance {
             below(operation.matrix1, self.matrices.len())?,
             below(operation.matrix2, self.matrices.len())?,
         ];
-        if children.iter().any(|&child| self.lacks_data(child))
+        // Pre-order partials are no states.
+        let is_coded = order == Order::Pre && self.coded[sources[0]];
+        if is_coded
+            || sources.iter().any(|&source| self.lacks_data(source))
             || matrices
                 .iter()
                 .any(|&matrix| !self.matrices[matrix].is_set())
@@ -48,12 +54,40 @@ impl Instance {
             return Err(Refusal::OutOfRange);
         }
         Ok(Update {
+            order,
             destination,
-            children,
+            sources,
             matrices,
-            scaling: self.scaling_of(operation, destination, children, cumulative)?,
+            scaling: match order {
+                Order::Post => self.scaling_of(operation, destination, sources, cumulative)?,
+                Order::Pre => self.pre_order_scaling_of(operation, destination)?,
+            },
             partition,
         })
+    }
+
+    /// Scaling of pre-order partials: what is taken from a pattern is taken from all of its ratios,
+    /// so no cumulative buffer gets it, and factors of another result are not applied.
+    fn pre_order_scaling_of(
+        &self,
+        operation: Operation,
+        destination: usize,
+    ) -> Result<Scaling, Refusal> {
+        let node = destination - self.tips;
+        let write = below_or_none(operation.scale_write.max(-1), self.scales)?;
+        below_or_none(operation.scale_read.max(-1), self.scales)?;
+        let at = match self.mode {
+            Mode::Auto => return Ok(Scaling::Auto { node }),
+            Mode::Always => Some(node),
+            Mode::Dynamic => Some(write.ok_or(Refusal::OutOfRange)?),
+            Mode::Manual => write,
+        };
+        Ok(at.map_or(Scaling::Keep, |at| Scaling::Write {
+            at,
+            cumulative: None,
+            replaced: None,
+            below: [None; 2],
+        }))
     }
 
     fn scaling_of(

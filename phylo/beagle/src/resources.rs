@@ -5,6 +5,7 @@ use crate::abi::{
 };
 use crate::instance::{Counts, Instance};
 use crate::results::Place;
+use crate::steps::Order;
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_int, c_long};
 use std::time::Instant;
@@ -37,8 +38,11 @@ pub(crate) const SUPPORTED: c_long = flag::PRECISION_SINGLE
     | flag::VECTOR_NONE
     | flag::THREADING_CPP
     | flag::THREADING_NONE
+    | flag::PREORDER_TRANSPOSE_AUTO
     | flag::PROCESSOR_CPU
     | flag::FRAMEWORK_CPU;
+
+const FLAGS: c_long = 0xffff_ffff;
 
 /// A list for C that is never changed or freed.
 pub(crate) struct Shared<T>(pub(crate) T);
@@ -66,7 +70,8 @@ pub(crate) fn choose(numbers: &[c_int], requirements: c_long) -> Result<(), Refu
     if !numbers.is_empty() && !numbers.contains(&0) {
         return Err(Refusal::NoResource);
     }
-    match requirements & !SUPPORTED {
+    // In C the last flag is a negative number: the bits above it are copies of it.
+    match requirements & FLAGS & !SUPPORTED {
         0 => Ok(()),
         _ => Err(Refusal::NoResource),
     }
@@ -154,7 +159,7 @@ fn measure(instance: &mut Instance, tips: c_int) -> Result<f64, Refusal> {
             };
             (operation, None, -1)
         });
-        instance.update_partials(operations)?;
+        instance.update_partials(Order::Post, operations)?;
         instance.likelihood([place].into_iter())?;
         least = least.min(begin.elapsed().as_secs_f64() * 1000.0);
     }

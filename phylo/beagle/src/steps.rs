@@ -28,16 +28,28 @@ pub(crate) enum Step {
 /// An operation.
 #[derive(Debug)]
 pub(crate) struct Update {
+    /// Which way partials go.
+    pub(crate) order: Order,
     /// The buffer that is written.
     pub(crate) destination: usize,
-    /// Buffers of the children.
-    pub(crate) children: [usize; 2],
-    /// Their matrices.
+    /// Buffers that are read, as the order says.
+    pub(crate) sources: [usize; 2],
+    /// Their matrices, as the order says.
     pub(crate) matrices: [usize; 2],
     /// The kind of scaling.
     pub(crate) scaling: Scaling,
     /// The partition, or all.
     pub(crate) partition: Option<usize>,
+}
+
+/// Orders of a traversal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Children before parents: the sources are the children, each with the matrix of its branch.
+    Post,
+    /// Parents before children: the sources are the parent's pre-order partials, with the matrix of
+    /// the node's own branch, and the sibling's partials, with the matrix of its branch.
+    Pre,
 }
 
 /// Scaling of an operation's result.
@@ -85,8 +97,9 @@ pub(crate) struct Member {
     /// The child's buffer; none at a root.
     pub(crate) child: Option<usize>,
     /// With frequencies and weights in it, for an edge: the transition matrix, and its derivatives
-    /// as far as they are wanted. At a root one whose table has a single span.
-    pub(crate) folded: Vec<Matrix>,
+    /// as far as they are wanted. At a root one whose table has a single span. None: the child's
+    /// partials as they are.
+    pub(crate) folded: Vec<Option<Matrix>>,
     /// Scale buffer of logarithms that are added.
     pub(crate) scale: Option<usize>,
 }

@@ -49,6 +49,17 @@ impl Node {
         }
     }
 
+    /// One with a single class, whose partials are 1.
+    pub(crate) fn of_ones(kernels: Kernels) -> Self {
+        let mut node = Self::new(kernels);
+        node.values.resize(kernels, 1);
+        for category in 0..kernels.shape().rates {
+            let ones = vec![1.0; kernels.states()];
+            node.values.set(kernels.place(category), &ones);
+        }
+        node
+    }
+
     /// The span of each pattern, where all have their own by `identity`.
     pub(crate) fn index<'a>(&'a self, identity: &'a [u16]) -> &'a [u16] {
         self.classes
@@ -68,7 +79,8 @@ impl Node {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) matrix: &'a Matrix,
+    /// The matrix of its branch; none where its partials, not states, are taken as they are.
+    pub(crate) matrix: Option<&'a Matrix>,
     /// The child's class for each class of the result.
     pub(crate) index: &'a [u16],
 }
@@ -77,14 +89,20 @@ impl<'a> Child<'a> {
     /// As the kernels in double precision take some of its classes.
     pub(crate) fn operand(self, classes: Range<usize>) -> Operand<'a> {
         let index = &self.index[classes];
-        match self.node.codes.is_empty() {
-            false => Operand::Tip(Tip {
-                table: self.matrix.table.as_slice(),
+        let values = self.node.values.quads();
+        match self.matrix {
+            // To the kernels it is a tip with a state for each class.
+            None => Operand::Tip(Tip {
+                table: values,
                 index,
             }),
-            true => Operand::Inner(Inner {
-                matrix: self.matrix.columns.as_slice(),
-                values: self.node.values.quads(),
+            Some(matrix) if !self.node.codes.is_empty() => Operand::Tip(Tip {
+                table: matrix.table.as_slice(),
+                index,
+            }),
+            Some(matrix) => Operand::Inner(Inner {
+                matrix: matrix.columns.as_slice(),
+                values,
                 scalers: &[],
                 index,
             }),
@@ -94,15 +112,24 @@ impl<'a> Child<'a> {
     /// As those in single precision do.
     fn side(self, classes: Range<usize>) -> SingleSide<'a> {
         let index = &self.index[classes];
-        match (&self.node.values, self.node.codes.is_empty()) {
-            (Values::Single(values), true) => SingleSide {
-                matrix: Some(self.matrix.floats.as_slice()),
-                spans: values.as_slice(),
+        let values = match &self.node.values {
+            Values::Single(values) => values.as_slice(),
+            Values::Double(_) => &[],
+        };
+        match self.matrix {
+            None => SingleSide {
+                matrix: None,
+                spans: values,
                 index,
             },
-            _ => SingleSide {
+            Some(matrix) if !self.node.codes.is_empty() => SingleSide {
                 matrix: None,
-                spans: self.matrix.float_table.as_slice(),
+                spans: matrix.float_table.as_slice(),
+                index,
+            },
+            Some(matrix) => SingleSide {
+                matrix: Some(matrix.floats.as_slice()),
+                spans: values,
                 index,
             },
         }

@@ -3,6 +3,7 @@
 use super::{call, list, optional, read, write};
 use crate::data::Branch;
 use crate::instance::count;
+use crate::matrices::Matrix;
 use std::ffi::{c_double, c_int};
 
 /// Sets a tip's state at each pattern; a number that is no state is unknown.
@@ -239,7 +240,118 @@ pub unsafe extern "C" fn beagleConvolveTransitionMatrices(
                 list(results, items)?,
             )
         };
-        instance.convolve(first, second, results)
+        let triples = (0..results.len()).map(|k| [first[k], second[k], results[k]]);
+        instance.combine(triples, Matrix::convolve)
+    })
+}
+
+/// Sums of transition matrices; the result may be no operand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleAddTransitionMatrices(
+    instance: c_int,
+    first: *const c_int,
+    second: *const c_int,
+    results: *const c_int,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (first, second, results) = unsafe {
+            (
+                list(first, items)?,
+                list(second, items)?,
+                list(results, items)?,
+            )
+        };
+        let triples = (0..results.len()).map(|k| [first[k], second[k], results[k]]);
+        instance.combine(triples, Matrix::set_sum)
+    })
+}
+
+/// Transition matrices transposed; the result may not be the operand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleTransposeTransitionMatrices(
+    instance: c_int,
+    inputs: *const c_int,
+    results: *const c_int,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (inputs, results) = unsafe { (list(inputs, items)?, list(results, items)?) };
+        let triples = inputs
+            .iter()
+            .zip(results)
+            .map(|(&from, &to)| [from, from, to]);
+        instance.combine(triples, |to, kernels, [from, _]| {
+            to.set_transposed(kernels, from)
+        })
+    })
+}
+
+/// Sets a differential matrix, row by row, category by category: an unknown state changes nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetDifferentialMatrix(
+    instance: c_int,
+    index: c_int,
+    matrix: *const c_double,
+) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { beagleSetTransitionMatrix(instance, index, matrix, 0.0) }
+}
+
+/// Sets buffers of pre-order partials to frequencies of the states, as at a root.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleSetRootPrePartials(
+    instance: c_int,
+    buffers: *const c_int,
+    frequencies: *const c_int,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (buffers, frequencies) = unsafe { (list(buffers, items)?, list(frequencies, items)?) };
+        for (&buffer, &frequencies) in buffers.iter().zip(frequencies) {
+            instance.set_root_pre_partials(buffer, frequencies)?;
+        }
+        Ok(())
+    })
+}
+
+/// As [`beagleUpdateTransitionMatrices`], with a model for each category instead of rates.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithModelCategories(
+    instance: c_int,
+    models: *const c_int,
+    probabilities: *const c_int,
+    first: *const c_int,
+    second: *const c_int,
+    lengths: *const c_double,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (models, probabilities, first, second, lengths) = unsafe {
+            (
+                read(models, instance.categories)?,
+                list(probabilities, items)?,
+                optional(first, items)?,
+                optional(second, items)?,
+                list(lengths, items)?,
+            )
+        };
+        instance.settle()?;
+        let branches = (0..lengths.len()).map(|k| Branch {
+            model: 0,
+            rates: 0,
+            indices: [
+                Some(probabilities[k]),
+                first.map(|all| all[k]),
+                second.map(|all| all[k]),
+            ],
+            length: lengths[k],
+        });
+        instance.update_matrices_of_categories(models, branches)
     })
 }
 

@@ -1,15 +1,15 @@
 //! Version, resources, and the lifetime of instances.
 
-use super::{call, code, guarded, list, put};
+use super::{INSTANCES, call, code, guarded, list, put};
 use crate::abi::{BenchmarkedResourceList, InstanceDetails, Refusal, ResourceList};
 use crate::instance::{Counts, Instance, count};
-use crate::{engines, instances, resources};
+use crate::{engines, resources};
 use std::ffi::{c_char, c_int, c_long};
 
 /// Version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn beagleGetVersion() -> *const c_char {
-    c"3.1.2".as_ptr()
+    c"4.0.1".as_ptr()
 }
 
 /// The work to cite.
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn beagleCreateInstance(
         let wanted = preference_flags | requirement_flags;
         let instance = Instance::new(counts, wanted)?;
         let flags = instance.flags(wanted);
-        let number = instances::add(instance)?;
+        let number = INSTANCES.lock().add(instance)?;
         // SAFETY: the module's rule.
         unsafe {
             put(
@@ -139,14 +139,19 @@ pub unsafe extern "C" fn beagleCreateInstance(
 /// Ends an instance.
 #[unsafe(no_mangle)]
 pub extern "C" fn beagleFinalizeInstance(instance: c_int) -> c_int {
-    code(guarded(|| instances::remove(instance)))
+    code(guarded(|| {
+        // Its memory is given back after the lock.
+        let removed = INSTANCES.lock().all.remove(&instance);
+        removed.map(drop).ok_or(Refusal::Uninitialized)
+    }))
 }
 
 /// Ends all instances.
 #[unsafe(no_mangle)]
 pub extern "C" fn beagleFinalize() -> c_int {
     code(guarded(|| {
-        instances::clear();
+        let all = std::mem::take(&mut INSTANCES.lock().all);
+        drop(all);
         Ok(())
     }))
 }

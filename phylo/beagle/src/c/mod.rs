@@ -18,10 +18,12 @@ pub use results::*;
 
 use crate::abi::Refusal;
 use crate::instance::{Instance, count};
-use crate::instances;
 use crate::resources::Shared;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 // SAFETY: pointers in it lead to constants and to what is never changed while it is shared.
 unsafe impl<T> Send for Shared<T> {}
@@ -37,9 +39,34 @@ fn code(outcome: Result<(), Refusal>) -> c_int {
     outcome.map_or_else(Refusal::code, |()| 0)
 }
 
+/// The instances of this process by number. Numbers are not used twice, so that a call with an ended
+/// instance's number is refused. Two threads may use two instances at once; calls on one take turns.
+struct Instances {
+    all: BTreeMap<c_int, Arc<Mutex<Instance>>>,
+    next: c_int,
+}
+
+static INSTANCES: Mutex<Instances> = Mutex::new(Instances {
+    all: BTreeMap::new(),
+    next: 0,
+});
+
+impl Instances {
+    /// Adds one; its number.
+    fn add(&mut self, instance: Instance) -> Result<c_int, Refusal> {
+        let number = self.next;
+        self.next = number.checked_add(1).ok_or(Refusal::OutOfMemory)?;
+        self.all.insert(number, Arc::new(Mutex::new(instance)));
+        Ok(number)
+    }
+}
+
 /// Calls `f` with an instance.
 fn call(instance: c_int, f: impl FnOnce(&mut Instance) -> Result<(), Refusal>) -> c_int {
-    code(guarded(|| f(&mut instances::get(instance)?.lock())))
+    code(guarded(|| {
+        let found = INSTANCES.lock().all.get(&instance).cloned();
+        f(&mut found.ok_or(Refusal::Uninitialized)?.lock())
+    }))
 }
 
 /// The items at a client's pointer.

@@ -3,6 +3,7 @@
 use super::{call, list, write};
 use crate::abi::{Operation, PartitionOperation};
 use crate::data::below;
+use crate::steps::Order;
 use std::ffi::{c_double, c_int};
 
 /// Partials of nodes from their children, one operation after the other.
@@ -13,14 +14,8 @@ pub unsafe extern "C" fn beagleUpdatePartials(
     items: c_int,
     cumulative: c_int,
 ) -> c_int {
-    call(instance, |instance| {
-        // SAFETY: the module's rule.
-        let operations = unsafe { list(operations, items) }?;
-        let all = operations
-            .iter()
-            .map(|operation| (*operation, None, cumulative));
-        instance.update_partials(all)
-    })
+    // SAFETY: the module's rule.
+    unsafe { update(instance, Order::Post, operations, items, cumulative) }
 }
 
 /// As [`beagleUpdatePartials`], for the patterns of one partition each.
@@ -30,14 +25,65 @@ pub unsafe extern "C" fn beagleUpdatePartialsByPartition(
     operations: *const PartitionOperation,
     items: c_int,
 ) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { update_by_partition(instance, Order::Post, operations, items) }
+}
+
+/// Pre-order partials of nodes, one operation after the other: the first child is the parent's
+/// pre-order buffer with the node's own matrix, the second one is the sibling with its matrix.
+/// Nothing is added to the cumulative buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleUpdatePrePartials(
+    instance: c_int,
+    operations: *const Operation,
+    items: c_int,
+    cumulative: c_int,
+) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { update(instance, Order::Pre, operations, items, cumulative) }
+}
+
+/// As [`beagleUpdatePrePartials`], for the patterns of one partition each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleUpdatePrePartialsByPartition(
+    instance: c_int,
+    operations: *const PartitionOperation,
+    items: c_int,
+) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { update_by_partition(instance, Order::Pre, operations, items) }
+}
+
+unsafe fn update(
+    instance: c_int,
+    order: Order,
+    operations: *const Operation,
+    items: c_int,
+    cumulative: c_int,
+) -> c_int {
     call(instance, |instance| {
         // SAFETY: the module's rule.
         let operations = unsafe { list(operations, items) }?;
-        instance.update_partials(
-            operations
-                .iter()
-                .map(|all| (all.operation, Some(all.partition), all.cumulative)),
-        )
+        let all = operations
+            .iter()
+            .map(|operation| (*operation, None, cumulative));
+        instance.update_partials(order, all)
+    })
+}
+
+unsafe fn update_by_partition(
+    instance: c_int,
+    order: Order,
+    operations: *const PartitionOperation,
+    items: c_int,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let operations = unsafe { list(operations, items) }?;
+        let all = operations
+            .iter()
+            .map(|all| (all.operation, Some(all.partition), all.cumulative));
+        instance.update_partials(order, all)
     })
 }
 

@@ -1,7 +1,8 @@
 //! Log-likelihoods and derivatives.
 
-use super::{call, list, optional, put, write};
+use super::{call, list, optional, put, read, write};
 use crate::abi::Refusal;
+use crate::gradient::Ends;
 use crate::results::Place;
 use std::ffi::{c_double, c_int};
 
@@ -154,6 +155,100 @@ pub unsafe extern "C" fn beagleCalculateEdgeLogLikelihoodsByPartition(
     })
 }
 
+/// Derivatives of the log-likelihood by the lengths of branches, from post-order partials below them
+/// and pre-order partials above, each with a differential matrix; the first weights are of all. Each
+/// output may be null: of each pattern, branch by branch; the sum over patterns; that of squares.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleCalculateEdgeDerivatives(
+    instance: c_int,
+    post: *const c_int,
+    pre: *const c_int,
+    matrices: *const c_int,
+    weights: *const c_int,
+    items: c_int,
+    each: *mut c_double,
+    sums: *mut c_double,
+    squares: *mut c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (branches, weights) = unsafe {
+            let matrices = list(matrices, items)?;
+            let branches = ends(post, pre, items)?.zip(matrices.iter().copied());
+            (branches, read(weights, 1)?[0])
+        };
+        let slopes = instance.slopes(branches, weights, !each.is_null())?;
+        // SAFETY: the module's rule.
+        unsafe {
+            if !each.is_null() {
+                let total = slopes.len().checked_mul(instance.patterns);
+                let each = write(each, total.ok_or(Refusal::OutOfRange)?)?;
+                for (to, slope) in each.chunks_exact_mut(instance.patterns).zip(&slopes) {
+                    to.copy_from_slice(&slope.sites);
+                }
+            }
+            for (to, value) in places_of(sums, slopes.len())?.iter_mut().zip(&slopes) {
+                *to = value.sum;
+            }
+            for (to, value) in places_of(squares, slopes.len())?.iter_mut().zip(&slopes) {
+                *to = value.squares;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Adds to a matrix, a row for each state above, the cross products of branches: the derivatives of
+/// the log-likelihood by the entries of the rate matrix, to the first order of the lengths. The
+/// first rates and weights are of all branches; the last output is not used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn beagleCalculateCrossProductDerivative(
+    instance: c_int,
+    post: *const c_int,
+    pre: *const c_int,
+    rates: *const c_int,
+    weights: *const c_int,
+    lengths: *const c_double,
+    items: c_int,
+    sums: *mut c_double,
+    _squares: *mut c_double,
+) -> c_int {
+    call(instance, |instance| {
+        // SAFETY: the module's rule.
+        let (branches, first, sums) = unsafe {
+            let lengths = list(lengths, items)?;
+            let branches = ends(post, pre, items)?.zip(lengths.iter().copied());
+            let first = [read(rates, 1)?[0], read(weights, 1)?[0]];
+            (
+                branches,
+                first,
+                write(sums, instance.states * instance.states)?,
+            )
+        };
+        instance.add_cross_products(branches, first, sums)
+    })
+}
+
+/// Not implemented, as in BEAGLE, which has [`beagleCalculateEdgeDerivatives`] instead.
+#[unsafe(no_mangle)]
+pub extern "C" fn beagleCalculateEdgeDerivative(
+    instance: c_int,
+    _post: *const c_int,
+    _pre: *const c_int,
+    _root: c_int,
+    _first: *const c_int,
+    _second: *const c_int,
+    _weights: c_int,
+    _rates: c_int,
+    _frequencies: c_int,
+    _scales: *const c_int,
+    _items: c_int,
+    _sum_first: *mut c_double,
+    _sum_second: *mut c_double,
+) -> c_int {
+    call(instance, |_| Err(Refusal::NoImplementation))
+}
+
 /// The last log-likelihood.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn beagleGetLogLikelihood(instance: c_int, sum: *mut c_double) -> c_int {
@@ -274,6 +369,26 @@ unsafe fn edges(
             ..place
         }
     }))
+}
+
+/// Branches as clients name them.
+unsafe fn ends<'a>(
+    post: *const c_int,
+    pre: *const c_int,
+    items: c_int,
+) -> Result<impl Iterator<Item = Ends> + use<'a>, Refusal> {
+    // SAFETY: the module's rule.
+    let (post, pre) = unsafe { (list::<'a>(post, items)?, list::<'a>(pre, items)?) };
+    Ok(post.iter().zip(pre).map(|(&post, &pre)| Ends { post, pre }))
+}
+
+/// Places for results, none where the pointer is null.
+unsafe fn places_of<'a>(to: *mut c_double, items: usize) -> Result<&'a mut [c_double], Refusal> {
+    match to.is_null() {
+        true => Ok(&mut []),
+        // SAFETY: the module's rule.
+        false => unsafe { write(to, items) },
+    }
 }
 
 fn only_one(items: c_int) -> Result<(), Refusal> {

@@ -5,20 +5,20 @@ use libloading::Library;
 use std::ffi::{c_double, c_int, c_long};
 
 macro_rules! api {
-    ($($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
+    ($api:ident: $($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
         /// See the module.
-        pub(crate) struct Api {
+        pub(crate) struct $api {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             _library: Option<Library>,
         }
 
-        impl Api {
+        impl $api {
             /// This crate's.
             pub(crate) fn ours() -> Self {
                 Self { $($field: hmsbeagle::c::$name,)* _library: None }
             }
 
-            /// Those of the library that is installed; none if there is none.
+            /// Those of the library that is installed; none if there is none, or if it lacks one.
             pub(crate) fn installed() -> Option<Self> {
                 // SAFETY: it is the system's own library.
                 let library = unsafe { Library::new("libhmsbeagle.so.1") }.ok()?;
@@ -42,6 +42,27 @@ type Doubles = *const c_double;
 type Out = *mut c_double;
 
 api! {
+    Gradients:
+    root_pre: beagleSetRootPrePartials(c_int, Ints, Ints, c_int),
+    update_pre: beagleUpdatePrePartials(c_int, *const Operation, c_int, c_int),
+    update_pre_by_partition: beagleUpdatePrePartialsByPartition(
+        c_int, *const PartitionOperation, c_int
+    ),
+    differential: beagleSetDifferentialMatrix(c_int, c_int, Doubles),
+    transpose: beagleTransposeTransitionMatrices(c_int, Ints, Ints, c_int),
+    of_categories: beagleUpdateTransitionMatricesWithModelCategories(
+        c_int, Ints, Ints, Ints, Ints, Doubles, c_int
+    ),
+    slopes: beagleCalculateEdgeDerivatives(
+        c_int, Ints, Ints, Ints, Ints, c_int, Out, Out, Out
+    ),
+    cross: beagleCalculateCrossProductDerivative(
+        c_int, Ints, Ints, Ints, Ints, Doubles, c_int, Out, Out
+    ),
+}
+
+api! {
+    Api:
     create: beagleCreateInstance(
         c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int,
         Ints, c_int, c_long, c_long, *mut InstanceDetails

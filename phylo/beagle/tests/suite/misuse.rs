@@ -1,6 +1,6 @@
 //! Wrong calls get the documented numbers, and none ends the program.
 
-use crate::api::Api;
+use crate::api::{Api, Gradients};
 use hmsbeagle::abi::{Operation, flag};
 use hmsbeagle::c as beagle;
 use std::ffi::{c_int, c_long};
@@ -254,10 +254,11 @@ fn instances_come_and_go_and_run_side_by_side() {
     };
     for flags in PRECISIONS {
         let config = crate::session::Config { flags, ..config };
-        let alone = crate::session::play(&api, config, 5);
+        let play = || crate::session::play(&Api::ours(), Some(&Gradients::ours()), config, 5);
+        let alone = play();
         std::thread::scope(|scope| {
             for _ in 0..16 {
-                scope.spawn(|| assert_eq!(crate::session::play(&Api::ours(), config, 5), alone));
+                scope.spawn(|| assert_eq!(play(), alone));
             }
         });
     }
@@ -322,5 +323,108 @@ fn a_branch_that_is_refused_leaves_all_matrices_as_they_were() {
             }
             assert_eq!((api.finalize)(id), 0);
         }
+    }
+}
+
+#[test]
+fn wrong_indices_of_gradients_are_refused() {
+    PRECISIONS.into_iter().for_each(gradients_are_checked);
+}
+
+fn gradients_are_checked(flags: c_long) {
+    let (api, gradients) = (Api::ours(), Gradients::ours());
+    let id = instance(&api, flags);
+    let (zeros, matrix, states) = ([0; 10], [0.25; 16], [0; 10]);
+    let mut out = [0.0; 40];
+    let slopes = |post: c_int, pre: c_int, matrix: c_int, weights: c_int| {
+        let (mut each, mut sum) = ([0.0; 10], 0.0);
+        // SAFETY: one of each; a null pointer is for what is not wanted.
+        unsafe {
+            (gradients.slopes)(
+                id,
+                &raw const post,
+                &raw const pre,
+                &raw const matrix,
+                &raw const weights,
+                1,
+                each.as_mut_ptr(),
+                &raw mut sum,
+                null_mut(),
+            )
+        }
+    };
+    // SAFETY: every array is as long as any call needs.
+    unsafe {
+        let root = |buffer: c_int, frequencies: c_int| {
+            (gradients.root_pre)(id, &raw const buffer, &raw const frequencies, 1)
+        };
+        assert_eq!(root(3, 0), OUT_OF_RANGE, "no frequencies");
+        assert_eq!((api.frequencies)(id, 0, matrix.as_ptr()), 0);
+        assert_eq!(root(3, 0), 0);
+        for index in [-1, 5, c_int::MAX] {
+            assert_eq!(root(index, 0), OUT_OF_RANGE);
+            assert_eq!(root(3, index), OUT_OF_RANGE);
+            let one = &raw const index;
+            let zero = zeros.as_ptr();
+            assert_eq!((gradients.transpose)(id, one, zero, 1), OUT_OF_RANGE);
+            assert_eq!((gradients.transpose)(id, zero, one, 1), OUT_OF_RANGE);
+            assert_eq!(
+                (gradients.differential)(id, index, matrix.as_ptr()),
+                OUT_OF_RANGE
+            );
+        }
+        assert_eq!(
+            (gradients.transpose)(id, zeros.as_ptr(), zeros.as_ptr(), 1),
+            OUT_OF_RANGE,
+            "in place"
+        );
+        assert_eq!((gradients.root_pre)(id, null(), null(), 1), OUT_OF_RANGE);
+        assert_eq!((api.tip_states)(id, 0, states.as_ptr()), 0);
+        assert_eq!((api.set_matrix)(id, 0, matrix.as_ptr(), 1.0), 0);
+        let update = |parent: c_int, sibling: c_int, destination: c_int| {
+            let operation = Operation {
+                destination,
+                scale_write: -1,
+                scale_read: -1,
+                child1: parent,
+                matrix1: 0,
+                child2: sibling,
+                matrix2: 0,
+            };
+            (gradients.update_pre)(id, &raw const operation, 1, -1)
+        };
+        assert_eq!(update(3, 0, 4), 0);
+        assert_eq!(update(0, 0, 4), OUT_OF_RANGE, "a tip's states from above");
+        assert_eq!(update(3, 1, 4), OUT_OF_RANGE, "a tip that was never set");
+        assert_eq!(update(3, 0, 2), OUT_OF_RANGE, "into a tip");
+        assert_eq!(slopes(0, 4, 0, 0), OUT_OF_RANGE, "no weights");
+        assert_eq!((api.weights)(id, 0, [1.0].as_ptr()), 0);
+        assert_eq!(slopes(0, 4, 0, 0), 0);
+        for index in [-1, 5, c_int::MAX] {
+            assert_eq!(slopes(index, 4, 0, 0), OUT_OF_RANGE);
+            assert_eq!(slopes(0, index, 0, 0), OUT_OF_RANGE);
+            assert_eq!(slopes(0, 4, index, 0), OUT_OF_RANGE);
+            assert_eq!(slopes(0, 4, 0, index), OUT_OF_RANGE);
+        }
+        assert_eq!(slopes(0, 0, 0, 0), OUT_OF_RANGE, "a tip's states above");
+        assert_eq!(slopes(1, 4, 0, 0), OUT_OF_RANGE, "nothing below");
+        assert_eq!(slopes(0, 4, 1, 0), OUT_OF_RANGE, "no matrix");
+        let (post, pre, length) = (0, 4, 0.1);
+        let cross = |rates: c_int, to| {
+            let (zero, length) = (zeros.as_ptr(), &raw const length);
+            let (rates, post, pre) = (&raw const rates, &raw const post, &raw const pre);
+            (gradients.cross)(id, post, pre, rates, zero, length, 1, to, null_mut())
+        };
+        assert_eq!(cross(0, out.as_mut_ptr()), 0);
+        assert_eq!(cross(1, out.as_mut_ptr()), OUT_OF_RANGE);
+        assert_eq!(cross(0, null_mut()), OUT_OF_RANGE);
+        let none = null_mut();
+        let zero = zeros.as_ptr();
+        let old = beagle::beagleCalculateEdgeDerivative(
+            id, zero, zero, 0, zero, zero, 0, 0, 0, zero, 1, none, none,
+        );
+        assert_eq!(old, -7, "the other library has none either");
+        assert_eq!((api.finalize)(id), 0);
+        assert_eq!((gradients.update_pre)(id, null(), 0, -1), -4);
     }
 }

@@ -1,11 +1,11 @@
 //! A random session of one client: all of its calls follow from a seed, and what they return is
 //! written down.
 
-use crate::api::Api;
+use crate::api::{Api, Gradients};
 use hmsbeagle::abi::{InstanceDetails, NONE, Operation, PartitionOperation, flag};
 use sidecore_random::SplitMix;
 use std::ffi::{c_int, c_long};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// Shape of a session.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +30,17 @@ struct Client<'a> {
     log: Log,
     tips: usize,
     buffers: usize,
+    /// The rate matrix, row by row.
+    rate_matrix: Vec<f64>,
+    /// True if probabilities may be cut off.
+    is_cut: bool,
+    rates: Vec<f64>,
+    lengths: Vec<f64>,
+    operations: Vec<Operation>,
 }
 
-/// Plays the session of a seed.
-pub(crate) fn play(api: &Api, config: Config, seed: u64) -> Log {
+/// Plays the session of a seed; with gradients, the calls of version 4, too.
+pub(crate) fn play(api: &Api, gradients: Option<&Gradients>, config: Config, seed: u64) -> Log {
     let mut random = SplitMix::new(seed);
     let tips = 4 + random.below(5);
     let tips = usize::try_from(tips).expect("few");
@@ -50,12 +57,13 @@ pub(crate) fn play(api: &Api, config: Config, seed: u64) -> Log {
     let id = unsafe {
         (api.create)(
             int(tips),
-            int(buffers),
+            // The second half is of pre-order partials.
+            int(2 * buffers),
             0,
             int(config.states),
             int(config.patterns),
             2,
-            int(3 * buffers + 3),
+            int(3 * buffers + 4),
             int(config.categories),
             int(tips + 1),
             null(),
@@ -74,12 +82,20 @@ pub(crate) fn play(api: &Api, config: Config, seed: u64) -> Log {
         log: Log::new(),
         tips,
         buffers,
+        rate_matrix: Vec::new(),
+        is_cut: false,
+        rates: Vec::new(),
+        lengths: Vec::new(),
+        operations: Vec::new(),
     };
     client.set_data();
     client.set_model();
     client.matrices();
     client.partials();
     client.edge();
+    if let Some(gradients) = gradients {
+        client.gradient(gradients);
+    }
     // SAFETY: the instance is there.
     assert_eq!(unsafe { (api.finalize)(id) }, 0);
     client.log
@@ -172,9 +188,20 @@ impl Client<'_> {
         }
         let inverse = inverse(&vectors, states);
         let mut values = vec![0.0; states];
+        // With different values some rates are negative, and probabilities are cut off at 0.
+        self.is_cut = self.below(2) == 0;
+        let spread = if self.is_cut { 0.1 } else { 0.0 };
         for value in &mut values[1..] {
-            *value = -1.0 - 0.1 * self.uniform();
+            *value = -1.0 - spread * self.uniform();
         }
+        self.rate_matrix = vec![0.0; states * states];
+        for (at, entry) in self.rate_matrix.iter_mut().enumerate() {
+            let (i, j) = (at / states, at % states);
+            let terms =
+                (0..states).map(|k| vectors[i * states + k] * values[k] * inverse[k * states + j]);
+            *entry = terms.sum();
+        }
+        self.rates.clone_from(&rates);
         if self.is(flag::EIGEN_COMPLEX) {
             let mut imaginary = vec![0.0; states];
             if states > 2 {
@@ -203,6 +230,7 @@ impl Client<'_> {
     fn matrices(&mut self) {
         let edges = self.buffers;
         let lengths = self.list(edges, 0.01, 0.8);
+        self.lengths.clone_from(&lengths);
         let indices = |from: usize| {
             (0..edges)
                 .map(move |k| int(from + k))
@@ -282,6 +310,7 @@ impl Client<'_> {
                 matrix2: int(child2),
             });
         }
+        self.operations.clone_from(&operations);
         let code = self.update(&operations);
         self.note("update", code, &[]);
         for node in self.tips..self.buffers {
@@ -458,6 +487,189 @@ impl Client<'_> {
         }
     }
 }
+
+/// Calls of version 4.
+impl Client<'_> {
+    /// Pre-order partials of all nodes, and derivatives by all branches but the root's.
+    fn gradient(&mut self, api: &Gradients) {
+        let edges = self.buffers;
+        self.matrices_of_version_4(api);
+        let mut operations = std::mem::take(&mut self.operations);
+        for operation in &mut operations {
+            (operation.scale_write, operation.scale_read) = (NONE, NONE);
+        }
+        // Scale factors of old operations may be dynamic: these have none.
+        if self.is(flag::SCALING_DYNAMIC) {
+            return;
+        }
+        let code = self.update(&operations);
+        self.note("update without scaling", code, &[]);
+        let root = int(2 * edges - 1);
+        let zero = 0;
+        // SAFETY: one of each.
+        let code = unsafe { (api.root_pre)(self.id, &raw const root, &raw const zero, 1) };
+        self.note("root's pre-order partials", code, &[]);
+        let mut below = Vec::new();
+        for operation in operations.iter().rev() {
+            let children = [operation.child1, operation.child2];
+            for [child, sibling] in [children, [children[1], children[0]]] {
+                below.push(Operation {
+                    destination: int(edges) + child,
+                    scale_write: NONE,
+                    scale_read: NONE,
+                    child1: int(edges) + operation.destination,
+                    matrix1: child,
+                    child2: sibling,
+                    matrix2: sibling,
+                });
+            }
+        }
+        let code = self.update_pre(api, &below);
+        self.note("pre-order", code, &[]);
+        let nodes: Vec<c_int> = (0..int(edges) - 1).collect();
+        let exact = self.config.patterns.is_multiple_of(4) && self.config.states.is_multiple_of(2);
+        for &node in &nodes {
+            // What automatic scaling does to partials is each library's own.
+            if exact && !self.is(flag::SCALING_AUTO) {
+                self.note_partials(edges + usize::try_from(node).expect("small"));
+            }
+        }
+        let slopes = self.note_slopes(api, &nodes);
+        self.note_cross_products(api, &nodes);
+        self.compare_with_differences(&operations, &slopes);
+    }
+
+    fn update_pre(&self, api: &Gradients, operations: &[Operation]) -> c_int {
+        let count = int(operations.len());
+        if self.config.partitions == 1 {
+            // SAFETY: as many as the count says.
+            return unsafe { (api.update_pre)(self.id, operations.as_ptr(), count, NONE) };
+        }
+        let partitions = 0..self.config.partitions;
+        partitions
+            .map(|partition| {
+                let operations = operations.iter().map(|operation| PartitionOperation {
+                    operation: *operation,
+                    partition: int(partition),
+                    cumulative: NONE,
+                });
+                let operations: Vec<PartitionOperation> = operations.collect();
+                // SAFETY: as many as the count says.
+                unsafe { (api.update_pre_by_partition)(self.id, operations.as_ptr(), count) }
+            })
+            .sum()
+    }
+
+    fn note_slopes(&mut self, api: &Gradients, nodes: &[c_int]) -> Vec<f64> {
+        let (count, edges) = (nodes.len(), self.buffers);
+        let Config { states, .. } = self.config;
+        let index = int(3 * edges + 2);
+        let rows: Vec<f64> = self
+            .rates
+            .iter()
+            .flat_map(|rate| self.rate_matrix.iter().map(move |entry| entry * rate))
+            .collect();
+        assert_eq!(rows.len(), self.rates.len() * states * states);
+        // SAFETY: as many as asked for.
+        let code = unsafe { (api.differential)(self.id, index, rows.as_ptr()) };
+        self.note("differential", code, &[]);
+        let pre: Vec<c_int> = nodes.iter().map(|node| node + int(edges)).collect();
+        let (matrices, zeros) = (vec![index; count], vec![0; count]);
+        let mut each = vec![0.0; count * self.config.patterns];
+        let (mut sums, mut squares) = (vec![0.0; count], vec![0.0; count]);
+        // SAFETY: as many as the count says.
+        let code = unsafe {
+            (api.slopes)(
+                self.id,
+                nodes.as_ptr(),
+                pre.as_ptr(),
+                matrices.as_ptr(),
+                zeros.as_ptr(),
+                int(count),
+                each.as_mut_ptr(),
+                sums.as_mut_ptr(),
+                squares.as_mut_ptr(),
+            )
+        };
+        self.note("slopes of patterns", code, &each);
+        self.note("slopes", code, &sums);
+        self.note("squares", code, &squares);
+        sums
+    }
+
+    fn note_cross_products(&mut self, api: &Gradients, nodes: &[c_int]) {
+        let pre: Vec<c_int> = nodes.iter().map(|node| node + int(self.buffers)).collect();
+        let zeros = vec![0; nodes.len()];
+        let mut products = vec![0.0; self.config.states * self.config.states];
+        // SAFETY: as many as the count says; the last is not written.
+        let code = unsafe {
+            (api.cross)(
+                self.id,
+                nodes.as_ptr(),
+                pre.as_ptr(),
+                zeros.as_ptr(),
+                zeros.as_ptr(),
+                self.lengths.as_ptr(),
+                int(nodes.len()),
+                products.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        self.note("cross products", code, &products);
+    }
+
+    fn matrices_of_version_4(&mut self, api: &Gradients) {
+        let (from, to) = ([0], [int(3 * self.buffers + 3)]);
+        // SAFETY: one of each.
+        let code = unsafe { (api.transpose)(self.id, from.as_ptr(), to.as_ptr(), 1) };
+        self.note("transpose", code, &[]);
+        self.note_matrix(3 * self.buffers + 3);
+        let models = vec![1; self.config.categories];
+        // SAFETY: one of each, and a model for each category.
+        let code = unsafe {
+            let (models, lengths) = (models.as_ptr(), self.lengths.as_ptr());
+            (api.of_categories)(self.id, models, to.as_ptr(), null(), null(), lengths, 1)
+        };
+        self.note("models of categories", code, &[]);
+        self.note_matrix(3 * self.buffers + 3);
+    }
+
+    /// A slope is what the likelihood changes by with the length of its branch.
+    fn compare_with_differences(&mut self, operations: &[Operation], slopes: &[f64]) {
+        let single = self.is(flag::PRECISION_SINGLE) && !self.is(flag::PRECISION_DOUBLE);
+        let other = self.is(flag::SCALING_AUTO | flag::EIGEN_COMPLEX | flag::INVEVEC_TRANSPOSED);
+        if single || other || self.is_cut || self.config.partitions > 1 {
+            return;
+        }
+        let noted = self.log.len();
+        for node in [0, self.tips, slopes.len() - 1] {
+            let length = self.lengths[node];
+            let [less, more] = [-STEP, STEP].map(|step| {
+                let (index, length) = (int(node), length + step);
+                // SAFETY: one of each.
+                let code = unsafe {
+                    let (index, length) = (&raw const index, &raw const length);
+                    (self.api.matrices)(self.id, 1, index, null(), null(), length, 1)
+                };
+                assert_eq!(code, 0);
+                assert_eq!(self.update(operations), 0);
+                self.root(self.buffers - 1, NONE);
+                let (_, root) = &self.log[self.log.len() - 2];
+                root[1]
+            });
+            let difference = (more - less) / (2.0 * STEP);
+            let far = (difference - slopes[node]).abs();
+            assert!(
+                far < 1e-4 * (1.0 + difference.abs()),
+                "node {node}: slope {} instead of {difference}",
+                slopes[node]
+            );
+        }
+        self.log.truncate(noted);
+    }
+}
+
+const STEP: f64 = 1e-5;
 
 fn int(number: usize) -> c_int {
     c_int::try_from(number).expect("small")

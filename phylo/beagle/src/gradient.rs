@@ -1,0 +1,228 @@
+//! Derivatives by the lengths of all branches at once, from partials of both orders.
+//!
+//! How: the partials below a branch and the pre-order partials above it meet at its lower end. With
+//! a differential matrix between them they give the derivative of the likelihood, without one the
+//! likelihood; a factor that scaling took from a pattern is in both.
+//! Source: Ji and others, "Gradients do grow on trees: a linear-time O(N)-dimensional gradient for
+//! statistical phylogenetics", 2020.
+
+use crate::abi::Refusal;
+use crate::chunk::Chunk;
+use crate::data::below;
+use crate::engines;
+use crate::instance::Instance;
+use crate::kernels::Kernels;
+use crate::matrices::Matrix;
+use crate::steps::Member;
+use crate::values::Node;
+use std::ffi::c_int;
+
+/// A branch, as the client names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// The buffer below it.
+    pub(crate) post: c_int,
+    /// The buffer of its pre-order partials.
+    pub(crate) pre: c_int,
+}
+
+/// The derivative of the log-likelihood by the length of a branch.
+#[derive(Debug, Default)]
+pub(crate) struct Slope {
+    /// Of each pattern, in the client's order; empty unless it is wanted.
+    pub(crate) sites: Vec<f64>,
+    /// Of all patterns, by their weights.
+    pub(crate) sum: f64,
+    /// The sum of the squares.
+    pub(crate) squares: f64,
+}
+
+/// A branch whose cross products are wanted.
+#[derive(Debug, Clone, Copy)]
+struct Crossing {
+    post: usize,
+    pre: usize,
+    length: f64,
+}
+
+impl Instance {
+    /// The slopes at branches, each with the index of its differential matrix.
+    pub(crate) fn slopes(
+        &mut self,
+        branches: impl Iterator<Item = (Ends, c_int)>,
+        weights: c_int,
+        with_sites: bool,
+    ) -> Result<Vec<Slope>, Refusal> {
+        let weights = self.weights(weights)?.to_vec();
+        // Weights that are alike are in both sums.
+        let even = weights
+            .iter()
+            .all(|weight| weight.to_bits() == weights[0].to_bits());
+        let shape = self.kernels.shape();
+        let of_category = |weight: &f64| std::iter::repeat_n(*weight, shape.states);
+        let factors: Vec<f64> = match even {
+            true => vec![1.0; shape.span()],
+            false => weights.iter().flat_map(of_category).collect(),
+        };
+        let identity = Matrix::identity(self.kernels, self.states);
+        let members = branches.map(|(ends, matrix)| {
+            let (post, pre) = self.ends(ends)?;
+            let matrix = &self.matrices[below(matrix, self.matrices.len())?];
+            if !matrix.is_set() {
+                return Err(Refusal::OutOfRange);
+            }
+            let fold = |matrix: &Matrix| matrix.folded(self.kernels, self.states, &factors);
+            let is_plain = even && !self.coded[post];
+            Ok(Member {
+                near: pre,
+                child: Some(post),
+                folded: vec![(!is_plain).then(|| fold(&identity)), Some(fold(matrix))],
+                scale: None,
+            })
+        });
+        let members = members.collect::<Result<Vec<Member>, Refusal>>()?;
+        self.settle()?;
+        let (kernels, ns) = (self.kernels, self.likelihoods_ns(2 * members.len()));
+        engines::run(self.width, ns, &mut self.chunks, |chunk| {
+            chunk.take_slopes(kernels, &members, with_sites);
+        })?;
+        let mut slopes: Vec<Slope> = members.iter().map(|_| Slope::default()).collect();
+        for chunk in &mut self.chunks {
+            let places = &self.order[chunk.first..];
+            for (slope, part) in slopes.iter_mut().zip(chunk.slopes.drain(..)) {
+                slope.sum += part.sum;
+                slope.squares += part.squares;
+                if with_sites {
+                    slope.sites.resize(self.patterns, 0.0);
+                    for (&pattern, site) in places.iter().zip(part.sites) {
+                        slope.sites[pattern] = site;
+                    }
+                }
+            }
+        }
+        Ok(slopes)
+    }
+
+    /// Adds to `to`, a row for each state above, the products of the partials above and below of
+    /// branches, each with its length: times rates, lengths and weights, as shares of the
+    /// likelihood.
+    pub(crate) fn add_cross_products(
+        &mut self,
+        branches: impl Iterator<Item = (Ends, f64)>,
+        [rates, weights]: [c_int; 2],
+        to: &mut [f64],
+    ) -> Result<(), Refusal> {
+        let rates = &self.models.rates[below(rates, self.models.rates.len())?];
+        let weights = self.weights(weights)?;
+        let each = weights.iter().zip(rates);
+        let each: Vec<[f64; 2]> = each
+            .map(|(&weight, &rate)| [weight, weight * rate])
+            .collect();
+        let crossings = branches.map(|(ends, length)| {
+            let (post, pre) = self.ends(ends)?;
+            Ok(Crossing { post, pre, length })
+        });
+        let crossings = crossings.collect::<Result<Vec<Crossing>, Refusal>>()?;
+        self.settle()?;
+        let (kernels, states) = (self.kernels, self.states);
+        let ns = self.likelihoods_ns(crossings.len());
+        engines::run(self.width, ns, &mut self.chunks, |chunk| {
+            chunk.crossed = vec![0.0; states * states];
+            for crossing in &crossings {
+                chunk.cross(kernels, states, &each, *crossing);
+            }
+        })?;
+        for chunk in &mut self.chunks {
+            for (to, crossed) in to.iter_mut().zip(std::mem::take(&mut chunk.crossed)) {
+                *to += crossed;
+            }
+        }
+        Ok(())
+    }
+
+    fn ends(&self, ends: Ends) -> Result<(usize, usize), Refusal> {
+        let post = below(ends.post, self.buffers)?;
+        let pre = below(ends.pre, self.buffers)?;
+        match self.coded[pre] || self.lacks_data(pre) || self.lacks_data(post) {
+            true => Err(Refusal::OutOfRange),
+            false => Ok((post, pre)),
+        }
+    }
+
+    fn weights(&self, index: c_int) -> Result<&[f64], Refusal> {
+        let index = below(index, self.models.weights.len())?;
+        self.models.weights[index]
+            .as_deref()
+            .ok_or(Refusal::OutOfRange)
+    }
+}
+
+impl Chunk {
+    fn take_slopes(&mut self, kernels: Kernels, members: &[Member], with_sites: bool) {
+        let mut sites = Vec::with_capacity(self.patterns());
+        self.slopes.clear();
+        for member in members {
+            sites.clear();
+            sites.extend(self.ratios(kernels, member));
+            let mut slope = Slope::default();
+            for (site, weight) in sites.iter().zip(&self.weights) {
+                slope.sum += weight * site;
+                slope.squares += weight * site * site;
+            }
+            if with_sites {
+                slope.sites.clone_from(&sites);
+            }
+            self.slopes.push(slope);
+        }
+    }
+
+    /// `each` has for each category its weight, and that times its rate.
+    fn cross(&mut self, kernels: Kernels, states: usize, each: &[[f64; 2]], branch: Crossing) {
+        for end in [branch.pre, branch.post] {
+            if self.nodes[end].codes.is_empty() {
+                self.fill_in(kernels, end);
+            }
+        }
+        let (pre, post) = (&self.nodes[branch.pre], &self.nodes[branch.post]);
+        let mut above = vec![0.0; each.len() * states];
+        let mut beneath = above.clone();
+        for (pattern, pattern_weight) in self.weights.iter().enumerate() {
+            partials_of(kernels, states, pre, pattern, &mut above);
+            partials_of(kernels, states, post, pattern, &mut beneath);
+            let mut likelihood = 0.0;
+            let categories = above.chunks_exact(states).zip(beneath.chunks_exact(states));
+            for ((above, beneath), [weight, _]) in categories.clone().zip(each) {
+                let products = above.iter().zip(beneath).map(|(a, b)| a * b);
+                likelihood += weight * products.sum::<f64>();
+            }
+            let share = pattern_weight * branch.length / likelihood;
+            for ((above, beneath), [_, weight]) in categories.zip(each) {
+                let rows = self.crossed.chunks_exact_mut(states);
+                for (row, entry) in rows.zip(above) {
+                    let factor = entry * weight * share;
+                    for (to, entry) in row.iter_mut().zip(beneath) {
+                        *to += factor * entry;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A pattern's partials, category by category; a tip's states have 1, unknown ones everywhere.
+fn partials_of(kernels: Kernels, states: usize, node: &Node, pattern: usize, to: &mut [f64]) {
+    if let Some(&code) = node.codes.get(pattern) {
+        let state = usize::from(code);
+        for to in to.chunks_exact_mut(states) {
+            to.fill(if state < states { 0.0 } else { 1.0 });
+            if let Some(to) = to.get_mut(state) {
+                *to = 1.0;
+            }
+        }
+        return;
+    }
+    let span = node.span_of(pattern) * kernels.span();
+    for (category, to) in to.chunks_exact_mut(states).enumerate() {
+        node.values.get(span + kernels.place(category), 1.0, to);
+    }
+}
