@@ -20,7 +20,7 @@ use unpack::unpacked;
 const PATIENCE_SECONDS: &str = "60";
 
 /// Cases that run at once: most of them wait most of their time.
-const WORKERS: usize = 4;
+const WORKERS: usize = 8;
 
 /// Runs, both ways, of a case that differs: some depend on the machine's load.
 const RUNS_MAX: usize = 3;

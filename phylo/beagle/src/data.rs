@@ -125,7 +125,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Partials category by category, multiplied by the exponential of a scale buffer.
+    /// Partials category by category, multiplied by the exponential of a scale buffer. Of a tip's
+    /// states 1 each, of unknown ones everywhere.
     pub(crate) fn partials(
         &mut self,
         buffer: c_int,
@@ -134,11 +135,9 @@ impl Instance {
     ) -> Result<(), Refusal> {
         let buffer = below(buffer, self.buffers)?;
         let scale = below_or_none(scale, self.scales)?;
-        if self.coded[buffer] {
-            return Err(Refusal::OutOfRange);
-        }
         self.settle()?;
         let kernels = self.kernels;
+        let mut span = vec![0.0; self.categories * self.states];
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.patterns()];
             let factors: Vec<f64> = match scale {
@@ -148,14 +147,16 @@ impl Instance {
                     .collect(),
                 None => vec![1.0; places.len()],
             };
-            chunk.fill_in(kernels, buffer);
-            let node = &chunk.nodes[buffer];
+            if !self.coded[buffer] {
+                chunk.fill_in(kernels, buffer);
+            }
             for (k, (&pattern, factor)) in places.iter().zip(factors).enumerate() {
-                let span = node.span_of(k) * kernels.span();
-                for category in 0..self.categories {
+                chunk.nodes[buffer].partials(kernels, self.states, k, &mut span);
+                for (category, entries) in span.chunks_exact(self.states).enumerate() {
                     let at = (category * self.patterns + pattern) * self.states;
-                    let to = &mut to[at..at + self.states];
-                    node.values.get(span + kernels.place(category), factor, to);
+                    for (to, entry) in to[at..].iter_mut().zip(entries) {
+                        *to = entry * factor;
+                    }
                 }
             }
         }

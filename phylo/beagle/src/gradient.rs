@@ -14,7 +14,6 @@ use crate::instance::Instance;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::steps::Member;
-use crate::values::Node;
 use std::ffi::c_int;
 
 /// A branch, as the client names it.
@@ -187,8 +186,8 @@ impl Chunk {
         let mut above = vec![0.0; each.len() * states];
         let mut beneath = above.clone();
         for (pattern, pattern_weight) in self.weights.iter().enumerate() {
-            partials_of(kernels, states, pre, pattern, &mut above);
-            partials_of(kernels, states, post, pattern, &mut beneath);
+            pre.partials(kernels, states, pattern, &mut above);
+            post.partials(kernels, states, pattern, &mut beneath);
             let mut likelihood = 0.0;
             let categories = above.chunks_exact(states).zip(beneath.chunks_exact(states));
             for ((above, beneath), [weight, _]) in categories.clone().zip(each) {
@@ -206,23 +205,5 @@ impl Chunk {
                 }
             }
         }
-    }
-}
-
-/// A pattern's partials, category by category; a tip's states have 1, unknown ones everywhere.
-fn partials_of(kernels: Kernels, states: usize, node: &Node, pattern: usize, to: &mut [f64]) {
-    if let Some(&code) = node.codes.get(pattern) {
-        let state = usize::from(code);
-        for to in to.chunks_exact_mut(states) {
-            to.fill(if state < states { 0.0 } else { 1.0 });
-            if let Some(to) = to.get_mut(state) {
-                *to = 1.0;
-            }
-        }
-        return;
-    }
-    let span = node.span_of(pattern) * kernels.span();
-    for (category, to) in to.chunks_exact_mut(states).enumerate() {
-        node.values.get(span + kernels.place(category), 1.0, to);
     }
 }

@@ -67,6 +67,25 @@ impl Node {
             .map_or(identity, |classes| &classes.of)
     }
 
+    /// A pattern's partials, category by category, not padded. Of a tip's state 1, of an unknown one
+    /// 1 everywhere.
+    pub(crate) fn partials(&self, kernels: Kernels, states: usize, pattern: usize, to: &mut [f64]) {
+        if let Some(&code) = self.codes.get(pattern) {
+            let state = usize::from(code);
+            for to in to.chunks_exact_mut(states) {
+                to.fill(if state < states { 0.0 } else { 1.0 });
+                if let Some(to) = to.get_mut(state) {
+                    *to = 1.0;
+                }
+            }
+            return;
+        }
+        let span = self.span_of(pattern) * kernels.span();
+        for (category, to) in to.chunks_exact_mut(states).enumerate() {
+            self.values.get(span + kernels.place(category), to);
+        }
+    }
+
     /// The span of a pattern.
     pub(crate) fn span_of(&self, pattern: usize) -> usize {
         self.classes
@@ -177,17 +196,15 @@ impl Values {
         }
     }
 
-    /// Gets the numbers from a place on, times `factor`.
-    pub(crate) fn get(&self, at: usize, factor: f64, to: &mut [f64]) {
+    /// Gets the numbers from a place on.
+    fn get(&self, at: usize, to: &mut [f64]) {
         match self {
             Self::Double(values) => {
-                for (to, from) in to.iter_mut().zip(&values.doubles()[at..]) {
-                    *to = from * factor;
-                }
+                to.copy_from_slice(&values.doubles()[at..at + to.len()]);
             }
             Self::Single(values) => {
                 for (to, from) in to.iter_mut().zip(&values.floats()[at..]) {
-                    *to = f64::from(*from) * factor;
+                    *to = f64::from(*from);
                 }
             }
         }

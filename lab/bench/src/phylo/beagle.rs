@@ -4,12 +4,14 @@
 //! what those programs gain.
 //! Must stay true: each library is loaded by a process of its own, which has one library's threads
 //! and settings; the libraries of a round follow each other at once, in an order that rotates; both
-//! get the same data and must return the same log-likelihood, or the row has an error.
+//! get the same data and must return the same log-likelihood, or sum of derivatives, or the row has
+//! an error.
 //! A *site-node* is one pattern at one inner node.
 
 mod client;
 
 pub use client::ClientError;
+use client::NO_GRADIENTS;
 
 use super::BenchError;
 use crate::measure::child::{ChildError, Speaker};
@@ -49,6 +51,8 @@ pub struct Shape {
     pub scaling: Scaling,
     /// True in single precision.
     pub is_single: bool,
+    /// True if the derivatives by all branches are computed, too: calls of version 4.
+    pub is_gradient: bool,
 }
 
 /// A measurement of two libraries.
@@ -93,8 +97,8 @@ pub struct BeagleRow {
 struct Answer {
     /// Seconds of one traversal, the mean of a run.
     seconds: f64,
-    /// Log-likelihood of the first one.
-    lnl: f64,
+    /// Log-likelihood of the first one, or the sum of its derivatives.
+    result: f64,
     /// Name of the implementation.
     implementation: String,
     /// The reason, where it could not be measured.
@@ -114,8 +118,14 @@ pub fn beagle(
     let mut noise = Noise::default();
     let mut rows = Vec::new();
     for shape in shapes(options.is_quick) {
-        rows.push(row(options, shape, cancel, &mut noise)?);
+        let is_gradient = shape.is_gradient;
+        let row = row(options, shape, cancel, &mut noise)?;
         done();
+        let lacks = |error: &String| error.contains(NO_GRADIENTS);
+        // Version 3 has no such calls: there is nothing to compare.
+        if !(is_gradient && row.error.as_ref().is_some_and(lacks)) {
+            rows.push(row);
+        }
     }
     Ok((rows, noise))
 }
@@ -130,6 +140,7 @@ pub fn shapes(is_quick: bool) -> Vec<Shape> {
         patterns,
         scaling,
         is_single,
+        is_gradient: false,
     };
     let (none, always) = (Scaling::None, Scaling::Always);
     let mut shapes = vec![
@@ -149,7 +160,20 @@ pub fn shapes(is_quick: bool) -> Vec<Shape> {
             shape(61, 1, 500, always, false),
         ]);
     }
-    shapes.sort_by_key(|it| (it.states, it.patterns, it.scaling == always, it.is_single));
+    let gradients = [
+        shape(4, 4, 1_000, none, false),
+        shape(20, 4, 500, none, false),
+        shape(61, 1, 200, none, false),
+    ];
+    let gradients = gradients.into_iter().map(|shape| Shape {
+        is_gradient: true,
+        ..shape
+    });
+    shapes.extend(gradients.take(if is_quick { 1 } else { 3 }));
+    shapes.sort_by_key(|it| {
+        let way = (it.scaling == always, it.is_single, it.is_gradient);
+        (it.states, it.patterns, way)
+    });
     shapes
 }
 
@@ -191,10 +215,10 @@ fn row(
     });
     if let (Some(ours), Some(peer)) = (&first, &second) {
         let tolerance = if shape.is_single { 1e-4 } else { 1e-9 };
-        if (ours.lnl - peer.lnl).abs() > tolerance * peer.lnl.abs() {
+        if (ours.result - peer.result).abs() > tolerance * peer.result.abs() {
             error = Some(format!(
-                "log-likelihoods differ: {} and {}",
-                ours.lnl, peer.lnl
+                "results differ: {} and {}",
+                ours.result, peer.result
             ));
         }
     }
@@ -271,7 +295,7 @@ pub fn work(
         let measured = answer(&mut kept, library, engines, shape, patience);
         let answer = measured.unwrap_or_else(|error| Answer {
             seconds: 0.0,
-            lnl: 0.0,
+            result: 0.0,
             implementation: String::new(),
             error: Some(error.to_string()),
         });
@@ -297,7 +321,7 @@ fn answer(
             &mut kept.insert((shape, instance)).1
         }
     };
-    let lnl = instance.traversal()?;
+    let result = instance.traversal()?;
     let begun = Instant::now();
     let mut traversals = 0_u32;
     while begun.elapsed() < patience {
@@ -306,7 +330,7 @@ fn answer(
     }
     Ok(Answer {
         seconds: begun.elapsed().as_secs_f64() / f64::from(traversals.max(1)),
-        lnl,
+        result,
         implementation: instance.implementation.clone(),
         error: None,
     })
@@ -320,6 +344,7 @@ pub fn text(rows: &[BeagleRow], noise: &Noise) -> Text {
         Column::right("patterns"),
         Column::left("scaling").rank(2),
         Column::left("precision").rank(1),
+        Column::left("gradient").rank(4),
         Column::right("here M/s"),
         Column::right("BEAGLE M/s"),
         Column::right("ratio"),
@@ -338,6 +363,10 @@ pub fn text(rows: &[BeagleRow], noise: &Noise) -> Text {
             match row.shape.is_single {
                 true => "single".to_owned(),
                 false => "double".to_owned(),
+            },
+            match row.shape.is_gradient {
+                true => "yes".to_owned(),
+                false => "-".to_owned(),
             },
             millions(row.here_site_nodes_per_s),
             millions(row.peer_site_nodes_per_s),

@@ -393,6 +393,9 @@ fn gradients_are_checked(flags: c_long) {
             };
             (gradients.update_pre)(id, &raw const operation, 1, -1)
         };
+        let mut partials = [7.0; 40];
+        assert_eq!((api.partials)(id, 0, -1, partials.as_mut_ptr()), 0);
+        assert_eq!(&partials[..5], [1.0, 0.0, 0.0, 0.0, 1.0], "a tip's states");
         assert_eq!(update(3, 0, 4), 0);
         assert_eq!(update(0, 0, 4), OUT_OF_RANGE, "a tip's states from above");
         assert_eq!(update(3, 1, 4), OUT_OF_RANGE, "a tip that was never set");

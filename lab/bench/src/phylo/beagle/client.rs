@@ -19,6 +19,9 @@ pub enum ClientError {
     /// It cannot be loaded, or lacks a call.
     #[error("cannot load it: {0}")]
     Load(#[from] libloading::Error),
+    /// It is of a version before 4.
+    #[error("{NO_GRADIENTS}")]
+    NoGradients,
     /// A call failed.
     #[error("{call} answers {code}")]
     Refused {
@@ -29,15 +32,18 @@ pub enum ClientError {
     },
 }
 
+/// The message of a library without the calls of version 4.
+pub(super) const NO_GRADIENTS: &str = "it has no gradients";
+
 macro_rules! calls {
-    ($($field:ident: $name:ident($($argument:ty),* $(,)?)),* $(,)?) => {
-        /// The calls of a traversal.
-        struct Calls {
+    ($calls:ident: $($field:ident: $name:ident($($argument:ty),* $(,)?)),* $(,)?) => {
+        /// Calls of a library.
+        struct $calls {
             $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             _library: Library,
         }
 
-        impl Calls {
+        impl $calls {
             fn load(path: &Path) -> Result<Self, ClientError> {
                 // SAFETY: the user named this library to have its code run.
                 let library = unsafe { Library::new(path) }?;
@@ -59,6 +65,17 @@ type Ints = *const c_int;
 type Doubles = *const c_double;
 
 calls! {
+    GradientCalls:
+    root_pre: beagleSetRootPrePartials(c_int, Ints, Ints, c_int),
+    update_pre: beagleUpdatePrePartials(c_int, *const [c_int; 7], c_int, c_int),
+    differential: beagleSetDifferentialMatrix(c_int, c_int, Doubles),
+    slopes: beagleCalculateEdgeDerivatives(
+        c_int, Ints, Ints, Ints, Ints, c_int, *mut c_double, *mut c_double, *mut c_double,
+    ),
+}
+
+calls! {
+    Calls:
     create: beagleCreateInstance(
         c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int,
         Ints, c_int, c_long, c_long, *mut Details,
@@ -96,6 +113,19 @@ pub(super) struct Instance {
     matrices: Vec<c_int>,
     lengths: Vec<c_double>,
     is_scaled: bool,
+    gradient: Option<Gradient>,
+}
+
+/// Calls and arguments for the derivatives by all branches.
+struct Gradient {
+    calls: GradientCalls,
+    operations: Vec<[c_int; 7]>,
+    /// The buffer of the root, and of each node's pre-order partials.
+    root: c_int,
+    pre: Vec<c_int>,
+    /// The differential matrix, for each node.
+    differential: Vec<c_int>,
+    slopes: Vec<c_double>,
 }
 
 impl Instance {
@@ -105,6 +135,10 @@ impl Instance {
     /// The library cannot be loaded, or refuses a call.
     pub(super) fn new(path: &Path, shape: &Shape, is_threaded: bool) -> Result<Self, ClientError> {
         let calls = Calls::load(path)?;
+        let gradient = match shape.is_gradient {
+            false => None,
+            true => Some(GradientCalls::load(path).map_err(|_| ClientError::NoGradients)?),
+        };
         let size = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
         let taxa = shape.taxa;
         let is_scaled = shape.scaling == Scaling::Always;
@@ -129,12 +163,16 @@ impl Instance {
         let id = unsafe {
             (calls.create)(
                 size(taxa),
-                size(taxa - 1),
+                size(if shape.is_gradient {
+                    3 * taxa - 2
+                } else {
+                    taxa - 1
+                }),
                 size(taxa),
                 size(shape.states),
                 size(shape.patterns),
                 1,
-                size(2 * taxa - 2),
+                size(2 * taxa - 1),
                 size(shape.categories),
                 size(scalers),
                 std::ptr::null(),
@@ -167,6 +205,7 @@ impl Instance {
                 .map(|i| 0.05 + 0.01 * (i % 7) as f64)
                 .collect(),
             is_scaled,
+            gradient: gradient.map(|calls| Gradient::new(calls, taxa)),
         };
         instance.set_model(shape)?;
         instance.set_tips(shape)?;
@@ -230,7 +269,10 @@ impl Instance {
             )
         };
         done("beagleCalculateRootLogLikelihoods", code)?;
-        Ok(lnl)
+        match &mut self.gradient {
+            Some(gradient) => gradient.sum(self.id),
+            None => Ok(lnl),
+        }
     }
 
     /// Equal frequencies and exchanges: any orthonormal basis whose first vector is constant has
@@ -274,6 +316,21 @@ impl Instance {
         done("beagleSetCategoryRates", unsafe {
             (calls.rates)(id, rates.as_ptr())
         })?;
+        if let Some(gradient) = &self.gradient {
+            // Off the diagonal all rates are equal, and a row's sum is 0.
+            let entry = |row, column| match row == column {
+                true => -1.0,
+                false => (size - 1.0).recip(),
+            };
+            let rows = rates
+                .iter()
+                .flat_map(|rate| square(&|row, column| rate * entry(row, column)));
+            let rows: Vec<f64> = rows.collect();
+            // SAFETY: n * n values a category.
+            done("beagleSetDifferentialMatrix", unsafe {
+                (gradient.calls.differential)(id, gradient.differential[0], rows.as_ptr())
+            })?;
+        }
         // SAFETY: one value a pattern.
         done("beagleSetPatternWeights", unsafe {
             (calls.pattern_weights)(id, patterns.as_ptr())
@@ -307,6 +364,59 @@ impl Instance {
             done("beagleSetTipStates", code)?;
         }
         Ok(())
+    }
+}
+
+impl Gradient {
+    fn new(calls: GradientCalls, taxa: usize) -> Self {
+        let size = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
+        let pre = |node: c_int| size(2 * taxa - 1) + node;
+        let mut below = Vec::new();
+        for [parent, .., left, _, right, _] in operations(taxa, false).into_iter().rev() {
+            for [child, sibling] in [[left, right], [right, left]] {
+                let (to, from) = (pre(child), pre(parent));
+                below.push([to, NONE, NONE, from, child, sibling, sibling]);
+            }
+        }
+        let nodes = 2 * taxa - 2;
+        Self {
+            calls,
+            operations: below,
+            root: pre(size(nodes)),
+            pre: (0..size(nodes)).map(pre).collect(),
+            differential: vec![size(nodes); nodes],
+            slopes: vec![0.0; nodes],
+        }
+    }
+
+    /// The derivatives by all branches, summed.
+    fn sum(&mut self, id: c_int) -> Result<f64, ClientError> {
+        let count = c_int::try_from(self.pre.len()).unwrap_or(c_int::MAX);
+        let nodes: Vec<c_int> = (0..count).collect();
+        let weights = vec![0; self.pre.len()];
+        // SAFETY: one buffer.
+        done("beagleSetRootPrePartials", unsafe {
+            (self.calls.root_pre)(id, &raw const self.root, &raw const ZERO, 1)
+        })?;
+        // SAFETY: as many operations as there are nodes below the root.
+        done("beagleUpdatePrePartials", unsafe {
+            (self.calls.update_pre)(id, self.operations.as_ptr(), count, NONE)
+        })?;
+        // SAFETY: `count` of each; null is for what is not wanted.
+        done("beagleCalculateEdgeDerivatives", unsafe {
+            (self.calls.slopes)(
+                id,
+                nodes.as_ptr(),
+                self.pre.as_ptr(),
+                self.differential.as_ptr(),
+                weights.as_ptr(),
+                count,
+                std::ptr::null_mut(),
+                self.slopes.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        })?;
+        Ok(self.slopes.iter().sum())
     }
 }
 
