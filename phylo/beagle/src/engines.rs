@@ -10,17 +10,23 @@ use sidecore_offload::Pool;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-/// Engines to use: the number of cores unless `SIDECORE_BEAGLE_ENGINES` says less or more.
+/// Engines to use: the number of cores unless `SIDECORE_BEAGLE_ENGINES` says less or more. Ranks of an
+/// MPI run share the cores of their machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width(usize);
 
 impl Width {
     /// As the environment says.
     pub(crate) fn of_environment() -> Self {
-        let named = std::env::var(VARIABLE).ok();
-        let named = named.and_then(|value| value.trim().parse::<usize>().ok());
         let cores = available_parallelism().map_or(1, usize::from);
-        Self(named.unwrap_or(cores).clamp(1, ENGINES_MAX))
+        Self::of(cores, |name| std::env::var(name).ok())
+    }
+
+    fn of(cores: usize, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+        let ranks = LOCAL_RANKS.iter().find_map(|name| number(name));
+        let share = cores / ranks.unwrap_or(1).max(1);
+        Self(number(VARIABLE).unwrap_or(share).clamp(1, ENGINES_MAX))
     }
 
     /// At most `engines`.
@@ -67,4 +73,34 @@ fn pool() -> Option<Arc<Pool>> {
 static POOL: Mutex<Option<(u32, Option<Arc<Pool>>)>> = Mutex::new(None);
 
 const VARIABLE: &str = "SIDECORE_BEAGLE_ENGINES";
+/// The number of ranks on this machine, as Open MPI, MPICH and MVAPICH tell each of them.
+const LOCAL_RANKS: [&str; 4] = [
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "PMI_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+];
 const ENGINES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::Width;
+
+    #[test]
+    fn ranks_of_a_machine_share_its_cores() {
+        let of = |cores: usize, all: &[(&str, &str)]| {
+            let found = |name: &str| all.iter().find(|(of, _)| *of == name);
+            Width::of(cores, |name| {
+                found(name).map(|(_, value)| (*value).to_owned())
+            })
+            .0
+        };
+        let ranks = "OMPI_COMM_WORLD_LOCAL_SIZE";
+        assert_eq!(of(8, &[]), 8);
+        assert_eq!(of(8, &[(ranks, "4")]), 2);
+        assert_eq!(of(2, &[(ranks, "4")]), 1, "never none");
+        assert_eq!(of(8, &[("PMI_LOCAL_SIZE", "0")]), 8);
+        assert_eq!(of(8, &[(ranks, "4"), ("SIDECORE_BEAGLE_ENGINES", "3")]), 3);
+        assert_eq!(of(8, &[("SIDECORE_BEAGLE_ENGINES", "many")]), 8);
+    }
+}
