@@ -3,13 +3,13 @@
 //! Must stay true: a chunk reads and writes nothing of other chunks; what a pattern gets does not
 //! depend on the chunk that it is in.
 
-use crate::gradient::Slope;
+use crate::gradient::{Branch, Slope};
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::Repeats;
 use crate::steps::{Group, Member, Order, Scaling, Step, Sums, Update};
 use crate::tally::Tally;
-use crate::values::{Child, Node, Values};
+use crate::values::{Child, Descent, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};
 
 /// Context that chunks share while they run.
@@ -42,6 +42,8 @@ pub(crate) struct Chunk {
     pub(crate) results: Vec<Sums>,
     /// Slopes at branches, until they are taken.
     pub(crate) slopes: Vec<Slope>,
+    /// The last slope's patterns.
+    pub(crate) ratios: Vec<f64>,
     /// Cross products, until they are taken.
     pub(crate) crossed: Vec<f64>,
     work: Work,
@@ -59,7 +61,7 @@ struct Work {
     root: Node,
     /// A node with one class, whose partials are 1.
     ones: Node,
-    /// Partials on the way from a parent to its child.
+    /// Partials of some patterns on the way from a parent to its child.
     meeting: Node,
     spare: Values,
     /// Factors of each class, then their logarithms.
@@ -101,6 +103,7 @@ impl Chunk {
             sites: std::array::from_fn(|_| vec![0.0; patterns]),
             results: Vec::new(),
             slopes: Vec::new(),
+            ratios: Vec::new(),
             crossed: Vec::new(),
             work: Work {
                 identity: (0..=u16::MAX).take(patterns).collect(),
@@ -266,7 +269,7 @@ impl Chunk {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
         values.resize(kernels, self.patterns());
-        let mut sides = [0, 1].map(|side| {
+        let sides = [0, 1].map(|side| {
             let node = &self.nodes[update.sources[side]];
             let index = match &classes {
                 Some(classes) => &classes.below[side],
@@ -278,30 +281,20 @@ impl Chunk {
                 index,
             }
         });
-        let counts = &mut self.work.counts;
-        if update.order == Order::Pre {
-            // At the parent, the rest of the tree; then down the node's own branch.
-            let own = sides[0].matrix.and_then(Matrix::transposed);
-            sides[0].matrix = None;
-            let meeting = &mut self.work.meeting;
-            meeting.values.resize(kernels, self.work.identity.len());
-            meeting.values.compute(kernels, sides, counts, None);
-            sides = [
-                Child {
-                    node: meeting,
-                    matrix: own,
-                    index: &self.work.identity,
-                },
-                Child {
-                    node: &self.work.ones,
-                    matrix: None,
-                    index: &self.work.zeros,
-                },
-            ];
-        }
         let factors = &mut self.work.factors;
         let factors = matches!(update.scaling, Scaling::Write { .. }).then_some(factors);
-        values.compute(kernels, sides, counts, factors);
+        match update.order {
+            Order::Post => values.compute(kernels, sides, &mut self.work.counts, factors),
+            Order::Pre => {
+                let work = Descent {
+                    meeting: &mut self.work.meeting,
+                    ones: &self.work.ones,
+                    identity: &self.work.identity,
+                    zeros: &self.work.zeros,
+                };
+                values.descend(kernels, sides, work, factors);
+            }
+        }
         let node = &mut self.nodes[update.destination];
         std::mem::swap(&mut values, &mut node.values);
         node.classes = classes;
@@ -442,16 +435,48 @@ impl Chunk {
         self.weigh(1)
     }
 
-    /// Of each pattern the ratio of the second sum to the first.
+    /// Of each pattern the derivative at a branch, as a part of the likelihood.
     pub(crate) fn ratios(
         &mut self,
         kernels: Kernels,
-        member: &Member,
+        branch: &Branch,
+        matrices: [&Matrix; 2],
+        weights: &[f64],
     ) -> impl Iterator<Item = f64> {
-        self.sums(kernels, member);
+        match &branch.folded {
+            Some(member) => self.sums(kernels, member),
+            None => self.pre_order_sums(kernels, branch, matrices, weights),
+        }
         let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
         let ratios = above.iter().zip(below).map(|(above, below)| above / below);
         ratios.take(self.weights.len())
+    }
+
+    fn pre_order_sums(
+        &mut self,
+        kernels: Kernels,
+        branch: &Branch,
+        [differential, identity]: [&Matrix; 2],
+        weights: &[f64],
+    ) {
+        for end in [branch.pre, branch.post] {
+            if self.nodes[end].codes.is_empty() {
+                self.fill_in(kernels, end);
+            }
+        }
+        let child = |end: usize, matrix| Child {
+            node: &self.nodes[end],
+            matrix,
+            index: self.nodes[end].index(&self.work.identity),
+        };
+        let all = 0..self.weights.len();
+        let near = child(branch.pre, None).spans(all.clone());
+        let moved = child(branch.post, Some(differential)).operand(all.clone());
+        let is_coded = !self.nodes[branch.post].codes.is_empty();
+        let still = child(branch.post, is_coded.then_some(identity)).spans(all);
+        let [below, above, _] = &mut self.work.sums;
+        let sums = [above.as_mut_slice(), below.as_mut_slice()];
+        kernels.pre_order_sums(&near, &moved, &still, weights, sums);
     }
 
     /// The likelihood of each pattern, and its derivatives as far as they are wanted.
@@ -472,7 +497,7 @@ impl Chunk {
             };
             let right = Child {
                 node,
-                matrix: folded.as_ref(),
+                matrix: Some(folded),
                 index: index.unwrap_or_else(|| node.index(&self.work.identity)),
             };
             if kernels.single().is_some() {

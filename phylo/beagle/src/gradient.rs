@@ -36,6 +36,17 @@ pub(crate) struct Slope {
     pub(crate) squares: f64,
 }
 
+/// A branch whose slope is wanted.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    pub(crate) post: usize,
+    pub(crate) pre: usize,
+    /// The index of its differential matrix.
+    matrix: usize,
+    /// In single precision the identity and the matrix with the weights in them.
+    pub(crate) folded: Option<Member>,
+}
+
 /// A branch whose cross products are wanted.
 #[derive(Debug, Clone, Copy)]
 struct Crossing {
@@ -53,39 +64,50 @@ impl Instance {
         with_sites: bool,
     ) -> Result<Vec<Slope>, Refusal> {
         let weights = self.weights(weights)?.to_vec();
-        // Weights that are alike are in both sums.
-        let even = weights
-            .iter()
-            .all(|weight| weight.to_bits() == weights[0].to_bits());
-        let shape = self.kernels.shape();
-        let of_category = |weight: &f64| std::iter::repeat_n(*weight, shape.states);
-        let factors: Vec<f64> = match even {
-            true => vec![1.0; shape.span()],
-            false => weights.iter().flat_map(of_category).collect(),
-        };
-        let identity = Matrix::identity(self.kernels, self.states);
-        let members = branches.map(|(ends, matrix)| {
+        let (kernels, states) = (self.kernels, self.states);
+        if !self.identity.is_set() {
+            self.identity = Matrix::identity(kernels, states);
+            self.identity.tabulate(kernels, states);
+        }
+        let branches = branches.map(|(ends, matrix)| {
             let (post, pre) = self.ends(ends)?;
-            let matrix = &self.matrices[below(matrix, self.matrices.len())?];
-            if !matrix.is_set() {
-                return Err(Refusal::OutOfRange);
+            let matrix = below(matrix, self.matrices.len())?;
+            match self.matrices[matrix].is_set() {
+                true => Ok((post, pre, matrix)),
+                false => Err(Refusal::OutOfRange),
             }
-            let fold = |matrix: &Matrix| matrix.folded(self.kernels, self.states, &factors);
-            let is_plain = even && !self.coded[post];
-            Ok(Member {
-                near: pre,
-                child: Some(post),
-                folded: vec![(!is_plain).then(|| fold(&identity)), Some(fold(matrix))],
-                scale: None,
-            })
         });
-        let members = members.collect::<Result<Vec<Member>, Refusal>>()?;
+        let branches = branches.collect::<Result<Vec<_>, Refusal>>()?;
+        let mut all = Vec::with_capacity(branches.len());
+        for (post, pre, matrix) in branches {
+            let folded = match kernels.single() {
+                Some(_) => Some(self.folded(&weights, [post, pre], matrix)),
+                None => {
+                    if self.coded[post] {
+                        self.matrices[matrix].tabulate(kernels, states);
+                    }
+                    None
+                }
+            };
+            all.push(Branch {
+                post,
+                pre,
+                matrix,
+                folded,
+            });
+        }
         self.settle()?;
-        let (kernels, ns) = (self.kernels, self.likelihoods_ns(2 * members.len()));
+        let ns = self.likelihoods_ns(2 * all.len());
+        let (matrices, identity) = (&self.matrices, &self.identity);
         engines::run(self.width, ns, &mut self.chunks, |chunk| {
-            chunk.take_slopes(kernels, &members, with_sites);
+            chunk.slopes.clear();
+            for branch in &all {
+                let pair = [&matrices[branch.matrix], identity];
+                let slope = chunk.slope(kernels, branch, pair, &weights, with_sites);
+                chunk.slopes.push(slope);
+            }
         })?;
-        let mut slopes: Vec<Slope> = members.iter().map(|_| Slope::default()).collect();
+        let mut slopes: Vec<Slope> = all.iter().map(|_| Slope::default()).collect();
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..];
             for (slope, part) in slopes.iter_mut().zip(chunk.slopes.drain(..)) {
@@ -139,6 +161,21 @@ impl Instance {
         Ok(())
     }
 
+    /// A model whose two sums are those of a slope.
+    fn folded(&self, weights: &[f64], [post, pre]: [usize; 2], matrix: usize) -> Member {
+        let states = self.kernels.shape().states;
+        let of_category = |weight: &f64| std::iter::repeat_n(*weight, states);
+        let factors: Vec<f64> = weights.iter().flat_map(of_category).collect();
+        let both = [&self.identity, &self.matrices[matrix]];
+        let folded = both.map(|matrix| matrix.folded(self.kernels, self.states, &factors));
+        Member {
+            near: pre,
+            child: Some(post),
+            folded: folded.into(),
+            scale: None,
+        }
+    }
+
     fn ends(&self, ends: Ends) -> Result<(usize, usize), Refusal> {
         let post = below(ends.post, self.buffers)?;
         let pre = below(ends.pre, self.buffers)?;
@@ -157,22 +194,27 @@ impl Instance {
 }
 
 impl Chunk {
-    fn take_slopes(&mut self, kernels: Kernels, members: &[Member], with_sites: bool) {
-        let mut sites = Vec::with_capacity(self.patterns());
-        self.slopes.clear();
-        for member in members {
-            sites.clear();
-            sites.extend(self.ratios(kernels, member));
-            let mut slope = Slope::default();
-            for (site, weight) in sites.iter().zip(&self.weights) {
-                slope.sum += weight * site;
-                slope.squares += weight * site * site;
-            }
-            if with_sites {
-                slope.sites.clone_from(&sites);
-            }
-            self.slopes.push(slope);
+    fn slope(
+        &mut self,
+        kernels: Kernels,
+        branch: &Branch,
+        matrices: [&Matrix; 2],
+        weights: &[f64],
+        with_sites: bool,
+    ) -> Slope {
+        let mut slope = Slope::default();
+        let mut sites = std::mem::take(&mut self.ratios);
+        sites.clear();
+        sites.extend(self.ratios(kernels, branch, matrices, weights));
+        for (site, weight) in sites.iter().zip(&self.weights) {
+            slope.sum += weight * site;
+            slope.squares += weight * site * site;
         }
+        if with_sites {
+            slope.sites.clone_from(&sites);
+        }
+        self.ratios = sites;
+        slope
     }
 
     /// `each` has for each category its weight, and that times its rate.

@@ -57,6 +57,8 @@ pub(crate) struct Instance {
     pub(crate) width: Width,
     pub(crate) models: Models,
     pub(crate) matrices: Vec<Matrix>,
+    /// The matrix that changes nothing; not set before a slope is wanted.
+    pub(crate) identity: Matrix,
     /// True for tips with states.
     pub(crate) coded: Vec<bool>,
     /// The pattern at each place: chunks are of one partition.
@@ -138,6 +140,7 @@ impl Instance {
                 weights: vec![None; models.max(1)],
             },
             matrices: (0..matrices).map(|_| Matrix::default()).collect(),
+            identity: Matrix::default(),
             coded: vec![false; buffers],
             order: (0..patterns).collect(),
             partitions: 1,

@@ -9,7 +9,7 @@
 use sidecore_likelihood::kernel::single::SingleShape;
 use sidecore_likelihood::kernel::{
     Inner, Isa, Operand, Quad, RATES_MAX, STATES_MAX, Shape, SiteTerms, Tip, combine_sites,
-    evaluate, newview,
+    evaluate, newview, newview_pre_order, pre_order_sums,
 };
 
 /// Kernels for one shape.
@@ -125,6 +125,65 @@ impl Kernels {
         }
     }
 
+    /// Pre-order partials: the parent's, which are its table, times what arrives from the sibling,
+    /// moved down the node's own branch by its transposed matrix.
+    pub(crate) fn newview_pre_order(
+        self,
+        parent: &Tip<'_>,
+        sibling: &Operand<'_>,
+        own: &[Quad],
+        values: &mut [Quad],
+    ) {
+        if self.is_fast() {
+            return newview_pre_order(self.isa, self.shape, parent, sibling, own, values);
+        }
+        let states = self.shape.states;
+        let (mut x, mut y) = (vec![0.0; states], vec![0.0; states]);
+        let spans = values
+            .as_flattened_mut()
+            .chunks_exact_mut(self.shape.span());
+        for (class, span) in spans.enumerate().take(parent.index.len()) {
+            for (rate, out) in span.chunks_exact_mut(states).enumerate() {
+                self.arrive(&Operand::Tip(*parent), class, rate, &mut x);
+                self.arrive(sibling, class, rate, &mut y);
+                x.iter_mut().zip(&y).for_each(|(x, y)| *x *= y);
+                self.product(own, rate, &x, out);
+            }
+        }
+    }
+
+    /// Of each pattern the sums over categories, by their weights, of `near` times `moved` and of
+    /// `near` times `still`.
+    pub(crate) fn pre_order_sums(
+        self,
+        near: &Tip<'_>,
+        moved: &Operand<'_>,
+        still: &Tip<'_>,
+        weights: &[f64],
+        [above, below]: [&mut [Quad]; 2],
+    ) {
+        if self.is_fast() {
+            let (isa, shape) = (self.isa, self.shape);
+            return pre_order_sums(isa, shape, near, moved, still, weights, above, below);
+        }
+        let mut spans = [(); 3].map(|()| vec![0.0; self.shape.states]);
+        let sides = [Operand::Tip(*near), *moved, Operand::Tip(*still)];
+        let sums = above.as_flattened_mut().iter_mut();
+        let sums = sums.zip(below.as_flattened_mut()).take(near.index.len());
+        for (pattern, (above, below)) in sums.enumerate() {
+            (*above, *below) = (0.0, 0.0);
+            for (rate, weight) in weights.iter().enumerate() {
+                for (span, side) in spans.iter_mut().zip(&sides) {
+                    self.arrive(side, pattern, rate, span);
+                }
+                let [here, moved, still] = &spans;
+                let sum = |other: &[f64]| here.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+                *above += weight * sum(moved);
+                *below += weight * sum(still);
+            }
+        }
+    }
+
     /// The likelihood of each pattern, summed over categories, in `sums`: `near` times what arrives
     /// from the right side, into whose matrix frequencies and weights are folded.
     pub(crate) fn sums(
@@ -190,13 +249,19 @@ impl Kernels {
             Operand::Inner(inner) => {
                 let at = usize::from(inner.index[class]) * span + rate * states;
                 let x = &inner.values.as_flattened()[at..at + states];
-                let block = &inner.matrix.as_flattened()[rate * states * states..];
-                to.fill(0.0);
-                for (x, column) in x.iter().zip(block.chunks_exact(states)) {
-                    for (to, entry) in to.iter_mut().zip(column) {
-                        *to += entry * x;
-                    }
-                }
+                self.product(inner.matrix, rate, x, to);
+            }
+        }
+    }
+
+    /// One category's matrix times a vector.
+    fn product(self, matrix: &[Quad], rate: usize, x: &[f64], to: &mut [f64]) {
+        let states = self.shape.states;
+        let block = &matrix.as_flattened()[rate * states * states..];
+        to.fill(0.0);
+        for (x, column) in x.iter().zip(block.chunks_exact(states)) {
+            for (to, entry) in to.iter_mut().zip(column) {
+                *to += entry * x;
             }
         }
     }

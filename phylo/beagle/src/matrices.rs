@@ -28,6 +28,8 @@ pub(crate) struct Matrix {
     rounded: bool,
     /// It transposed, for pre-order partials; none until they are multiplied by it.
     transposed: Option<Box<Self>>,
+    /// True while that is of these columns.
+    is_transposed: bool,
 }
 
 impl Matrix {
@@ -66,8 +68,7 @@ impl Matrix {
     fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
         self.columns.resize(kernels.shape().matrix() / 4);
         self.columns.doubles_mut().fill(0.0);
-        (self.tabulated, self.rounded) = (false, false);
-        self.transposed = None;
+        (self.tabulated, self.rounded, self.is_transposed) = (false, false, false);
         self.unknown = unknown;
         self.columns.doubles_mut()
     }
@@ -94,11 +95,13 @@ impl Matrix {
 
     /// Makes it transposed, if that was not done.
     pub(crate) fn transpose(&mut self, kernels: Kernels) {
-        if self.transposed.is_none() {
-            let mut transposed = Self::default();
+        if !self.is_transposed {
+            self.is_transposed = true;
+            // Its memory is used again.
+            let mut transposed = self.transposed.take().unwrap_or_default();
             transposed.set_transposed(kernels, self);
             transposed.round(kernels);
-            self.transposed = Some(Box::new(transposed));
+            self.transposed = Some(transposed);
         }
     }
 
@@ -114,8 +117,8 @@ impl Matrix {
         let from = other.columns.doubles().chunks_exact(padded * padded);
         for (to, from) in columns.chunks_exact_mut(padded * padded).zip(from) {
             for (i, to) in to.chunks_exact_mut(padded).enumerate() {
-                for (j, to) in to.iter_mut().enumerate() {
-                    *to = from[j * padded + i];
+                for (to, from) in to.iter_mut().zip(from[i..].iter().step_by(padded)) {
+                    *to = *from;
                 }
             }
         }

@@ -86,7 +86,7 @@ impl Instance {
         let mut child = None;
         let mut folded = Vec::new();
         match place.edge {
-            None => folded.push(Some(Matrix::of_root(self.kernels, &factors))),
+            None => folded.push(Matrix::of_root(self.kernels, &factors)),
             Some((buffer, matrices)) => {
                 let buffer = below(buffer, self.buffers)?;
                 if self.lacks_data(buffer) {
@@ -98,7 +98,7 @@ impl Instance {
                     if !matrix.is_set() {
                         return Err(Refusal::OutOfRange);
                     }
-                    folded.push(Some(matrix.folded(self.kernels, self.states, &factors)));
+                    folded.push(matrix.folded(self.kernels, self.states, &factors));
                 }
             }
         }

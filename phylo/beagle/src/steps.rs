@@ -97,9 +97,8 @@ pub(crate) struct Member {
     /// The child's buffer; none at a root.
     pub(crate) child: Option<usize>,
     /// With frequencies and weights in it, for an edge: the transition matrix, and its derivatives
-    /// as far as they are wanted. At a root one whose table has a single span. None: the child's
-    /// partials as they are.
-    pub(crate) folded: Vec<Option<Matrix>>,
+    /// as far as they are wanted. At a root one whose table has a single span.
+    pub(crate) folded: Vec<Matrix>,
     /// Scale buffer of logarithms that are added.
     pub(crate) scale: Option<usize>,
 }

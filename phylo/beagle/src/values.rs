@@ -104,27 +104,40 @@ pub(crate) struct Child<'a> {
     pub(crate) index: &'a [u16],
 }
 
+/// Memory for pre-order partials.
+#[derive(Debug)]
+pub(crate) struct Descent<'a> {
+    /// Partials of some patterns at a parent.
+    pub(crate) meeting: &'a mut Node,
+    /// A node with one class, whose partials are 1.
+    pub(crate) ones: &'a Node,
+    pub(crate) identity: &'a [u16],
+    pub(crate) zeros: &'a [u16],
+}
+
 impl<'a> Child<'a> {
+    /// Its spans as a tip's table: those of its states' matrix, or its partials.
+    pub(crate) fn spans(self, classes: Range<usize>) -> Tip<'a> {
+        Tip {
+            table: match self.matrix {
+                Some(matrix) => matrix.table.as_slice(),
+                None => self.node.values.quads(),
+            },
+            index: &self.index[classes],
+        }
+    }
+
     /// As the kernels in double precision take some of its classes.
     pub(crate) fn operand(self, classes: Range<usize>) -> Operand<'a> {
-        let index = &self.index[classes];
-        let values = self.node.values.quads();
         match self.matrix {
-            // To the kernels it is a tip with a state for each class.
-            None => Operand::Tip(Tip {
-                table: values,
-                index,
-            }),
-            Some(matrix) if !self.node.codes.is_empty() => Operand::Tip(Tip {
-                table: matrix.table.as_slice(),
-                index,
-            }),
-            Some(matrix) => Operand::Inner(Inner {
+            Some(matrix) if self.node.codes.is_empty() => Operand::Inner(Inner {
                 matrix: matrix.columns.as_slice(),
-                values,
+                values: self.node.values.quads(),
                 scalers: &[],
-                index,
+                index: &self.index[classes],
             }),
+            // To the kernels partials as they are have a state for each class.
+            _ => Operand::Tip(self.spans(classes)),
         }
     }
 
@@ -268,6 +281,66 @@ impl Values {
                     kernels.newview(&operands[0], &operands[1], values, counts);
                     if let Some(factors) = factors {
                         lower_spans(isa, span, values, factors);
+                    }
+                }
+                (Self::Single(_), None) => {}
+            }
+        }
+    }
+
+    /// Pre-order partials of a node from its parent's, with the matrix of its own branch, and its
+    /// sibling; with `factors` as [`Self::compute`] does it.
+    pub(crate) fn descend(
+        &mut self,
+        kernels: Kernels,
+        [mut parent, sibling]: [Child<'_>; 2],
+        work: Descent<'_>,
+        mut factors: Option<&mut Vec<f64>>,
+    ) {
+        // The branch is below the product with the sibling.
+        let Some(own) = parent.matrix.take().and_then(Matrix::transposed) else {
+            return;
+        };
+        let (classes, span, isa) = (parent.index.len(), kernels.span(), kernels.isa());
+        if let Some(factors) = factors.as_deref_mut() {
+            factors.resize(classes, 1.0);
+        }
+        for first in (0..classes).step_by(BLOCK) {
+            let block = first..classes.min(first + BLOCK);
+            let factors = factors.as_deref_mut();
+            let factors = factors.map(|factors| &mut factors[block.clone()]);
+            match (&mut *self, kernels.single()) {
+                (Self::Double(values), _) => {
+                    let span = span / 4;
+                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                    let parent = parent.spans(block.clone());
+                    let (sibling, own) = (sibling.operand(block), own.columns.as_slice());
+                    kernels.newview_pre_order(&parent, &sibling, own, values);
+                    if let Some(factors) = factors {
+                        lower_spans(isa, span, values, factors);
+                    }
+                }
+                (Self::Single(values), Some(shape)) => {
+                    let span = span / 8;
+                    let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
+                    let (all, meeting) = (0..block.len(), &mut *work.meeting);
+                    meeting.values.resize(kernels, BLOCK);
+                    if let Self::Single(at_parent) = &mut meeting.values {
+                        let at_parent = &mut at_parent.as_mut_slice()[..block.len() * span];
+                        let sides = [parent, sibling].map(|side| side.side(block.clone()));
+                        let [parent, sibling] = sides;
+                        newview_single(isa, shape, parent, sibling, at_parent);
+                    }
+                    let child = |node, matrix, index| Child {
+                        node,
+                        matrix,
+                        index,
+                    };
+                    let down = child(meeting, Some(own), work.identity).side(all.clone());
+                    let ones = child(work.ones, None, work.zeros).side(all);
+                    newview_single(isa, shape, down, ones, values);
+                    if let Some(factors) = factors {
+                        lower_single(isa, span, values, factors);
                     }
                 }
                 (Self::Single(_), None) => {}

@@ -34,7 +34,7 @@ pub(crate) use loops::Loops;
 pub(crate) use simd::{Eigen, combine_table, powers, transitions};
 pub use simd::{
     Isa, STATES_MAX, add_logarithms, any_span_beyond, combine_sites, derivatives, evaluate,
-    lower_spans, multiply_up, newview,
+    lower_spans, multiply_up, newview, newview_pre_order, pre_order_sums,
 };
 pub use simd::{any_single_beyond, lower_single, newview_single, total_single};
 

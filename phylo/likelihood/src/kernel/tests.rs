@@ -147,6 +147,52 @@ proptest! {
     }
 
     #[test]
+    fn pre_order_is_its_definition(
+        shape in shapes(), patterns in 1_usize..70, tip in any::<bool>(), seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let parent = Side::new(shape, patterns, true, 1.0, &mut random);
+        let sibling = Side::new(shape, patterns, tip, 1.0, &mut random);
+        let still = Side::new(shape, patterns, true, 1.0, &mut random);
+        let own = Side::new(shape, patterns, false, 1.0, &mut random);
+        let Operand::Tip(parent_tip) = parent.operand() else { unreachable!() };
+        let Operand::Tip(still_tip) = still.operand() else { unreachable!() };
+        let weights: Vec<f64> = (0..shape.rates).map(|rate| 0.1 + rate as f64).collect();
+        for isa in Isa::all() {
+            let mut out = Buffer::new(patterns * shape.quads());
+            let (values, matrix) = (out.as_mut_slice(), own.matrix.as_slice());
+            newview_pre_order(isa, shape, &parent_tip, &sibling.operand(), matrix, values);
+            let [mut above, mut below] = [0, 1].map(|_| Buffer::new(patterns.div_ceil(QUAD)));
+            let (one, other) = (above.as_mut_slice(), below.as_mut_slice());
+            let moved = sibling.operand();
+            pre_order_sums(isa, shape, &parent_tip, &moved, &still_tip, &weights, one, other);
+            for pattern in 0..patterns {
+                let mut sums = [0.0; 2];
+                for (rate, weight) in weights.iter().enumerate() {
+                    let at_parent = |i| parent.arrived(shape, pattern, rate, i);
+                    let arrived = |i| sibling.arrived(shape, pattern, rate, i);
+                    for i in 0..shape.states {
+                        sums[0] += weight * at_parent(i) * arrived(i);
+                        sums[1] += weight * at_parent(i) * still.arrived(shape, pattern, rate, i);
+                        let terms = (0..shape.states).map(|j| {
+                            let at = (rate * shape.states + j) * shape.states + i;
+                            own.matrix.doubles()[at] * at_parent(j) * arrived(j)
+                        });
+                        let exact: f64 = terms.sum();
+                        let at = pattern * shape.span() + rate * shape.states + i;
+                        let found = out.doubles()[at];
+                        prop_assert!(near_to(found, exact), "{} {}", found, exact);
+                    }
+                }
+                let found = [above.doubles()[pattern], below.doubles()[pattern]];
+                for (found, exact) in found.into_iter().zip(sums) {
+                    prop_assert!(near_to(found, exact), "{} {}", found, exact);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn evaluate_is_its_definition(
         shape in shapes(), patterns in 1_usize..70, tip in any::<bool>(), seed in any::<u64>()
     ) {

@@ -4,7 +4,7 @@ use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::node::{GROUP, Side, Starts, rates_at};
 use super::scale::{add_counts, join_counts};
 use super::states::{Dna, Protein, States, quads};
-use crate::kernel::{Derivatives, Inner, Operand, QUAD, Quad, Shape};
+use crate::kernel::{Derivatives, Inner, Operand, QUAD, Quad, Shape, Tip};
 
 #[inline(always)]
 pub(super) fn evaluate<V: Batch>(
@@ -92,6 +92,93 @@ fn patterns<V: Batch, S: States, B: Side<S>>(
         [index, other],
         [near.scalers, far.scalers()],
     )
+}
+
+/// As [`super::pre_order_sums`].
+#[inline(always)]
+pub(super) fn pre_order_sums<V: Batch>(
+    shape: Shape,
+    near: &Tip<'_>,
+    moved: &Operand<'_>,
+    still: &Tip<'_>,
+    weights: &[f64],
+    above: &mut [Quad],
+    below: &mut [Quad],
+) {
+    use Operand::{Inner, Tip};
+    let (weights, sums) = (&weights[..shape.rates], [above, below]);
+    match (shape.states, *moved) {
+        (4, Tip(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),
+        (4, Inner(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),
+        (20, Tip(moved)) => meetings::<Two<V>, Protein, _>(*near, moved, *still, weights, sums),
+        (20, Inner(moved)) => meetings::<Two<V>, Protein, _>(*near, moved, *still, weights, sums),
+        _ => super::wide::pre_order_sums(shape, near, moved, still, weights, sums),
+    }
+}
+
+/// As [`patterns`], of two sums, which are added over the rates by their weights.
+#[inline(always)]
+fn meetings<V: Batch, S: States, B: Side<S>>(
+    near: Tip<'_>,
+    moved: B,
+    still: Tip<'_>,
+    weights: &[f64],
+    [above, below]: [&mut [Quad]; 2],
+) {
+    let span = weights.len() * S::QUADS;
+    let patterns = near.index.len();
+    assert!(
+        patterns == moved.index().len() && patterns == still.index.len(),
+        "operands of one length"
+    );
+    let fours = patterns.div_ceil(QUAD);
+    let (above, below) = (&mut above[..fours], &mut below[..fours]);
+    let groups = above
+        .chunks_mut(GROUP / QUAD)
+        .zip(below.chunks_mut(GROUP / QUAD));
+    for (group, (above, below)) in groups.enumerate() {
+        let first = group * GROUP;
+        let count = (patterns - first).min(GROUP);
+        let near_at = Starts::new(&near.index[first..][..count], span, near.table.len());
+        let moved_at = Starts::new(&moved.index()[first..][..count], span, moved.quads().len());
+        let still_at = Starts::new(&still.index[first..][..count], span, still.table.len());
+        above.fill([0.0; QUAD]);
+        below.fill([0.0; QUAD]);
+        for (rate, &weight) in weights.iter().enumerate() {
+            let held = moved.hold::<V>(rate);
+            let offset = rate * S::QUADS;
+            let weight = V::Lanes::splat(weight);
+            for (four, (above, below)) in above.iter_mut().zip(below.iter_mut()).enumerate() {
+                let mut rows = [[V::Lanes::zero(); QUAD]; 2];
+                for lane in (0..QUAD).step_by(V::CLASSES) {
+                    // SAFETY: as in `patterns`.
+                    let (here, arrived, as_it_is) = unsafe {
+                        let k = four * QUAD + lane;
+                        let here = rates_at::<S>(near.table, near_at.at::<V>(k, offset));
+                        let as_it_is = rates_at::<S>(still.table, still_at.at::<V>(k, offset));
+                        let arrived = moved.take(&held, rate, moved_at.at::<V>(k, offset));
+                        (here, arrived, as_it_is)
+                    };
+                    let mut row = [V::same(&[0.0; QUAD]); 2];
+                    for (i, lanes) in arrived.as_ref().iter().enumerate() {
+                        // SAFETY: a result has as many as one rate has quads.
+                        let (here, as_it_is) =
+                            unsafe { (V::load(quads(here, i)), V::load(quads(as_it_is, i))) };
+                        row = [here.mul_add(*lanes, row[0]), here.mul_add(as_it_is, row[1])];
+                    }
+                    for class in 0..V::CLASSES {
+                        rows[0][lane + class] = row[0].class(class);
+                        rows[1][lane + class] = row[1].class(class);
+                    }
+                }
+                let sums = [Lanes::sums(rows[0]), Lanes::sums(rows[1])];
+                for (sum, to) in sums.into_iter().zip([above, below]) {
+                    let all: V::Lanes = Lanes::load(to);
+                    Lanes::mul_add(sum, weight, all).store(to);
+                }
+            }
+        }
+    }
 }
 
 /// Inserts a subtree into the middle of a branch, pattern by pattern: the product of the two ends'

@@ -22,7 +22,7 @@ mod wide;
 pub(crate) use branch::Eigen;
 
 use super::single::{Octet, SingleShape, SingleSide};
-use super::{Derivatives, Operand, Quad, Shape, SiteTerms, Spectra};
+use super::{Derivatives, Operand, Quad, Shape, SiteTerms, Spectra, Tip};
 use lanes::Portable;
 
 /// Instruction set of the kernels: one that this machine has.
@@ -156,6 +156,43 @@ kernel! {
         terms: &mut [Quad],
         scalers: &mut [u16],
     ) -> bool,
+    edge, Avx512, "avx512f,avx2,fma", check_shape(shape)
+}
+
+kernel! {
+    /// A node's pre-order CLV: its parent's, times what arrives from the node's sibling, moved down
+    /// the node's own branch by `own`, the transposed matrix of that branch. No scaling.
+    ///
+    /// `parent` has as table the parent's pre-order CLV; `values` gets one span for each class.
+    ///
+    /// # Panics
+    /// As [`newview`].
+    pub fn newview_pre_order(
+        shape: Shape,
+        parent: &Tip<'_>,
+        sibling: &Operand<'_>,
+        own: &[Quad],
+        values: &mut [Quad],
+    ),
+    wide, Avx512, "avx512f,avx2,fma", check_shape(shape)
+}
+
+kernel! {
+    /// Of every pattern two sums over rates, each by its weight: `near` times `moved` in `above`,
+    /// and `near` times `still` in `below`, for each four patterns a quad. `near` has a pre-order
+    /// CLV as table; `moved` has a differential matrix, `still` none.
+    ///
+    /// # Panics
+    /// As [`newview`]; and when `weights` are fewer than the rates.
+    pub fn pre_order_sums(
+        shape: Shape,
+        near: &Tip<'_>,
+        moved: &Operand<'_>,
+        still: &Tip<'_>,
+        weights: &[f64],
+        above: &mut [Quad],
+        below: &mut [Quad],
+    ),
     edge, Avx512, "avx512f,avx2,fma", check_shape(shape)
 }
 

@@ -274,6 +274,83 @@ fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
     scaled
 }
 
+/// As [`super::newview_pre_order`], of 4 or 20 states.
+#[inline(always)]
+pub(super) fn newview_pre_order<V: Batch>(
+    shape: Shape,
+    parent: &Tip<'_>,
+    sibling: &Operand<'_>,
+    own: &[Quad],
+    values: &mut [Quad],
+) {
+    use Operand::{Inner, Tip};
+    let rates = shape.rates;
+    match (shape.states, *sibling) {
+        (4, Tip(sibling)) => descents::<V, Dna, _>(rates, *parent, sibling, own, values),
+        (4, Inner(sibling)) => descents::<V, Dna, _>(rates, *parent, sibling, own, values),
+        (_, Tip(sibling)) => descents::<Two<V>, Protein, _>(rates, *parent, sibling, own, values),
+        (_, Inner(sibling)) => descents::<Two<V>, Protein, _>(rates, *parent, sibling, own, values),
+    }
+}
+
+/// Groups of classes, each group rate by rate: first the products at the parent, in the place of the
+/// result, then the node's own branch.
+#[inline(always)]
+fn descents<V: Batch, S: States, B: Side<S>>(
+    rates: usize,
+    parent: Tip<'_>,
+    sibling: B,
+    own: &[Quad],
+    values: &mut [Quad],
+) {
+    let span = rates * S::QUADS;
+    let (index, other) = (parent.index, sibling.index());
+    assert_eq!(index.len(), other.len(), "operands of one length");
+    let own = Inner {
+        matrix: own,
+        values: &[],
+        scalers: &[],
+        index: &[],
+    };
+    let values = &mut values[..index.len() * span];
+    for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
+        let first = group * GROUP;
+        let count = out.len() / span;
+        let parent_at = Starts::new(&index[first..][..count], span, parent.table.len());
+        let sibling_at = Starts::new(&other[first..][..count], span, sibling.quads().len());
+        for rate in 0..rates {
+            let held = sibling.hold::<V>(rate);
+            let own_held = Side::<S>::hold::<V>(&own, rate);
+            let offset = rate * S::QUADS;
+            for k in (0..count).step_by(V::CLASSES) {
+                // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
+                // each start, and `offset` is within a span.
+                let product = unsafe {
+                    let x = parent_at.at::<V>(k, offset);
+                    let x = S::load(rates_at::<S>(parent.table, x));
+                    let y = sibling_at.at::<V>(k, offset);
+                    S::times(x, sibling.take(&held, rate, y))
+                };
+                for class in 0..V::CLASSES.min(count - k) {
+                    let at = (k + class) * span + offset;
+                    S::store(product, class, &mut out[at..at + S::QUADS]);
+                }
+            }
+            for k in (0..count).step_by(V::CLASSES) {
+                // A class beyond the last repeats it.
+                let at = |class: usize| (k + class % V::CLASSES).min(count - 1) * span + offset;
+                // SAFETY: each is one rate of a span of `out`.
+                let x = unsafe { rates_at::<S>(out, [at(0), at(1), at(2), at(3)]) };
+                let moved = S::apply(&own_held, own.rate_block::<S>(rate), x);
+                for class in 0..V::CLASSES.min(count - k) {
+                    let at = (k + class) * span + offset;
+                    S::store(moved, class, &mut out[at..at + S::QUADS]);
+                }
+            }
+        }
+    }
+}
+
 /// Scales one rate's entries if all are below the limit; true if it did.
 #[inline(always)]
 fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {

@@ -11,7 +11,7 @@ use super::functions::exponentials;
 use super::lanes::{Batch, Lanes, Portable};
 use super::node;
 use super::scale::{add_counts, count_scaling, join_counts};
-use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
+use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD, Tip};
 
 /// Most quads of one rate's states.
 const QUADS_MAX: usize = super::STATES_MAX / QUAD;
@@ -73,6 +73,85 @@ fn any_newview(
         }
     }
     scaled
+}
+
+/// As [`super::newview_pre_order`].
+#[inline(always)]
+pub(super) fn newview_pre_order<V: Batch>(
+    shape: Shape,
+    parent: &Tip<'_>,
+    sibling: &Operand<'_>,
+    own: &[Quad],
+    values: &mut [Quad],
+) {
+    if matches!(shape.states, 4 | 20) {
+        return node::newview_pre_order::<V>(shape, parent, sibling, own, values);
+    }
+    let (quads, span) = (shape.states / QUAD, shape.quads());
+    let (a, b) = (
+        Side::new(&Operand::Tip(*parent), shape),
+        Side::new(sibling, shape),
+    );
+    assert_eq!(a.index.len(), b.index.len(), "operands of one length");
+    let values = &mut values[..a.index.len() * span];
+    let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    for (class, out) in values.chunks_exact_mut(span).enumerate() {
+        for (rate, out) in out.chunks_exact_mut(quads).enumerate() {
+            a.take(class, rate, &mut x[..quads]);
+            b.take(class, rate, &mut y[..quads]);
+            for (x, y) in x.iter_mut().zip(&y) {
+                for lane in 0..QUAD {
+                    x[lane] *= y[lane];
+                }
+            }
+            let block = shape.states * quads;
+            product(
+                &own[rate * block..][..block],
+                x[..quads].as_flattened(),
+                out,
+            );
+        }
+    }
+}
+
+/// As [`super::pre_order_sums`].
+#[inline(always)]
+pub(super) fn pre_order_sums(
+    shape: Shape,
+    near: &Tip<'_>,
+    moved: &Operand<'_>,
+    still: &Tip<'_>,
+    weights: &[f64],
+    [above, below]: [&mut [Quad]; 2],
+) {
+    let (quads, patterns) = (shape.states / QUAD, near.index.len());
+    let [near, still] = [near, still].map(|tip| Side::new(&Operand::Tip(*tip), shape));
+    let moved = Side::new(moved, shape);
+    assert!(
+        patterns == moved.index.len() && patterns == still.index.len(),
+        "operands of one length"
+    );
+    let [mut here, mut arrived, mut as_it_is] = [[[0.0; QUAD]; QUADS_MAX]; 3];
+    let fours = patterns.div_ceil(QUAD);
+    above[..fours].fill([0.0; QUAD]);
+    below[..fours].fill([0.0; QUAD]);
+    for pattern in 0..patterns {
+        for (rate, &weight) in weights.iter().enumerate() {
+            near.take(pattern, rate, &mut here[..quads]);
+            moved.take(pattern, rate, &mut arrived[..quads]);
+            still.take(pattern, rate, &mut as_it_is[..quads]);
+            let mut sums = [[0.0; QUAD]; 2];
+            for (here, (arrived, as_it_is)) in here.iter().zip(arrived.iter().zip(&as_it_is)) {
+                for lane in 0..QUAD {
+                    sums[0][lane] += here[lane] * arrived[lane];
+                    sums[1][lane] += here[lane] * as_it_is[lane];
+                }
+            }
+            let sums = sums.map(|sums| (sums[0] + sums[1]) + (sums[2] + sums[3]));
+            above[pattern / QUAD][pattern % QUAD] += weight * sums[0];
+            below[pattern / QUAD][pattern % QUAD] += weight * sums[1];
+        }
+    }
 }
 
 /// As [`super::evaluate`].
