@@ -399,7 +399,11 @@ impl Instance {
     fn matrices_ns(&self, matrices: usize) -> u64 {
         let padded = self.kernels.shape().states.to_u64();
         let products = padded * padded * padded * self.categories.to_u64();
-        let each = products * PICOSECONDS_PRODUCT / 1000 + NANOSECONDS_MATRIX;
+        let least = match padded {
+            4 => NANOSECONDS_OF_FOUR,
+            _ => NANOSECONDS_MATRIX,
+        };
+        let each = products * PICOSECONDS_PRODUCT / 1000 + least;
         matrices.to_u64().saturating_mul(each)
     }
 
@@ -450,3 +454,5 @@ impl Chunk {
 const PICOSECONDS_PRODUCT: u64 = 60;
 /// Nanoseconds of a matrix however small.
 const NANOSECONDS_MATRIX: u64 = 700;
+/// The same for at most four states.
+const NANOSECONDS_OF_FOUR: u64 = 200;

@@ -357,6 +357,9 @@ impl Eigen {
     ) -> Result<(), Refusal> {
         let states = self.values.len();
         let padded = kernels.shape().states;
+        if padded == QUAD {
+            return self.matrices_of_four(kernels, rates, length, matrices);
+        }
         let columns = rates.len() * padded;
         let mut multiplier = Multiplier::new(kernels.of_one_category(), columns);
         let mut grown = vec![0.0; states * states];
@@ -385,6 +388,48 @@ impl Eigen {
                 for entry in matrix.columns.doubles_mut() {
                     // Rounding makes some entries a little less than 0.
                     *entry = if *entry > 0.0 { *entry } else { 0.0 };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for at most four states, without the kernels: there all else took longer than they.
+    fn matrices_of_four(
+        &self,
+        kernels: Kernels,
+        rates: &[f64],
+        length: f64,
+        matrices: &mut [Matrix],
+    ) -> Result<(), Refusal> {
+        let states = self.values.len();
+        let mut grown = [0.0; QUAD * QUAD];
+        let grown = &mut grown[..states * states];
+        // What it may refuse does not depend on the time.
+        self.grow(0.0, grown)?;
+        for (order, matrix) in matrices.iter_mut().enumerate() {
+            matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
+        }
+        for (category, &rate) in rates.iter().enumerate() {
+            self.grow(rate * length, grown)?;
+            for (order, matrix) in matrices.iter_mut().enumerate() {
+                if order > 0 {
+                    self.derive(rate, grown);
+                }
+                let block = &mut matrix.columns.as_mut_slice()[QUAD * category..][..states];
+                for (j, column) in block.iter_mut().enumerate() {
+                    let mut sums = [0.0; QUAD];
+                    let entries = grown[j..].iter().step_by(states);
+                    for (vector, entry) in self.vectors.as_slice().iter().zip(entries) {
+                        for (sum, part) in sums.iter_mut().zip(vector) {
+                            *sum += part * entry;
+                        }
+                    }
+                    // Rounding makes some entries a little less than 0.
+                    *column = match order {
+                        0 => sums.map(|sum| if sum > 0.0 { sum } else { 0.0 }),
+                        _ => sums,
+                    };
                 }
             }
         }
@@ -444,6 +489,9 @@ impl Eigen {
         }
     }
 }
+
+/// Doubles of a quad.
+const QUAD: usize = 4;
 
 /// Rounds doubles to floats.
 pub(crate) fn round(from: &[f64], to: &mut [f32]) {

@@ -9,10 +9,12 @@
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::scale::{count_scaling, join_counts};
 use super::states::{Dna, Protein, States};
-use crate::kernel::{Inner, Operand, Quad, SCALE, Shape, THRESHOLD, Tip};
+use crate::kernel::{Inner, Operand, QUAD, Quad, SCALE, Shape, THRESHOLD, Tip};
 
 /// Classes that are processed together.
 pub(super) const GROUP: usize = 16;
+/// Quads of a rate of the loops here, at most.
+const QUADS_MAX: usize = 5;
 
 #[inline(always)]
 pub(super) fn newview<V: Batch>(
@@ -293,8 +295,8 @@ pub(super) fn newview_pre_order<V: Batch>(
     }
 }
 
-/// Groups of classes, each group rate by rate: first the products at the parent, in the place of the
-/// result, then the node's own branch.
+/// Groups of classes, each group rate by rate: first the products at the parent, then the node's own
+/// branch.
 #[inline(always)]
 fn descents<V: Batch, S: States, B: Side<S>>(
     rates: usize,
@@ -313,6 +315,8 @@ fn descents<V: Batch, S: States, B: Side<S>>(
         index: &[],
     };
     let values = &mut values[..index.len() * span];
+    // Room for the products of a group, of which a rate has `S::QUADS` each.
+    let mut products = [[0.0; QUAD]; GROUP * QUADS_MAX];
     for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
         let first = group * GROUP;
         let count = out.len() / span;
@@ -331,20 +335,26 @@ fn descents<V: Batch, S: States, B: Side<S>>(
                     let y = sibling_at.at::<V>(k, offset);
                     S::times(x, sibling.take(&held, rate, y))
                 };
-                for class in 0..V::CLASSES.min(count - k) {
-                    let at = (k + class) * span + offset;
-                    S::store(product, class, &mut out[at..at + S::QUADS]);
+                for class in 0..V::CLASSES {
+                    let at = (k + class) * S::QUADS;
+                    // SAFETY: `k` begins a batch of a group.
+                    let to = unsafe { products.get_unchecked_mut(at..at + S::QUADS) };
+                    S::store(product, class, to);
                 }
             }
             for k in (0..count).step_by(V::CLASSES) {
-                // A class beyond the last repeats it.
-                let at = |class: usize| (k + class % V::CLASSES).min(count - 1) * span + offset;
-                // SAFETY: each is one rate of a span of `out`.
-                let x = unsafe { rates_at::<S>(out, [at(0), at(1), at(2), at(3)]) };
+                let at = |class: usize| (k + class % V::CLASSES) * S::QUADS;
+                // SAFETY: `k` begins a batch of a group.
+                let x = unsafe { rates_at::<S>(&products, [at(0), at(1), at(2), at(3)]) };
                 let moved = S::apply(&own_held, own.rate_block::<S>(rate), x);
-                for class in 0..V::CLASSES.min(count - k) {
+                for class in 0..V::CLASSES {
+                    if k + class >= count {
+                        break;
+                    }
                     let at = (k + class) * span + offset;
-                    S::store(moved, class, &mut out[at..at + S::QUADS]);
+                    // SAFETY: `out` holds `count` spans.
+                    let to = unsafe { out.get_unchecked_mut(at..at + S::QUADS) };
+                    S::store(moved, class, to);
                 }
             }
         }
