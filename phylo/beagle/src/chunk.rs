@@ -3,10 +3,10 @@
 //! Must stay true: a chunk reads and writes nothing of other chunks; what a pattern gets does not
 //! depend on the chunk that it is in.
 
-use crate::gradient::{Branch, Slope};
+use crate::gradient::Slope;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::repeats::Repeats;
+use crate::repeats::{Classes, Repeats};
 use crate::steps::{Group, Member, Order, Scaling, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
@@ -46,30 +46,30 @@ pub(crate) struct Chunk {
     pub(crate) ratios: Vec<f64>,
     /// Cross products, until they are taken.
     pub(crate) crossed: Vec<f64>,
-    work: Work,
+    pub(crate) work: Work,
     tally: Tally,
     repeats: Repeats,
 }
 
 /// Memory that is used in one step.
 #[derive(Debug)]
-struct Work {
-    identity: Vec<u16>,
-    zeros: Vec<u16>,
-    counts: Vec<u16>,
+pub(crate) struct Work {
+    pub(crate) identity: Vec<u16>,
+    pub(crate) zeros: Vec<u16>,
+    pub(crate) counts: Vec<u16>,
     /// A tip without patterns: its table is read.
-    root: Node,
+    pub(crate) root: Node,
     /// A node with one class, whose partials are 1.
-    ones: Node,
+    pub(crate) ones: Node,
     /// Partials of some patterns on the way from a parent to its child.
-    meeting: Node,
-    spare: Values,
+    pub(crate) meeting: Node,
+    pub(crate) spare: Values,
     /// Factors of each class, then their logarithms.
-    factors: Vec<f64>,
-    logarithms: Vec<f64>,
-    terms: Buffer,
-    sums: [Buffer; 3],
-    no_fixed: Vec<f64>,
+    pub(crate) factors: Vec<f64>,
+    pub(crate) logarithms: Vec<f64>,
+    pub(crate) terms: Buffer,
+    pub(crate) sums: [Buffer; 3],
+    pub(crate) no_fixed: Vec<f64>,
 }
 
 /// Numbers of buffers.
@@ -269,18 +269,8 @@ impl Chunk {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
         values.resize(kernels, self.patterns());
-        let sides = [0, 1].map(|side| {
-            let node = &self.nodes[update.sources[side]];
-            let index = match &classes {
-                Some(classes) => &classes.below[side],
-                None => node.index(&self.work.identity),
-            };
-            Child {
-                node,
-                matrix: Some(&context.matrices[update.matrices[side]]),
-                index,
-            }
-        });
+        let identity = &self.work.identity;
+        let sides = sides(context, &self.nodes, identity, update, classes.as_deref());
         let factors = &mut self.work.factors;
         let factors = matches!(update.scaling, Scaling::Write { .. }).then_some(factors);
         match update.order {
@@ -292,7 +282,8 @@ impl Chunk {
                     identity: &self.work.identity,
                     zeros: &self.work.zeros,
                 };
-                values.descend(kernels, sides, work, factors);
+                let all = 0..self.weights.len();
+                values.descend(kernels, sides, all, work, factors);
             }
         }
         let node = &mut self.nodes[update.destination];
@@ -435,52 +426,8 @@ impl Chunk {
         self.weigh(1)
     }
 
-    /// Of each pattern the derivative at a branch, as a part of the likelihood.
-    pub(crate) fn ratios(
-        &mut self,
-        kernels: Kernels,
-        branch: &Branch,
-        matrices: [&Matrix; 2],
-        weights: &[f64],
-    ) -> impl Iterator<Item = f64> {
-        match &branch.folded {
-            Some(member) => self.sums(kernels, member),
-            None => self.pre_order_sums(kernels, branch, matrices, weights),
-        }
-        let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
-        let ratios = above.iter().zip(below).map(|(above, below)| above / below);
-        ratios.take(self.weights.len())
-    }
-
-    fn pre_order_sums(
-        &mut self,
-        kernels: Kernels,
-        branch: &Branch,
-        [differential, identity]: [&Matrix; 2],
-        weights: &[f64],
-    ) {
-        for end in [branch.pre, branch.post] {
-            if self.nodes[end].codes.is_empty() {
-                self.fill_in(kernels, end);
-            }
-        }
-        let child = |end: usize, matrix| Child {
-            node: &self.nodes[end],
-            matrix,
-            index: self.nodes[end].index(&self.work.identity),
-        };
-        let all = 0..self.weights.len();
-        let near = child(branch.pre, None).spans(all.clone());
-        let moved = child(branch.post, Some(differential)).operand(all.clone());
-        let is_coded = !self.nodes[branch.post].codes.is_empty();
-        let still = child(branch.post, is_coded.then_some(identity)).spans(all);
-        let [below, above, _] = &mut self.work.sums;
-        let sums = [above.as_mut_slice(), below.as_mut_slice()];
-        kernels.pre_order_sums(&near, &moved, &still, weights, sums);
-    }
-
     /// The likelihood of each pattern, and its derivatives as far as they are wanted.
-    fn sums(&mut self, kernels: Kernels, member: &Member) {
+    pub(crate) fn sums(&mut self, kernels: Kernels, member: &Member) {
         self.fill_in(kernels, member.near);
         if let Some(child) = member.child
             && self.nodes[child].codes.is_empty()
@@ -557,6 +504,28 @@ impl Work {
         add_logarithms(kernels.isa(), factors, zeros, 1.0, &mut self.logarithms);
         &self.logarithms
     }
+}
+
+/// The operands of an update, whose result has these classes.
+pub(crate) fn sides<'a>(
+    context: Context<'a>,
+    nodes: &'a [Node],
+    identity: &'a [u16],
+    update: &Update,
+    classes: Option<&'a Classes>,
+) -> [Child<'a>; 2] {
+    [0, 1].map(|side| {
+        let node = &nodes[update.sources[side]];
+        let index = match classes {
+            Some(classes) => &classes.below[side],
+            None => node.index(identity),
+        };
+        Child {
+            node,
+            matrix: Some(&context.matrices[update.matrices[side]]),
+            index,
+        }
+    })
 }
 
 /// Gives each pattern of a node what its class was given.

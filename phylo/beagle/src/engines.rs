@@ -10,8 +10,8 @@ use sidecore_offload::Pool;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-/// Engines to use: the number of cores unless `SIDECORE_BEAGLE_ENGINES` says less or more. Ranks of an
-/// MPI run share the cores of their machine.
+/// Engines to use: the number of cores unless `SIDECORE_BEAGLE_ENGINES` says less or more. Ranks of
+/// an MPI run share the cores of their machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width(usize);
 

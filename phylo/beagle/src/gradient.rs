@@ -7,14 +7,18 @@
 //! statistical phylogenetics", 2020.
 
 use crate::abi::Refusal;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Context, sides};
 use crate::data::below;
 use crate::engines;
 use crate::instance::Instance;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::steps::Member;
+use crate::steps::{Member, Order, Scaling, Step, Update};
+use crate::values::{Child, Descent};
+use sidecore_likelihood::kernel::Buffer;
+use std::collections::BTreeSet;
 use std::ffi::c_int;
+use std::ops::Range;
 
 /// A branch, as the client names it.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +49,47 @@ pub(crate) struct Branch {
     matrix: usize,
     /// In single precision the identity and the matrix with the weights in them.
     pub(crate) folded: Option<Member>,
+}
+
+/// Slopes that are wanted.
+#[derive(Debug)]
+pub(crate) struct Gradient {
+    branches: Vec<Branch>,
+    /// Of the categories.
+    weights: Vec<f64>,
+    with_sites: bool,
+}
+
+impl Gradient {
+    /// Number of branches.
+    pub(crate) fn len(&self) -> usize {
+        self.branches.len()
+    }
+}
+
+/// The first of the last steps that may run some patterns at a time: pre-order updates without
+/// scaling, none in place, and none into a buffer that one of them has read.
+pub(crate) fn fused(steps: &[Step]) -> usize {
+    let plain = |step: &Step| match step {
+        Step::Update(update) if update.order == Order::Pre => {
+            matches!(update.scaling, Scaling::Keep) && !update.sources.contains(&update.destination)
+        }
+        _ => false,
+    };
+    let first = steps
+        .iter()
+        .rposition(|step| !plain(step))
+        .map_or(0, |at| at + 1);
+    let mut read = BTreeSet::new();
+    for step in &steps[first..] {
+        if let Step::Update(update) = step {
+            if read.contains(&update.destination) {
+                return steps.len();
+            }
+            read.extend(update.sources);
+        }
+    }
+    first
 }
 
 /// A branch whose cross products are wanted.
@@ -96,17 +141,13 @@ impl Instance {
                 folded,
             });
         }
-        self.settle()?;
-        let ns = self.likelihoods_ns(2 * all.len());
-        let (matrices, identity) = (&self.matrices, &self.identity);
-        engines::run(self.width, ns, &mut self.chunks, |chunk| {
-            chunk.slopes.clear();
-            for branch in &all {
-                let pair = [&matrices[branch.matrix], identity];
-                let slope = chunk.slope(kernels, branch, pair, &weights, with_sites);
-                chunk.slopes.push(slope);
-            }
-        })?;
+        let gradient = Gradient {
+            branches: all,
+            weights,
+            with_sites,
+        };
+        self.run(&[], Some(&gradient))?;
+        let all = &gradient.branches;
         let mut slopes: Vec<Slope> = all.iter().map(|_| Slope::default()).collect();
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..];
@@ -194,27 +235,137 @@ impl Instance {
 }
 
 impl Chunk {
-    fn slope(
+    /// Does the last steps, which are pre-order updates that [`fused`] names, and then the slopes,
+    /// some patterns at a time: what one writes the next reads in the second-level cache.
+    pub(crate) fn gradient(
+        &mut self,
+        context: Context<'_>,
+        identity: &Matrix,
+        steps: &[Step],
+        gradient: &Gradient,
+    ) {
+        let updates = steps.iter().filter_map(|step| match step {
+            Step::Update(update) if self.is_in(update.partition) => Some(update),
+            _ => None,
+        });
+        let updates: Vec<&Update> = updates.collect();
+        for update in &updates {
+            self.make_room(context.kernels, update);
+        }
+        self.slopes = gradient.branches.iter().map(|_| Slope::default()).collect();
+        let patterns = self.patterns();
+        let size = match updates.len() * context.kernels.span_bytes() {
+            0 => patterns,
+            bytes => (FUSED_BYTES / bytes).next_multiple_of(PATTERNS_MULTIPLE),
+        };
+        let size = size.clamp(PATTERNS_MULTIPLE, patterns.max(PATTERNS_MULTIPLE));
+        for first in (0..patterns).step_by(size) {
+            let block = first..patterns.min(first + size);
+            for update in &updates {
+                self.descend(context, update, block.clone());
+            }
+            for (at, branch) in gradient.branches.iter().enumerate() {
+                let pair = [&context.matrices[branch.matrix], identity];
+                self.add_slope(context.kernels, at, pair, gradient, block.clone());
+            }
+        }
+    }
+
+    fn add_slope(
+        &mut self,
+        kernels: Kernels,
+        at: usize,
+        matrices: [&Matrix; 2],
+        gradient: &Gradient,
+        patterns: Range<usize>,
+    ) {
+        let branch = &gradient.branches[at];
+        let mut sites = std::mem::take(&mut self.ratios);
+        sites.clear();
+        let weights = &gradient.weights;
+        sites.extend(self.ratios(kernels, branch, matrices, weights, patterns.clone()));
+        let slope = &mut self.slopes[at];
+        for (site, weight) in sites.iter().zip(&self.weights[patterns]) {
+            slope.sum += weight * site;
+            slope.squares += weight * site * site;
+        }
+        if gradient.with_sites {
+            slope.sites.extend_from_slice(&sites);
+        }
+        self.ratios = sites;
+    }
+
+    /// Of some patterns the derivative at a branch, as a part of the likelihood.
+    fn ratios(
         &mut self,
         kernels: Kernels,
         branch: &Branch,
         matrices: [&Matrix; 2],
         weights: &[f64],
-        with_sites: bool,
-    ) -> Slope {
-        let mut slope = Slope::default();
-        let mut sites = std::mem::take(&mut self.ratios);
-        sites.clear();
-        sites.extend(self.ratios(kernels, branch, matrices, weights));
-        for (site, weight) in sites.iter().zip(&self.weights) {
-            slope.sum += weight * site;
-            slope.squares += weight * site * site;
+        patterns: Range<usize>,
+    ) -> impl Iterator<Item = f64> {
+        let count = patterns.len();
+        match &branch.folded {
+            Some(member) => self.sums(kernels, member),
+            None => self.pre_order_sums(kernels, branch, matrices, weights, patterns),
         }
-        if with_sites {
-            slope.sites.clone_from(&sites);
+        let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
+        let ratios = above.iter().zip(below).map(|(above, below)| above / below);
+        ratios.take(count)
+    }
+
+    /// Makes room for the result of a pre-order update that is not in place.
+    fn make_room(&mut self, kernels: Kernels, update: &Update) {
+        for source in update.sources {
+            if self.nodes[source].codes.is_empty() {
+                self.fill_in(kernels, source);
+            }
         }
-        self.ratios = sites;
-        slope
+        let patterns = self.patterns();
+        let node = &mut self.nodes[update.destination];
+        node.classes = None;
+        node.values.resize(kernels, patterns);
+    }
+
+    /// Some patterns of a pre-order update for which there is room, without scaling.
+    fn descend(&mut self, context: Context<'_>, update: &Update, patterns: Range<usize>) {
+        let mut values = std::mem::take(&mut self.nodes[update.destination].values);
+        let sides = sides(context, &self.nodes, &self.work.identity, update, None);
+        let work = Descent {
+            meeting: &mut self.work.meeting,
+            ones: &self.work.ones,
+            identity: &self.work.identity,
+            zeros: &self.work.zeros,
+        };
+        values.descend(context.kernels, sides, patterns, work, None);
+        self.nodes[update.destination].values = values;
+    }
+
+    fn pre_order_sums(
+        &mut self,
+        kernels: Kernels,
+        branch: &Branch,
+        [differential, identity]: [&Matrix; 2],
+        weights: &[f64],
+        patterns: Range<usize>,
+    ) {
+        for end in [branch.pre, branch.post] {
+            if self.nodes[end].codes.is_empty() {
+                self.fill_in(kernels, end);
+            }
+        }
+        let child = |end: usize, matrix| Child {
+            node: &self.nodes[end],
+            matrix,
+            index: self.nodes[end].index(&self.work.identity),
+        };
+        let near = child(branch.pre, None).spans(patterns.clone());
+        let moved = child(branch.post, Some(differential)).operand(patterns.clone());
+        let is_coded = !self.nodes[branch.post].codes.is_empty();
+        let still = child(branch.post, is_coded.then_some(identity)).spans(patterns);
+        let [below, above, _] = &mut self.work.sums;
+        let sums = [above.as_mut_slice(), below.as_mut_slice()];
+        kernels.pre_order_sums(&near, &moved, &still, weights, sums);
     }
 
     /// `each` has for each category its weight, and that times its rate.
@@ -249,3 +400,9 @@ impl Chunk {
         }
     }
 }
+
+/// Bytes of the pre-order partials that are written before they are read for slopes: half of a
+/// second-level cache.
+const FUSED_BYTES: usize = 256 << 10;
+/// The kernels take patterns in groups of this many.
+const PATTERNS_MULTIPLE: usize = 16;

@@ -10,6 +10,7 @@
 use crate::abi::{Refusal, flag};
 use crate::chunk::{Chunk, Context, Extents};
 use crate::engines::{self, Width};
+use crate::gradient::{Gradient, fused};
 use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
 use crate::steps::{Group, Order, Step, Sums};
@@ -234,12 +235,16 @@ impl Instance {
     pub(crate) fn settle(&mut self) -> Result<(), Refusal> {
         match self.pending.is_empty() {
             true => Ok(()),
-            false => self.run(&[]),
+            false => self.run(&[], None),
         }
     }
 
-    /// Runs all steps, then gets the results of the groups.
-    pub(crate) fn run(&mut self, groups: &[Group]) -> Result<(), Refusal> {
+    /// Runs all steps, then gets the results of the groups, and the slopes of a gradient.
+    pub(crate) fn run(
+        &mut self,
+        groups: &[Group],
+        gradient: Option<&Gradient>,
+    ) -> Result<(), Refusal> {
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
             if let Step::Update(update) = step {
@@ -259,9 +264,18 @@ impl Instance {
             matrices: &self.matrices,
             logs: self.logs,
         };
-        let ns = self.nanoseconds(&steps, groups);
+        let slopes = gradient.map_or(0, Gradient::len);
+        let ns = self.nanoseconds(&steps, groups) + self.likelihoods_ns(2 * slopes);
+        let identity = &self.identity;
+        // Single precision has no kernel for some patterns of a slope.
+        let is_fused = gradient.is_some() && self.kernels.single().is_none();
+        let fused = if is_fused { fused(&steps) } else { steps.len() };
+        let (steps_before, fused) = steps.split_at(fused);
         engines::run(self.width, ns, &mut self.chunks, |chunk| {
-            chunk.run(context, &steps, groups);
+            chunk.run(context, steps_before, groups);
+            if let Some(gradient) = gradient {
+                chunk.gradient(context, identity, fused, gradient);
+            }
         })?;
         if !groups.is_empty() {
             self.results = vec![Sums::default(); groups.len()];

@@ -48,10 +48,11 @@ impl Instance {
         if let (Mode::Always, [member]) = (self.mode, members.as_slice()) {
             self.add_below(member)?;
         }
-        self.run(&[Group {
+        let group = Group {
             partition: None,
             members,
-        }])?;
+        };
+        self.run(&[group], None)?;
         Ok(self.results[0].0)
     }
 
@@ -73,7 +74,7 @@ impl Instance {
         if groups.is_empty() {
             return Err(Refusal::OutOfRange);
         }
-        self.run(&groups)?;
+        self.run(&groups, None)?;
         Ok(self.results.iter().map(|sums| sums.0).collect())
     }
 

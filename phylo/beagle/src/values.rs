@@ -67,8 +67,8 @@ impl Node {
             .map_or(identity, |classes| &classes.of)
     }
 
-    /// A pattern's partials, category by category, not padded. Of a tip's state 1, of an unknown one
-    /// 1 everywhere.
+    /// A pattern's partials, category by category, not padded. Of a tip's state 1, of an unknown
+    /// one 1 everywhere.
     pub(crate) fn partials(&self, kernels: Kernels, states: usize, pattern: usize, to: &mut [f64]) {
         if let Some(&code) = self.codes.get(pattern) {
             let state = usize::from(code);
@@ -288,12 +288,13 @@ impl Values {
         }
     }
 
-    /// Pre-order partials of a node from its parent's, with the matrix of its own branch, and its
-    /// sibling; with `factors` as [`Self::compute`] does it.
+    /// Pre-order partials of a node, some of its patterns, from its parent's, with the matrix of
+    /// its own branch, and its sibling; with `factors` as [`Self::compute`] does it.
     pub(crate) fn descend(
         &mut self,
         kernels: Kernels,
         [mut parent, sibling]: [Child<'_>; 2],
+        patterns: Range<usize>,
         work: Descent<'_>,
         mut factors: Option<&mut Vec<f64>>,
     ) {
@@ -301,12 +302,12 @@ impl Values {
         let Some(own) = parent.matrix.take().and_then(Matrix::transposed) else {
             return;
         };
-        let (classes, span, isa) = (parent.index.len(), kernels.span(), kernels.isa());
+        let (span, isa) = (kernels.span(), kernels.isa());
         if let Some(factors) = factors.as_deref_mut() {
-            factors.resize(classes, 1.0);
+            factors.resize(parent.index.len(), 1.0);
         }
-        for first in (0..classes).step_by(BLOCK) {
-            let block = first..classes.min(first + BLOCK);
+        for first in patterns.clone().step_by(BLOCK) {
+            let block = first..patterns.end.min(first + BLOCK);
             let factors = factors.as_deref_mut();
             let factors = factors.map(|factors| &mut factors[block.clone()]);
             match (&mut *self, kernels.single()) {

@@ -39,8 +39,9 @@ fn code(outcome: Result<(), Refusal>) -> c_int {
     outcome.map_or_else(Refusal::code, |()| 0)
 }
 
-/// The instances of this process by number. Numbers are not used twice, so that a call with an ended
-/// instance's number is refused. Two threads may use two instances at once; calls on one take turns.
+/// The instances of this process by number. Numbers are not used twice, so that a call with an
+/// ended instance's number is refused. Two threads may use two instances at once; calls on one take
+/// turns.
 struct Instances {
     all: BTreeMap<c_int, Arc<Mutex<Instance>>>,
     next: c_int,

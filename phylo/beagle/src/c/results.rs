@@ -155,9 +155,10 @@ pub unsafe extern "C" fn beagleCalculateEdgeLogLikelihoodsByPartition(
     })
 }
 
-/// Derivatives of the log-likelihood by the lengths of branches, from post-order partials below them
-/// and pre-order partials above, each with a differential matrix; the first weights are of all. Each
-/// output may be null: of each pattern, branch by branch; the sum over patterns; that of squares.
+/// Derivatives of the log-likelihood by the lengths of branches, from post-order partials below
+/// them and pre-order partials above, each with a differential matrix; the first weights are of
+/// all. Each output may be null: of each pattern, branch by branch; the sum over patterns; that of
+/// squares.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn beagleCalculateEdgeDerivatives(
     instance: c_int,

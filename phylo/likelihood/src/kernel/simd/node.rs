@@ -295,8 +295,8 @@ pub(super) fn newview_pre_order<V: Batch>(
     }
 }
 
-/// Groups of classes, each group rate by rate: first the products at the parent, then the node's own
-/// branch.
+/// Groups of classes, each group rate by rate: first the products at the parent, then the node's
+/// own branch.
 #[inline(always)]
 fn descents<V: Batch, S: States, B: Side<S>>(
     rates: usize,
