@@ -5,14 +5,13 @@
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters, from conditional
 //!   likelihood vectors (CLVs, also called partials) of each node and their scalers.
 //! - [`kernel`]: the SIMD loops over patterns; [`runner`]: which engines run them.
-//! - [`parsimony`]: trees to start from; [`constraint`]: splits that a tree must have.
+//! - [`parsimony`]: trees to start from.
 //! - [`simulate`]: alignments along a tree; [`random`]: numbers from a seed.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
-pub mod constraint;
 pub mod kernel;
 pub mod likelihood;
 pub mod model;

@@ -29,6 +29,7 @@ pub mod bootstrap;
 pub mod compare;
 pub mod concordance;
 pub mod consensus;
+pub mod constraint;
 pub mod evaluation;
 pub mod heterotachy;
 pub mod io;
@@ -46,7 +47,7 @@ pub mod topology;
 mod ufboot;
 
 pub use sidecore_likelihood::{
-    constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner, simulate, tree,
+    kernel, likelihood, model, msa, newick, parsimony, random, runner, simulate, tree,
 };
 
 /// Runs the README's example.

@@ -25,7 +25,6 @@
 mod bits;
 mod moves;
 
-use crate::constraint::Constraint;
 use crate::msa::Patterns;
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, LENGTH_MIN, Tree};
@@ -63,6 +62,14 @@ fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
     (score as f64 / (sites as f64 * branches)).clamp(LENGTH_MIN, LENGTH_DEFAULT)
 }
 
+/// Places that a tip or a subtree may have in a tree, as a constraint allows them.
+pub trait Places {
+    /// For each branch of a tree of the taxa `there`: true if `tip` may be inserted into it.
+    fn for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool>;
+    /// For each branch: true if the subtree behind `half` may be inserted into it.
+    fn for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool>;
+}
+
 /// A tree by stepwise addition in random order, improved by moves of subtrees up to
 /// `MOVE_RADIUS`; all lengths are its [`mean_length`]. With a constraint, one that obeys it.
 /// Near-identical sequences ([`are_near`]) also move among places that cost the same.
@@ -72,7 +79,7 @@ fn mean_of(score: u64, tree: &Tree, parts: &[&Patterns]) -> f64 {
 #[must_use]
 pub fn parsimony_tree(
     parts: &[&Patterns],
-    constraint: Option<&Constraint>,
+    constraint: Option<&dyn Places>,
     random: &mut Random,
 ) -> Tree {
     let sites = Sites::new(parts);
@@ -85,8 +92,7 @@ pub fn parsimony_tree(
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     let mut sets = Sets::new(&sites, &tree);
     for (before, &tip) in order.iter().enumerate().skip(3) {
-        let allowed =
-            constraint.map(|constraint| constraint.edges_for_tip(&tree, &order[..before], tip));
+        let allowed = constraint.map(|constraint| constraint.for_tip(&tree, &order[..before], tip));
         let target = sets.cheapest(&tree, &order[..before], tip, allowed.as_deref());
         sets.mark_around(&tree, target);
         tree.insert_tip(tip, before, target);

@@ -1,7 +1,7 @@
 //! Moves of subtrees that save changes.
 
+use super::Places;
 use super::Sets;
-use crate::constraint::Constraint;
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, Tree};
 
@@ -10,7 +10,7 @@ use crate::tree::{EdgeId, HalfId, Tree};
 pub(super) fn improve(
     tree: &mut Tree,
     sets: &mut Sets<'_>,
-    constraint: Option<&Constraint>,
+    constraint: Option<&dyn Places>,
     radius: usize,
 ) {
     let mut walk = Walk::default();
@@ -27,7 +27,7 @@ pub(super) fn improve(
 pub(super) fn drift(
     tree: &mut Tree,
     sets: &mut Sets<'_>,
-    constraint: Option<&Constraint>,
+    constraint: Option<&dyn Places>,
     radius: usize,
     random: &mut Random,
 ) {
@@ -69,13 +69,13 @@ impl Walk {
         &mut self,
         tree: &mut Tree,
         sets: &mut Sets<'_>,
-        constraint: Option<&Constraint>,
+        constraint: Option<&dyn Places>,
         radius: usize,
         mut ties: Option<&mut Random>,
     ) -> Round {
         let mut round = Round { moved: 0, saved: 0 };
         for half in (tree.taxa()..tree.halves()).map(HalfId::new) {
-            let allowed = constraint.map(|constraint| constraint.edges_for_subtree(tree, half));
+            let allowed = constraint.map(|constraint| constraint.for_subtree(tree, half));
             let ties = ties.as_deref_mut();
             let Some(place) = self.better(tree, sets, half, radius, allowed.as_deref(), ties)
             else {

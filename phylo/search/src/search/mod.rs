@@ -27,7 +27,7 @@ pub use state::{Phase, State};
 use crate::constraint;
 use crate::likelihood::{Insertions, Lengths, Likelihood, LikelihoodError, Part};
 use crate::msa::Patterns;
-use crate::parsimony::{are_near, mean_length, parsimony_tree};
+use crate::parsimony::{Places, are_near, mean_length, parsimony_tree};
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
@@ -107,7 +107,10 @@ pub fn start_tree(
     let taxa = parts[0].taxa();
     let mut tree = match (kind, constraint) {
         // A parsimony tree already has its lengths.
-        (Start::Parsimony, _) => return parsimony_tree(parts, constraint, &mut random),
+        (Start::Parsimony, _) => {
+            let places = constraint.map(|constraint| constraint as &dyn Places);
+            return parsimony_tree(parts, places, &mut random);
+        }
         (Start::Random, None) => random_tree(taxa, LENGTH_DEFAULT, &mut random),
         (Start::Random, Some(constraint)) => constraint::random_tree(taxa, constraint, &mut random),
     };

@@ -7,9 +7,9 @@
 //! obeys; and a place that gives one is allowed.
 //!
 //! ```
-//! use sidecore_likelihood::constraint::Constraint;
-//! use sidecore_likelihood::newick::Newick;
-//! use sidecore_likelihood::tree::Tree;
+//! use sidecore_phylo::constraint::Constraint;
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::tree::Tree;
 //!
 //! let names = ["a", "b", "c", "d", "e"].map(String::from);
 //! let wanted = Constraint::from_newick(&Newick::parse("((a,b),c,d,e);")?, &names)?;
@@ -22,9 +22,20 @@
 //! ```
 
 use crate::newick::Newick;
+use crate::parsimony::Places;
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, Tree, TreeError};
 use std::collections::HashMap;
+
+impl Places for Constraint {
+    fn for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
+        self.edges_for_tip(tree, there, tip)
+    }
+
+    fn for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool> {
+        self.edges_for_subtree(tree, half)
+    }
+}
 
 /// The splits that a tree must have.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -100,13 +111,13 @@ impl Constraint {
     pub fn holds(&self, tree: &Tree) -> bool {
         assert_eq!(self.taxa, tree.taxa(), "taxa of tree and constraint");
         self.splits.iter().all(|split| {
-            let counts = Counts::new(tree, HalfId(0), split);
+            let counts = Counts::new(tree, HalfId::new(0), split);
             tree.edges().any(|edge| counts.separates(edge))
         })
     }
 
     /// For each branch of a tree of the taxa `there`: true if `tip` may be inserted into it.
-    pub(crate) fn edges_for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
+    pub fn edges_for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
         let root = HalfId::new(there[0]);
         let mut allowed = vec![true; tree.edges().count()];
         for split in &self.splits {
@@ -126,7 +137,7 @@ impl Constraint {
         // tree.
         let root = tips(&rest, pruned.ends[0])
             .first()
-            .map_or(HalfId(0), |&tip| HalfId::new(tip));
+            .map_or(HalfId::new(0), |&tip| HalfId::new(tip));
         let mut allowed = vec![false; tree.edges().count()];
         let mut path = vec![root];
         while let Some(at) = path.pop() {
@@ -190,7 +201,7 @@ impl Counts {
         let edges = tree.edges().count();
         let mut counts = Self {
             below: vec![[0; 2]; edges],
-            down: vec![HalfId(0); edges],
+            down: vec![HalfId::new(0); edges],
             walked: vec![false; edges],
             all: [0; 2],
         };
@@ -283,7 +294,7 @@ pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) ->
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     for (before, &tip) in order.iter().enumerate().skip(3) {
         let allowed = constraint.edges_for_tip(&tree, &order[..before], tip);
-        let edges = EdgeId::first(2 * before - 3);
+        let edges = (0..2 * before - 3).map(EdgeId::new);
         let places: Vec<EdgeId> = edges.filter(|edge| allowed[edge.index()]).collect();
         let target = places[random.index(places.len())];
         tree.insert_tip(tip, before, target);
