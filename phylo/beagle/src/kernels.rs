@@ -160,16 +160,17 @@ impl Kernels {
         moved: &Operand<'_>,
         still: &Tip<'_>,
         weights: &[f64],
-        [above, below]: [&mut [Quad]; 2],
+        to: [&mut [Quad]; 2],
     ) {
         if self.is_fast() {
             let (isa, shape) = (self.isa, self.shape);
-            return pre_order_sums(isa, shape, near, moved, still, weights, above, below);
+            return pre_order_sums(isa, shape, near, moved, still, weights, to);
         }
         let mut spans = [(); 3].map(|()| vec![0.0; self.shape.states]);
         let sides = [Operand::Tip(*near), *moved, Operand::Tip(*still)];
-        let sums = above.as_flattened_mut().iter_mut();
-        let sums = sums.zip(below.as_flattened_mut()).take(near.index.len());
+        let [above, below] = to.map(<[Quad]>::as_flattened_mut);
+        let sums = above.iter_mut();
+        let sums = sums.zip(below).take(near.index.len());
         for (pattern, (above, below)) in sums.enumerate() {
             (*above, *below) = (0.0, 0.0);
             for (rate, weight) in weights.iter().enumerate() {

@@ -163,9 +163,9 @@ proptest! {
             let (values, matrix) = (out.as_mut_slice(), own.matrix.as_slice());
             newview_pre_order(isa, shape, &parent_tip, &sibling.operand(), matrix, values);
             let [mut above, mut below] = [0, 1].map(|_| Buffer::new(patterns.div_ceil(QUAD)));
-            let (one, other) = (above.as_mut_slice(), below.as_mut_slice());
+            let to = [above.as_mut_slice(), below.as_mut_slice()];
             let moved = sibling.operand();
-            pre_order_sums(isa, shape, &parent_tip, &moved, &still_tip, &weights, one, other);
+            pre_order_sums(isa, shape, &parent_tip, &moved, &still_tip, &weights, to);
             for pattern in 0..patterns {
                 let mut sums = [0.0; 2];
                 for (rate, weight) in weights.iter().enumerate() {

@@ -102,11 +102,10 @@ pub(super) fn pre_order_sums<V: Batch>(
     moved: &Operand<'_>,
     still: &Tip<'_>,
     weights: &[f64],
-    above: &mut [Quad],
-    below: &mut [Quad],
+    sums: [&mut [Quad]; 2],
 ) {
     use Operand::{Inner, Tip};
-    let (weights, sums) = (&weights[..shape.rates], [above, below]);
+    let weights = &weights[..shape.rates];
     match (shape.states, *moved) {
         (4, Tip(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),
         (4, Inner(moved)) => meetings::<V, Dna, _>(*near, moved, *still, weights, sums),

@@ -178,9 +178,9 @@ kernel! {
 }
 
 kernel! {
-    /// Of every pattern two sums over rates, each by its weight: `near` times `moved` in `above`,
-    /// and `near` times `still` in `below`, for each four patterns a quad. `near` has a pre-order
-    /// CLV as table; `moved` has a differential matrix, `still` none.
+    /// Of every pattern two sums over rates, each by its weight: `near` times `moved` in the first of
+    /// `sums`, and `near` times `still` in the second, for each four patterns a quad. `near` has a
+    /// pre-order CLV as table; `moved` has a differential matrix, `still` none.
     ///
     /// # Panics
     /// As [`newview`]; and when `weights` are fewer than the rates.
@@ -190,8 +190,7 @@ kernel! {
         moved: &Operand<'_>,
         still: &Tip<'_>,
         weights: &[f64],
-        above: &mut [Quad],
-        below: &mut [Quad],
+        sums: [&mut [Quad]; 2],
     ),
     edge, Avx512, "avx512f,avx2,fma", check_shape(shape)
 }
