@@ -2,7 +2,8 @@
 
 use hmsbeagle::abi::{InstanceDetails, Operation, PartitionOperation};
 use libloading::Library;
-use std::ffi::{c_double, c_int, c_long};
+use std::ffi::{c_double, c_int, c_long, c_void};
+use std::sync::Once;
 
 macro_rules! api {
     ($api:ident: $($field:ident: $name:ident($($argument:ty),*)),* $(,)?) => {
@@ -22,6 +23,7 @@ macro_rules! api {
             pub(crate) fn installed() -> Option<Self> {
                 // SAFETY: it is the system's own library.
                 let library = unsafe { Library::new("libhmsbeagle.so.1") }.ok()?;
+                started(&library);
                 $(
                     let name = concat!(stringify!($name), "\0");
                     // SAFETY: the interface gives the function's type.
@@ -35,6 +37,20 @@ macro_rules! api {
             }
         }
     };
+}
+
+/// Has the library find its plug-ins, which two threads at once must not.
+fn started(library: &Library) {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        type List = unsafe extern "C" fn() -> *const c_void;
+        // SAFETY: the interface gives the function's type; the list is the library's.
+        unsafe {
+            if let Ok(list) = library.get::<List>(b"beagleGetResourceList\0") {
+                list();
+            }
+        }
+    });
 }
 
 type Ints = *const c_int;

@@ -178,9 +178,9 @@ kernel! {
 }
 
 kernel! {
-    /// Of every pattern two sums over rates, each by its weight: `near` times `moved` in the first of
-    /// `sums`, and `near` times `still` in the second, for each four patterns a quad. `near` has a
-    /// pre-order CLV as table; `moved` has a differential matrix, `still` none.
+    /// Of every pattern two sums over rates, each by its weight: `near` times `moved` in the first
+    /// of `sums`, and `near` times `still` in the second, for each four patterns a quad. `near` has
+    /// a pre-order CLV as table; `moved` has a differential matrix, `still` none.
     ///
     /// # Panics
     /// As [`newview`]; and when `weights` are fewer than the rates.
