@@ -3,11 +3,10 @@
 //! Must stay true: a chunk reads and writes nothing of other chunks; what a pattern gets does not
 //! depend on the chunk that it is in.
 
-use crate::gradient::Slope;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use crate::repeats::{Classes, Repeats};
-use crate::steps::{Group, Member, Order, Scaling, Step, Sums, Update};
+use crate::steps::{Group, Member, Order, Scaling, Slope, Step, Sums, Update};
 use crate::tally::Tally;
 use crate::values::{Child, Descent, Node, Values};
 use sidecore_likelihood::kernel::{Buffer, Inner, add_logarithms};

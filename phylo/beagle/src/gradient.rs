@@ -13,10 +13,9 @@ use crate::engines;
 use crate::instance::Instance;
 use crate::kernels::Kernels;
 use crate::matrices::Matrix;
-use crate::steps::{Member, Order, Scaling, Step, Update};
+use crate::steps::{Branch, Gradient, Member, Slope, Step, Update};
 use crate::values::{Child, Descent};
 use sidecore_likelihood::kernel::Buffer;
-use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::ops::Range;
 
@@ -27,69 +26,6 @@ pub(crate) struct Ends {
     pub(crate) post: c_int,
     /// The buffer of its pre-order partials.
     pub(crate) pre: c_int,
-}
-
-/// The derivative of the log-likelihood by the length of a branch.
-#[derive(Debug, Default)]
-pub(crate) struct Slope {
-    /// Of each pattern, in the client's order; empty unless it is wanted.
-    pub(crate) sites: Vec<f64>,
-    /// Of all patterns, by their weights.
-    pub(crate) sum: f64,
-    /// The sum of the squares.
-    pub(crate) squares: f64,
-}
-
-/// A branch whose slope is wanted.
-#[derive(Debug)]
-pub(crate) struct Branch {
-    pub(crate) post: usize,
-    pub(crate) pre: usize,
-    /// The index of its differential matrix.
-    matrix: usize,
-    /// In single precision the identity and the matrix with the weights in them.
-    pub(crate) folded: Option<Member>,
-}
-
-/// Slopes that are wanted.
-#[derive(Debug)]
-pub(crate) struct Gradient {
-    branches: Vec<Branch>,
-    /// Of the categories.
-    weights: Vec<f64>,
-    with_sites: bool,
-}
-
-impl Gradient {
-    /// Number of branches.
-    pub(crate) fn len(&self) -> usize {
-        self.branches.len()
-    }
-}
-
-/// The first of the last steps that may run some patterns at a time: pre-order updates without
-/// scaling, none in place, and none into a buffer that one of them has read.
-pub(crate) fn fused(steps: &[Step]) -> usize {
-    let plain = |step: &Step| match step {
-        Step::Update(update) if update.order == Order::Pre => {
-            matches!(update.scaling, Scaling::Keep) && !update.sources.contains(&update.destination)
-        }
-        _ => false,
-    };
-    let first = steps
-        .iter()
-        .rposition(|step| !plain(step))
-        .map_or(0, |at| at + 1);
-    let mut read = BTreeSet::new();
-    for step in &steps[first..] {
-        if let Step::Update(update) = step {
-            if read.contains(&update.destination) {
-                return steps.len();
-            }
-            read.extend(update.sources);
-        }
-    }
-    first
 }
 
 /// A branch whose cross products are wanted.
@@ -235,7 +171,7 @@ impl Instance {
 }
 
 impl Chunk {
-    /// Does the last steps, which are pre-order updates that [`fused`] names, and then the slopes,
+    /// Does the last steps, which are pre-order updates that [`crate::steps::fused`] names, and then the slopes,
     /// some patterns at a time: what one writes the next reads in the second-level cache.
     pub(crate) fn gradient(
         &mut self,

@@ -10,10 +10,9 @@
 use crate::abi::{Refusal, flag};
 use crate::chunk::{Chunk, Context, Extents};
 use crate::engines::{self, Width};
-use crate::gradient::{Gradient, fused};
 use crate::kernels::Kernels;
 use crate::matrices::{Eigen, Matrix};
-use crate::steps::{Group, Order, Step, Sums};
+use crate::steps::{Gradient, Group, Order, Step, Sums, fused};
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ffi::{c_int, c_long};
 use std::sync::OnceLock;
@@ -264,7 +263,7 @@ impl Instance {
             matrices: &self.matrices,
             logs: self.logs,
         };
-        let slopes = gradient.map_or(0, Gradient::len);
+        let slopes = gradient.map_or(0, |gradient| gradient.branches.len());
         let ns = self.nanoseconds(&steps, groups) + self.likelihoods_ns(2 * slopes);
         let identity = &self.identity;
         // Single precision has no kernel for some patterns of a slope.

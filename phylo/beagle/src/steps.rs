@@ -4,6 +4,7 @@
 //! since the last result while its values are in the cache, and no step waits for other chunks.
 
 use crate::matrices::Matrix;
+use std::collections::BTreeSet;
 
 /// One change of the buffers of a chunk.
 #[derive(Debug)]
@@ -113,4 +114,60 @@ impl std::ops::AddAssign for Sums {
             *sum += other;
         }
     }
+}
+
+/// The derivative of the log-likelihood by the length of a branch.
+#[derive(Debug, Default)]
+pub(crate) struct Slope {
+    /// Of each pattern, in the client's order; empty unless it is wanted.
+    pub(crate) sites: Vec<f64>,
+    /// Of all patterns, by their weights.
+    pub(crate) sum: f64,
+    /// The sum of the squares.
+    pub(crate) squares: f64,
+}
+
+/// A branch whose slope is wanted.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    pub(crate) post: usize,
+    pub(crate) pre: usize,
+    /// The index of its differential matrix.
+    pub(crate) matrix: usize,
+    /// In single precision the identity and the matrix with the weights in them.
+    pub(crate) folded: Option<Member>,
+}
+
+/// Slopes that are wanted.
+#[derive(Debug)]
+pub(crate) struct Gradient {
+    pub(crate) branches: Vec<Branch>,
+    /// Of the categories.
+    pub(crate) weights: Vec<f64>,
+    pub(crate) with_sites: bool,
+}
+
+/// The first of the last steps that may run some patterns at a time: pre-order updates without
+/// scaling, none in place, and none into a buffer that one of them has read.
+pub(crate) fn fused(steps: &[Step]) -> usize {
+    let plain = |step: &Step| match step {
+        Step::Update(update) if update.order == Order::Pre => {
+            matches!(update.scaling, Scaling::Keep) && !update.sources.contains(&update.destination)
+        }
+        _ => false,
+    };
+    let first = steps
+        .iter()
+        .rposition(|step| !plain(step))
+        .map_or(0, |at| at + 1);
+    let mut read = BTreeSet::new();
+    for step in &steps[first..] {
+        if let Step::Update(update) = step {
+            if read.contains(&update.destination) {
+                return steps.len();
+            }
+            read.extend(update.sources);
+        }
+    }
+    first
 }
