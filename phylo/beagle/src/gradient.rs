@@ -171,9 +171,8 @@ impl Instance {
 }
 
 impl Chunk {
-    /// Does the last steps, which are pre-order updates that [`crate::steps::fused`] names, and then
-    /// the slopes, some patterns at a time: what one writes the next reads in the second-level
-    /// cache.
+    /// Does the last steps, pre-order updates that [`crate::steps::fused`] names, and then the
+    /// slopes, some patterns at a time: what one writes the next reads in the second-level cache.
     pub(crate) fn gradient(
         &mut self,
         context: Context<'_>,
