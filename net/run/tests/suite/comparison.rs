@@ -23,10 +23,8 @@ pub(crate) fn patience() -> Duration {
     Duration::from_secs(30 + steps / 20)
 }
 
-/// Cases that run at once for each core: most of them wait most of their time.
-const WORKERS_EACH: usize = 3;
-/// Cases that run at once, at most.
-const WORKERS_MAX: usize = 6;
+/// Cases that run at once.
+const WORKERS_MAX: usize = 4;
 
 /// One small program.
 pub(crate) struct Case {
@@ -56,7 +54,7 @@ pub(crate) fn all_of(
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for worker in 0..(WORKERS_EACH * workers).min(WORKERS_MAX) {
+        for worker in 0..workers.min(WORKERS_MAX) {
             let scratch = folder.path().join(format!("worker{worker}"));
             std::fs::create_dir(&scratch).unwrap();
             let (cases, failures, next) = (&cases, &failures, &next);
