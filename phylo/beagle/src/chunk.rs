@@ -41,8 +41,6 @@ pub(crate) struct Chunk {
     pub(crate) results: Vec<Sums>,
     /// Slopes at branches, until they are taken.
     pub(crate) slopes: Vec<Slope>,
-    /// The last slope's patterns.
-    pub(crate) ratios: Vec<f64>,
     /// Cross products, until they are taken.
     pub(crate) crossed: Vec<f64>,
     pub(crate) work: Work,
@@ -58,7 +56,7 @@ pub(crate) struct Work {
     pub(crate) counts: Vec<u16>,
     /// A tip without patterns: its table is read.
     pub(crate) root: Node,
-    /// A node with one class, whose partials are 1.
+    /// As [`Node::of_ones`] makes it.
     pub(crate) ones: Node,
     /// Partials of some patterns on the way from a parent to its child.
     pub(crate) meeting: Node,
@@ -102,7 +100,6 @@ impl Chunk {
             sites: std::array::from_fn(|_| vec![0.0; patterns]),
             results: Vec::new(),
             slopes: Vec::new(),
-            ratios: Vec::new(),
             crossed: Vec::new(),
             work: Work {
                 identity: (0..=u16::MAX).take(patterns).collect(),

@@ -357,9 +357,7 @@ impl Instance {
         let (kernels, one) = (self.kernels, self.kernels.of_one_category());
         let mut made = Vec::new();
         for branch in branches {
-            let indices = branch.indices.into_iter().flatten();
-            let indices = indices.map(|index| below(index, self.matrices.len()));
-            let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+            let indices = self.indices_of(&branch)?;
             let mut blocks: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
             let mut whole: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
             for (category, eigen) in models.iter().enumerate() {
@@ -376,12 +374,17 @@ impl Instance {
         Ok(())
     }
 
+    /// The matrix of a branch, and those of its derivatives.
+    fn indices_of(&self, branch: &Branch) -> Result<Vec<usize>, Refusal> {
+        let indices = branch.indices.into_iter().flatten();
+        let indices = indices.map(|index| below(index, self.matrices.len()));
+        indices.collect()
+    }
+
     fn job(&self, branch: &Branch) -> Result<Job, Refusal> {
         let model = below(branch.model, self.models.eigen.len())?;
         let rates = below(branch.rates, self.models.rates.len())?;
-        let indices = branch.indices.into_iter().flatten();
-        let indices = indices.map(|index| below(index, self.matrices.len()));
-        let indices = indices.collect::<Result<Vec<usize>, Refusal>>()?;
+        let indices = self.indices_of(branch)?;
         if self.models.eigen[model].is_none() {
             return Err(Refusal::OutOfRange);
         }

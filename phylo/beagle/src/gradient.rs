@@ -216,38 +216,23 @@ impl Chunk {
         patterns: Range<usize>,
     ) {
         let branch = &gradient.branches[at];
-        let mut sites = std::mem::take(&mut self.ratios);
-        sites.clear();
-        let weights = &gradient.weights;
-        sites.extend(self.ratios(kernels, branch, matrices, weights, patterns.clone()));
-        let slope = &mut self.slopes[at];
-        for (site, weight) in sites.iter().zip(&self.weights[patterns]) {
-            slope.sum += weight * site;
-            slope.squares += weight * site * site;
-        }
-        if gradient.with_sites {
-            slope.sites.extend_from_slice(&sites);
-        }
-        self.ratios = sites;
-    }
-
-    /// Of some patterns the derivative at a branch, as a part of the likelihood.
-    fn ratios(
-        &mut self,
-        kernels: Kernels,
-        branch: &Branch,
-        matrices: [&Matrix; 2],
-        weights: &[f64],
-        patterns: Range<usize>,
-    ) -> impl Iterator<Item = f64> {
-        let count = patterns.len();
         match &branch.folded {
             Some(member) => self.sums(kernels, member),
-            None => self.pre_order_sums(kernels, branch, matrices, weights, patterns),
+            None => {
+                let weights = &gradient.weights;
+                self.pre_order_sums(kernels, branch, matrices, weights, patterns.clone());
+            }
         }
         let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
-        let ratios = above.iter().zip(below).map(|(above, below)| above / below);
-        ratios.take(count)
+        let slope = &mut self.slopes[at];
+        for ((above, below), weight) in above.iter().zip(below).zip(&self.weights[patterns]) {
+            let site = above / below;
+            slope.sum += weight * site;
+            slope.squares += weight * site * site;
+            if gradient.with_sites {
+                slope.sites.push(site);
+            }
+        }
     }
 
     /// Makes room for the result of a pre-order update that is not in place.

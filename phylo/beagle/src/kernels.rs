@@ -57,11 +57,6 @@ impl Kernels {
         self.single
     }
 
-    /// States of partials as they are laid out: in double precision padded.
-    pub(crate) fn states(self) -> usize {
-        self.single.map_or(self.shape.states, |shape| shape.states)
-    }
-
     /// The instructions that this machine has.
     pub(crate) fn isa(self) -> Isa {
         self.isa

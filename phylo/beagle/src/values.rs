@@ -49,13 +49,15 @@ impl Node {
         }
     }
 
-    /// One with a single class, whose partials are 1.
+    /// One with a single class, whose partials are 1; only single precision has it.
     pub(crate) fn of_ones(kernels: Kernels) -> Self {
         let mut node = Self::new(kernels);
-        node.values.resize(kernels, 1);
-        for category in 0..kernels.shape().rates {
-            let ones = vec![1.0; kernels.states()];
-            node.values.set(kernels.place(category), &ones);
+        if let Some(shape) = kernels.single() {
+            node.values.resize(kernels, 1);
+            let ones = vec![1.0; shape.states];
+            for category in 0..shape.rates {
+                node.values.set(kernels.place(category), &ones);
+            }
         }
         node
     }
@@ -109,7 +111,7 @@ pub(crate) struct Child<'a> {
 pub(crate) struct Descent<'a> {
     /// Partials of some patterns at a parent.
     pub(crate) meeting: &'a mut Node,
-    /// A node with one class, whose partials are 1.
+    /// As [`Node::of_ones`] makes it.
     pub(crate) ones: &'a Node,
     pub(crate) identity: &'a [u16],
     pub(crate) zeros: &'a [u16],

@@ -27,16 +27,6 @@ use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, Tree, TreeError};
 use std::collections::HashMap;
 
-impl Places for Constraint {
-    fn for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
-        self.edges_for_tip(tree, there, tip)
-    }
-
-    fn for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool> {
-        self.edges_for_subtree(tree, half)
-    }
-}
-
 /// The splits that a tree must have.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Constraint {
@@ -116,16 +106,6 @@ impl Constraint {
         })
     }
 
-    /// For each branch of a tree of the taxa `there`: true if `tip` may be inserted into it.
-    pub fn edges_for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
-        let root = HalfId::new(there[0]);
-        let mut allowed = vec![true; tree.edges().count()];
-        for split in &self.splits {
-            restrict(tree, root, split, split[tip], &mut allowed);
-        }
-        allowed
-    }
-
     /// For each branch: true if the subtree behind `half` may be inserted into it; branches of the
     /// subtree itself stay false.
     pub fn edges_for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool> {
@@ -159,6 +139,21 @@ impl Constraint {
             restrict(&rest, root, split, side, &mut allowed);
         }
         allowed
+    }
+}
+
+impl Places for Constraint {
+    fn for_tip(&self, tree: &Tree, there: &[usize], tip: usize) -> Vec<bool> {
+        let root = HalfId::new(there[0]);
+        let mut allowed = vec![true; tree.edges().count()];
+        for split in &self.splits {
+            restrict(tree, root, split, split[tip], &mut allowed);
+        }
+        allowed
+    }
+
+    fn for_subtree(&self, tree: &Tree, half: HalfId) -> Vec<bool> {
+        self.edges_for_subtree(tree, half)
     }
 }
 
@@ -293,7 +288,7 @@ pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) ->
     }
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     for (before, &tip) in order.iter().enumerate().skip(3) {
-        let allowed = constraint.edges_for_tip(&tree, &order[..before], tip);
+        let allowed = constraint.for_tip(&tree, &order[..before], tip);
         let edges = (0..2 * before - 3).map(EdgeId::new);
         let places: Vec<EdgeId> = edges.filter(|edge| allowed[edge.index()]).collect();
         let target = places[random.index(places.len())];

@@ -1,8 +1,9 @@
 //! Setting and getting of tips, partials, models, weights and matrices.
 
-use super::{call, list, optional, read, write};
+use super::{call, list, optional, orders, read, write};
 use crate::data::Branch;
 use crate::instance::count;
+use crate::kernels::Kernels;
 use crate::matrices::Matrix;
 use std::ffi::{c_double, c_int};
 
@@ -231,18 +232,8 @@ pub unsafe extern "C" fn beagleConvolveTransitionMatrices(
     results: *const c_int,
     items: c_int,
 ) -> c_int {
-    call(instance, |instance| {
-        // SAFETY: the module's rule.
-        let (first, second, results) = unsafe {
-            (
-                list(first, items)?,
-                list(second, items)?,
-                list(results, items)?,
-            )
-        };
-        let triples = (0..results.len()).map(|k| [first[k], second[k], results[k]]);
-        instance.combine(triples, Matrix::convolve)
-    })
+    // SAFETY: the module's rule.
+    unsafe { combine(instance, [first, second, results], items, Matrix::convolve) }
 }
 
 /// Sums of transition matrices; the result may be no operand.
@@ -254,17 +245,22 @@ pub unsafe extern "C" fn beagleAddTransitionMatrices(
     results: *const c_int,
     items: c_int,
 ) -> c_int {
+    // SAFETY: the module's rule.
+    unsafe { combine(instance, [first, second, results], items, Matrix::set_sum) }
+}
+
+unsafe fn combine(
+    instance: c_int,
+    indices: [*const c_int; 3],
+    items: c_int,
+    make: impl Fn(&mut Matrix, Kernels, [&Matrix; 2]),
+) -> c_int {
     call(instance, |instance| {
         // SAFETY: the module's rule.
-        let (first, second, results) = unsafe {
-            (
-                list(first, items)?,
-                list(second, items)?,
-                list(results, items)?,
-            )
-        };
+        let [first, second, results] = indices.map(|all| unsafe { list(all, items) });
+        let (first, second, results) = (first?, second?, results?);
         let triples = (0..results.len()).map(|k| [first[k], second[k], results[k]]);
-        instance.combine(triples, Matrix::set_sum)
+        instance.combine(triples, make)
     })
 }
 
@@ -276,17 +272,17 @@ pub unsafe extern "C" fn beagleTransposeTransitionMatrices(
     results: *const c_int,
     items: c_int,
 ) -> c_int {
-    call(instance, |instance| {
-        // SAFETY: the module's rule.
-        let (inputs, results) = unsafe { (list(inputs, items)?, list(results, items)?) };
-        let triples = inputs
-            .iter()
-            .zip(results)
-            .map(|(&from, &to)| [from, from, to]);
-        instance.combine(triples, |to, kernels, [from, _]| {
-            to.set_transposed(kernels, from)
-        })
-    })
+    // SAFETY: the module's rule.
+    unsafe {
+        combine(
+            instance,
+            [inputs, inputs, results],
+            items,
+            |to, kernels, [from, _]| {
+                to.set_transposed(kernels, from);
+            },
+        )
+    }
 }
 
 /// Sets a differential matrix, row by row, category by category: an unknown state changes nothing.
@@ -341,15 +337,11 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithModelCategories(
             )
         };
         instance.settle()?;
-        let branches = (0..lengths.len()).map(|k| Branch {
+        let branches = lengths.iter().enumerate().map(|(k, &length)| Branch {
             model: 0,
             rates: 0,
-            indices: [
-                Some(probabilities[k]),
-                first.map(|all| all[k]),
-                second.map(|all| all[k]),
-            ],
-            length: lengths[k],
+            indices: orders([Some(probabilities), first, second], k),
+            length,
         });
         instance.update_matrices_of_categories(models, branches)
     })
@@ -377,15 +369,11 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatrices(
             )
         };
         instance.settle()?;
-        let branches = probabilities.iter().zip(lengths).enumerate();
-        instance.update_matrices(branches.map(|(k, (&index, &length))| Branch {
+        let branches = lengths.iter().enumerate();
+        instance.update_matrices(branches.map(|(k, &length)| Branch {
             model,
             rates: 0,
-            indices: [
-                Some(index),
-                first.map(|all| all[k]),
-                second.map(|all| all[k]),
-            ],
+            indices: orders([Some(probabilities), first, second], k),
             length,
         }))
     })
@@ -416,15 +404,11 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithMultipleModels(
             )
         };
         instance.settle()?;
-        let branches = probabilities.iter().zip(lengths).enumerate();
-        instance.update_matrices(branches.map(|(k, (&index, &length))| Branch {
+        let branches = lengths.iter().enumerate();
+        instance.update_matrices(branches.map(|(k, &length)| Branch {
             model: models[k],
             rates: rates[k],
-            indices: [
-                Some(index),
-                first.map(|all| all[k]),
-                second.map(|all| all[k]),
-            ],
+            indices: orders([Some(probabilities), first, second], k),
             length,
         }))
     })

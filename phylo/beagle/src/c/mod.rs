@@ -106,6 +106,11 @@ unsafe fn optional<'a, T>(from: *const T, items: c_int) -> Result<Option<&'a [T]
     }
 }
 
+/// The indices of one branch's matrix and of its derivatives, where there are lists of them.
+fn orders(lists: [Option<&[c_int]>; 3], branch: usize) -> [Option<c_int>; 3] {
+    lists.map(|list| list.map(|all| all[branch]))
+}
+
 /// The places of items at a client's pointer.
 ///
 /// # Safety

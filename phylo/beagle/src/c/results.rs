@@ -1,6 +1,6 @@
 //! Log-likelihoods and derivatives.
 
-use super::{call, list, optional, put, read, write};
+use super::{call, list, optional, orders, put, read, write};
 use crate::abi::Refusal;
 use crate::gradient::Ends;
 use crate::results::Place;
@@ -360,11 +360,7 @@ unsafe fn edges(
         return Err(Refusal::OutOfRange);
     }
     Ok(places.enumerate().map(move |(k, place)| {
-        let orders = [
-            Some(probabilities[k]),
-            first.map(|all| all[k]),
-            second.map(|all| all[k]),
-        ];
+        let orders = orders([Some(probabilities), first, second], k);
         Place {
             edge: Some((children[k], orders)),
             ..place

@@ -123,6 +123,9 @@ struct Gradient {
     /// The buffer of the root, and of each node's pre-order partials.
     root: c_int,
     pre: Vec<c_int>,
+    /// Each node's own buffer.
+    nodes: Vec<c_int>,
+    weights: Vec<c_int>,
     /// The differential matrix, for each node.
     differential: Vec<c_int>,
     slopes: Vec<c_double>,
@@ -384,6 +387,8 @@ impl Gradient {
             operations: below,
             root: pre(size(nodes)),
             pre: (0..size(nodes)).map(pre).collect(),
+            nodes: (0..size(nodes)).collect(),
+            weights: vec![0; nodes],
             differential: vec![size(nodes); nodes],
             slopes: vec![0.0; nodes],
         }
@@ -392,8 +397,6 @@ impl Gradient {
     /// The derivatives by all branches, summed.
     fn sum(&mut self, id: c_int) -> Result<f64, ClientError> {
         let count = c_int::try_from(self.pre.len()).unwrap_or(c_int::MAX);
-        let nodes: Vec<c_int> = (0..count).collect();
-        let weights = vec![0; self.pre.len()];
         // SAFETY: one buffer.
         done("beagleSetRootPrePartials", unsafe {
             (self.calls.root_pre)(id, &raw const self.root, &raw const ZERO, 1)
@@ -406,10 +409,10 @@ impl Gradient {
         done("beagleCalculateEdgeDerivatives", unsafe {
             (self.calls.slopes)(
                 id,
-                nodes.as_ptr(),
+                self.nodes.as_ptr(),
                 self.pre.as_ptr(),
                 self.differential.as_ptr(),
-                weights.as_ptr(),
+                self.weights.as_ptr(),
                 count,
                 std::ptr::null_mut(),
                 self.slopes.as_mut_ptr(),
