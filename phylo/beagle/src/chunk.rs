@@ -89,6 +89,7 @@ impl Chunk {
         patterns: usize,
     ) -> Self {
         let rates = kernels.shape().rates;
+        // The kernels write sums in quads; the last quad of a chunk may be filled in part.
         let fours = patterns.div_ceil(4);
         Self {
             partition,
@@ -105,6 +106,7 @@ impl Chunk {
                 identity: (0..=u16::MAX).take(patterns).collect(),
                 zeros: vec![0; patterns],
                 counts: vec![0; patterns * rates],
+                // With a code it is a tip to the kernels, so its partials are never asked for.
                 root: Node {
                     codes: vec![0],
                     ..Node::new(kernels)
@@ -133,12 +135,14 @@ impl Chunk {
         for step in steps {
             self.step(context, step);
         }
+        // The groups read scale buffers, so no sum may be outstanding.
         self.tally.finish(context.kernels.isa(), &mut self.scales);
         if groups.is_empty() {
             return;
         }
         self.results.clear();
         for group in groups {
+            // A chunk of another partition gives 0: results line up by group in every chunk.
             let sums = match self.is_in(group.partition) {
                 true => self.evaluate(context.kernels, &group.members),
                 false => Sums::default(),
@@ -153,6 +157,7 @@ impl Chunk {
     }
 
     fn step(&mut self, context: Context<'_>, step: &Step) {
+        // A deferred sum must arrive before its buffer is read or overwritten.
         if self.needs_sums(step) {
             self.tally.finish(context.kernels.isa(), &mut self.scales);
         }
@@ -171,9 +176,11 @@ impl Chunk {
                 }
             }
             Step::Collect { nodes } => {
+                // Automatic scaling has one cumulative buffer, the first.
                 let into = &mut self.scales[0];
                 into.fill(0.0);
                 for &node in nodes {
+                    // `taken` is empty where nothing was scaled; the zip then adds nothing.
                     for (into, taken) in into.iter_mut().zip(&self.taken[node]) {
                         *into += taken;
                     }
@@ -182,8 +189,10 @@ impl Chunk {
             Step::Reset { at, partition } if self.is_in(*partition) => {
                 self.scales[*at].fill(0.0);
             }
+            // A copy onto itself would read the list that was just taken out.
             Step::Copy { from, into } if from != into => {
                 let mut to = std::mem::take(&mut self.scales[*into]);
+                // Copied in place: a clone would allocate in every step.
                 to.copy_from_slice(&self.scales[*from]);
                 self.scales[*into] = to;
             }
@@ -195,18 +204,21 @@ impl Chunk {
     fn needs_sums(&self, step: &Step) -> bool {
         match step {
             Step::Update(update) => match update.scaling {
+                // Neither touches a scale buffer: automatic scaling writes to `taken`.
                 Scaling::Keep | Scaling::Auto { .. } => false,
                 Scaling::Read { at } => self.tally.is_of(at),
                 Scaling::Write { at, replaced, .. } => {
                     self.tally.is_of(at) || replaced.is_some_and(|at| self.tally.is_of(at))
                 }
             },
+            // `into` does not count: adding to the tally's own buffer continues the tally.
             Step::Accumulate { from, .. } => from.iter().any(|&from| self.tally.is_of(from)),
             Step::Collect { .. } | Step::Reset { .. } | Step::Copy { .. } => true,
         }
     }
 
     fn accumulate(&mut self, context: Context<'_>, from: usize, into: usize, sign: f64) {
+        // Raw factors are multiplied up; one logarithm at the end does for all.
         if !context.logs {
             let isa = context.kernels.isa();
             return self.tally.add(isa, &mut self.scales, [from, into], sign);
@@ -225,6 +237,7 @@ impl Chunk {
     pub(crate) fn fill_in(&mut self, kernels: Kernels, node: usize) -> &mut Values {
         let patterns = self.patterns();
         let values = &mut self.nodes[node].values;
+        // A new buffer is all zeros; an old one keeps what the client wrote.
         if values.len() == 0 {
             values.resize(kernels, patterns);
         }
@@ -239,6 +252,7 @@ impl Chunk {
 
     /// The spans of a buffer, one a pattern, to be written.
     pub(crate) fn spans_of_patterns(&mut self, kernels: Kernels, node: usize) -> &mut Values {
+        // Old codes or classes would redirect the spans that are about to be set.
         self.nodes[node].codes = Vec::new();
         self.nodes[node].classes = None;
         self.fill_in(kernels, node)
@@ -246,6 +260,7 @@ impl Chunk {
 
     fn update(&mut self, context: Context<'_>, update: &Update) {
         let kernels = context.kernels;
+        // An empty buffer would give the kernels slices that are too short.
         for source in update.sources {
             if self.nodes[source].codes.is_empty() {
                 self.fill_in(kernels, source);
@@ -253,6 +268,8 @@ impl Chunk {
         }
         let sources = update.sources.map(|source| &self.nodes[source]);
         let lists_max = LISTS_EACH * self.nodes.len();
+        // Pre-order partials have no classes: they depend on the tree
+        // above, which differs by pattern.
         let classes = match sources.map(|source| source.classes.as_ref()) {
             [Some(left), Some(right)] if update.order == Order::Post => {
                 self.repeats.of_node(left, right, lists_max)
@@ -261,6 +278,7 @@ impl Chunk {
         };
         // The result may be one of the operands.
         let mut values = std::mem::take(&mut self.work.spare);
+        // Otherwise the destination's own memory is used, which has its size already.
         if !update.sources.contains(&update.destination) {
             std::mem::swap(&mut values, &mut self.nodes[update.destination].values);
         }
@@ -284,6 +302,7 @@ impl Chunk {
         }
         let node = &mut self.nodes[update.destination];
         std::mem::swap(&mut values, &mut node.values);
+        // Set before scaling, which spreads factors of classes over the patterns.
         node.classes = classes;
         self.work.spare = values;
         self.scale(context, update.destination, update.scaling);
@@ -299,6 +318,7 @@ impl Chunk {
                 replaced,
                 below,
             } => {
+                // First of all: `from` may be `at`, which is overwritten below.
                 if let (Some(from), Some(into)) = (replaced, cumulative) {
                     self.accumulate(context, from, into, -1.0);
                 }
@@ -306,15 +326,19 @@ impl Chunk {
                     true => self.work.take_logarithms(kernels),
                     false => &self.work.factors,
                 };
+                // The factors are of classes until here.
                 give(&self.nodes[node], given, &mut self.scales[at]);
+                // A cumulative buffer that is `at` itself has the factors already.
                 if let Some(into) = cumulative.filter(|into| *into != at) {
                     self.accumulate(context, at, into, 1.0);
                 }
+                // Here a buffer holds the sum of its subtree, so that of the root is complete.
                 for below in below.into_iter().flatten() {
                     self.accumulate(context, below, at, 1.0);
                 }
             }
             Scaling::Read { at } => {
+                // A class has one span, which cannot be divided by two different factors.
                 if self.differs_within_classes(node, at) {
                     self.expand(kernels, node);
                 }
@@ -334,10 +358,12 @@ impl Chunk {
             }
             Scaling::Auto { node: inner } => {
                 let taken = &mut self.taken[inner];
+                // Empty stands for zeros: most nodes are never scaled.
                 taken.clear();
                 let node = &mut self.nodes[node];
                 let spans = node.classes.as_ref().map(|classes| classes.first.len());
                 let spans = spans.unwrap_or(self.weights.len());
+                // Looking at a node costs far less than scaling it, and few nodes need it.
                 if node.values.is_far(kernels, spans) {
                     self.work.factors.resize(spans, 0.0);
                     node.values.lower_by_powers(kernels, &mut self.work.factors);
@@ -356,6 +382,7 @@ impl Chunk {
         let factors = &self.scales[scale];
         let first = |class: u16| factors[usize::from(classes.first[usize::from(class)])];
         let mut pairs = factors.iter().zip(&classes.of);
+        // By bits: NaN equals itself, and the two zeros, whose inverses differ, do not.
         pairs.any(|(factor, &class)| factor.to_bits() != first(class).to_bits())
     }
 
@@ -379,6 +406,7 @@ impl Chunk {
                 self.sums(kernels, member);
                 let lnl = &mut self.sites[0];
                 kernels.logarithms(self.work.sums[0].as_slice(), &self.work.no_fixed, lnl);
+                // Cumulative buffers hold logarithms, in raw mode too.
                 if let Some(scale) = member.scale {
                     for (lnl, scale) in lnl.iter_mut().zip(&self.scales[scale]) {
                         *lnl += scale;
@@ -396,6 +424,7 @@ impl Chunk {
         let patterns = self.patterns();
         let mut sums = vec![0.0; patterns];
         let scales = members.iter().map(|member| member.scale);
+        // The largest scale is factored out of the sum: exponentials of scales would underflow.
         let most: Vec<f64> = (0..patterns)
             .map(|k| {
                 let each = scales
@@ -408,6 +437,7 @@ impl Chunk {
             self.sums(kernels, member);
             for (k, sum) in sums.iter_mut().enumerate() {
                 let scale = member.scale.map_or(0.0, |at| self.scales[at][k]);
+                // Equal scales need no exponential, and two infinities would give NaN.
                 let factor = if scale == most[k] {
                     1.0
                 } else {
@@ -443,12 +473,14 @@ impl Chunk {
                 matrix: Some(folded),
                 index: index.unwrap_or_else(|| node.index(&self.work.identity)),
             };
+            // Single precision has no kernel for sums: products go to `spare` and are added there.
             if kernels.single().is_some() {
                 let near = (&near.values, near_index);
                 let sums = sums.doubles_mut();
                 self.work.spare.total(kernels, near, right, sums);
                 continue;
             }
+            // The near side is not moved over a branch, so it needs no matrix.
             let near = Inner {
                 matrix: &[],
                 values: near.values.quads(),
@@ -473,6 +505,7 @@ impl Chunk {
         }
         let [sums, first, second] = self.work.sums.each_ref().map(Buffer::doubles);
         let [_, one, two] = &mut self.sites;
+        // Derivatives of ln f: f'/f, and f''/f - (f'/f)^2. Scale factors cancel in both.
         for (k, (one, two)) in one.iter_mut().zip(two).enumerate() {
             *one = first[k] / sums[k];
             if orders > 2 {
@@ -496,6 +529,7 @@ impl Work {
         let factors = &self.factors;
         self.logarithms.clear();
         self.logarithms.resize(factors.len(), 0.0);
+        // The factors are plain numbers, so their exponents are 0.
         let zeros = &self.no_fixed[..factors.len()];
         add_logarithms(kernels.isa(), factors, zeros, 1.0, &mut self.logarithms);
         &self.logarithms
@@ -538,6 +572,7 @@ fn give(node: &Node, given: &[f64], to: &mut [f64]) {
 
 /// The sum of products, in four lanes.
 fn weighted(sites: &[f64], weights: &[f64]) -> f64 {
+    // Four sums break the chain of dependent additions; their order is fixed.
     let mut lanes = [0.0; 4];
     let (sites, last) = sites.as_chunks::<4>();
     let (weights, last_weights) = weights.as_chunks::<4>();

@@ -58,8 +58,10 @@ impl Instance {
 
     pub(crate) fn set_tip_states(&mut self, tip: c_int, states: &[c_int]) -> Result<(), Refusal> {
         let tip = below(tip, self.tips)?;
+        // Steps that wait read the states that the tip has now.
         self.settle()?;
         let unknown = self.states;
+        // Negative numbers and numbers beyond the states are unknown, as the interface says.
         let code = |state: c_int| count(state).unwrap_or(unknown).min(unknown);
         // A shape's states are at most the columns of a matrix, which have 16 bits.
         let codes = states
@@ -67,6 +69,7 @@ impl Instance {
             .map(|&state| u16::try_from(code(state)).unwrap_or(u16::MAX));
         let codes: Vec<u16> = codes.collect();
         for chunk in &mut self.chunks {
+            // Chunks are sorted by partition; `order` maps them to the client's patterns.
             let places = &self.order[chunk.first..][..chunk.patterns()];
             let of_chunk = places.iter().map(|&pattern| codes[pattern]).collect();
             chunk.set_codes(tip, of_chunk);
@@ -109,6 +112,7 @@ impl Instance {
         buffer: usize,
         entries: impl Fn(usize, usize) -> &'a [f64],
     ) -> Result<(), Refusal> {
+        // Steps that wait read the values that the buffer has now.
         self.settle()?;
         let kernels = self.kernels;
         for chunk in &mut self.chunks {
@@ -147,6 +151,7 @@ impl Instance {
                     .collect(),
                 None => vec![1.0; places.len()],
             };
+            // A tip with states has no spans; its partials are made of the states.
             if !self.coded[buffer] {
                 chunk.fill_in(kernels, buffer);
             }
@@ -179,6 +184,7 @@ impl Instance {
         values: &[f64],
     ) -> Result<(), Refusal> {
         let index = below(index, self.models.eigen.len())?;
+        // Not settled: matrices are made at once, so no step that waits reads a model.
         let eigen = Eigen::new(self.kernels, vectors, inverse, values, self.transposed);
         self.models.eigen[index] = Some(eigen);
         Ok(())
@@ -203,6 +209,7 @@ impl Instance {
     }
 
     pub(crate) fn set_pattern_weights(&mut self, weights: &[f64]) -> Result<(), Refusal> {
+        // Not settled: only results use weights, and they never wait.
         for chunk in &mut self.chunks {
             let places = &self.order[chunk.first..][..chunk.weights.len()];
             for (to, &pattern) in chunk.weights.iter_mut().zip(places) {
@@ -219,6 +226,7 @@ impl Instance {
         values: impl Fn(&'a Chunk) -> &'a [f64],
     ) {
         for chunk in &self.chunks {
+            // Longer than the chunk: the zip ends with its values.
             let places = &self.order[chunk.first..];
             for (&pattern, &value) in places.iter().zip(values(chunk)) {
                 to[pattern] = value;
@@ -234,9 +242,11 @@ impl Instance {
     ) -> Result<(), Refusal> {
         let partitions = count(partitions)?;
         let of = of.iter().map(|&partition| below(partition, partitions));
+        // Complete before anything changes.
         let of = of.collect::<Result<Vec<usize>, Refusal>>()?;
         self.settle()?;
         let old_order = self.order.clone();
+        // Within a partition the client's order stays, so earlier partitions leave no trace.
         self.order.sort_by_key(|&pattern| (of[pattern], pattern));
         let mut place_of = vec![0; self.patterns];
         for (place, &pattern) in old_order.iter().enumerate() {
@@ -249,9 +259,12 @@ impl Instance {
         for chunk in &mut self.chunks {
             for k in 0..chunk.patterns() {
                 let place = place_of[self.order[chunk.first + k]];
+                // Chunks start in ascending order and the first at 0, so
+                // there is always one before.
                 let from = &old[starts.partition_point(|&start| start <= place) - 1];
                 chunk.take_pattern(kernels, k, from, place - from.first);
             }
+            // Classes belong to a chunk's own lists, so tips get new ones.
             for tip in (0..chunk.nodes.len()).filter(|&node| self.coded[node]) {
                 let codes = std::mem::take(&mut chunk.nodes[tip].codes);
                 chunk.set_codes(tip, codes);
@@ -268,6 +281,7 @@ impl Instance {
         unknown: f64,
     ) -> Result<(), Refusal> {
         let index = below(index, self.matrices.len())?;
+        // Steps that wait read the matrix that is there now.
         self.settle()?;
         self.matrices[index].set(self.kernels, self.states, rows, unknown);
         Ok(())
@@ -275,6 +289,7 @@ impl Instance {
 
     pub(crate) fn matrix(&mut self, index: c_int, rows: &mut [f64]) -> Result<(), Refusal> {
         let matrix = &self.matrices[below(index, self.matrices.len())?];
+        // A matrix that was never set has no columns and reads as zeros.
         rows.fill(0.0);
         matrix.get(self.kernels, self.states, rows);
         Ok(())
@@ -286,6 +301,7 @@ impl Instance {
         indices: impl Iterator<Item = [c_int; 3]>,
         make: impl Fn(&mut Matrix, Kernels, [&Matrix; 2]),
     ) -> Result<(), Refusal> {
+        // Steps that wait may read the matrices that are overwritten here.
         self.settle()?;
         for indices in indices {
             let limit = self.matrices.len();
@@ -304,6 +320,7 @@ impl Instance {
                 }
                 false => Err(Refusal::OutOfRange),
             };
+            // Put back before the error is returned, which must not lose the matrix.
             self.matrices[result] = to;
             made?;
         }
@@ -321,6 +338,7 @@ impl Instance {
         let mut matrices = 0;
         for job in &mut jobs {
             for &index in &job.indices {
+                // Matrices move into their jobs, so engines write without locks.
                 job.made.push(std::mem::take(&mut self.matrices[index]));
                 matrices += 1;
             }
@@ -334,6 +352,7 @@ impl Instance {
             job.outcome = made;
         });
         let mut outcome = ran;
+        // All matrices go back even where a job failed.
         for job in jobs {
             for (index, matrix) in job.indices.into_iter().zip(job.made) {
                 self.matrices[index] = matrix;
@@ -355,6 +374,7 @@ impl Instance {
         });
         let models = models.collect::<Result<Vec<&Eigen>, Refusal>>()?;
         let (kernels, one) = (self.kernels, self.kernels.of_one_category());
+        // Stored when all are made: an error of a late branch must change nothing.
         let mut made = Vec::new();
         for branch in branches {
             let indices = self.indices_of(&branch)?;
@@ -401,6 +421,7 @@ impl Instance {
     /// About how long one core takes for some matrices.
     fn matrices_ns(&self, matrices: usize) -> u64 {
         let padded = self.kernels.shape().states.to_u64();
+        // A matrix is a product of two for each category: cubic in the states.
         let products = padded * padded * padded * self.categories.to_u64();
         let least = match padded {
             4 => NANOSECONDS_OF_FOUR,
@@ -435,8 +456,10 @@ impl Chunk {
                 continue;
             }
             let (span, at) = (kernels.span(), node.span_of(from));
+            // A buffer that was never written stays empty, and reads as zeros later.
             if node.values.len() >= (at + 1) * span {
                 let values = self.fill_in(kernels, number);
+                // The new chunk has no classes at inner nodes: each pattern gets its own span.
                 values.copy_span(span, to, &node.values, at);
             }
         }

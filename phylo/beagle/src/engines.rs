@@ -25,6 +25,7 @@ impl Width {
     fn of(cores: usize, variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
         let ranks = LOCAL_RANKS.iter().find_map(|name| number(name));
+        // A rank count of 0, or none, is taken as 1.
         let share = cores / ranks.unwrap_or(1).max(1);
         Self(number(VARIABLE).unwrap_or(share).clamp(1, ENGINES_MAX))
     }
@@ -42,6 +43,7 @@ pub(crate) fn run<T: Send>(
     chunks: &mut [T],
     unit: impl Fn(&mut T) + Sync,
 ) -> Result<(), Refusal> {
+    // Asked before the pool is: a client with little work never starts threads.
     let wide = width.0 > 1 && off_load_class(Work::Traverse, ns, chunks.len()).is_some();
     let pool = wide.then(pool).flatten();
     match pool {
@@ -62,6 +64,7 @@ fn pool() -> Option<Arc<Pool>> {
         None => {
             let Width(engines) = Width::of_environment();
             let policy = Box::new(sidecore_sched::Equi::default());
+            // A failure is kept as none, so that not every call tries again.
             let pool = Pool::start(pool_config(engines, &[], policy)).ok();
             let pool = pool.map(Arc::new);
             *pools = Some((process, pool.clone()));

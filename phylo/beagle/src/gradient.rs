@@ -46,6 +46,7 @@ impl Instance {
     ) -> Result<Vec<Slope>, Refusal> {
         let weights = self.weights(weights)?.to_vec();
         let (kernels, states) = (self.kernels, self.states);
+        // Made when first needed: most clients never ask for slopes.
         if !self.identity.is_set() {
             self.identity = Matrix::identity(kernels, states);
             self.identity.tabulate(kernels, states);
@@ -58,9 +59,12 @@ impl Instance {
                 false => Err(Refusal::OutOfRange),
             }
         });
+        // All are checked before any table is made.
         let branches = branches.collect::<Result<Vec<_>, Refusal>>()?;
         let mut all = Vec::with_capacity(branches.len());
         for (post, pre, matrix) in branches {
+            // Single precision takes both sums from the likelihood's
+            // kernel, with weights in the matrices.
             let folded = match kernels.single() {
                 Some(_) => Some(self.folded(&weights, [post, pre], matrix)),
                 None => {
@@ -92,6 +96,7 @@ impl Instance {
                 slope.squares += part.squares;
                 if with_sites {
                     slope.sites.resize(self.patterns, 0.0);
+                    // Sites come in the order of chunks; clients see their own.
                     for (&pattern, site) in places.iter().zip(part.sites) {
                         slope.sites[pattern] = site;
                     }
@@ -130,6 +135,7 @@ impl Instance {
                 chunk.cross(kernels, states, &each, *crossing);
             }
         })?;
+        // In the order of chunks: the sum is the same for any number of engines.
         for chunk in &mut self.chunks {
             for (to, crossed) in to.iter_mut().zip(std::mem::take(&mut chunk.crossed)) {
                 *to += crossed;
@@ -156,6 +162,7 @@ impl Instance {
     fn ends(&self, ends: Ends) -> Result<(usize, usize), Refusal> {
         let post = below(ends.post, self.buffers)?;
         let pre = below(ends.pre, self.buffers)?;
+        // Pre-order partials are never states.
         match self.coded[pre] || self.lacks_data(pre) || self.lacks_data(post) {
             true => Err(Refusal::OutOfRange),
             false => Ok((post, pre)),
@@ -185,15 +192,18 @@ impl Chunk {
             _ => None,
         });
         let updates: Vec<&Update> = updates.collect();
+        // Room for all patterns first: the blocks then fill parts of it.
         for update in &updates {
             self.make_room(context.kernels, update);
         }
         self.slopes = gradient.branches.iter().map(|_| Slope::default()).collect();
         let patterns = self.patterns();
+        // Single precision fuses nothing, so it comes here with one block, as `sums` needs it.
         let size = match updates.len() * context.kernels.span_bytes() {
             0 => patterns,
             bytes => (FUSED_BYTES / bytes).next_multiple_of(PATTERNS_MULTIPLE),
         };
+        // `clamp` panics on bounds in the wrong order, which few patterns would give.
         let size = size.clamp(PATTERNS_MULTIPLE, patterns.max(PATTERNS_MULTIPLE));
         for first in (0..patterns).step_by(size) {
             let block = first..patterns.min(first + size);
@@ -223,9 +233,11 @@ impl Chunk {
                 self.pre_order_sums(kernels, branch, matrices, weights, patterns.clone());
             }
         }
+        // `folded` has the identity first, so the first sum is the likelihood.
         let [below, above, _] = self.work.sums.each_ref().map(Buffer::doubles);
         let slope = &mut self.slopes[at];
         for ((above, below), weight) in above.iter().zip(below).zip(&self.weights[patterns]) {
+            // A factor that scaling took from the pattern is in both and cancels.
             let site = above / below;
             slope.sum += weight * site;
             slope.squares += weight * site * site;
@@ -244,12 +256,14 @@ impl Chunk {
         }
         let patterns = self.patterns();
         let node = &mut self.nodes[update.destination];
+        // Patterns that repeat below a node differ above it.
         node.classes = None;
         node.values.resize(kernels, patterns);
     }
 
     /// Some patterns of a pre-order update for which there is room, without scaling.
     fn descend(&mut self, context: Context<'_>, update: &Update, patterns: Range<usize>) {
+        // Taken out while the sources are read; none is the destination, as `fused` made sure.
         let mut values = std::mem::take(&mut self.nodes[update.destination].values);
         let sides = sides(context, &self.nodes, &self.work.identity, update, None);
         let work = Descent {
@@ -283,6 +297,7 @@ impl Chunk {
         let near = child(branch.pre, None).spans(patterns.clone());
         let moved = child(branch.post, Some(differential)).operand(patterns.clone());
         let is_coded = !self.nodes[branch.post].codes.is_empty();
+        // States become partials through a table only: that of the identity.
         let still = child(branch.post, is_coded.then_some(identity)).spans(patterns);
         let [below, above, _] = &mut self.work.sums;
         let sums = [above.as_mut_slice(), below.as_mut_slice()];
@@ -297,6 +312,7 @@ impl Chunk {
             }
         }
         let (pre, post) = (&self.nodes[branch.pre], &self.nodes[branch.post]);
+        // Doubles in both precisions: this is the client's view of partials.
         let mut above = vec![0.0; each.len() * states];
         let mut beneath = above.clone();
         for (pattern, pattern_weight) in self.weights.iter().enumerate() {
@@ -308,6 +324,7 @@ impl Chunk {
                 let products = above.iter().zip(beneath).map(|(a, b)| a * b);
                 likelihood += weight * products.sum::<f64>();
             }
+            // Divided by the likelihood: the derivative is that of its logarithm.
             let share = pattern_weight * branch.length / likelihood;
             for ((above, beneath), [_, weight]) in categories.zip(each) {
                 let rows = self.crossed.chunks_exact_mut(states);

@@ -96,11 +96,13 @@ impl Instance {
         ]
         .map(count);
         let (tips, models, matrices, mut scales) = (tips?, models?, matrices?, scales?);
+        // Both are below 2^31, so the sum fits.
         let buffers = partials? + compact?;
         let [states, patterns, categories] =
             [counts.states, counts.patterns, counts.categories].map(at_least_one);
         let (states, patterns, categories) = (states?, patterns?, categories?);
         let inner = buffers.checked_sub(tips).ok_or(Refusal::OutOfRange)?;
+        // A client may allow several ways; the one that asks least of it comes first.
         let mode = match wanted {
             _ if wanted & flag::SCALING_AUTO != 0 => Mode::Auto,
             _ if wanted & flag::SCALING_ALWAYS != 0 => Mode::Always,
@@ -115,10 +117,12 @@ impl Instance {
         match mode {
             // The last one is for edges.
             Mode::Always => scales = inner + 1,
+            // The sum of what was taken is in the first buffer, which the client may not have.
             Mode::Auto => scales = scales.max(1),
             Mode::Dynamic | Mode::Manual => {}
         }
         let kernels = Kernels::new(states, categories, is_single(wanted));
+        // Checked before the first allocation: one that fails ends the process.
         budget(kernels, states, patterns, [buffers, matrices, scales])?;
         let mut instance = Self {
             tips,
@@ -135,6 +139,7 @@ impl Instance {
             width: Width::of_environment(),
             models: Models {
                 eigen: (0..models).map(|_| None).collect(),
+                // Without models there is still one set of rates, frequencies and weights.
                 rates: vec![vec![1.0; categories]; models.max(1)],
                 frequencies: vec![None; models.max(1)],
                 weights: vec![None; models.max(1)],
@@ -194,14 +199,17 @@ impl Instance {
         let extents = Extents {
             nodes: self.buffers,
             scales: self.scales,
+            // Old factors are removed before the first were written: 1 has the logarithm 0.
             scale: if self.mode == Mode::Dynamic { 1.0 } else { 0.0 },
             inner: self.buffers - self.tips,
         };
         let mut chunks = Vec::new();
         let mut first = 0;
+        // A chunk has patterns of one partition, so that steps of others skip it.
         let runs = self.order.chunk_by(|&a, &b| partitions[a] == partitions[b]);
         for run in runs {
             let pieces = run.len().div_ceil(wished);
+            // Pieces of even size: a short one at the end would leave an engine idle.
             let size = run
                 .len()
                 .div_ceil(pieces)
@@ -223,6 +231,7 @@ impl Instance {
 
     /// Puts a step down; many are run before more are taken.
     pub(crate) fn put(&mut self, step: Step) -> Result<(), Refusal> {
+        // Bounded: a client may go on for ever without asking for a result.
         if self.pending.len() >= PENDING_MAX {
             self.settle()?;
         }
@@ -244,13 +253,17 @@ impl Instance {
         groups: &[Group],
         gradient: Option<&Gradient>,
     ) -> Result<(), Refusal> {
+        // Taken even if the run fails: some chunks may have done them already.
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
             if let Step::Update(update) = step {
                 for (at, (source, matrix)) in update.sources.iter().zip(update.matrices).enumerate()
                 {
+                    // Forms that are made on demand are made here: chunks only share matrices.
                     let matrix = &mut self.matrices[matrix];
                     match (update.order, self.coded[*source]) {
+                        // Partials go down the node's own branch, so its
+                        // matrix is needed transposed.
                         (Order::Pre, _) if at == 0 => matrix.transpose(self.kernels),
                         (_, true) => matrix.tabulate(self.kernels, self.states),
                         (_, false) => matrix.round(self.kernels),
@@ -278,6 +291,7 @@ impl Instance {
         })?;
         if !groups.is_empty() {
             self.results = vec![Sums::default(); groups.len()];
+            // In the order of chunks, so the sum does not depend on which engine was first.
             for chunk in &self.chunks {
                 for (sum, result) in self.results.iter_mut().zip(&chunk.results) {
                     *sum += *result;
@@ -317,6 +331,7 @@ impl Instance {
     /// Picoseconds of a pattern at a node.
     fn node_picoseconds(&self) -> u64 {
         let padded = self.kernels.shape().states.to_u64();
+        // Vectors of floats have twice the entries.
         let entry = match self.kernels.single() {
             Some(_) => PICOSECONDS / 2,
             None => PICOSECONDS,
@@ -362,6 +377,7 @@ fn budget(
     let entries = matrices.checked_mul(kernels.shape().matrix());
     let scales = scales.checked_mul(patterns);
     let mut doubles = [values, entries, scales].into_iter();
+    // An overflow is more memory than there is, too.
     let doubles = doubles.try_fold(0_usize, |sum, part| sum.checked_add(part?));
     let bytes = doubles.and_then(|doubles| doubles.checked_mul(size_of::<f64>()));
     match bytes {

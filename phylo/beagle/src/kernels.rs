@@ -101,6 +101,7 @@ impl Kernels {
         scratch: &mut [u16],
     ) {
         if self.is_fast() {
+            // The last argument is off: the client scales, pattern by pattern.
             newview(self.isa, self.shape, left, right, values, scratch, false);
             return;
         }
@@ -109,6 +110,7 @@ impl Kernels {
         let spans = values
             .as_flattened_mut()
             .chunks_exact_mut(self.shape.span());
+        // There may be room for more spans than there are classes.
         for (class, span) in spans.enumerate().take(classes(left)) {
             for (rate, out) in span.chunks_exact_mut(states).enumerate() {
                 self.arrive(left, class, rate, &mut x);
@@ -167,6 +169,7 @@ impl Kernels {
         let sums = above.iter_mut();
         let sums = sums.zip(below).take(near.index.len());
         for (pattern, (above, below)) in sums.enumerate() {
+            // The memory is used again and holds the sums of the last call.
             (*above, *below) = (0.0, 0.0);
             for (rate, weight) in weights.iter().enumerate() {
                 for (span, side) in spans.iter_mut().zip(&sides) {
@@ -194,6 +197,7 @@ impl Kernels {
         if self.is_fast() {
             let near = Operand::Inner(*near);
             evaluate(self.isa, self.shape, &near, right, terms, scratch);
+            // The terms of four patterns come together, category after category.
             for (sum, terms) in sums.iter_mut().zip(terms.chunks_exact(rates)) {
                 *sum = terms[0];
                 for more in &terms[1..] {
@@ -225,12 +229,14 @@ impl Kernels {
 
     /// The logarithm of each sum.
     pub(crate) fn logarithms(self, sums: &[Quad], zeros: &[f64], lnl: &mut [f64]) {
+        // Categories are summed already, so this kernel sees one.
         let sites = SiteTerms {
             rates: 1,
             terms: sums,
             scalers: &[],
             fixed: zeros,
         };
+        // Weights of 0: the weighted sum that it returns is not used.
         combine_sites(self.isa, &sites, &zeros[..lnl.len()], lnl);
     }
 
@@ -255,6 +261,7 @@ impl Kernels {
         let states = self.shape.states;
         let block = &matrix.as_flattened()[rate * states * states..];
         to.fill(0.0);
+        // By columns, so that the inner loop runs over contiguous memory.
         for (x, column) in x.iter().zip(block.chunks_exact(states)) {
             for (to, entry) in to.iter_mut().zip(column) {
                 *to += entry * x;

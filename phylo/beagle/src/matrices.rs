@@ -38,6 +38,7 @@ impl Matrix {
         let columns = self.renew(kernels, unknown);
         let padded = kernels.shape().states;
         for (rows, block) in blocks(rows, columns, states, padded) {
+            // Clients give rows; the kernels read columns, which are contiguous in the block.
             for (i, row) in rows.chunks_exact(states).enumerate() {
                 for (j, &entry) in row.iter().enumerate() {
                     block[j * padded + i] = entry;
@@ -67,7 +68,9 @@ impl Matrix {
     /// Makes room and forgets the table; the columns are all 0.
     fn renew(&mut self, kernels: Kernels, unknown: f64) -> &mut [f64] {
         self.columns.resize(kernels.shape().matrix() / 4);
+        // Padding must be 0: the kernels sum over it.
         self.columns.doubles_mut().fill(0.0);
+        // All that was derived from the old columns is out of date.
         (self.tabulated, self.rounded, self.is_transposed) = (false, false, false);
         self.unknown = unknown;
         self.columns.doubles_mut()
@@ -78,6 +81,7 @@ impl Matrix {
         if !self.tabulated {
             self.tabulated = true;
             let unknown = unknown_span(kernels, states, |_, _| self.unknown);
+            // One table of doubles is made first, so that both precisions have the same entries.
             let columns = self.columns.doubles();
             table(kernels, states, columns, &unknown, &mut self.table);
             self.round_table(kernels);
@@ -126,6 +130,7 @@ impl Matrix {
 
     /// Becomes the sum of two.
     pub(crate) fn set_sum(&mut self, kernels: Kernels, [first, second]: [&Self; 2]) {
+        // An unknown state sums a row, and the sums of rows add up.
         let columns = self.renew(kernels, first.unknown + second.unknown);
         let both = first.columns.doubles().iter().zip(second.columns.doubles());
         for (to, (first, second)) in columns.iter_mut().zip(both) {
@@ -135,6 +140,7 @@ impl Matrix {
 
     /// One category's block becomes a matrix of one category. The first category comes first.
     pub(crate) fn set_category(&mut self, kernels: Kernels, category: usize, one: &Self) {
+        // The first block makes room for all and clears what was there.
         if category == 0 {
             self.renew(kernels, one.unknown);
         }
@@ -147,6 +153,7 @@ impl Matrix {
         let mut identity = Self::default();
         let padded = kernels.shape().states;
         let columns = identity.renew(kernels, 1.0);
+        // The diagonal of the padding stays 0, so padding adds nothing.
         for block in columns.chunks_exact_mut(padded * padded) {
             for state in 0..states {
                 block[state * padded + state] = 1.0;
@@ -184,10 +191,12 @@ impl Matrix {
                 }
             }
         }
+        // Rows have different factors, so the unknown state has an entry for each row.
         let entry = |rate: usize, i: usize| self.unknown * factors[rate * padded + i];
         let unknown = unknown_span(kernels, states, entry);
         let mut spans = Buffer::default();
         table(kernels, states, columns.doubles(), &unknown, &mut spans);
+        // The table is complete: made again from `unknown` alone it would lack the factors.
         let mut folded = Self {
             columns,
             unknown: self.unknown,
@@ -202,9 +211,11 @@ impl Matrix {
 
     /// The product of two.
     pub(crate) fn convolve(&mut self, kernels: Kernels, [first, second]: [&Self; 2]) {
+        // Rows of a product of transition matrices sum to 1.
         self.renew(kernels, 1.0);
         let padded = kernels.shape().states;
         let block = padded * padded;
+        // Each category has a left matrix of its own, so each is a product of its own.
         let one = kernels.of_one_category();
         let mut multiplier = Multiplier::new(one, padded);
         for rate in 0..kernels.shape().rates {
@@ -270,6 +281,7 @@ struct Multiplier {
 impl Multiplier {
     /// For matrices whose right one has `columns` columns, at most 65,536.
     fn new(kernels: Kernels, columns: usize) -> Self {
+        // A newview multiplies what arrives from two sides; ones leave the first as it is.
         let mut ones = Buffer::new(kernels.shape().quads());
         ones.doubles_mut().fill(1.0);
         Self {
@@ -317,10 +329,12 @@ impl Eigen {
         values: &[f64],
         transposed: bool,
     ) -> Self {
+        // The matrix is square.
         let states = vectors.len().isqrt();
         let padded = kernels.shape().states;
         let mut columns = Buffer::new(padded * padded / 4);
         let to = columns.doubles_mut();
+        // The kernels read the left matrix by columns.
         for (i, row) in vectors.chunks_exact(states).enumerate() {
             for (k, &entry) in row.iter().enumerate() {
                 to[k * padded + i] = entry;
@@ -334,6 +348,7 @@ impl Eigen {
                 }
             }
         }
+        // Without imaginary parts the zeros make every eigenvalue a real one.
         let imaginary = values.get(states..).unwrap_or(&[]);
         let imaginary = imaginary.iter().copied().chain(std::iter::repeat(0.0));
         Self {
@@ -360,6 +375,7 @@ impl Eigen {
         if padded == QUAD {
             return self.matrices_of_four(kernels, rates, length, matrices);
         }
+        // The left matrix is the same for all categories, so one product makes all of them.
         let columns = rates.len() * padded;
         let mut multiplier = Multiplier::new(kernels.of_one_category(), columns);
         let mut grown = vec![0.0; states * states];
@@ -368,6 +384,7 @@ impl Eigen {
         for (category, &rate) in rates.iter().enumerate() {
             self.grow(rate * length, &mut grown)?;
             for (order, values) in values.iter_mut().enumerate() {
+                // The next derivative multiplies by the eigenvalues again: no further exponentials.
                 if order > 0 {
                     self.derive(rate, &mut grown);
                 }
@@ -381,6 +398,7 @@ impl Eigen {
         }
         // The kernel reads one matrix for all categories: the eigenvectors.
         for (order, (matrix, values)) in matrices.iter_mut().zip(&values).enumerate() {
+            // Rows of probabilities sum to 1, so rows of their derivatives sum to 0.
             matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
             let to = matrix.columns.as_mut_slice();
             multiplier.multiply(self.vectors.as_slice(), values.as_slice(), to);
@@ -407,6 +425,7 @@ impl Eigen {
         let grown = &mut grown[..states * states];
         // What it may refuse does not depend on the time.
         self.grow(0.0, grown)?;
+        // Once for all categories: renewing clears every block.
         for (order, matrix) in matrices.iter_mut().enumerate() {
             matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
         }
@@ -419,6 +438,7 @@ impl Eigen {
                 let block = &mut matrix.columns.as_mut_slice()[QUAD * category..][..states];
                 for (j, column) in block.iter_mut().enumerate() {
                     let mut sums = [0.0; QUAD];
+                    // Column `j` of a matrix that is kept row by row.
                     let entries = grown[j..].iter().step_by(states);
                     for (vector, entry) in self.vectors.as_slice().iter().zip(entries) {
                         for (sum, part) in sums.iter_mut().zip(vector) {
@@ -444,6 +464,7 @@ impl Eigen {
             let (real, imaginary) = self.values[i];
             let power = (real * time).exp();
             let row = &self.inverse[i * states..][..states];
+            // A real eigenvalue is a block of one row.
             if imaginary == 0.0 {
                 for (to, from) in grown[i * states..].iter_mut().zip(row) {
                     *to = power * from;
@@ -451,9 +472,11 @@ impl Eigen {
                 i += 1;
                 continue;
             }
+            // A complex eigenvalue needs its conjugate in the next row.
             if i + 1 == states {
                 return Err(Refusal::OutOfRange);
             }
+            // A pair a + bi, a - bi is a rotation by bt, stretched by e^(at).
             let (sin, cos) = (imaginary * time).sin_cos();
             let (sin, cos) = (power * sin, power * cos);
             for j in 0..states {
@@ -472,6 +495,7 @@ impl Eigen {
         let mut i = 0;
         while i < states {
             let (real, imaginary) = self.values[i];
+            // Chain rule: time is the rate times the length, and the length is derived by.
             let (real, imaginary) = (real * rate, imaginary * rate);
             if imaginary == 0.0 {
                 grown[i * states..][..states]
@@ -480,6 +504,7 @@ impl Eigen {
                 i += 1;
                 continue;
             }
+            // The pair's block is [a, b; -b, a].
             for j in 0..states {
                 let (x, y) = (grown[i * states + j], grown[(i + 1) * states + j]);
                 grown[i * states + j] = real * x + imaginary * y;

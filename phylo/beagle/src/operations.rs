@@ -75,9 +75,11 @@ impl Instance {
     ) -> Result<Scaling, Refusal> {
         let node = destination - self.tips;
         let write = below_or_none(operation.scale_write.max(-1), self.scales)?;
+        // Not applied, but an index out of range is refused all the same.
         below_or_none(operation.scale_read.max(-1), self.scales)?;
         let at = match self.mode {
             Mode::Auto => return Ok(Scaling::Auto { node }),
+            // In this mode scale buffers are numbered by inner node.
             Mode::Always => Some(node),
             Mode::Dynamic => Some(write.ok_or(Refusal::OutOfRange)?),
             Mode::Manual => write,
@@ -113,6 +115,7 @@ impl Instance {
         };
         match self.mode {
             Mode::Always => {
+                // Tips have no factors: their numbers give none.
                 let below = children.map(|child| child.checked_sub(self.tips));
                 Ok(scaling(node, None, below))
             }
@@ -121,6 +124,7 @@ impl Instance {
                 let at = write.ok_or(Refusal::OutOfRange)?;
                 Ok(scaling(at, read, [None; 2]))
             }
+            // An operation that names both writes, as in BEAGLE.
             _ => Ok(match (write, read) {
                 (Some(at), _) => scaling(at, None, [None; 2]),
                 (None, Some(at)) => Scaling::Read { at },
@@ -131,6 +135,7 @@ impl Instance {
 
     /// True for a tip that was given neither states nor partials.
     pub(crate) fn lacks_data(&self, buffer: usize) -> bool {
+        // Data are set in all chunks at once, so the first answers for all.
         let node = self.chunks.first().map(|chunk| &chunk.nodes[buffer]);
         buffer < self.tips
             && node.is_some_and(|node| node.codes.is_empty() && node.values.len() == 0)
@@ -149,6 +154,7 @@ impl Instance {
             if partition.is_some() || sign < 0.0 {
                 return Err(Refusal::NoImplementation);
             }
+            // In this mode clients name buffers of partials: each has what was taken there.
             let nodes = indices.iter().map(|&index| {
                 let buffer = below(index, self.buffers)?;
                 buffer.checked_sub(self.tips).ok_or(Refusal::OutOfRange)

@@ -35,6 +35,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Classes of a tip.
     pub(crate) fn of_tip(&mut self, codes: &[u16]) -> Arc<Classes> {
+        // Codes index the parents' tables, so the largest counts, not how many occur.
         let count = codes.iter().max().map_or(0, |&code| usize::from(code) + 1);
         self.next += 1;
         Arc::new(Classes {
@@ -80,6 +81,7 @@ impl Repeats {
             below: [Vec::new(), Vec::new()],
             stamp: self.next + 1,
         };
+        // Used up even where no list results, so that no number is given twice.
         self.next += 1;
         for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
             let class = &mut self.table[usize::from(a) * wide[1] + usize::from(b)];

@@ -58,6 +58,7 @@ pub(crate) fn list() -> &'static ResourceList {
             required_flags: flag::FRAMEWORK_CPU,
         };
         Shared(ResourceList {
+            // Never freed: clients keep the pointer as long as they run.
             list: Box::leak(Box::new(resource)),
             length: 1,
         })
@@ -98,6 +99,7 @@ pub(crate) struct Benchmarked {
 impl Benchmarked {
     /// It as a list for C, which lasts until the next.
     pub(crate) fn into_list(self) -> *const BenchmarkedResourceList {
+        // Kept here: the interface has no call that frees the list.
         type Kept = Option<Shared<(Box<BenchmarkedResource>, Box<BenchmarkedResourceList>)>>;
         static LAST: Mutex<Kept> = Mutex::new(None);
         let resource = Box::new(BenchmarkedResource {
@@ -116,6 +118,7 @@ impl Benchmarked {
             list: &raw const *resource,
             length: 1,
         });
+        // The box keeps its address when it moves into the static.
         let at = &raw const *list;
         *LAST.lock() = Some(Shared((resource, list)));
         at
@@ -128,6 +131,7 @@ fn measure(instance: &mut Instance, tips: c_int) -> Result<f64, Refusal> {
     for tip in 0..tips {
         let codes = (0..instance.patterns).zip(0..);
         let codes: Vec<c_int> = codes
+            // Tips differ, so that few patterns repeat and all partials are computed.
             .map(|(_, k): (_, c_int)| k.wrapping_add(tip) % states)
             .collect();
         instance.set_tip_states(tip, &codes)?;
@@ -161,6 +165,7 @@ fn measure(instance: &mut Instance, tips: c_int) -> Result<f64, Refusal> {
         });
         instance.update_partials(Order::Post, operations)?;
         instance.likelihood([place].into_iter())?;
+        // The least time is the one that other programs disturbed least.
         least = least.min(begin.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(least)

@@ -45,6 +45,7 @@ impl Instance {
         }
         let members = places.iter().map(|place| self.member(place));
         let members = members.collect::<Result<Vec<Member>, Refusal>>()?;
+        // Only a single place can be an edge in this mode: mixtures were refused above.
         if let (Mode::Always, [member]) = (self.mode, members.as_slice()) {
             self.add_below(member)?;
         }
@@ -80,6 +81,7 @@ impl Instance {
 
     fn member(&self, place: &Place) -> Result<Member, Refusal> {
         let near = below(place.near, self.buffers)?;
+        // The near side is read as partials, which a tip with states lacks.
         if self.coded[near] || self.lacks_data(near) {
             return Err(Refusal::OutOfRange);
         }
@@ -125,6 +127,7 @@ impl Instance {
         };
         let into = c_int::try_from(self.scales - 1).map_err(|_| Refusal::OutOfRange)?;
         let ends = [member.near, child].into_iter();
+        // Tips have no scale buffer.
         let ends = ends.filter_map(|end| end.checked_sub(self.tips));
         let ends: Vec<c_int> = ends.filter_map(|end| c_int::try_from(end).ok()).collect();
         self.reset(into, None)?;
@@ -141,6 +144,7 @@ impl Instance {
             return Err(Refusal::OutOfRange);
         };
         let shape = self.kernels.shape();
+        // Padding keeps the factor 0, so it adds nothing to a likelihood.
         let mut factors = vec![0.0; shape.span()];
         for (factors, weight) in factors.chunks_exact_mut(shape.states).zip(weights) {
             for (factor, frequency) in factors.iter_mut().zip(frequencies) {

@@ -156,6 +156,7 @@ pub(crate) fn fused(steps: &[Step]) -> usize {
         }
         _ => false,
     };
+    // Only the end of the list counts: slopes come right after it.
     let first = steps
         .iter()
         .rposition(|step| !plain(step))
@@ -163,6 +164,7 @@ pub(crate) fn fused(steps: &[Step]) -> usize {
     let mut read = BTreeSet::new();
     for step in &steps[first..] {
         if let Step::Update(update) = step {
+            // Room is made before the first step, which would drop values that are still read.
             if read.contains(&update.destination) {
                 return steps.len();
             }

@@ -43,6 +43,7 @@ impl Tally {
         sign: f64,
     ) {
         let goes_on = self.is_of(into) && self.sign == sign && self.factors < FACTORS_MAX;
+        // A buffer that is added to itself must have its sum before it is read.
         if !goes_on || from == into {
             self.finish(isa, scales);
             (self.into, self.sign) = (Some(into), sign);

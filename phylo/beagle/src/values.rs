@@ -147,6 +147,7 @@ impl<'a> Child<'a> {
     fn side(self, classes: Range<usize>) -> SingleSide<'a> {
         let index = &self.index[classes];
         let values = match &self.node.values {
+            // All buffers of an instance have one precision, so the other arm is not reached.
             Values::Single(values) => values.as_slice(),
             Values::Double(_) => &[],
         };
@@ -156,6 +157,7 @@ impl<'a> Child<'a> {
                 spans: values,
                 index,
             },
+            // States need no product: the table has their columns already moved.
             Some(matrix) if !self.node.codes.is_empty() => SingleSide {
                 matrix: None,
                 spans: matrix.float_table.as_slice(),
@@ -183,6 +185,7 @@ impl Values {
     pub(crate) fn resize(&mut self, kernels: Kernels, spans: usize) {
         match self {
             Self::Double(values) => values.resize(spans * kernels.span() / 4),
+            // The unit of memory is an octet: one vector of floats.
             Self::Single(values) => values.resize(spans * kernels.span() / 8),
         }
     }
@@ -234,6 +237,7 @@ impl Values {
             (Self::Single(own), Self::Single(other)) => {
                 own.floats_mut()[to..to + span].copy_from_slice(&other.floats()[from..from + span]);
             }
+            // Not reached: both are of one instance, which has one precision.
             _ => {}
         }
     }
@@ -255,6 +259,7 @@ impl Values {
         let size = if factors.is_some() {
             BLOCK
         } else {
+            // A step of 0 is not allowed.
             classes.max(1)
         };
         for first in (0..classes).step_by(size) {
@@ -285,6 +290,7 @@ impl Values {
                         lower_spans(isa, span, values, factors);
                     }
                 }
+                // Not reached: floats come with a shape of single precision.
                 (Self::Single(_), None) => {}
             }
         }
@@ -327,7 +333,9 @@ impl Values {
                     let span = span / 8;
                     let values = &mut values.as_mut_slice()[block.start * span..block.end * span];
                     let (all, meeting) = (0..block.len(), &mut *work.meeting);
+                    // Room for one block is enough: it is read at once and stays in the cache.
                     meeting.values.resize(kernels, BLOCK);
+                    // Single precision has no kernel for both: first the product, then the branch.
                     if let Self::Single(at_parent) = &mut meeting.values {
                         let at_parent = &mut at_parent.as_mut_slice()[..block.len() * span];
                         let sides = [parent, sibling].map(|side| side.side(block.clone()));
@@ -340,6 +348,7 @@ impl Values {
                         index,
                     };
                     let down = child(meeting, Some(own), work.identity).side(all.clone());
+                    // A newview wants a second side; ones change nothing.
                     let ones = child(work.ones, None, work.zeros).side(all);
                     newview_single(isa, shape, down, ones, values);
                     if let Some(factors) = factors {
@@ -387,6 +396,7 @@ impl Values {
         match self {
             Self::Double(values) => {
                 let values = &values.as_slice()[..spans * span / 4];
+                // Powers of two: the reciprocal is exact.
                 let far = 2.0_f64.powi(AUTO_EXPONENT);
                 any_span_beyond(kernels.isa(), span / 4, values, 1.0 / far, far)
             }
@@ -419,6 +429,7 @@ impl Values {
                 let spans = values.floats_mut().chunks_exact_mut(span);
                 for (span, taken) in spans.zip(taken) {
                     let power = power(span.iter().map(|&value| f64::from(value)));
+                    // One step is enough: the power of any float is well inside a double's range.
                     scale(span, 2.0_f64.powi(-power));
                     *taken = f64::from(power) * std::f64::consts::LN_2;
                 }
@@ -433,6 +444,8 @@ impl Values {
             Self::Double(values) => {
                 let spans = values.doubles_mut().chunks_exact_mut(span);
                 for (span, factor) in spans.zip(factors) {
+                    // A product is faster than a quotient; an inverse beyond
+                    // normal numbers would be wrong.
                     let inverse = 1.0 / factor;
                     match inverse.is_normal() {
                         true => span.iter_mut().for_each(|value| *value *= inverse),
@@ -443,6 +456,7 @@ impl Values {
             Self::Single(values) => {
                 let spans = values.floats_mut().chunks_exact_mut(span);
                 for (span, factor) in spans.zip(factors) {
+                    // The factor is a double: its inverse may leave the range of floats.
                     let inverse = (1.0 / factor) as f32;
                     match inverse.is_normal() {
                         true => span.iter_mut().for_each(|value| *value *= inverse),
@@ -464,10 +478,12 @@ fn scale(values: &mut [f32], factor: f64) {
 /// The exponent of the largest entry, as a fraction from a half to 1 times a power of two; 0 where
 /// no entry is positive and finite.
 fn power(span: impl Iterator<Item = f64>) -> i32 {
+    // `max` passes over NaN, and negative rounding errors do not count.
     let largest = span.fold(0.0, f64::max);
     if !(largest.is_finite() && largest > 0.0) {
         return 0;
     }
+    // The bias is 1023; 1022 puts the fraction between a half and 1.
     let bits = |value: f64| i32::try_from(value.to_bits() >> 52 & 0x7ff).unwrap_or(0) - 1022;
     match largest.is_normal() {
         true => bits(largest),

@@ -191,6 +191,7 @@ pub unsafe extern "C" fn beagleSetTransitionMatrices(
 ) -> c_int {
     call(instance, |instance| {
         let entries = instance.matrix_entries();
+        // A product that wraps would check too short a list.
         let total = count(items)?.checked_mul(entries);
         let total = total.ok_or(crate::abi::Refusal::OutOfRange)?;
         // SAFETY: the module's rule.
@@ -259,6 +260,7 @@ unsafe fn combine(
         // SAFETY: the module's rule.
         let [first, second, results] = indices.map(|all| unsafe { list(all, items) });
         let (first, second, results) = (first?, second?, results?);
+        // Three lists of the same count.
         let triples = (0..results.len()).map(|k| [first[k], second[k], results[k]]);
         instance.combine(triples, make)
     })
@@ -276,6 +278,7 @@ pub unsafe extern "C" fn beagleTransposeTransitionMatrices(
     unsafe {
         combine(
             instance,
+            // The second operand is not used.
             [inputs, inputs, results],
             items,
             |to, kernels, [from, _]| {
@@ -293,6 +296,7 @@ pub unsafe extern "C" fn beagleSetDifferentialMatrix(
     matrix: *const c_double,
 ) -> c_int {
     // SAFETY: the module's rule.
+    // Rows of a differential matrix sum to 0.
     unsafe { beagleSetTransitionMatrix(instance, index, matrix, 0.0) }
 }
 
@@ -336,8 +340,10 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatricesWithModelCategories(
                 list(lengths, items)?,
             )
         };
+        // Steps that wait read the matrices as they were before this call.
         instance.settle()?;
         let branches = lengths.iter().enumerate().map(|(k, &length)| Branch {
+            // Not used: the categories bring their models, and rates are in these.
             model: 0,
             rates: 0,
             indices: orders([Some(probabilities), first, second], k),
@@ -368,6 +374,7 @@ pub unsafe extern "C" fn beagleUpdateTransitionMatrices(
                 list(lengths, items)?,
             )
         };
+        // As above: steps that wait come before this call.
         instance.settle()?;
         let branches = lengths.iter().enumerate();
         instance.update_matrices(branches.map(|(k, &length)| Branch {

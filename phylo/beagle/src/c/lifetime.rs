@@ -52,6 +52,7 @@ pub unsafe extern "C" fn beagleGetBenchmarkedResourceList(
         resources::choose(numbers, requirement_flags)?;
         let counts = Counts {
             tips,
+            // A chain of tips has one inner node fewer than tips.
             partials: tips.max(2).checked_mul(2).ok_or(Refusal::OutOfRange)?,
             compact: compact.max(0),
             states,
@@ -117,6 +118,7 @@ pub unsafe extern "C" fn beagleCreateInstance(
         let wanted = preference_flags | requirement_flags;
         let instance = Instance::new(counts, wanted)?;
         let flags = instance.flags(wanted);
+        // Last of what can fail: an instance whose number the client lacks is never ended.
         let number = INSTANCES.lock().add(instance)?;
         // SAFETY: the module's rule.
         unsafe {
@@ -150,6 +152,7 @@ pub extern "C" fn beagleFinalizeInstance(instance: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn beagleFinalize() -> c_int {
     code(guarded(|| {
+        // The guard ends with this statement: memory is given back without the lock.
         let all = std::mem::take(&mut INSTANCES.lock().all);
         drop(all);
         Ok(())
@@ -164,6 +167,7 @@ pub extern "C" fn beagleSetCPUThreadCount(instance: c_int, threads: c_int) -> c_
         if threads == 0 {
             return Err(Refusal::OutOfRange);
         }
+        // From the environment each time: a later call may raise what an earlier one lowered.
         instance.width = engines::Width::of_environment().at_most(threads);
         Ok(())
     })

@@ -32,6 +32,7 @@ unsafe impl<T> Sync for Shared<T> {}
 
 /// Calls `f`; a panic ends here.
 fn guarded<T>(f: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    // A panic that leaves a C function ends the client's process.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(Refusal::Unidentified))
 }
 
@@ -65,6 +66,7 @@ impl Instances {
 /// Calls `f` with an instance.
 fn call(instance: c_int, f: impl FnOnce(&mut Instance) -> Result<(), Refusal>) -> c_int {
     code(guarded(|| {
+        // The lock on the table is not held during the call: other instances go on.
         let found = INSTANCES.lock().all.get(&instance).cloned();
         f(&mut found.ok_or(Refusal::Uninitialized)?.lock())
     }))
@@ -75,9 +77,11 @@ fn call(instance: c_int, f: impl FnOnce(&mut Instance) -> Result<(), Refusal>) -
 /// # Safety
 /// `from` is null or leads to `items` items that stay unchanged for the call.
 unsafe fn read<'a, T>(from: *const T, items: usize) -> Result<&'a [T], Refusal> {
+    // Clients may pass any pointer with a count of 0; a slice may not have any.
     if items == 0 {
         return Ok(&[]);
     }
+    // A reference must be aligned even where nothing is read.
     if from.is_null() || !from.is_aligned() {
         return Err(Refusal::OutOfRange);
     }

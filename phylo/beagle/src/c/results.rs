@@ -24,6 +24,7 @@ pub unsafe extern "C" fn beagleCalculateRootLogLikelihoods(
             (places, write(sum, 1)?)
         };
         sum[0] = instance.likelihood(places)?[0];
+        // Checked after it was written: BEAGLE's clients look at a NaN, too.
         number(sum[0])
     })
 }
@@ -89,6 +90,7 @@ pub unsafe extern "C" fn beagleCalculateEdgeLogLikelihoods(
         // SAFETY: the module's rule.
         unsafe {
             write(sum, 1)?[0] = lnl;
+            // Without matrices no derivative was computed: the client's number stays.
             if !first.is_null() {
                 put(sum_first, one);
             }
@@ -181,6 +183,7 @@ pub unsafe extern "C" fn beagleCalculateEdgeDerivatives(
         let slopes = instance.slopes(branches, weights, !each.is_null())?;
         // SAFETY: the module's rule.
         unsafe {
+            // Sites are kept only on demand: they take a double for each branch and pattern.
             if !each.is_null() {
                 let total = slopes.len().checked_mul(instance.patterns);
                 let each = write(each, total.ok_or(Refusal::OutOfRange)?)?;
@@ -256,6 +259,7 @@ pub unsafe extern "C" fn beagleGetLogLikelihood(instance: c_int, sum: *mut c_dou
     call(instance, |instance| {
         // SAFETY: the module's rule.
         let sum = unsafe { write(sum, 1) }?;
+        // A result by partition is a group each; the last call's sum is that of all.
         sum[0] = instance.results.iter().map(|result| result.0[0]).sum();
         number(sum[0])
     })
