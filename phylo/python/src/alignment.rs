@@ -26,6 +26,7 @@ impl Alignment {
             .getattr("dtype")?
             .eq(numpy.call_method1("dtype", ("S1",))?)?
         {
+            // Strings of one byte have the same memory as numbers of one byte.
             array = array.call_method1("view", ("uint8",))?;
         }
         let dtype = array.getattr("dtype")?;
@@ -60,10 +61,12 @@ impl Alignment {
     /// Reads a file: PHYLIP, FASTA, NEXUS, Clustal or Stockholm, plain, gzip or zstd.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        // Reading may block: other threads of Python run meanwhile.
         py.detach(|| {
             let read = Input::read(&path, Memory::new(None));
             let bytes = match read {
                 Ok(input) => input.bytes,
+                // Programs in Python expect an OSError of a file.
                 Err(error @ InputError::Io { .. }) => {
                     return Err(PyOSError::new_err(error.to_string()));
                 }
@@ -124,6 +127,7 @@ pub(crate) fn array<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let numpy = py.import("numpy")?;
     let read_only = numpy.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+    // An array from a buffer is a read-only view of the bytes object.
     read_only.call_method0("copy")
 }
 

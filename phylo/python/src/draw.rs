@@ -21,6 +21,7 @@ pub(crate) struct Picture {
 impl Picture {
     /// Writes it to a file: all of it, or, where that fails, none.
     fn save(&self, path: PathBuf) -> PyResult<()> {
+        // A bare name has an empty parent, which cannot be opened.
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());

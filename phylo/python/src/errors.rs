@@ -26,6 +26,7 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
         }
         cause = error.source();
     }
+    // Names in input may hold control characters, which a terminal would obey.
     PhyloError::new_err(printable(&text).into_owned())
 }
 

@@ -37,15 +37,18 @@ pub(crate) fn interruptible<T: Send>(
         })?;
         let mut ended = Ok(());
         while ended.is_ok() && !working.is_finished() {
+            // The worker's `unpark` ends the wait early; the timeout is for signals.
             py.detach(|| std::thread::park_timeout(LOOK_EVERY));
             ended = py.check_signals().and_then(|()| tick());
         }
         // Relaxed: a flag alone; the result comes by the join.
         stop.store(ended.is_err(), Ordering::Relaxed);
+        // The work may take a while to see the flag: it is awaited without the lock.
         let result = py.detach(|| working.join());
         ended?;
         match result {
             Ok(result) => Ok(result),
+            // PyO3 makes an exception of a panic that reaches it.
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })

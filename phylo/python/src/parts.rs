@@ -78,6 +78,7 @@ pub(crate) fn pool(engines: Option<usize>, policy: &str) -> PyResult<(Vec<usize>
     // The name first: a wrong one must not start threads.
     let policy = sidecore_sched::by_name(policy).map_err(refuse)?;
     let cpus = cpu::allowed().map_err(refuse)?;
+    // A large machine does not get more engines than the pool starts by default.
     let engines = engines.unwrap_or(cpus.len().min(PoolConfig::default().engines));
     let pool = Pool::start(pool_config(engines, &cpus, policy)).map_err(refuse)?;
     Ok((cpus, pool))

@@ -86,6 +86,7 @@ fn of_genes(genes: &GeneTrees, around: &Around) -> Option<GeneFactors> {
             counts[way] += 1;
         }
     }
+    // No number without decisive trees; it is dropped below.
     let share = |count: u32| 100.0 * f64::from(count) / f64::from(decisive);
     let [gcf, gdf1, gdf2] = counts.map(share);
     let others = decisive - counts.iter().sum::<u32>();
@@ -147,6 +148,7 @@ pub fn by_likelihood(
     let halves: Vec<HalfId> = branches
         .iter()
         .flat_map(|around| around.each().map(|set| roots.get(set).copied()))
+        // Every clade around a branch is a subtree, so the default is never used.
         .map(|half| half.unwrap_or(HalfId(0)))
         .collect();
     let mut items: Vec<(usize, &Part, Vec<[f64; 3]>)> = parts
@@ -199,6 +201,7 @@ fn expected(four: &[f64], states: usize) -> [f64; 3] {
     let same: f64 = (0..states)
         .map(|state| (0..4).map(|clade| at(clade)[state]).product::<f64>())
         .sum();
+    // Rounding may take the difference a little below 0.
     PAIRINGS.map(|[a, b, c, d]| (both(a, b) * both(c, d) - same).max(0.0))
 }
 
@@ -210,6 +213,7 @@ fn roots(tree: &Tree) -> HashMap<TaxonSet, HalfId> {
         one.insert(tip);
         *set = Some(one);
     }
+    // Each branch is a root from both of its sides.
     for start in (tree.taxa()..tree.halves()).map(HalfId::new) {
         for half in tree.post_order(start, |half| sets[half.index()].is_none()) {
             let mut all = TaxonSet::empty(tree.taxa());
@@ -280,6 +284,7 @@ struct Quartets<'q> {
 
 impl<'q> Quartets<'q> {
     fn new(sets: &'q [Vec<usize>; 4], most: u32, random: &'q mut Random) -> Self {
+        // A product that overflows is more than `most`, too.
         let all = sets
             .iter()
             .try_fold(1_u64, |all, set| all.checked_mul(set.len().to_u64()));
@@ -303,6 +308,7 @@ impl Iterator for Quartets<'_> {
         let mut at = self.next.to_usize();
         self.next += 1;
         let random = &mut self.random;
+        // The number's digits, to the bases of the sets' sizes, are a quartet.
         Some(self.sets.each_ref().map(|set| match random {
             Some(random) => set[random.index(set.len())],
             None => {
@@ -331,6 +337,8 @@ impl SiteSums {
         self.sites += all;
         if all > 0.0 {
             self.decided += 1.0;
+            // Shares, not counts: each quartet of taxa weighs the same,
+            // however many sites it decides.
             let pairs = self.shares.iter_mut().zip(counts);
             pairs.for_each(|(share, count)| *share += 100.0 * count / all);
         }

@@ -59,6 +59,7 @@ impl Constraint {
         let mut named = vec![Side::Free; names.len()];
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         for tip in newick.tips() {
+            // A label may be as long as the file.
             let label = || nodes[tip].label.chars().take(60).collect();
             let &taxon = by_name
                 .get(nodes[tip].label.as_str())
@@ -74,6 +75,7 @@ impl Constraint {
         // Children stand after their parents.
         for node in (1..nodes.len()).rev() {
             let own = std::mem::take(&mut below[node]);
+            // A split with one taxon on a side is in every tree.
             if own.len() > 1 && own.len() + 1 < count {
                 let mut split = named.clone();
                 own.iter().for_each(|&taxon| split[taxon] = Side::One);
@@ -289,8 +291,10 @@ pub fn random_tree(taxa: usize, constraint: &Constraint, random: &mut Random) ->
     let mut tree = Tree::star(taxa, [order[0], order[1], order[2]], LENGTH_DEFAULT);
     for (before, &tip) in order.iter().enumerate().skip(3) {
         let allowed = constraint.for_tip(&tree, &order[..before], tip);
+        // A tree of n tips has 2n - 3 branches, numbered without gaps.
         let edges = (0..2 * before - 3).map(EdgeId::new);
         let places: Vec<EdgeId> = edges.filter(|edge| allowed[edge.index()]).collect();
+        // Never empty: a tree that obeys has a place for each further taxon.
         let target = places[random.index(places.len())];
         tree.insert_tip(tip, before, target);
     }

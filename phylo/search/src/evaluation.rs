@@ -124,6 +124,7 @@ fn posteriors<R: Runner>(
             });
         }
     }
+    // Partitions may have alternating columns; the order is the alignment's.
     all.sort_by_key(|own| own.site);
     Ok(all)
 }

@@ -66,6 +66,7 @@ impl ClassedModel {
             .strip_prefix("MIX{")
             .and_then(|list| list.strip_suffix('}'));
         let bases: Vec<&str> = match listed {
+            // Linked classes share one model, so only a star has a list.
             Some(list) if !linked => outside(list, ',').collect(),
             _ => vec![base; count],
         };
@@ -126,6 +127,7 @@ fn weights_of(list: &str) -> Option<Vec<f64>> {
     let each = list.split(['/', ',']).map(|word| word.trim().parse().ok());
     let each: Vec<f64> = each.collect::<Option<_>>()?;
     let sum: f64 = each.iter().sum();
+    // Weights that were printed with few digits miss 1 by a little.
     let good = each.iter().all(|weight| *weight > 0.0) && (sum - 1.0).abs() < 0.02;
     good.then(|| each.iter().map(|weight| weight / sum).collect())
 }
@@ -139,6 +141,7 @@ fn split(text: &str) -> Option<(&str, bool, &str)> {
             b'{' => depth += 1,
             b'}' => depth = depth.saturating_sub(1),
             b'+' | b'*' if depth == 0 => {
+                // Only a last part counts: any later one clears what was found.
                 let rest = &text[at + 1..];
                 let part = rest.strip_prefix(['H', 'h']);
                 let part = part.filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
@@ -230,6 +233,7 @@ pub fn evaluate(
     if fit == Fit::All {
         shares = fitted.climb(fit, epsilon, &counts)?;
     }
+    // Each class starts from the linked fit, so freeing them cannot lower the likelihood.
     if fit == Fit::All && !model.linked {
         SiteClasses(&mut fitted.likelihood).link_models(false);
         shares = fitted.climb(fit, epsilon, &counts)?;
@@ -252,6 +256,7 @@ struct Shares {
 impl Shares {
     /// From each class's log-likelihoods of the patterns.
     fn of(own: &[Vec<f64>], weights: &[f64], counts: &[f64]) -> Self {
+        // Not the system's logarithm, whose last digit depends on the platform.
         let logs: Vec<f64> = weights.iter().map(|weight| libm::log(*weight)).collect();
         let mut shares = Self {
             lnl: 0.0,
@@ -260,6 +265,7 @@ impl Shares {
         };
         for (pattern, count) in counts.iter().enumerate() {
             let each = logs.iter().zip(own).map(|(log, own)| log + own[pattern]);
+            // Relative to the largest, as exponentials of log-likelihoods underflow.
             let most = each.clone().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = each.clone().map(|value| libm::exp(value - most)).sum();
             let whole = most + libm::log(sum);
@@ -334,6 +340,7 @@ impl<R: Runner + Copy> Classes<R> {
         };
         let mut point = Vec::new();
         for edge in tree.edges() {
+            // A rate of 0 has no logarithm.
             let own = process
                 .rates
                 .iter()
@@ -362,10 +369,12 @@ impl<R: Runner + Copy> Classes<R> {
         let (lengths, weights) = point.split_at(point.len() - classes);
         let (mut means, mut factors) = (Vec::new(), vec![Vec::new(); classes]);
         for own in lengths.chunks_exact(classes) {
+            // A leap may end anywhere; lengths stay where the likelihood can be computed.
             let own: Vec<f64> = own
                 .iter()
                 .map(|log| libm::exp(*log).clamp(1e-6, 100.0))
                 .collect();
+            // The likelihood keeps one mean for each branch, and a factor for each class.
             let mean = own.iter().sum::<f64>() / classes as f64;
             means.push(mean);
             let each = factors.iter_mut().zip(own);
@@ -373,6 +382,7 @@ impl<R: Runner + Copy> Classes<R> {
         }
         self.likelihood.restore_lengths((means, factors));
         if !self.fixed_weights {
+            // A leap does not keep the sum of the weights, which is 1.
             let sum: f64 = weights.iter().map(|log| libm::exp(*log)).sum();
             let each = self.weights.iter_mut().zip(weights);
             each.for_each(|(weight, log)| *weight = libm::exp(*log) / sum);
@@ -392,16 +402,19 @@ impl<R: Runner + Copy> Classes<R> {
         let classes = self.weights.len();
         let total: f64 = counts.iter().sum();
         for class in 0..classes {
+            // Expectation: a class's share of a pattern is the pattern's weight in its fit.
             let own = shares.classes.iter().skip(class).step_by(classes);
             let own: Vec<f64> = own
                 .zip(counts)
                 .map(|(share, count)| share * count)
                 .collect();
+            // A class of weight 0 would have no logarithm, and would never come back.
             if !self.fixed_weights {
                 self.weights[class] = (own.iter().sum::<f64>() / total).max(WEIGHT_LEAST);
             }
             SiteClasses(&mut self.likelihood).set_weights(class, &own);
         }
+        // One pass: the shares change anyway before the lengths are exact.
         self.likelihood.optimise_lengths(STEP_EPSILON, 1)?;
         if fit == Fit::All {
             self.likelihood.optimise_models(STEP_EPSILON)?;
@@ -422,16 +435,19 @@ impl<R: Runner + Copy> Classes<R> {
             self.step(fit, &shares, counts)?;
             let second = self.point();
             shares = self.shares(counts)?;
+            // The paper's r and v: the first step, and the change from it to the second.
             let moved: Vec<f64> = first.iter().zip(&start).map(|(a, b)| a - b).collect();
             let ends = second.iter().zip(&first).zip(&moved);
             let turned: Vec<f64> = ends.map(|((b, a), moved)| b - a - moved).collect();
             let norm = |of: &[f64]| of.iter().map(|value| value * value).sum::<f64>().sqrt();
             let far = norm(&moved) / norm(&turned).max(f64::MIN_POSITIVE);
+            // At 1 the leap ends at the second step; a shorter one would lose what it gained.
             let far = far.clamp(1.0, FAR_MAX);
             let leap = |k: usize| start[k] + far * (2.0 * moved[k] + far * turned[k]);
             let leap: Vec<f64> = (0..start.len()).map(leap).collect();
             self.set_point(&leap);
             let there = self.shares(counts)?;
+            // A leap that does not gain is taken back: the log-likelihood never falls.
             if there.lnl > shares.lnl {
                 shares = there;
             } else {

@@ -102,6 +102,7 @@ fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
                 out.damaged(at, inflate.error_message().unwrap_or(error.as_str()))
             })?;
             let count = (inflate.total_out() - written).to_usize();
+            // Checked block by block: a bomb is found before it is unpacked.
             out.take(count)?;
             if status == Status::StreamEnd {
                 rest = &rest[inflate.total_in().to_usize()..];

@@ -63,9 +63,11 @@ pub fn parse(text: &str, patterns: &Patterns) -> Result<Vec<f64>, ProfileError> 
         };
         let site: Option<usize> = site.parse().ok().filter(|&site| site > 0);
         let site = site.ok_or_else(|| error("it begins with no site's number, from 1"))?;
+        // Ends at a word that is no number, which the count then gives away.
         let own: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
         let good = own.iter().all(|share| (0.0..=1.0).contains(share));
         let sum: f64 = own.iter().sum();
+        // Files have few digits, so sums are 1 only nearly.
         if own.len() != STATES || !good || (sum - 1.0).abs() > 1e-2 {
             return Err(error("a site has twenty frequencies that sum to 1"));
         }
@@ -80,6 +82,7 @@ pub fn parse(text: &str, patterns: &Patterns) -> Result<Vec<f64>, ProfileError> 
         let own = by_site.get(&site);
         let own = own.ok_or(ProfileError::Missing { site: site + 1 })?;
         let to = &mut all[pattern * STATES..][..STATES];
+        // A pattern has one profile, so equal columns may differ by rounding alone.
         let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-6;
         if std::mem::replace(&mut set[pattern], true) && !to.iter().zip(own).all(near) {
             return Err(ProfileError::Differ { site: site + 1 });

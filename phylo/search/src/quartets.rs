@@ -60,6 +60,7 @@ impl Gene {
     pub fn has_split(&self, side: &TaxonSet) -> bool {
         let side = side.and(&self.taxa);
         let first = self.taxa.taxa().next();
+        // `splits` has the side without the least taxon, so another side is turned over.
         match first.is_some_and(|first| side.has(first)) {
             true => self.splits.contains(&self.taxa.without(&side)),
             false => self.splits.contains(&side),
@@ -110,6 +111,7 @@ impl GeneTrees {
         };
         let known = made.labels.iter().cloned().enumerate();
         let mut numbers: HashMap<String, usize> = known.map(|(k, label)| (label, k)).collect();
+        // All labels before the first set: a set has a bit for each taxon.
         for (tree, newick) in trees.iter().enumerate() {
             let mut own = HashSet::new();
             for tip in newick.tips() {
@@ -169,6 +171,7 @@ impl GeneTrees {
         };
         let nodes = newick.nodes();
         let is_weak = |node: usize| {
+            // The root has no branch above it, and the label of a tip is a name.
             let least = contract.filter(|_| node > 0 && !nodes[node].children.is_empty());
             let value: Option<f64> = nodes[node].label.trim().parse().ok();
             least.zip(value).is_some_and(|(least, value)| value < least)
@@ -190,6 +193,7 @@ impl GeneTrees {
                     true => below[node].clone(),
                     false => rest.clone(),
                 };
+                // One taxon on either side is the branch of a tip.
                 if lesser.len() >= 2 && lesser.len() + 2 <= all.len() {
                     gene.splits.insert(lesser);
                 }
@@ -199,6 +203,7 @@ impl GeneTrees {
             if parts.len() < 3 {
                 continue;
             }
+            // Equal nodes of two trees list their branches in different orders.
             parts.sort_unstable();
             let next = self.nodes.len() as u32;
             let place = *places.entry(parts).or_insert_with_key(|parts| {
@@ -233,6 +238,7 @@ impl GeneTrees {
             [a, b, c]
         };
         let shared = self.nodes.iter().map(|node| {
+            // Most nodes have three parts: for them nothing is allocated.
             let found = match (&node.parts[..], &node.sizes[..]) {
                 ([p, q, r], &[x, y, z]) => pairs_at(&[sizes(p, x), sizes(q, y), sizes(r, z)]),
                 (parts, all) => {
@@ -266,6 +272,7 @@ impl GeneTrees {
     /// taxon of each that each gene tree has, with the number that its taxa allow.
     #[must_use]
     pub fn around(&self, sets: [&TaxonSet; 4]) -> Vec<Quartets> {
+        // Gene trees share nodes: each is counted once at most.
         let mut known: Vec<Option<[u64; 3]>> = vec![None; self.nodes.len()];
         let of_gene = |gene: &Gene| {
             let sizes = sets.map(|set| set.shared(&gene.taxa));
@@ -314,9 +321,11 @@ fn pairs_at(sizes: &[[u64; 3]]) -> u64 {
     let of_part = |own: &[u64; 3]| {
         let of_set = |set: usize| {
             let (b, c) = ((set + 1) % 3, (set + 2) % 3);
+            // A part may have no taxon of the set.
             let two = own[set] * own[set].saturating_sub(1) / 2;
             // One of each other set, in two different other parts.
             let others = (sum[b] - own[b]) * (sum[c] - own[c]);
+            // Two taxa within one other part are no quartet of this node.
             two * (others - (both[set] - own[b] * own[c]))
         };
         (0..3).map(of_set).sum::<u64>()
@@ -390,12 +399,14 @@ pub fn branches(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usiz
                 .iter()
                 .map(|&child| below[child].clone())
                 .collect(),
+            // The same branch, seen from its other end, was taken already.
             [_] if parent == 0 => continue,
             _ => others().map(|&child| below[child].clone()).collect(),
         };
         if parent > 0 {
             beyond.push(below[0].without(&below[parent]));
         }
+        // A node of more branches has more than two clades at this end.
         if let Ok([c, d]) = <[TaxonSet; 2]>::try_from(beyond) {
             let sets = [below[a].clone(), below[b].clone(), c, d];
             found.push(Around { node, sets });

@@ -80,11 +80,13 @@ pub fn species_tree(genes: &GeneTrees, runner: &impl Runner) -> Result<SpeciesTr
         let around = around_all(genes, &tree, runner)?;
         let better = around.iter().filter_map(|(at, quartets)| {
             let [own, second, third] = quartets.counts;
+            // Of equal gains the first pairing: one input, one result.
             let (way, gain) = if second >= third {
                 (1, second)
             } else {
                 (2, third)
             };
+            // Strictly more, so the shared quartets grow with each swap and the loop ends.
             (gain > own).then(|| (gain - own, at, way))
         });
         // The largest gain first; of equals the first branch.
@@ -126,6 +128,7 @@ impl Sums {
             shares: [0.0; 3],
         };
         for quartets in genes.around(around.each()) {
+            // A gene tree that lacks one of the four sets has nothing to say, and no shares.
             if quartets.possible == 0 {
                 continue;
             }
@@ -225,6 +228,7 @@ fn threes(
         if !own.children.is_empty() && !rest.is_empty() {
             parts.push(&rest);
         }
+        // A quartet of two taxa in one part and one in two others belongs to one choice of three.
         for (c, third) in parts.iter().enumerate() {
             for (b, second) in parts[..c].iter().enumerate() {
                 let threes = parts[..b].iter();
@@ -237,6 +241,7 @@ fn threes(
 
 /// All clades without taxon 0.
 fn all_clades(taxa: usize) -> HashSet<TaxonSet> {
+    // Bit k stands for taxon k + 1: no clade has taxon 0.
     let clade = |bits: usize| {
         let mut set = TaxonSet::empty(taxa);
         let members = (1..taxa).filter(|taxon| bits >> (taxon - 1) & 1 == 1);
@@ -253,6 +258,7 @@ fn candidates(genes: &GeneTrees) -> HashSet<TaxonSet> {
     let mut sets = HashSet::new();
     let all = TaxonSet::all(taxa);
     let mut add = |side: TaxonSet| {
+        // A branch has two sides; the one without taxon 0 stands for both.
         let side = match side.has(0) {
             true => all.without(&side),
             false => side,
@@ -281,6 +287,7 @@ fn candidates(genes: &GeneTrees) -> HashSet<TaxonSet> {
             }
             add(side);
         }
+        // Taxa that were put in one place are a clade, with the taxon that stands there.
         for &(_, nearest) in &missing {
             let mut side = TaxonSet::empty(taxa);
             let same = missing.iter().filter(|(_, other)| *other == nearest);
@@ -352,10 +359,12 @@ fn best_tree(
             continue;
         }
         for (a, b, shared) in item.cuts {
+            // A part that no candidates cut down to single taxa has no tree.
             let (Some((left, _)), Some((right, _))) = (best[a], best[b]) else {
                 continue;
             };
             let score = left + right + shared;
+            // Of equal scores the first cut stays: the order of cuts is that of the sets.
             if best[item.clade].is_none_or(|(known, _)| score > known) {
                 best[item.clade] = Some((score, Some((a, b))));
             }
@@ -408,6 +417,7 @@ fn swapped(genes: &GeneTrees, tree: &Newick, at: &Around, way: usize) -> Newick 
         let found = nodes.iter().rev().find(|(other, _)| set.is_within(other));
         found.map_or(0, |&(_, node)| node)
     };
+    // The set of all taxa but the first is the root itself.
     for set in sets.into_iter().filter(|set| set.len() + 1 < taxa) {
         let node = made.push(above(&nodes, &set), String::new(), None);
         nodes.push((set, node));

@@ -87,6 +87,7 @@ impl Taxa {
         let other = Self::any(tree)?;
         let only = |from: &Self, not: &Self| {
             let missing = from.0.keys().filter(|label| !not.0.contains_key(*label));
+            // The least, since the order of a map's keys changes from run to run.
             missing.min().cloned()
         };
         match only(self, &other).or_else(|| only(&other, self)) {
@@ -109,6 +110,7 @@ impl Split {
     fn new(mut set: Vec<u64>, taxa: usize) -> Self {
         if set[0] & 1 == 1 {
             set.iter_mut().for_each(|word| *word = !*word);
+            // Bits beyond the last taxon stay 0, so that equal splits have equal words.
             if !taxa.is_multiple_of(64)
                 && let Some(last) = set.last_mut()
             {
@@ -168,6 +170,7 @@ pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
             below[node][taxon / 64] |= 1 << (taxon % 64);
         }
         if let Some(parent) = nodes[node].parent {
+            // A parent comes before its children, so each is in a half of its own.
             let (above, own) = below.split_at_mut(node);
             let pairs = above[parent].iter_mut().zip(&own[0]);
             pairs.for_each(|(to, from)| *to |= from);
@@ -259,6 +262,7 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
         path.push(node);
         above_first = nodes[node].parent;
     }
+    // The root has no branch above it.
     below[0] = Span::EMPTY;
     let mut beyond = Span::EMPTY;
     for step in path.windows(2).rev() {

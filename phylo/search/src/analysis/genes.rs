@@ -127,6 +127,7 @@ struct Within<'w> {
 impl Watch for Within<'_> {
     fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()> {
         let done = &self.done;
+        // Made only if the outer watch asks for it: most steps are not saved.
         self.outer.step(&mut || {
             let saved = Saved {
                 inner: Some(state()),
@@ -165,6 +166,7 @@ impl<R: Runner + Clone> Job for GeneTrees<'_, R> {
                 SelectionError::Likelihood(error) => error.into(),
                 other => failed(other.to_string()),
             })?;
+        // It belongs to the first stage that is not done, which takes it.
         let mut inner = saved.as_ref().and_then(|saved| saved.inner.clone());
         let mut within = Within {
             outer: watch,
@@ -181,9 +183,11 @@ impl<R: Runner + Clone> Job for GeneTrees<'_, R> {
             count,
         };
         if within.done.best.is_none() {
+            // Supports need a tree, so one search is made in any case.
             let piece = all(Kind::Search, self.options.starts.max(1));
             let found = searches.run(&piece, inner.take().as_deref(), &mut within)?;
             let Some(found) = found else {
+                // Stopped: the watch has the state.
                 return Ok(None);
             };
             // The first of equals.
@@ -228,6 +232,7 @@ impl<R: Runner + Clone> GeneTrees<'_, R> {
         if let Some(part) = &locus.part {
             return Ok((None, part.clone()));
         }
+        // A resumed run takes the saved choice, which the tree so far was searched with.
         let chosen = match saved.and_then(|saved| saved.model.clone()) {
             Some(chosen) => chosen,
             None => {

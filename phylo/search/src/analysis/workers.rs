@@ -125,6 +125,7 @@ impl<'j> Workers<'j> {
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         };
+        // More hosts than cores would only take turns on them.
         let hosts = pool.engines().min(cpus.len());
         let options = TasksOptions {
             hosts,
@@ -148,6 +149,7 @@ impl<'j> Workers<'j> {
         match order {
             Order::Work(piece, saved) => {
                 queue.orders.push_back((piece, saved));
+                // One is enough: a fiber takes one order.
                 if let Some(task) = queue.idle.pop() {
                     task.wake();
                 }

@@ -230,6 +230,7 @@ impl<'p> Block<'p> {
     fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
         let mut made = vec![false; tree.inner_halves()];
         let index = |half: HalfId| half.index() - tree.taxa();
+        // From every half-edge, since the tree has no root: all directions are needed.
         for start in (tree.taxa()..tree.halves()).map(HalfId::new) {
             for half in tree.post_order(start, |half| !made[index(half)]) {
                 // Taken out, since `times` borrows the whole block.
@@ -343,6 +344,7 @@ impl<'p> Block<'p> {
             }
             if self.process.invariant > 0.0 && common != 0 {
                 let scaled = self.scalers[own][at];
+                // Values that were scaled that often are negligible next to the invariable part.
                 if scaled > SCALED_MAX {
                     to.fill(0.0);
                 }

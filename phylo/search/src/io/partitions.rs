@@ -101,6 +101,7 @@ pub enum PartitionError {
 /// # Errors
 /// [`PartitionError`].
 pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError> {
+    // Some editors put a byte-order mark first.
     let text = text.trim_start_matches('\u{FEFF}');
     let mut claims = Claims::new(sites);
     if sets::is_nexus(text) {

@@ -90,6 +90,7 @@ pub fn alone(
     crew: Crew<'_>,
     lead: Lead<'_, sidecore_offload::Pool>,
 ) -> Result<Ended, AnalysisError> {
+    // Before any thread or fiber is started.
     if lead.coordinator.ledger.is_done() {
         return Ok(Ended::Done);
     }

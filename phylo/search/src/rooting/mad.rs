@@ -41,6 +41,7 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
         let (share, sum) = across(&tips, lengths[edge]);
         let sides = within[2 * edge] + within[2 * edge + 1];
         let square = (sum + sides) / pairs.max(1) as f64;
+        // Rounding may leave a sum a little below 0.
         scores.push((square.max(0.0).sqrt(), Place { edge, share }));
     }
     // A stable sort: the first of equal scores wins.
@@ -104,6 +105,7 @@ impl Behind<'_> {
     /// Pairs of tips that are not at distance 0: all but those that branches of length 0 join.
     fn pairs(&self) -> u64 {
         let pairs = |count: u64| count * count.saturating_sub(1) / 2;
+        // Tips that branches of length 0 join are one group, within which no pair counts.
         let mut seen = vec![false; self.tree.nodes()];
         let mut equal = 0;
         for tip in self.tree.tips() {
@@ -137,6 +139,7 @@ impl Behind<'_> {
             if around.len() < 2 {
                 continue;
             }
+            // The lists are kept from node to node, with their memory.
             sides.resize_with(sides.len().max(around.len()), Vec::new);
             for (side, &(next, edge)) in sides.iter_mut().zip(around) {
                 self.tips(next, edge, self.lengths[edge], side);
@@ -152,6 +155,7 @@ impl Behind<'_> {
                 }
             }
             for (&(_, edge), with) in around.iter().zip(with) {
+                // From this branch, pairs with a tip behind it have other ancestors.
                 own[2 * edge + usize::from(tree.ends(edge)[1] == node)] = all - with;
             }
         }
@@ -199,11 +203,13 @@ fn across(tips: &[Vec<f64>; 2], length: f64) -> (f64, f64) {
             }
         }
     }
+    // The sum is a parabola in the place; its vertex may be beyond the branch.
     let share = match length > 0.0 && weights > 0.0 {
         true => (-once / weights / (2.0 * length)).clamp(0.0, 1.0),
         false => 0.5,
     };
     let move_by = 2.0 * share * length;
+    // The squares of `a + move_by`, expanded: the pairs are visited once.
     let sum = twice + 2.0 * move_by * once + move_by * move_by * weights;
     (share, sum)
 }

@@ -70,8 +70,10 @@ impl Unrooted {
             let support = support.into_iter().find(|support| !support.is_empty());
             made.join(a, b, length, support.unwrap_or_default());
         }
+        // Children come after their parents: before the root are only nodes of one child.
         for (node, own) in from.iter().enumerate().skip(root + 1) {
             match own.parent {
+                // A root of two branches is gone: its one branch was made above.
                 Some(parent) if parent != root || !dissolved => {
                     let support = std::mem::take(&mut supports[node]);
                     made.join(parent, node, own.length, support);
@@ -193,6 +195,7 @@ impl Unrooted {
         }
         while let Some((node, edge, length, parent)) = path.pop() {
             let own = &self.nodes[node];
+            // Newick has one label for a node and its branch: a node's name comes first.
             let label = match own.is_tip || !own.label.is_empty() {
                 true => own.label.clone(),
                 false => self.edges[edge].support.clone(),
@@ -216,5 +219,6 @@ fn is_support(label: &str) -> bool {
 
 /// A computed length, rounded to twelve digits.
 fn short(length: f64) -> f64 {
+    // By way of decimal digits, so that the shortest text of the length has no more.
     format!("{length:.11e}").parse().unwrap_or(length)
 }

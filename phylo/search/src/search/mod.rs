@@ -114,6 +114,7 @@ pub fn start_tree(
         (Start::Random, None) => random_tree(taxa, LENGTH_DEFAULT, &mut random),
         (Start::Random, Some(constraint)) => constraint::random_tree(taxa, constraint, &mut random),
     };
+    // The lengths of a random tree mean nothing; the mean number of changes is a better start.
     tree.set_all_lengths(mean_length(&tree, parts));
     tree
 }
@@ -145,6 +146,7 @@ pub fn run<R: Runner>(
     let mut search = Search::new(likelihood, state, options)?;
     while search.state.phase != Phase::Done {
         search.advance()?;
+        // Before the watch, which may save the state: it must be whole.
         search.keep();
         if watch.step(&search.state).is_break() {
             break;
@@ -203,6 +205,7 @@ impl<'a, R: Runner> Search<'a, R> {
         }
         // Directions that the likelihood's present tree shares with this one stay valid.
         likelihood.set_tree(state.tree.clone());
+        // A new state has no models yet: those of the likelihood are the start.
         if !state.models.is_empty() {
             if state.models.len() != likelihood.parts().len() {
                 return wrong("another number of partitions");
@@ -385,6 +388,7 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 
     fn end_round(&mut self) -> Result<(), LikelihoodError> {
+        // One near miss in each step, so that a watch can stop between them.
         if let Some(close) = self.state.close.pop() {
             return self.try_closely(close);
         }

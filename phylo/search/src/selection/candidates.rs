@@ -40,7 +40,9 @@ impl Rates {
     fn is_within(self, other: Self) -> bool {
         match (self, other) {
             (Self::Free(own), Self::Free(more)) => own <= more,
+            // Free rates of as many categories can be those of the gamma distribution.
             (Self::Gamma, Self::Free(categories)) => categories >= GAMMA,
+            // Equal rates are within all; all but free rates are within `+I+G`.
             (Self::Equal, _) | (_, Self::Both) => !matches!(self, Self::Free(_)),
             _ => self == other,
         }

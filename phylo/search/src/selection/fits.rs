@@ -35,6 +35,7 @@ pub(super) fn free_parameters(model: &Model) -> usize {
         given: None,
     } = name.rates
     {
+        // Weights sum to 1, and the mean rate is 1: each takes one value away.
         count += 2 * (categories - 1);
     }
     if name.invariant == InvariantName::Empirical {
@@ -44,6 +45,7 @@ pub(super) fn free_parameters(model: &Model) -> usize {
         name.frequencies,
         FrequencyName::Empirical | FrequencyName::Fitted
     ) {
+        // Frequencies sum to 1, so the last one is no parameter.
         count += name.alphabet().states() - 1;
     }
     count

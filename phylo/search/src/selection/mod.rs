@@ -256,6 +256,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
 
     fn run(mut self) -> Result<Selection, SelectionError> {
         let first = self.candidates[0].clone();
+        // General rates first: they may exclude their special cases without a fit.
         for rates in Rates::USUAL {
             self.consider(&first.with(rates))?;
         }
@@ -264,7 +265,9 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             false => self.ranked()?,
         }
         self.free_rates()?;
+        // After free rates: mixtures take the rates of the best model.
         self.mixtures()?;
+        // At the end, when only few candidates are still near the best.
         self.polish()?;
         self.sort();
         Ok(Selection {
@@ -431,6 +434,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         // A special case cannot fit better than a model that contains it, but for the tolerance of
         // fits.
         let most = above.map(|fit| fit.lnl).fold(f64::INFINITY, f64::min) + SLACK;
+        // Without such a model the bound is infinite: the candidate is fitted.
         let parameters = self.fitter.parameters(candidate);
         let sites = self.fitter.sites();
         let bound = self.options.criterion.score(most, parameters, sites);

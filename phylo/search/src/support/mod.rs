@@ -144,6 +144,7 @@ impl<'t> Reference<'t> {
     pub fn tally(&self, replicate: &Newick, kind: Kind) -> Result<Tally, CompareError> {
         self.taxa.check(replicate)?;
         let all = splits::spans(replicate, &self.taxa).into_iter();
+        // Branches of the reference are runs of its numbering; other splits cannot be among them.
         let there: HashSet<Span> = all.filter(|split| split.is_run()).collect();
         let mut missing = vec![0; self.branches.len()];
         let mut transfer = Transfer::new(replicate, &self.taxa);
@@ -288,6 +289,7 @@ impl Transfer {
             self.inside[self.parents[node].to_usize()] += inside;
             // The split's members outside must move in, all others inside must move out.
             let moved = (members - inside) + (self.sizes[node] - inside);
+            // A split and its complement are one branch.
             least = least.min(moved).min(taxa - moved);
         }
         least

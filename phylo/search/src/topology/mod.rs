@@ -180,6 +180,7 @@ pub fn compare(
     runner: &impl Runner,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Verdict>, TopologyError> {
+    // The AU test interpolates between replicates, of which it needs two.
     let (trees, replicates) = (table.trees(), options.replicates.max(2));
     if trees.saturating_mul(replicates) > VALUES_MAX {
         return Err(TopologyError::TooMany { trees, replicates });
@@ -278,6 +279,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
             verdict.p_sh += f64::from(u8::from(most - centred[tree] > by)) / count;
             let (other, by) = weighted[tree];
             let by_plain = lnl[other] - lnl[tree];
+            // Both sides would have the same weight, so it is left out.
             verdict.p_wkh += f64::from(u8::from(ahead(other) > by_plain)) / count;
             let farthest = others(tree).map(|other| ahead(other) * weight(tree, other));
             let farthest = farthest.fold(f64::NEG_INFINITY, f64::max);

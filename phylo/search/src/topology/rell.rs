@@ -53,6 +53,7 @@ impl SiteTable {
         let mut values = Vec::new();
         let of_site = (0..expected).map(|site| {
             let own = sites.iter().map(|tree| tree[site]);
+            // Doubles are no keys, and equal bits are equal values here: all are finite.
             let bits = own.clone().map(f64::to_bits).collect();
             let next = numbers.len() as u32;
             *numbers.entry(bits).or_insert_with(|| {
@@ -119,6 +120,7 @@ impl SiteTable {
                     let own = &self.values[pattern.to_usize() * trees..][..trees];
                     own[a] - own[b]
                 };
+                // Two passes: with sums of squares the digits of near-equal trees would cancel.
                 let mean = self.of_site.iter().map(difference).sum::<f64>() / sites;
                 let squares = self.of_site.iter().map(|pattern| {
                     let off = difference(pattern) - mean;

@@ -30,6 +30,7 @@ pub(super) fn sorted_gaps(drawn: &Replicates, trees: usize) -> Vec<Vec<f32>> {
         }
         for (tree, &value) in row.iter().enumerate() {
             let rival = if tree == best { second } else { first };
+            // Floats: their digits are enough for ranks, and take half of the memory.
             gaps[tree].push((rival - value) as f32);
         }
     }
@@ -184,6 +185,7 @@ impl Sums {
 fn share_up_to(sorted: &[f32], x: f64) -> f64 {
     let count = sorted.len();
     let at = |k: usize| f64::from(sorted[k]);
+    // The list is sorted, so the number of gaps up to `x` takes a few steps.
     let up_to = sorted.partition_point(|&value| f64::from(value) <= x);
     let between = |low: usize| {
         let step = at(low + 1) - at(low);

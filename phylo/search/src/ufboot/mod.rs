@@ -212,6 +212,7 @@ impl<R: Runner> Boot<'_, R> {
                 all = self.likelihood.optimise_lengths(COARSE, 1)?;
             }
             look_at = near(self.likelihood.tree(), &touched);
+            // Moves that gain nothing together could be made and undone for ever.
             if all <= lnl + GAIN {
                 break;
             }

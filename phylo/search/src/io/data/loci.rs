@@ -36,6 +36,7 @@ impl Reader {
             let own = match &charset.file {
                 None => whole.ok_or(DataError::NoFile).at(&place)?,
                 Some(file) => {
+                    // Several charsets may be of one file, which is read once.
                     if !files.contains_key(file.as_str()) {
                         let near = of.parent().map(|folder| folder.join(file));
                         let near = near.filter(|path| path.is_file());
@@ -71,10 +72,12 @@ impl Reader {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(folder).at(&shown)? {
             let entry = entry.at(&shown)?;
+            // Editors and file systems leave hidden files in folders.
             let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
             if !hidden && !entry.path().is_dir() {
                 files.push(entry.path());
             }
+            // Checked within the loop: a folder may list millions of files.
             if files.len() > FILES_MAX {
                 return Err(DataError::ManyLoci).at(&shown);
             }

@@ -65,6 +65,7 @@ pub(super) fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> 
     let commands = Commands::read(&text)?;
     let mut charsets = Vec::new();
     for ((line, value), name) in commands.charsets.iter().zip(&commands.shown) {
+        // The last colon: paths may have colons, ranges have none.
         let (file, ranges) = match value.rsplit_once(':') {
             None => (None, *value),
             Some((file, ranges)) => (Some(file.trim().trim_matches(['\'', '"'])), ranges),
@@ -106,6 +107,7 @@ pub(super) fn file_sets(text: &str) -> Result<Option<FileSets>, PartitionError> 
     let mut used: Vec<usize> = partitions.iter().flat_map(|own| own.2.clone()).collect();
     used.sort_unstable();
     used.dedup();
+    // Places count among the charsets that are left.
     for place in partitions.iter_mut().flat_map(|own| &mut own.2) {
         *place = used.binary_search(place).unwrap_or_default();
     }

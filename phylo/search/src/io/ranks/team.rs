@@ -203,6 +203,7 @@ impl<L: Line> Watch for Leading<'_, '_, L> {
             self.saved_ns = task::now_ns();
             self.line.tell(Event::Saved(self.piece, state()));
         }
+        // All ranks meet here in each step, so that they break off at the same one.
         match self.team.peers.decide(self.stopped || self.dropped) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
