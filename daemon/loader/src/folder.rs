@@ -82,6 +82,7 @@ impl Folder {
             _ => ObjectError::Unreadable(error),
         })?;
         let stat = fs::fstat(&file).map_err(io::Error::from)?;
+        // A pipe or a device could block the daemon, or never end.
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Fault::Kind.into());
         }
@@ -114,6 +115,7 @@ fn sealed(name: &OsStr, bytes: &[u8]) -> io::Result<OwnedFd> {
         .or_else(|_| fs::memfd_create(name, flags))?;
     let mut file = File::from(memory);
     file.write_all(bytes)?;
+    // Sealed: the bytes that were hashed are those that are linked, whatever has the descriptor.
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())

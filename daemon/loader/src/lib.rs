@@ -79,6 +79,7 @@ fn add(
     loading: &Loading,
 ) -> Result<(), ObjectError> {
     let copy = folder.copy(name)?;
+    // A copy: a kernel that is refused takes those of its file with it.
     let mut with_all = registry.clone();
     if let Some(program) = &loading.host {
         for kernel in child::load(copy, program, &loading.limits)? {

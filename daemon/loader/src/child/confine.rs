@@ -53,6 +53,7 @@ impl Limits {
         [time_us, memory_bytes, stack_bytes]: &[u64; 3],
     ) -> Result<Self, ObjectError> {
         let amount = |asked: u64, usual: u64, most: u64, what, option| match asked {
+            // The operator's limit holds for objects that ask for nothing, too.
             0 => Ok(usual.min(most)),
             asked if asked <= most => Ok(asked),
             asked => Err(ObjectError::Limit {
@@ -212,7 +213,9 @@ pub(super) fn confine(
     if rustix::process::getppid() != host {
         return Err("its host process has ended".to_owned());
     }
+    // Before the filters, which allow neither `sigaltstack` nor `sigaction`.
     catch_signals(page, limits);
+    // The limit counts the memory that this process has already.
     let own_bytes = data_bytes().unwrap_or(0);
     for (resource, bytes) in [
         (Resource::Core, 0),
@@ -232,7 +235,9 @@ pub(super) fn confine(
         };
         rustix::process::setrlimit(resource, limit).map_err(refused("setrlimit"))?;
     }
+    // As above: the filters do not allow `set_robust_list`.
     watch_turn(page)?;
+    // The strict one last: it does not allow the call that installs a filter.
     for filter in [&filters.refused, &filters.allowed] {
         apply_filter(filter).map_err(|error| error.to_string())?;
     }
@@ -284,6 +289,8 @@ fn catch_signals(page: &'static Page, limits: Limits) {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
         action.sa_sigaction = handler as libc::sighandler_t;
+        // On a stack of its own, since the other may be full. Once, so
+        // that a fault in it ends the process.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND;
         for signal in CAUGHT {
             libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -303,6 +310,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     let top = STACK_TOP.load(Ordering::Relaxed);
     let lowest = top.saturating_sub(STACK_BYTES.load(Ordering::Relaxed) + STACK_LEAP);
     let (cause, detail) = match signal {
+        // `abort` raises its signal by `tgkill`, which is trapped as any
+        // other call; its cause comes below.
         libc::SIGSYS if u64::from(call.unsigned_abs()) != libc::SYS_tgkill.unsigned_abs() => {
             (CALL, call.unsigned_abs().into())
         }

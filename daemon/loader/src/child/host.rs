@@ -127,6 +127,7 @@ impl Host {
         let copy = Copy {
             name: OsString::from(name),
             memory,
+            // The daemon has the hash; nothing here reads it.
             hash: KernelHash::from_bytes([0; 32]),
         };
         match object::load(copy) {
@@ -242,6 +243,7 @@ impl Worker<'_> {
         let mut states: Vec<Option<Box<dyn Any + Send>>> =
             self.kernels.iter().map(|_| None).collect();
         let most = self.kernels.iter().map(|kernel| kernel.store_bytes).max();
+        // A line more than is needed, so that an aligned start lies within it.
         let mut store = vec![0; most.unwrap_or(0) + LINE_BYTES];
         let start = store.as_ptr().align_offset(LINE_BYTES);
         let store = &mut store[start..];
@@ -250,6 +252,7 @@ impl Worker<'_> {
                 let _: Woken = shared_futex::wait(&page.turn, 0, IDLE);
             }
             let asked = page.asked.load(Ordering::Relaxed);
+            // From here on the kernel may have had effects: the daemon does not repeat the request.
             page.begun.store(asked, Ordering::Relaxed);
             let status = match self.run(page, segment.slice(), &mut states, store) {
                 Ok((reply, None)) => {
@@ -305,6 +308,7 @@ impl Worker<'_> {
         };
         let mut stretches = [SharedSlice::EMPTY; RANGES_MAX];
         let inputs = page.inputs.load(Ordering::Relaxed).to_usize();
+        // A kernel that ran before may have written to the page: its numbers are bounded first.
         let used = (inputs + page.outputs.load(Ordering::Relaxed).to_usize()).min(RANGES_MAX);
         for (index, (stretch, range)) in stretches[..used].iter_mut().zip(&page.ranges).enumerate()
         {

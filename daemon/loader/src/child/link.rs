@@ -63,6 +63,7 @@ impl Object {
         ]);
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reason = String::new();
+        // With the process that is there, then with a new one.
         for _ in 0..2 {
             let alive = match link.take() {
                 Some(alive) => alive,
@@ -73,6 +74,7 @@ impl Object {
                     *link = Some(alive);
                     return Ok(made);
                 }
+                // The link is dropped here, which ends its process.
                 Err(error) => reason = error,
             }
         }
@@ -86,6 +88,7 @@ impl Object {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let link = link.as_ref()?;
         local_socket::send(link.socket.as_fd(), &message.0, &[]).ok()?;
+        // No answer is sent then, so none is left over for the next call.
         if !is_asked {
             return None;
         }

@@ -129,6 +129,7 @@ fn read_table(reader: &mut Reader<'_>) -> Option<Result<Table, ObjectError>> {
         *ask = reader.word()?;
     }
     let mut kernels = Vec::new();
+    // The number is foreign: a bound keeps it from filling the daemon's memory.
     for _ in 0..number.min(sidecore_kernel_abi::raw::KERNELS_MAX.into()) {
         let version = u32::try_from(reader.word()?).ok()?;
         let store_bytes = usize::try_from(reader.word()?).ok()?;
@@ -191,6 +192,7 @@ impl ChildKernel {
     ) -> Result<Reply, KernelError> {
         let mut is_new = false;
         loop {
+            // Taken out: a worker that fails below is dropped, and so killed.
             let known = kept.take().and_then(|kept| kept.downcast::<Worker>().ok());
             let mut worker = match known {
                 Some(worker) => worker,
@@ -283,6 +285,7 @@ impl Worker {
     fn new(object: &Arc<Object>, origin: Origin<'_>) -> Result<Self, String> {
         let cpu = cpu::current();
         let (process, page) = object.spawn(origin, cpu)?;
+        // Its parent has not waited for it yet, so the number is still that of this process.
         let made = rustix::process::pidfd_open(process, PidfdFlags::empty())
             .map_err(|error| format!("pidfd_open: {error}"))
             .and_then(|end| {
@@ -383,6 +386,7 @@ impl Worker {
             // Acquire: partner of the worker's Release.
             match page.turn.load(Ordering::Acquire) {
                 0 => return Ok(()),
+                // The kernel marked the turn: the worker's thread has ended.
                 now if now != turn => return Err(Ended::Gone),
                 _ if woken == Woken::TimedOut => self.look(&mut look, memory, limits)?,
                 _ => {}
@@ -424,6 +428,7 @@ impl Worker {
 
     /// Ends it; the reason, in few words: clients get 64 bytes.
     fn reason(&mut self, ended: Ended) -> String {
+        // Before its page is read, which it could change meanwhile.
         self.kill();
         match ended {
             Ended::Late => {
@@ -439,6 +444,7 @@ impl Worker {
             return fault;
         }
         let text = self.page().text();
+        // A worker that could not be confined left its reason there and ended.
         if !self.has_begun() && !text.is_empty() {
             return text;
         }
