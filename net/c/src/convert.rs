@@ -31,6 +31,7 @@ pub(crate) struct RawPiece {
 impl From<SocketAddr> for RawAddress {
     fn from(address: SocketAddr) -> Self {
         let ip = match address {
+            // The header has one form: IPv4 is mapped (RFC 4291 section 2.5.5.2).
             SocketAddr::V4(v4) => v4.ip().to_ipv6_mapped(),
             SocketAddr::V6(v6) => *v6.ip(),
         };
@@ -122,6 +123,7 @@ pub(crate) fn attach_text(error: c_int) -> &'static CStr {
 
 /// A socket by its number.
 pub(crate) fn socket(number: i64) -> Result<Socket, Errno> {
+    // A negative number is an error of an earlier call that the program passed on.
     let number = u32::try_from(number).map_err(|_| Errno::BAD_SOCKET)?;
     Ok(Socket::from_number(number))
 }
@@ -132,6 +134,7 @@ pub(crate) fn socket(number: i64) -> Result<Socket, Errno> {
 /// `from` is NULL or that many bytes, which nothing changes meanwhile.
 pub(crate) unsafe fn bytes<'a>(from: *const c_void, bytes: usize) -> Result<&'a [u8], Errno> {
     match (from.is_null(), bytes) {
+        // Programs in C pass NULL for no bytes.
         (_, 0) => Ok(&[]),
         (false, _) if isize::try_from(bytes).is_ok() => {
             // SAFETY: the caller's promise, and no more than half of the address space.

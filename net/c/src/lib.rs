@@ -47,6 +47,7 @@ enum Chunk {
 
 impl Lent {
     fn lend(&mut self, chunk: Chunk) -> Result<u32, Errno> {
+        // Used again, so that the table grows no further than the chunks that are out at once.
         if let Some(place) = self.free.pop()
             && let Some(empty) = index(place).and_then(|at| self.places.get_mut(at))
         {
@@ -80,6 +81,7 @@ impl SidecoreNet {
 
     /// The result of a call that found no bytes.
     fn nothing(&mut self, socket: Socket) -> Result<usize, Errno> {
+        // A read of no bytes tells an end and an error from nothing yet.
         self.client.read(socket, &mut [])?.ok_or(Errno::AGAIN)
     }
 
@@ -130,7 +132,9 @@ impl SidecoreNet {
     fn send(&mut self, number: i64, piece: &mut RawPiece, bytes: usize) -> Result<usize, Errno> {
         let bytes_max = piece.bytes;
         let socket = self.known(number);
+        // Taken in any case: a call that fails gives the chunk back.
         let taken = self.lent.take(piece.lent).ok_or(Errno::INVALID)?;
+        // The piece is empty from here on, so releasing it again does nothing.
         piece.data = std::ptr::null_mut();
         let Chunk::Buffer(buffer) = taken else {
             return Err(Errno::INVALID);
@@ -387,6 +391,7 @@ pub(crate) unsafe extern "C" fn sidecore_net_write(
         // SAFETY: memory of that many bytes, by the caller's promise.
         let source = unsafe { convert::bytes(source, bytes)? };
         match net.client.write(socket, source)? {
+            // No room now, which differs from a write of no bytes.
             0 if bytes > 0 => Err(Errno::AGAIN),
             written => count(written),
         }
@@ -533,6 +538,7 @@ pub(crate) unsafe extern "C" fn sidecore_net_poll(
     timeout_ms: c_int,
 ) -> c_int {
     let body = |net: &mut SidecoreNet| {
+        // Any negative time is none, as for poll(2).
         let Ok(limit_ms) = u64::try_from(timeout_ms) else {
             // Without a limit.
             loop {

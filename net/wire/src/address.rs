@@ -94,6 +94,7 @@ impl Ip {
         if self.is_v4() != other.is_v4() {
             return false;
         }
+        // An IPv4 address is the last 32 of the 128 bits.
         let bits = u32::from(prefix_bits) + if self.is_v4() { 96 } else { 0 };
         let different = u128::from_be_bytes(self.0) ^ u128::from_be_bytes(other.0);
         different.leading_zeros() >= bits.min(128)
@@ -126,8 +127,10 @@ pub const BROADCAST: Mac = [0xff; 6];
 pub fn group_mac(group: &Ip) -> Mac {
     let [a, b, c, d] = group.last_four();
     if group.is_v4() {
+        // RFC 1112 section 6.4: the low 23 bits of the group.
         [0x01, 0x00, 0x5e, b & 0x7f, c, d]
     } else {
+        // RFC 2464 section 7: the low 32 bits.
         [0x33, 0x33, a, b, c, d]
     }
 }

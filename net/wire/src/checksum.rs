@@ -32,12 +32,16 @@ impl Sum {
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         let mut sum = sidecore_bare::sum::of_words(bytes);
+        // `of_words` leaves out an incomplete block of 16 bytes.
         let rest = &bytes[bytes.len() / 16 * 16..];
         let mut words = rest.chunks_exact(2);
         for word in &mut words {
+            // RFC 1071 section 2 (B): words are added as they lie; the
+            // sum's bytes then lie so, too.
             sum += u64::from(u16::from_ne_bytes([word[0], word[1]]));
         }
         if let [last] = words.remainder() {
+            // An odd last byte is a word whose second byte is 0.
             sum += u64::from(u16::from_ne_bytes([*last, 0]));
         }
         Self(sum)
@@ -72,6 +76,7 @@ impl Sum {
     /// 16 bits in memory order, not complemented.
     #[inline]
     pub fn folded(self) -> u16 {
+        // 33 bits at most after this fold, then 18, 17, and 16.
         let mut sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
         sum = (sum & 0xffff) + (sum >> 16);
         sum = (sum & 0xffff) + (sum >> 16);

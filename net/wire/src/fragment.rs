@@ -201,6 +201,7 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
         });
     }
     if fragment.offset == 0 && fragment.more && !has_all_headers(bytes, head, protocol) {
+        // RFC 8200 section 4.5: code 3, with the pointer 0.
         return Err(Bad::Problem {
             code: 3,
             pointer: 0,
@@ -248,10 +249,12 @@ pub fn write(
 ) {
     if source.is_v4() {
         ip::write(head, source, destination, protocol, hops, piece.len);
+        // The field counts in eight bytes (RFC 791 section 3.1).
         let units = (piece.offset / 8) as u16;
         if let Ok((fields, _)) = Ipv4::mut_from_prefix(head) {
             fields.identification = U16::new(piece.identification as u16);
             fields.fragment = U16::new(units | if piece.more { MORE_V4 } else { 0 });
+            // The field counts as 0 while its value is computed.
             fields.checksum = [0; 2];
             fields.checksum = Sum::of(fields.as_bytes()).field();
         }

@@ -230,6 +230,7 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
 /// neither options nor routing of RFC 8200: its offset and protocol.
 #[inline]
 pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize, u8), Bad> {
+    // A longer chain ends as an unknown protocol, which bounds the work for a packet.
     for _ in 0..EXTENSIONS_MAX {
         // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options. Hop-by-hop
         // options after another header are an unknown protocol (section 4).
@@ -247,6 +248,7 @@ pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize,
                 None => return Err(Bad::Malformed),
             }
         }
+        // RFC 8200 section 4.3: the length leaves out the first eight bytes.
         let header_end = start + (usize::from(units) + 1) * 8;
         if protocol != 43 {
             let options = bytes.get(start + 2..header_end).ok_or(Bad::Malformed)?;
@@ -275,6 +277,7 @@ pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
         };
         place = start;
         start += match protocol {
+            // Its second byte is reserved, not a length.
             FRAGMENT => 8,
             _ => (usize::from(units) + 1) * 8,
         };
@@ -347,6 +350,7 @@ pub fn write(
 ) -> usize {
     if source.is_v4() {
         let mut fields = Ipv4 {
+            // Version 4, and five words: no options.
             version_words: 0x45,
             service: 0,
             // A super-segment of 64 KiB and its header may exceed the field; the NIC that cuts it
@@ -354,6 +358,7 @@ pub fn write(
             total_bytes: U16::new(length_of(V4_BYTES + payload_bytes)),
             // RFC 6864 section 4.1: any value is valid if fragmentation is forbidden.
             identification: U16::new(0),
+            // RFC 791 section 3.1: the flag "do not fragment".
             fragment: U16::new(0x4000),
             hops,
             protocol,
@@ -417,6 +422,7 @@ fn set_class(packet: &mut [u8], mask: u8, value: u8) {
             let Some(header) = packet.get_mut(..header_bytes) else {
                 return;
             };
+            // A header whose length is less than 20 bytes fails here, and stays as it is.
             if let Ok((fields, _)) = Ipv4::mut_from_prefix(header) {
                 fields.service = fields.service & !mask | value & mask;
                 fields.checksum = [0; 2];

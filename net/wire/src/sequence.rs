@@ -40,6 +40,7 @@ impl Sequence {
     /// The distance from `other`, negative if this one comes before it.
     #[inline]
     pub fn distance(self, other: Self) -> i32 {
+        // As a signed number the difference is the shorter way around the circle.
         self.0.wrapping_sub(other.0).cast_signed()
     }
 

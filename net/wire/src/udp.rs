@@ -49,6 +49,7 @@ pub fn parse<'p>(
 ) -> Option<(Udp, &'p [u8])> {
     let (header, _) = Udp::ref_from_prefix(bytes).ok()?;
     let len = usize::from(header.bytes.get());
+    // A length below the packet's is no fault: the rest is padding.
     if len < HEADER_BYTES || len > bytes.len() {
         return None;
     }
