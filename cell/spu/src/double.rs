@@ -76,6 +76,7 @@ impl Value {
         let fraction = double & ((1 << 52) - 1);
         match exponent_of(double) {
             0 => {
+                // Such an operand counts as a zero; only the flag says that it was none.
                 if fraction != 0 {
                     *flags |= flag::DENORMAL;
                 }
@@ -87,10 +88,12 @@ impl Value {
             }
             0x7ff if fraction == 0 => Self::Infinite { negative },
             0x7ff => Self::Nan {
+                // Signalling ones have a 0 as the first bit of the fraction.
                 signals: fraction >> 51 == 0,
             },
             exponent => Self::Finite {
                 negative,
+                // Less the bias of 1023 and the fraction's 52 bits: the exponent of the last bit.
                 exponent: exponent - 1075,
                 mantissa: fraction | 1 << 52,
             },
@@ -130,6 +133,7 @@ pub(crate) fn operate(state: &mut State, fields: &Fields, operation: Operation) 
         let raised = &mut flags[slice];
         let [a, b, t] = [a[slice], b[slice], t[slice]];
         match operation {
+            // A sum is a product with one: all operations take one path, and round once.
             Operation::Add => combined(a, ONE, Some((b, false)), rounding, raised),
             Operation::Subtract => combined(a, ONE, Some((b, true)), rounding, raised),
             Operation::Multiply => combined(a, b, None, rounding, raised),
@@ -163,6 +167,7 @@ fn combined(
     });
     let operands = [Some(a), Some(b), third];
     let signals = |value: &Option<Value>| matches!(value, Some(Value::Nan { signals: true }));
+    // Before infinities: an operand that is no number decides alone.
     if operands
         .iter()
         .any(|value| matches!(value, Some(Value::Nan { .. })))
@@ -262,26 +267,31 @@ fn rounded_double(number: Number, rounding: Rounding, flags: &mut u32) -> u64 {
 impl Number {
     /// The bits in a format.
     fn rounded(self, shape: &Shape, rounding: Rounding, flags: &mut u32) -> u64 {
+        // The largest exponent is all ones, so their count is the field's width.
         let sign = u64::from(self.negative) << (shape.fraction + shape.last.count_ones());
         if self.mantissa == 0 {
             return sign;
         }
+        // Of the first one, with the bias of the format.
         let exponent = self.exponent + TOP.cast_signed() + shape.last / 2;
         let tiny = exponent < 1;
         if tiny && shape.flushes {
             *flags |= flag::UNDERFLOW | flag::INEXACT;
             return sign;
         }
+        // Numbers below the normal ones lose the bits that their exponent is short of.
         let below = if tiny {
             (1 - exponent).min(64).cast_unsigned()
         } else {
             0
         };
+        // No shift may take all of the 128 bits.
         let cut = (TOP - shape.fraction + below).min(127);
         let kept = self.mantissa >> cut;
         let rest = self.mantissa ^ kept << cut;
         let half = 1_u128 << (cut - 1);
         let up = match rounding {
+            // A tie goes to the even number.
             Rounding::Nearest => rest > half || rest == half && kept & 1 == 1,
             Rounding::Zero => false,
             Rounding::Up => rest != 0 && !self.negative,
@@ -299,6 +309,7 @@ impl Number {
             return sign | value;
         }
         *flags |= flag::OVERFLOW | flag::INEXACT;
+        // A rounding towards zero ends at the largest number, not beyond it.
         let largest = match rounding {
             Rounding::Nearest => false,
             Rounding::Zero => true,
@@ -335,6 +346,7 @@ pub(crate) fn rounded(state: &mut State, fields: &Fields) {
                 number.rounded(&shape, Rounding::of(state, slice), raised)
             }
         };
+        // The float is in the first word of its doubleword.
         single << 32
     });
     state.set(fields.rt, Quadword::of_doubles(result));
@@ -346,6 +358,7 @@ pub(crate) fn extended(state: &mut State, fields: &Fields) {
     let Quadword(words) = state.get(fields.ra);
     let mut flags = [0; 2];
     let result = std::array::from_fn(|slice| {
+        // Only the first word of a doubleword is read.
         let word = words[2 * slice];
         let sign = u64::from(word >> 31) << 63;
         let fraction = word & 0x7f_ffff;
@@ -364,6 +377,7 @@ pub(crate) fn extended(state: &mut State, fields: &Fields) {
                     };
                 NAN
             }
+            // The biases differ by 896, and the fractions by 29 bits.
             exponent => sign | u64::from(exponent + 896) << 52 | u64::from(fraction) << 29,
         }
     });
@@ -379,11 +393,14 @@ pub(crate) fn compare(state: &mut State, fields: &Fields, greater: bool, magnitu
         let raised = &mut flags[slice];
         let mut key = |double: u64| match Value::read(double, raised) {
             Value::Nan { signals } => {
+                // An order of what is no number is invalid even where nothing signals.
                 *raised |= flag::NAN | if signals || greater { flag::INVALID } else { 0 };
                 None
             }
+            // Both zeros are equal, and so are numbers that count as zeros.
             Value::Finite { mantissa: 0, .. } => Some(0),
             _ => {
+                // Without its sign a double's bits are in the order of its values.
                 let size = (double & !(1 << 63)).cast_signed();
                 Some(if double >> 63 == 1 && !magnitude {
                     -size
@@ -414,6 +431,8 @@ pub(crate) fn special(state: &mut State, fields: &Fields) {
     let result = doubles.map(|double| {
         let negative = u32::from(double >> 63 == 1);
         let fraction = double & ((1 << 52) - 1);
+        // The field's bits: no number, both infinities, both zeros,
+        // both kinds below the normal ones.
         let kind = match (exponent_of(double), fraction) {
             (0x7ff, 0) => 0x20 >> negative,
             (0x7ff, _) => 0x40,

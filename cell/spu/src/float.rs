@@ -35,6 +35,7 @@ impl Number {
         }
         // At most one bit above the top: the carry of a sum.
         let number = if mantissa >> TOP > 1 {
+            // The bit that falls out stays in the last one.
             (exponent + 1, mantissa >> 1 | mantissa & 1)
         } else {
             let up = mantissa.leading_zeros() - (127 - TOP);
@@ -52,9 +53,11 @@ impl Number {
         if self.mantissa == 0 || other.mantissa == 0 {
             return if self.mantissa == 0 { other } else { self };
         }
+        // Both first ones are at the top, so this is the order of the sizes.
         let larger = (self.exponent, self.mantissa) >= (other.exponent, other.mantissa);
         let (large, small) = if larger { (self, other) } else { (other, self) };
         let down = (large.exponent - small.exponent).cast_unsigned();
+        // All of it lies below the last bit, and still is not nothing.
         let (kept, cut) = if down > TOP {
             (0, true)
         } else {
@@ -82,6 +85,7 @@ mod single {
 /// A word's sign, exponent of the last bit, and mantissa.
 fn unpacked(word: u32) -> (bool, i32, u64) {
     let exponent = bits_of(word, 23, 8);
+    // Numbers below the normal ones count as zeros.
     let mantissa = if exponent == 0 {
         0
     } else {
@@ -89,6 +93,7 @@ fn unpacked(word: u32) -> (bool, i32, u64) {
     };
     (
         word >> 31 == 1,
+        // Less the bias of 127 and the fraction's 23 bits.
         exponent.cast_signed() - 150,
         mantissa.into(),
     )
@@ -121,6 +126,7 @@ fn exact_sum(a: f64, b: f64) -> u64 {
 
 /// The word of a double's bits, cut off behind 24 bits, and its flags.
 fn cut(bits: u64) -> (u32, u32) {
+    // Computed zeros are positive.
     if bits << 1 == 0 {
         return (0, 0);
     }
@@ -160,6 +166,7 @@ fn of_parts(sign: u32, exponent: i32, fraction: u32) -> (u32, u32) {
     match exponent {
         ..1 => (0, single::UNDERFLOW | single::DIFFERS),
         1..255 => (sign | exponent.cast_unsigned() << 23 | fraction, 0),
+        // The last exponent is one of numbers here, not of infinities.
         255 => (sign | 255 << 23 | fraction, single::DIFFERS),
         256.. => (sign | 0x7fff_ffff, single::OVERFLOW | single::DIFFERS),
     }
@@ -180,6 +187,7 @@ pub(crate) const fn bits_of(word: u32, shift: u32, count: u32) -> u32 {
 #[inline]
 fn is_plain(word: u32) -> bool {
     let size = word & 0x7fff_ffff;
+    // One comparison for both ends: numbers below the normal ones wrap around.
     (size == 0) | (size.wrapping_sub(0x80_0000) < 0x7f00_0000)
 }
 
@@ -195,6 +203,7 @@ fn singles(state: &mut State, to: u8, from: [u8; 3], each: impl Fn([f64; 3]) -> 
         // Most words need nothing but their first bits, and raise no flag.
         let size = (bits << 1 >> 30).wrapping_sub(896 << 23);
         plain &= is_plain(a) & is_plain(b) & is_plain(c);
+        // As `is_plain`, but a result of zero takes the slow way, which drops its sign.
         plain &= size.wrapping_sub(0x80_0000) < 0x7f00_0000;
         doubles[word] = bits;
         quick[word] = high_half(bits) & 0x8000_0000 | low_half(size);
@@ -274,6 +283,7 @@ fn size(word: u32) -> u32 {
 /// `csflt`.
 pub(crate) fn of_signed(word: u32, scale: u32) -> u32 {
     let value = i64::from(word.cast_signed());
+    // The instruction has 155 less the scale.
     let exponent = bits_to_scale(scale) - 155;
     packed(Number::new(
         value < 0,
@@ -308,6 +318,7 @@ pub(crate) fn to_unsigned(word: u32, scale: u32) -> u32 {
 /// Sign and whole part of a float times two to the scale.
 fn whole(word: u32, scale: u32) -> (bool, u128) {
     let (negative, exponent, mantissa) = unpacked(word);
+    // The instruction has 173 less the scale.
     let exponent = exponent + 173 - bits_to_scale(scale);
     let mantissa = u128::from(mantissa);
     let size = if exponent >= 0 {
@@ -332,6 +343,7 @@ pub(crate) fn estimate(state: &mut State, fields: &Fields, root: bool) {
     let Quadword(words) = state.get(fields.ra);
     let of = |word: u32| {
         let exponent = bits_of(word, 23, 8).cast_signed();
+        // `frsqest` takes the size of its operand.
         let sign = if root { 0 } else { word & 0x8000_0000 };
         if exponent == 0 {
             // Divided by zero: the largest number.
@@ -397,6 +409,7 @@ pub(crate) fn interpolated(word: u32, estimate: u32) -> u32 {
     let base = 1 << 32 | u64::from(bits_of(estimate, 10, 13)) << 19;
     let step = u64::from(estimate & 0x3ff) * u64::from(word & 0x7_ffff);
     let (negative, exponent, _) = unpacked(estimate);
+    // An estimate of zero has no line.
     if exponent == -150 {
         return 0;
     }

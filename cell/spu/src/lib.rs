@@ -25,6 +25,7 @@ use sidecore_bare::width::ToUsize;
 impl Store for Vec<u8> {
     fn load(&self, address: u32) -> Quadword {
         let start = address.to_usize();
+        // A store that is shorter than the machine's reads as zeros behind its end.
         let bytes = self.get(start..).and_then(|rest| rest.first_chunk());
         Quadword::of_bytes(bytes.copied().unwrap_or_default())
     }
@@ -86,6 +87,7 @@ impl<'a> Executable<'a> {
     /// True for a file of the SPU's, by its first bytes.
     #[must_use]
     pub fn is_spus(file: &[u8]) -> bool {
+        // ELF of 32 bits whose words begin with their highest byte.
         file.starts_with(b"\x7fELF\x01\x02") && half(file, 18) == Some(MACHINE)
     }
 
@@ -102,6 +104,7 @@ impl<'a> Executable<'a> {
         if kind != EXECUTABLE {
             return Err(ExecutableError::Kind(kind));
         }
+        // `e_entry`, `e_phoff`, `e_phentsize` and `e_phnum`.
         let entry = word(file, 24).ok_or(damaged)?;
         let table = word(file, 28).ok_or(damaged)?.to_usize();
         let entry_bytes = usize::from(half(file, 42).ok_or(damaged)?);
@@ -114,8 +117,10 @@ impl<'a> Executable<'a> {
             if field(0)? != LOADED {
                 continue;
             }
+            // `p_offset`, `p_vaddr`, `p_filesz` and `p_memsz`.
             let (offset, address) = (field(1)?.to_usize(), field(2)?.to_usize());
             let (file_bytes, memory_bytes) = (field(4)?.to_usize(), field(5)?.to_usize());
+            // A damaged file may claim more bytes than memory: both must fit.
             let end = address + memory_bytes.max(file_bytes);
             if end > STORE_BYTES {
                 return Err(ExecutableError::TooLarge(end));

@@ -187,6 +187,7 @@ impl Machine {
     /// Answers the channel's operation that the machine came back with; without one, nothing.
     pub fn answer(&mut self, value: u32) {
         if let Some(register) = self.asked.take() {
+            // A channel's value comes in the preferred slot; the other words become 0.
             self.frame.state.set(register, Quadword([value, 0, 0, 0]));
         }
     }
@@ -219,6 +220,7 @@ impl Machine {
                 None => Some(Exit::Invalid(word)),
             };
             if let Some(exit) = exit {
+                // The one that asks has run, too.
                 self.executed += count + 1;
                 return exit;
             }
@@ -239,6 +241,7 @@ impl Machine {
         if let Some(address) = self.address(op, fields) {
             match op {
                 Op::Lqd | Op::Lqx | Op::Lqa | Op::Lqr => {
+                    // The last four bits of an address do not count.
                     self.frame
                         .state
                         .set(fields.rt, store.load(address & MASK & !15));
@@ -272,6 +275,7 @@ impl Machine {
         };
         // Before the machine's own channels, which answer through it.
         self.asked = matches!(op, Op::Rdch | Op::Rchcnt).then_some(fields.rt);
+        // Moved on now: the answer may come much later.
         self.frame.pc = next;
         self.own_channel(exit)
     }
@@ -283,6 +287,7 @@ impl Machine {
             Exit::Read(Channel::READ_RETURN) => self.answer(self.return_to),
             Exit::Write(Channel::WRITE_RETURN, value) => self.set_return_to(value),
             Exit::Count(Channel::MACHINE_STATUS | Channel::READ_RETURN | Channel::WRITE_RETURN) => {
+                // These three never wait.
                 self.answer(1)
             }
             _ => return Some(exit),

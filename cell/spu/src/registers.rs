@@ -88,6 +88,7 @@ impl Default for State {
 impl State {
     #[inline]
     pub(crate) fn get(&self, register: u8) -> Quadword {
+        // A field of a register has seven bits.
         self.registers[usize::from(register & 127)]
     }
 
@@ -130,11 +131,13 @@ impl State {
         let flags = words
             .iter()
             .fold(0, |all, zero| all << 1 | u32::from(*zero));
+        // These flags stand above the others of the last word.
         self.raise([0, 0, 0, flags << 8]);
     }
 
     /// The two bits that choose a doubleword's rounding.
     pub(crate) fn rounding(&self, slice: usize) -> u32 {
+        // Two bits for each doubleword, the first one's above the second's.
         self.status.0[0] >> (10 - 2 * slice) & 3
     }
 }
@@ -368,6 +371,7 @@ pub(crate) fn above8(a: u8, b: u8) -> u8 {
 
 /// Half of the sum, rounded up.
 pub(crate) fn average(a: u8, b: u8) -> u8 {
+    // The sum is 2 (a | b) - (a ^ b), so its half needs no ninth bit.
     (a | b) - ((a ^ b) >> 1)
 }
 
@@ -377,6 +381,7 @@ pub(crate) fn signed_byte(half: u16) -> u16 {
 }
 
 pub(crate) fn shift_half(value: u16, count: u16) -> u16 {
+    // The count has one bit more than the width needs: beyond the width nothing is left.
     value.checked_shl(u32::from(count & 31)).unwrap_or(0)
 }
 
@@ -410,6 +415,7 @@ pub(crate) fn bits_back(value: u128, count: u32) -> u128 {
 }
 
 pub(crate) fn algebraic_half(value: u16, count: u16) -> u16 {
+    // Beyond the width all bits are the sign's.
     (value.cast_signed() >> (count.wrapping_neg() & 31).min(15)).cast_unsigned()
 }
 
@@ -459,6 +465,7 @@ pub(crate) fn shuffle(state: &mut State, fields: &Fields) {
     from[..16].copy_from_slice(&state.get(fields.ra).bytes());
     from[16..].copy_from_slice(&state.get(fields.rb).bytes());
     let chosen = state.get(fields.rc).bytes().map(|choice| match choice {
+        // A pattern with its first bit set gives a constant.
         0x80..=0xbf => 0,
         0xc0..=0xdf => 0xff,
         0xe0.. => 0x80,
