@@ -84,6 +84,7 @@ pub fn record(
     stop: &AtomicBool,
     begun: impl FnOnce(),
 ) -> Result<CaptureSummary, CaptureError> {
+    // Refused here, with its fault: the engine only cuts a bad one off.
     Filter::parse(&options.filter)?;
     let sockets = siblings(path, trust)?;
     let readers = sockets
@@ -112,6 +113,7 @@ fn copy(
     begun: impl FnOnce(),
 ) -> Result<(), CaptureError> {
     file.begin(readers, options.frame_bytes_max)?;
+    // `begun` promises that no frame is missed from then on.
     for reader in &*readers {
         reader.wait_until_admitted()?;
     }
@@ -181,6 +183,7 @@ impl Reader {
     fn wait_until_admitted(&self) -> Result<(), SockError> {
         let begun = Instant::now();
         while word(self.map.slice(), ADMITTED).load(Ordering::Acquire) == 0 {
+            // An engine with too many readers hangs up instead of admitting one.
             if self.is_over() {
                 let reason = format!("frames already have {READERS_MAX} readers; end one");
                 return Err(SockError::Refused { reason });
@@ -213,6 +216,7 @@ impl Reader {
         frames_max: u64,
     ) -> Result<(), CaptureError> {
         let memory = self.map.slice();
+        // Acquire: partner of the engine's Release, before which its records are whole.
         let written = word(memory, WRITTEN).load(Ordering::Acquire);
         while self.read < written && file.summary.frames < frames_max {
             let place = (self.read % RING_BYTES.to_u64()).to_usize();
@@ -223,6 +227,7 @@ impl Reader {
                 u32::from_le_bytes(bytes)
             };
             let (whole, kept, flags) = (number(0).to_usize(), number(4).to_usize(), number(12));
+            // The engine is another process: a record is checked before it is used.
             let is_sound = whole >= RECORD_BYTES
                 && whole.is_multiple_of(RECORD_BYTES)
                 && whole <= RING_BYTES - place
@@ -239,6 +244,7 @@ impl Reader {
                 file.frame(at, flags, number(8), &self.frame)?;
             }
             self.read += whole.to_u64();
+            // Release: all bytes are copied before the engine may write over them.
             word(memory, READ).store(self.read, Ordering::Release);
         }
         Ok(())
@@ -256,6 +262,7 @@ impl<W: Write> PcapNg<W> {
     /// The section, and an interface for each engine.
     fn begin(&mut self, readers: &[Reader], frame_bytes_max: u32) -> io::Result<()> {
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
+        // Version 1.0 of the format.
         body.extend([1, 0, 0, 0]);
         // The length of the section is not known.
         body.extend([0xff; 8]);
@@ -287,6 +294,7 @@ impl<W: Write> PcapNg<W> {
         body.extend(length(kept.len()).to_le_bytes());
         body.extend(bytes.to_le_bytes());
         body.extend(kept);
+        // Packet data are padded to 32 bits (section 4.3).
         body.resize(body.len().next_multiple_of(4), 0);
         let direction = if flags & SENT == 0 { INBOUND } else { OUTBOUND };
         option(&mut body, EPB_FLAGS, &direction.to_le_bytes());
@@ -311,6 +319,7 @@ impl<W: Write> PcapNg<W> {
 
     /// Writes a block, whose options end here if it has any, in one piece.
     fn block(&mut self, kind: u32, body: Vec<u8>) -> io::Result<()> {
+        // The length stands at both ends, so that files can be read backwards (section 3.1).
         let whole = length(body.len() + 16).to_le_bytes();
         let block = [&kind.to_le_bytes(), &whole, &body[..], &[0; 4], &whole].concat();
         self.file.write_all(&block)
@@ -358,6 +367,7 @@ impl CaptureFile {
 
 impl Write for CaptureFile {
     fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        // Blocks are never divided between two writes.
         if self.blocks.len() + block.len() > FILE_BUFFER_BYTES {
             self.flush()?;
         }
@@ -391,6 +401,7 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
 
 /// A time as its upper and its lower half.
 fn halves(time_ns: u64) -> [u8; 8] {
+    // The upper half comes first, each half in the section's order of bytes.
     time_ns.rotate_left(32).to_le_bytes()
 }
 

@@ -89,6 +89,7 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
             number(&stack["fragments_sent"]),
         ),
     ));
+    // A new engine has had no round to divide by.
     let rounds = number(&engine["rounds"]).max(1);
     facts.push((
         "rounds",
@@ -102,6 +103,7 @@ pub fn facts(status: &Value) -> Vec<(&'static str, String)> {
             number(&engine["transmit_cycles"]) / rounds,
         ),
     ));
+    // The numbers of a single engine are those above.
     let engines = status["engines"].as_array().into_iter().flatten();
     for status in engines.filter(|_| number(&status["engine_count"]) > 1) {
         let (stack, engine) = (&status["stack"], &status["engine"]);
@@ -209,6 +211,7 @@ pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>
             let name = program(pid).unwrap_or_default();
             format!(" pid={pid} {name}")
         });
+        // Send-Q of ss(8) counts what is not acknowledged, too.
         lines.push(format!(
             "{:<12} {:>7} {:>7} {:>22} {:>22}{}",
             text(&session["state"]),
@@ -219,7 +222,9 @@ pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>
             owner.trim_end(),
         ));
         let ms = |name: &str| number(&session[name]) as f64 / 1e3;
+        // An older engine does not have the field.
         let mss = number(&session["mss_bytes"]).max(1);
+        // ss(8) has windows in segments.
         let mut line = format!(
             "\t{} wscale:{},{} rto:{} rtt:{:.3}/{:.3} mss:{mss} pmtu:{} cwnd:{}",
             text(&session["congestion"]),
@@ -241,6 +246,7 @@ pub fn session_lines(sessions: &[Value], program: impl Fn(i64) -> Option<String>
             number(&session["received_bytes"]),
         );
         if let Some(pacing) = session["pacing_bytes_per_s"].as_u64() {
+            // ss(8) has it in bits.
             line += &format!(" pacing_rate:{}bps", pacing.saturating_mul(8));
         }
         for (name, key) in COUNTED {

@@ -137,6 +137,7 @@ impl Test {
 
 /// True if the first `bits` bits of two addresses of one family are the same.
 pub(crate) fn is_within(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
+    // A prefix of no bits shifts out everything, so it has every address.
     let shift = |width: u32| width - u32::from(bits).min(width);
     match (ip, net) {
         (IpAddr::V4(ip), IpAddr::V4(net)) => {
@@ -217,6 +218,7 @@ impl<'t> Words<'t> {
 
     fn one(&mut self) -> Result<Test, FilterError> {
         self.depth += 1;
+        // The engine parses what other processes send: the stack must hold any text.
         if self.depth > DEPTH_MAX {
             return Err(fault(format!(
                 "more than {DEPTH_MAX} parentheses and negations"
@@ -299,6 +301,7 @@ impl Facts {
             if kind != VLAN && kind != SERVICE_VLAN {
                 break;
             }
+            // IEEE 802.1Q: behind a tag stands the type that it replaced.
             (kind, at) = (half(at + 2).unwrap_or_default(), at + 4);
         }
         let mut facts = Self {
@@ -342,6 +345,7 @@ impl Facts {
             let is_later =
                 next == FRAGMENT && u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]) >> 3 != 0;
             next = *rest.first()?;
+            // Only the first fragment has the headers behind.
             if is_later {
                 self.protocol = Some(next);
                 return None;

@@ -83,6 +83,7 @@ pub(super) struct Holder {
 
 impl Holder {
     fn of(holding: Holding) -> Self {
+        // A listener has no prefix.
         let is_prefix = holding.prefix_bits > 0;
         let prefix = || format!("{}/{}", holding.of.ip(), holding.prefix_bits);
         Self {
@@ -237,6 +238,7 @@ pub(super) fn sessions(stack: &mut Stack, from: u32, owner: &dyn Fn(Id) -> Optio
             .collect(),
         next: page.next,
     };
+    // As above: numbers and texts only, so it cannot fail.
     serde_json::to_string(&page).unwrap_or_default()
 }
 

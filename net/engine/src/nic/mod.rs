@@ -120,6 +120,7 @@ impl Interface {
             address: interface::hardware_address(name).map_err(unknown)?,
             mtu_bytes: interface::mtu_bytes(name).map_err(unknown)?,
         };
+        // Without the right to do it the interface may be up all the same.
         interface::set_up(name).ok();
         Ok(found)
     }

@@ -340,6 +340,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
+        // Release: partner of the Acquire in the thread's loop.
         self.stop.store(true, Ordering::Release);
         self.mailbox.poke_control();
         if let Some(thread) = self.thread.take() {
@@ -374,6 +375,7 @@ impl Doorkeeper {
 
     fn look_at_door(&mut self) {
         // Cut off by the engine's side because the process violated the protocol.
+        // Acquire: partner of the Release of the engine's side.
         self.door.part_where(|it| it.gone.load(Ordering::Acquire));
         let mut parted = false;
         while let Some(event) = self.door.next_event() {
@@ -440,6 +442,7 @@ impl Doorkeeper {
 
     /// Has the memory for captured frames created, which are all users'.
     fn order_capture(&mut self, from: ConnectionId, peer: &Peer) {
+        // Frames are of all users, so `allow_uids` is not enough.
         if peer.uid == 0 || peer.uid == local_socket::effective_uid() {
             self.door
                 .order(from, "sidecore-capture", taps::SEGMENT_BYTES, 0);
@@ -475,6 +478,7 @@ impl Doorkeeper {
         let mut files = vec![lent.as_fd(), self.mailbox.engine_bell()];
         files.extend(attachment.wake.as_ref().map(AsFd::as_fd));
         let session = Arc::clone(&attachment);
+        // Passed on last: the engine serves only processes that have their answer.
         if self.door.attach(to, session, &terms, &files).is_ok() {
             self.mailbox.add_arrived(attachment);
         }
@@ -482,6 +486,7 @@ impl Doorkeeper {
 
     /// Asks the engine for a connection, after the questions before.
     fn ask(&mut self, from: ConnectionId, question: Question) {
+        // Bounded: any number of processes may ask at once.
         if self.asking.len() == QUESTIONS_MAX {
             return self.door.refuse(from, "too many questions wait; ask again");
         }
@@ -502,6 +507,7 @@ impl Doorkeeper {
         let Some(text) = self.mailbox.take_answer() else {
             return;
         };
+        // Before the next question, of which the engine has one at a time.
         self.is_asked = false;
         let Some((_, answered)) = self.asking.first().copied() else {
             return;

@@ -313,6 +313,7 @@ impl Entry {
             word(low),
             word(high),
             two(self.port.into(), self.argument),
+            // Free; the line's eighth word is the ring's.
             0,
         ]
     }

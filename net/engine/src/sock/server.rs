@@ -117,6 +117,7 @@ impl Server {
 
     /// As [`Self::poll`], without the wake-ups, which [`Self::wake`] does.
     pub fn serve(&mut self, stack: &mut impl Sockets) -> usize {
+        // One load in most rounds: processes come and go seldom.
         if self.mailbox.take_flag() {
             self.take_control_messages(stack);
         }
@@ -257,11 +258,13 @@ impl Server {
         let Some(process) = self.processes[index].take() else {
             return;
         };
+        // Marked before the control thread is woken, which looks for it.
         process.link.end();
         for id in process.sockets.ids() {
             self.owners.remove(&id);
             stack.abort(id);
         }
+        // The control thread closes the connection and gives the memory back.
         self.mailbox.poke_control();
     }
 

@@ -37,6 +37,7 @@ impl Captures {
             attachment.gone.store(true, Ordering::Release);
             return;
         }
+        // Release: the reader waits for it before it says that frames are copied.
         word(attachment.map.slice(), ADMITTED).store(1, Ordering::Release);
         self.0.push(Tap {
             attachment,
@@ -98,17 +99,20 @@ impl Tap {
     fn take(&mut self, pieces: &[&[u8]], flags: u32, now_ns: u64) {
         let memory = self.attachment.map.slice();
         if self.wish.is_none() && word(memory, STARTED).load(Ordering::Acquire) == 1 {
+            // Read once and kept: the reader may change its words at any time.
             self.wish = Wish::read(memory);
             if self.wish.is_none() {
                 self.cut_off();
             }
         }
         let wish = self.wish.as_ref();
+        // Headers are all in the first piece.
         let Some(wish) = wish.filter(|wish| wish.filter.matches(pieces[0])) else {
             return;
         };
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let kept = bytes.min(wish.frame_bytes_max);
+        // Records begin at multiples of their header, which so never wraps around.
         let whole = (RECORD_BYTES + kept).next_multiple_of(RECORD_BYTES);
         let place = (self.written % RING_BYTES.to_u64()).to_usize();
         // A record lies in one piece.
@@ -118,8 +122,10 @@ impl Tap {
             0
         };
         let room = |read: u64| (read + RING_BYTES.to_u64()).saturating_sub(self.written);
+        // The reader's line is looked at only when the ring seems full.
         if room(self.read) < (whole + skipped).to_u64() {
             let read = word(memory, READ).load(Ordering::Acquire);
+            // A position that goes back, or beyond what was written, breaks the rules.
             if read < self.read || read > self.written {
                 return self.cut_off();
             }

@@ -97,6 +97,7 @@ impl<N: Nic, W: Write> Nic for Trace<N, W> {
 fn file_header(frame_bytes_max: usize) -> [u8; 24] {
     let mut header = [0; 24];
     header[..4].copy_from_slice(&MAGIC_NANOSECONDS.to_le_bytes());
+    // Version 2.4 of the format.
     header[4..6].copy_from_slice(&2u16.to_le_bytes());
     header[6..8].copy_from_slice(&4u16.to_le_bytes());
     let limit = u32::try_from(frame_bytes_max).unwrap_or(u32::MAX);

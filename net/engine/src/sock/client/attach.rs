@@ -79,6 +79,7 @@ pub fn status_of(path: &Path, trust: &Trust) -> Result<String, SockError> {
 /// # Errors
 /// [`SockError`].
 pub fn siblings(path: &Path, trust: &Trust) -> Result<Vec<PathBuf>, SockError> {
+    // Without a sound status there is still the engine that was asked.
     let status: Value = serde_json::from_str(&status_of(path, trust)?).unwrap_or_default();
     Ok(siblings_in(path, &status))
 }
@@ -159,6 +160,7 @@ fn merge(all: Vec<(PathBuf, Value)>) -> Value {
                 list.push(entry);
             }
         }
+        // The first engine's status is the base for values that are common to all.
         if whole.is_null() {
             whole = status.clone();
         } else {

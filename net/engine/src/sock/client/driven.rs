@@ -30,6 +30,7 @@ impl OwnEngine {
     /// # Errors
     /// No memory, or more chunks than are allowed.
     pub(crate) fn of(server: &mut Server, chunks: u32) -> Result<Self, SockError> {
+        // The same limits as for other processes, of which the layout is made.
         if chunks == 0 || chunks > CHUNKS_MAX {
             return Err(SockError::Refused {
                 reason: format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}"),
@@ -85,6 +86,7 @@ impl Client {
             if taken > 0 || timeout.is_zero() || other.is_some_and(has_news) {
                 return Ok(taken);
             }
+            // The clock is read only once there was nothing to take.
             let waited = begun.get_or_insert_with(Instant::now).elapsed();
             let left = timeout.saturating_sub(waited);
             if left.is_zero() {

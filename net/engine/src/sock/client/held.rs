@@ -51,6 +51,7 @@ impl Outgoing {
     }
 
     pub(super) fn way(&self, is_short: bool) -> Way {
+        // Behind bytes that wait, to keep their order.
         if self.is_held_back() || is_short && self.posted > 0 {
             Way::Hold
         } else if is_short {
@@ -84,6 +85,7 @@ impl Outgoing {
     pub(super) fn note_unsent(&mut self, chunk: &[u8], sent: u32) {
         let bytes = self.trial.unwrap_or(0).to_usize();
         if let Some(rest) = chunk.get(sent.to_usize()..bytes) {
+            // In front: bytes that wait came later.
             self.held.push_front(rest.into());
         }
         self.sent();

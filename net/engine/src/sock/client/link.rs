@@ -142,6 +142,7 @@ impl Link {
         if self.lost {
             return Err(ClientError::Lost);
         }
+        // Behind those that wait, even where there is room now: requests keep their order.
         self.postponed.push_back(entry);
         self.write_postponed();
         Ok(())

@@ -294,6 +294,7 @@ impl Client {
 
     /// Memory for data to send; none while all is in use.
     pub fn buffer(&mut self) -> Option<Buffer> {
+        // Chunks come back as events.
         if self.chunks.free() == 0 {
             self.take_events();
         }
@@ -412,6 +413,7 @@ impl Client {
             }
             return Ok(());
         }
+        // First, so that events still on their way find no socket.
         self.forget(socket);
         self.post(Request::Close, socket, Entry::default())
     }
@@ -447,6 +449,7 @@ impl Client {
         };
         let closed = state.life != Life::Alive;
         let has_input = !state.received.is_empty() || !state.accepted.is_empty();
+        // A UDP socket needs no session to send.
         let may_send = (state.connected || state.is_udp) && !closed;
         Readiness {
             readable: has_input || state.ended || closed,
@@ -470,6 +473,7 @@ impl Client {
 
     fn buffer_for(&mut self, socket: Socket) -> Result<Option<Buffer>, ClientError> {
         self.sockets.check_open(socket, self.link.was_lost())?;
+        // Bytes held here go first, and may have room by now.
         if !self.takes(socket) {
             self.take_events();
             self.resume()?;

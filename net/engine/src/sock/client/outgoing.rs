@@ -115,6 +115,7 @@ impl Client {
             let Some(session) = self.resuming.0.pop_front() else {
                 return Ok(());
             };
+            // A session that was closed meanwhile has nothing to go on with.
             if let Some(state) = self.sockets.get_mut(session) {
                 state.outgoing.listed = false;
                 self.resume_one(session)?;
@@ -147,6 +148,7 @@ impl Client {
                 return end.map_or(Ok(()), |end| self.post(end, session, Entry::default()));
             };
             let Some(mut buffer) = self.chunks.buffer() else {
+                // Back to its place: the session's next bytes wait behind it.
                 outgoing.held.push_front(bytes);
                 self.resuming.add(state);
                 return Ok(());

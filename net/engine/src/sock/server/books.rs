@@ -157,6 +157,7 @@ impl SocketTable {
     pub(super) fn remove(&mut self, place: Place) -> Option<Socket> {
         let socket = self.sockets.get_mut(place.index())?.take()?;
         let generation = &mut self.generations[place.index()];
+        // A later socket in this place has another number, so an old one is refused.
         *generation = (*generation + 1) & (u32::MAX >> PLACE_BITS);
         self.free.push(place);
         Some(socket)
@@ -178,6 +179,7 @@ impl Ready {
 
     /// Queues a socket, unless it is queued.
     pub(super) fn add(&mut self, socket: &mut Socket) {
+        // Queued once at most, which bounds the list.
         if !std::mem::replace(&mut socket.queued, true) {
             self.0.push_back(socket.place());
         }
@@ -247,6 +249,7 @@ impl Chunks {
         Self {
             sending: vec![none; count.to_usize()].into(),
             last_sent: 0,
+            // Low numbers are given out first.
             free: (0..count).rev().collect(),
             lent: vec![None; count.to_usize()].into(),
             starved: VecDeque::new(),
@@ -260,6 +263,7 @@ impl Chunks {
     pub(super) fn queue(&mut self, entry: &Entry, socket: &mut Socket) -> Result<(), Violation> {
         let is_udp = socket.kind == Kind::Udp;
         match self.sending.get_mut(entry.chunk.to_usize()) {
+            // A chunk that the engine has already cannot be sent again.
             Some(sending) if !sending.with_us => {
                 *sending = Sending {
                     next: NO_CHUNK,

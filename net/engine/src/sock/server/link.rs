@@ -67,6 +67,7 @@ impl Link {
 
     /// Wakes the process if it sleeps and has new events.
     pub(super) fn wake(&mut self) {
+        // Looking for a sleeper costs a fence, which most rounds save.
         if !std::mem::take(&mut self.is_news) {
             return;
         }
