@@ -158,6 +158,7 @@ impl fmt::Display for Modes {
 pub fn isolated<T>(call: impl FnOnce() -> T) -> (T, Option<Modes>) {
     Modes::restore();
     let value = call();
+    // MMX code may have left the registers in use, which spoils later x87 arithmetic.
     Modes::empty_x87();
     let left = Modes::current();
     let changed = left != Modes::DEFAULT;

@@ -36,6 +36,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// The memory of `owner`.
     pub fn new(owner: impl Owner) -> Self {
+        // Into its box first, where the bytes of an owner that holds them itself stay.
         let mut owner: Box<dyn Owner> = Box::new(owner);
         let bytes = owner.bytes_mut();
         Self {

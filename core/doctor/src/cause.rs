@@ -64,6 +64,7 @@ fn permission(path: &str, uid: u32) -> String {
     let Ok(found) = fs::metadata(path) else {
         return format!("run as root: a folder above {path} is closed");
     };
+    // A group without both rights, or root's own, is no remedy.
     let group = (found.mode() & 0o060 == 0o060 && found.gid() != 0)
         .then(|| group_name(&fs::read_to_string("/etc/group").ok()?, found.gid()))
         .flatten();
@@ -114,6 +115,7 @@ impl Module {
     fn missing_in(&self, release: &str, modules: &Modules, path: &str) -> Cause {
         let (major, minor) = self.since;
         let Self { name, option, .. } = self;
+        // First, since no module helps a kernel that is too old.
         if version(release).is_some_and(|version| version < self.since) {
             let remedy = format!("Linux {major}.{minor} or newer; this is {release}");
             return Cause::new("kernel too old", remedy);
@@ -236,6 +238,7 @@ impl Package {
             is_family.then(|| value.trim_matches('"'))
         });
         let families: Vec<&str> = families.flat_map(|value| value.split(' ')).collect();
+        // By the release first: a machine may have the tools of several families.
         let by_name = managers
             .iter()
             .find(|(family, ..)| families.contains(family));

@@ -315,6 +315,7 @@ fn counting() -> Offer {
     let level = paranoid.and_then(|text| text.parse::<i32>().ok());
     let cause = match (&opened, level) {
         (Ok(_), _) => None,
+        // Above 2 an ordinary user may count nothing at all.
         (Err(_), Some(level)) if level > 2 => Some(Cause::new(
             "permission denied",
             "sysctl kernel.perf_event_paranoid=2, as root".to_owned(),
@@ -354,6 +355,7 @@ fn socket(
     used_for: &'static str,
     module: Module,
 ) -> Offer {
+    // Opened and closed again: only the attempt asks for the rights.
     match rustix::net::socket(family, SocketType::RAW, None) {
         Ok(_) => Offer::of(name, "may be opened", used_for, None),
         Err(error) => {

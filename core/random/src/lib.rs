@@ -25,6 +25,7 @@ impl Random {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut at = seed;
+        // Never all zeros, from which xoshiro would not get away.
         let state = std::array::from_fn(|_| split_mix(&mut at));
         Self { state }
     }
@@ -108,10 +109,12 @@ pub fn mix(value: u64) -> u64 {
 
 /// The upper 53 bits as a number from 0 to 1 (excluded).
 fn unit(bits: u64) -> f64 {
+    // A double holds 53 bits exactly.
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn below(bits: u64, limit: u64) -> u64 {
+    // The upper half of a product: no division, and a bias of less than `limit` in 2^64.
     ((u128::from(bits) * u128::from(limit)) >> 64) as u64
 }
 

@@ -70,6 +70,7 @@ impl FromStr for Address {
                 let address = match host {
                     "localhost" | "" => IpAddr::V4(Ipv4Addr::LOCALHOST),
                     host => {
+                        // An IPv6 address stands in brackets, as in a URL (RFC 3986 section 3.2.2).
                         let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
                         bare.unwrap_or(host).parse().map_err(|_| bad())?
                     }
@@ -115,6 +116,7 @@ impl Endpoint {
             }
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;
+                // The service has one thread, which must never wait in accept(2).
                 listener.set_nonblocking(true).map_err(failed)?;
                 let bound = listener.local_addr().map_err(failed)?;
                 (listener.into(), Address::Tcp(bound), None)
@@ -144,6 +146,7 @@ struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        // Another server may have taken the path over meanwhile.
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // It can only be gone already, which is the goal.
             remove_named(&self.path).ok();
@@ -167,6 +170,7 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), EndpointError> {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let meta = std::fs::symlink_metadata(path);
             let is_socket = meta.is_ok_and(|meta| meta.file_type().is_socket());
+            // Only a socket that refuses connections has no server behind it.
             let refused = UnixStream::connect(path).err().map(|error| error.kind());
             if !is_socket || refused != Some(ErrorKind::ConnectionRefused) {
                 return Err(EndpointError::Occupied(path.clone()));

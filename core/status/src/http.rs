@@ -17,6 +17,7 @@ impl Dialect for Http {
         let mut request = httparse::Request::new(&mut headers);
         let used = match request.parse(input) {
             Ok(httparse::Status::Complete(used)) => used,
+            // A head that grows without an end is refused as a wrong one is.
             Ok(httparse::Status::Partial) if input.len() < HEAD_BYTES_MAX => return Step::More,
             _ => {
                 return answer(
@@ -28,6 +29,7 @@ impl Dialect for Http {
             }
         };
         let path = request.path.unwrap_or_default();
+        // A query has no meaning here, and does no harm.
         let path = path.split('?').next().unwrap_or_default();
         match (request.method, path) {
             (Some("GET"), "/metrics" | "/") => {

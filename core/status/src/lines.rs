@@ -13,11 +13,13 @@ pub(crate) struct Lines(pub(crate) Arc<Status>);
 impl Dialect for Lines {
     fn step(&self, input: &[u8]) -> Step {
         let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
+            // A client that never ends its line must not fill the memory.
             return match input.len() > LINE_BYTES_MAX {
                 true => Step::Close,
                 false => Step::More,
             };
         };
+        // Text that is no JSON becomes null, which has no `op`.
         let request = serde_json::from_slice::<Value>(&input[..end]).unwrap_or_default();
         let answer = match request["op"].as_str() {
             Some("status") => self.0.value(),

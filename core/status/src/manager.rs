@@ -48,6 +48,7 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
+        // Under the lock, so that the thread cannot miss it between its look and its wait.
         *self.stop.is_over.lock() = true;
         self.stop.changed.notify_all();
         notify(&[NotifyState::Stopping]);
@@ -57,10 +58,12 @@ impl Drop for Managed {
 fn be_alive(status: &Status, stop: &Stop, every: Duration) {
     let mut next = Instant::now() + every;
     loop {
+        // Asked first: a server that hangs keeps this thread here, and the manager restarts it.
         if status.is_well() {
             notify(&[NotifyState::Watchdog]);
         }
         let mut is_over = stop.is_over.lock();
+        // After a spurious wake-up the wait goes on to the same time.
         while !*is_over {
             if stop.changed.wait_until(&mut is_over, next).timed_out() {
                 break;

@@ -73,6 +73,7 @@ impl Metric {
     /// cannot have.
     #[must_use]
     pub fn sample(mut self, labels: &[(&str, &str)], value: &Value) -> Self {
+        // As a whole number first: a double would round above 2^53.
         let value = match (value.as_u64(), value.as_f64()) {
             (Some(whole), _) => Number::Whole(whole),
             (None, Some(real)) if !self.is_counter || real >= 0.0 => Number::Real(real),

@@ -63,6 +63,7 @@ impl Servers {
                 uid: stat.st_uid,
             });
         }
+        // It may have been there before, with another mode.
         if stat.st_mode & 0o077 != 0 {
             let closed = fs::fchmod(&folder, Mode::RWXU);
             closed.map_err(|error| failed(error.into()))?;
@@ -74,6 +75,7 @@ impl Servers {
     pub(crate) fn open(&self) -> Option<Opened> {
         let folder = Folder::open_trusted(&self.path).ok()?;
         let uid = effective_uid();
+        // A folder of root's is trusted, too, but has no servers of this user.
         (folder.stat().ok()?.st_uid == uid).then_some(Opened { folder, uid })
     }
 }
@@ -131,6 +133,7 @@ fn below(parent: &str, uid_of: impl Fn(&str) -> Option<u32>, rest: &str, all: &m
     };
     let names = folder.names().unwrap_or_default();
     let users = names.iter().filter_map(|name| {
+        // Root's servers are in the folder of its own.
         let uid = uid_of(name.to_str()?).filter(|uid| *uid != 0)?;
         Some((name, uid))
     });

@@ -172,6 +172,7 @@ fn candidates(folders: &[Opened]) -> Vec<(usize, OsString, Kind, u32)> {
                 Some((index, name, kind, pid))
             })
             .collect();
+        // In a fixed order, so that the same servers are left out each time.
         found.sort();
         found.truncate(most);
         all.extend(found.into_iter().enumerate());
@@ -239,6 +240,7 @@ fn ask(opened: &Opened, name: &OsStr, kind: Kind, pid: u32, request: &[u8]) -> O
         .ok()
         .filter(|it| *it != 0)
         .unwrap_or(pid);
+    // A socket that was just connected has room for a line.
     if send(&socket, request, SendFlags::NOSIGNAL) == Ok(request.len()) {
         asked.socket = Some(socket);
     }

@@ -115,6 +115,7 @@ fn serve(wake: &OwnedFd, listener: &OwnedFd, dialect: &impl Dialect) {
         if is_ready[0] {
             return;
         }
+        // In the order of the clients, of which `places` was made.
         let mut ready = is_ready[2..].iter();
         clients.retain_mut(|client| {
             let ready = ready.next().is_some_and(|ready| *ready);
@@ -156,6 +157,7 @@ fn accept(listener: &OwnedFd, dialect: &impl Dialect, clients: &mut Vec<Client>)
 impl Client {
     /// Takes or sends what can be without waiting. False when the connection is over.
     fn proceed(&mut self, dialect: &impl Dialect) -> bool {
+        // One answer at a time: a client that does not read gets no further one.
         if !self.output.is_empty() {
             return self.send() && self.answer(dialect);
         }

@@ -159,6 +159,7 @@ impl Status {
             Value::Object(fields) => fields,
             _ => Map::new(),
         };
+        // After the kind's own fields, none of which may replace these.
         all.insert("kind".into(), json!(self.kind));
         all.insert("pid".into(), json!(std::process::id()));
         all.insert("uid".into(), json!(local_socket::effective_uid()));

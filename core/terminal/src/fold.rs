@@ -26,6 +26,7 @@ pub fn cut(line: &str, columns: usize) -> String {
     let mut out = String::new();
     for letter in line.chars() {
         out.push(letter);
+        // One column is left for the ellipsis.
         if display_width(&out) >= columns {
             out.pop();
             break;

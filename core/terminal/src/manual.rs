@@ -27,6 +27,7 @@ impl Pages {
     /// The file system's.
     pub fn write(&self, program: Command, directory: &Path) -> io::Result<()> {
         let mut program = program.disable_help_subcommand(true);
+        // Passes options that all commands share down to each of them.
         program.build();
         page(&program, "", self, directory)
     }
@@ -57,6 +58,7 @@ impl Pages {
         words: &str,
     ) -> impl Iterator<Item = (&'static str, &'static str)> {
         let is_of = move |group: &str| {
+            // By whole words: one command's name may begin another's.
             let rest = words.strip_prefix(group);
             group == "*" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
@@ -93,6 +95,7 @@ fn own_sections(command: &Command, words: &str, pages: &Pages) -> Roff {
     let mut roff = Roff::new();
     let help = command.get_after_long_help().or(command.get_after_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
+    // Help has the exit status among its notes; a page has a section for it.
     let (notes, status) = match help.split_once("Exit status: ") {
         Some((notes, status)) => (notes, status),
         None => (help.as_str(), DEFAULT_STATUS),

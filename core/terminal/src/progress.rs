@@ -44,6 +44,7 @@ fn target() -> ProgressDrawTarget {
 #[must_use]
 pub fn bar(shape: Shape, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), target());
+    // Without a known width every field has room.
     let columns = crate::columns(std::io::stderr()).unwrap_or(usize::MAX);
     if let Ok(style) = ProgressStyle::with_template(&template(shape, columns)) {
         bar.set_style(style);

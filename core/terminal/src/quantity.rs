@@ -74,6 +74,7 @@ fn scaled(digits: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
     // In whole numbers, so that 0.1TB is exact.
     let places = u32::try_from(fraction.len()).ok()?;
+    // More than nine places mean nothing to a size or a time.
     if whole.is_empty() || !(1..=9).contains(&places) {
         return None;
     }

@@ -54,6 +54,7 @@ pub fn run<E: From<io::Error>>(
         let until = Instant::now() + every;
         loop {
             let left = until.saturating_duration_since(Instant::now());
+            // Relaxed: a flag alone.
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -63,6 +64,7 @@ pub fn run<E: From<io::Error>>(
             }
             if event::poll(left.min(LOOK))? {
                 match event::read()? {
+                    // Some terminals report releases, which are no second stroke.
                     Event::Key(key) if key.kind != KeyEventKind::Release => {
                         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
                         match key.code {
@@ -104,6 +106,7 @@ fn lines(view: &View, columns: u16, rows: u16) -> Vec<Line<'static>> {
     let wanted: Vec<_> = view.tables.iter().map(|it| it.height()).collect();
     let shares = shares(&wanted, free);
     let spare = free.saturating_sub(shares.iter().sum());
+    // Gaps stand only where no table loses a row by them.
     let has_gaps = spare >= shares.len();
     for (table, share) in view.tables.iter().zip(shares) {
         if has_gaps {
@@ -112,6 +115,7 @@ fn lines(view: &View, columns: u16, rows: u16) -> Vec<Line<'static>> {
         let text = table.text(Some(columns));
         let whole: Vec<&str> = text.lines().collect();
         let all_rows = whole.len();
+        // The last of its lines says how many rows are missing.
         let shown = if share < all_rows {
             share.saturating_sub(1)
         } else {
@@ -146,6 +150,7 @@ fn lines(view: &View, columns: u16, rows: u16) -> Vec<Line<'static>> {
 /// smaller ones leave, in equal parts. A table with fewer than two lines has none.
 fn shares(wanted: &[usize], free: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
+    // The smallest first: what they leave goes to the others.
     order.sort_by_key(|&at| wanted[at]);
     let mut shares = vec![0; wanted.len()];
     let mut left = free;

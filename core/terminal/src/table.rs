@@ -107,6 +107,7 @@ impl Table {
         let mut cells: Vec<_> = cells
             .map(|cell| printable(cell.as_ref()).into_owned())
             .collect();
+        // A row may lack its last cells.
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
@@ -207,6 +208,7 @@ impl Table {
             let gaps = usize::from(GAP) * shown.len().saturating_sub(1);
             let width = shown.iter().map(|&at| widths[at]).sum::<usize>() + gaps;
             let ranked = shown.iter().enumerate();
+            // Of equal ranks the last column, which `max_by_key` gives.
             let least = ranked.max_by_key(|&(_, &at)| self.columns[at].rank);
             match least {
                 Some((place, &at)) if width > columns && self.columns[at].rank > 0 => {
@@ -226,6 +228,7 @@ impl Table {
         let gaps = usize::from(GAP) * shown.len().saturating_sub(1);
         let taken = others.iter().map(|&at| widths[at]).sum::<usize>() + gaps;
         let mut left = columns.saturating_sub(taken);
+        // The narrowest first: what they leave goes to the others.
         tails.sort_by_key(|&at| widths[at]);
         let mut rooms = vec![None; self.columns.len()];
         for (place, &at) in tails.iter().enumerate() {
@@ -286,6 +289,7 @@ fn end_of(text: &str, columns: usize) -> String {
     }
     for letter in text.chars().rev() {
         end.insert(0, letter);
+        // One column is left for the ellipsis.
         if display_width(&end) >= columns {
             end.remove(0);
             break;

@@ -62,6 +62,7 @@ pub fn finished(command: Command, streamed: &'static [&'static str]) -> Command 
 /// no path.
 #[must_use]
 pub fn is_streamed(argument: &Arg, streamed: &[&str]) -> Option<bool> {
+    // Options for paths have this type, and no others.
     let is_path = argument.get_value_parser().type_id() == TypeId::of::<PathBuf>();
     is_path.then(|| streamed.contains(&argument.get_id().as_str()))
 }

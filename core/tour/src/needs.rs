@@ -61,6 +61,7 @@ impl<'a> Needs<'a> {
 
     /// Several needs as one; the packages that they ask for are installed by one command.
     pub(crate) fn joined(&self, all: &[Lacking]) -> Lacking {
+        // Without a package it is the command alone, by which remedies of packages are known.
         let install = Package::named("").command(self.manager);
         let (mut packages, mut remedies) = (Vec::new(), Vec::new());
         for Lacking { remedy, .. } in all {
@@ -104,6 +105,7 @@ impl<'a> Needs<'a> {
             opened.is_ok()
         } else if let Some(line) = &need.check {
             let mut command = (self.shell)(line);
+            // A check neither waits for input nor prints.
             command.stdin(Stdio::null()).stdout(Stdio::null());
             let status = command.stderr(Stdio::null()).status();
             status.is_ok_and(|status| status.success())

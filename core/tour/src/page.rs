@@ -35,6 +35,7 @@ impl Report {
                     .prefix("sidecore-tour-page-")
                     .tempdir();
                 let parent = std::env::temp_dir();
+                // Kept: the page is read after the program has ended.
                 made.map_err(failed(&parent))?.keep()
             }
         };

@@ -106,6 +106,7 @@ pub fn run(script: &Script, options: &Options, show: &mut dyn Show) -> Result<Re
     tour.show.line(&heading).map_err(TourError::Show)?;
     let mut needs = Needs::new(script, &check, no_sample);
     let result = tour.steps(script, &mut needs);
+    // Also after an error: a folder with a mount in it cannot be removed.
     tour.unmount();
     tour.report.seconds = began.elapsed().as_secs_f64();
     result.map(|()| tour.report)

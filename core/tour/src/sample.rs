@@ -28,6 +28,7 @@ pub(crate) fn sample(
     most_bytes: u64,
     scratch: &Path,
 ) -> Result<Sample, TourError> {
+    // A disk that does not say is taken to be large enough.
     let free_bytes =
         statvfs(scratch).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     let fits_bytes = free_bytes / COPIES;
@@ -39,6 +40,7 @@ pub(crate) fn sample(
         let folder = named.canonicalize();
         let folder = folder.map_err(|error| wrong(error.to_string()))?;
         std::fs::read_dir(&folder).map_err(|error| wrong(error.to_string()))?;
+        // Shell lines are text, so its name must be, too.
         if folder.to_str().is_none() {
             return Err(wrong("its name is not UTF-8".to_owned()));
         }
@@ -59,6 +61,7 @@ pub(crate) fn sample(
     });
     Ok(match sizes.max() {
         Some((_, path)) => Sample::Folder(PathBuf::from(path)),
+        // The disk was the limit here, not the option.
         None if most_bytes == fits_bytes => Sample::None(Lacking {
             need: format!("more free space in {}", std::env::temp_dir().display()),
             remedy: "free some, or name another folder in TMPDIR".to_owned(),
@@ -78,10 +81,12 @@ fn bytes_under(folder: &Path, enough: u64, readable: bool) -> Option<u64> {
     while let Some(folder) = rest.pop() {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
+            // A chosen folder is packed whole, so all of it must be readable.
             Err(_) if readable => return None,
             Err(_) => continue,
         };
         for entry in entries.flatten() {
+            // Links are not followed: this is the entry's own.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };

@@ -169,6 +169,7 @@ impl Script {
         for step in &script.steps {
             let id = step.id.as_str();
             let wrong = |what: String| Err(TourError::Script(format!("step {id}: {what}")));
+            // Steps run in their order: only earlier ones can have results.
             if let Some(after) = step.after.iter().find(|id| !known.contains(&id.as_str())) {
                 return wrong(format!("no step {after} is before it"));
             }

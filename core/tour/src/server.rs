@@ -42,6 +42,7 @@ impl Server {
         let (sender, first) = channel();
         let stdout = server.0.stdout.take();
         let reader = std::thread::Builder::new().name("server".to_owned());
+        // A read may block for ever, and the wait for it must end.
         let reading = reader.spawn(move || {
             let Some(mut stdout) = stdout.map(BufReader::new) else {
                 return;
@@ -69,6 +70,7 @@ impl Server {
                     return Ok((server, line.trim().to_owned()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
+                // Its output is closed; it may listen all the same.
                 _ if address.is_some() => std::thread::sleep(POLL),
                 _ => break,
             }
@@ -93,6 +95,7 @@ impl Drop for Server {
         while matches!(self.0.try_wait(), Ok(None)) && began.elapsed() < END_WAIT {
             std::thread::sleep(POLL / 4);
         }
+        // Children that outlive it or ignore SIGTERM end here.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.0.wait();
     }

@@ -26,6 +26,7 @@ impl Shell {
     pub(crate) fn new(folder: &Path, environment: &[(&'static str, &'static str)]) -> Self {
         let own = folder.join("bin");
         let inherited = std::env::var_os("PATH").unwrap_or_default();
+        // Tools of administrators are not in every user's path.
         let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
         let all = std::iter::once(own)
             .chain(std::env::split_paths(&inherited))
@@ -44,8 +45,10 @@ impl Shell {
     /// Sets the value of `{name}`.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:+,=@".contains(c);
+        // Quoted only where it must be: the screen shows the line.
         let value = match !value.is_empty() && value.chars().all(is_plain) {
             true => value.to_owned(),
+            // A quote ends the quoted text, stands escaped, and begins it again.
             false => format!("'{}'", value.replace('\'', r"'\''")),
         };
         self.values.insert(format!("{{{name}}}"), value);
@@ -88,6 +91,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest: Vec<char> = text.trim_end().chars().collect();
     while rest.len() > width {
+        // A blank right behind the last column is a place for a break, too.
         let blank = rest[..=width].iter().rposition(|letter| *letter == ' ');
         // A blank among the first ones is an indent, not a place for a break.
         let (end, next) = match blank.filter(|at| *at > width / 3) {
@@ -103,6 +107,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// A shell's line in several, which a shell reads as one.
 pub(crate) fn command_lines(line: &str, indent: usize) -> Vec<String> {
+    // Four columns are for the mark and the backslash.
     let lines = wrapped(line, COLUMNS - indent - 4);
     let last = lines.len() - 1;
     let each = lines.into_iter().enumerate().map(|(at, line)| {

@@ -90,6 +90,7 @@ pub(crate) fn write(
 
 impl Meaning {
     fn name(&self, number: u32) -> Option<&'static Name> {
+        // 0 is a name that found no room.
         let place = number.checked_sub(1)?;
         self.names.get(place.to_usize()).copied()
     }
@@ -207,6 +208,7 @@ impl<W: Write> Page<'_, W> {
             ns / 1000,
             ns % 1000
         )?;
+        // An end closes the innermost span, whose name is known.
         if letter != "E" {
             write!(self.out, r#","cat":"{category}","name":"#)?;
             serde_json::to_writer(&mut *self.out, title)?;
@@ -217,12 +219,14 @@ impl<W: Write> Page<'_, W> {
             } => self.arguments(name, arguments, goes_on.then_some("goes_on"))?,
             What::End { result, how, .. } => self.end(name, result, how)?,
             What::Instant { arguments, .. } => {
+                // Its scope is the thread's track.
                 self.out.write_all(br#","s":"t""#)?;
                 self.arguments(name, arguments, None)?;
             }
             What::Counter { value, .. } => self.arguments(name, [value, 0], None)?,
             What::FlowFrom { number, .. } => write!(self.out, r#","id":"{number:x}""#)?,
             What::FlowTo { number, .. } => {
+                // `bp`: the flow ends at the span around it, not at the next one.
                 write!(self.out, r#","id":"{number:x}","bp":"e""#)?;
             }
             What::Lost(lost) => {

@@ -104,6 +104,7 @@ impl Recording {
             process: process.to_owned(),
             report,
         });
+        // Before it is switched on: records count from here.
         registry().begin();
         recorder::turn(true);
         Ok(Self {
@@ -115,6 +116,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        // Off first, so that the last file has all that was recorded.
         recorder::turn(false);
         self.handle.close();
         if let Some(thread) = self.thread.take() {
@@ -149,6 +151,7 @@ fn current() -> MutexGuard<'static, Option<Current>> {
 
 impl Current {
     fn write(&self) -> Result<Written, TraceError> {
+        // Locked for the copy alone: new threads wait for this lock.
         let (threads, meaning) = {
             let registry = registry();
             let threads = registry.copy();

@@ -135,6 +135,7 @@ impl Registry {
             self.threads_left_out += 1;
             return None;
         };
+        // Records in the ring now are of the thread that had it before.
         thread.since = thread.ring.count();
         (thread.id, thread.name, thread.ended) = (id, name, None);
         Some(thread.ring)

@@ -175,11 +175,13 @@ impl Summary {
     /// [`SummaryError`].
     pub fn read(file: impl Read) -> Result<Self, SummaryError> {
         let mut text = Vec::new();
+        // One byte more than is allowed, so that a longer file is noticed.
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
         if text.len().to_u64() > FILE_BYTES_MAX {
             return Err(SummaryError::TooLong);
         }
         let file: File = serde_json::from_slice(&text)?;
+        // The events own their texts, so the file's is not kept next to them.
         drop(text);
         let mut reading = Reading::default();
         for (place, event) in file.events.iter().enumerate() {
@@ -278,6 +280,7 @@ impl<'e> Reading<'e> {
     fn end(&mut self, event: &Event, open: Open<'e>, ns: u64) {
         let length_ns = ns - open.begin_ns;
         let is_idle = open.event.cat == IDLE;
+        // Only outermost spans: time within others would count twice.
         if let Some(track) = self.tracks.get_mut(&event.tid)
             && track.open.is_empty()
         {
@@ -296,6 +299,7 @@ impl<'e> Reading<'e> {
             return;
         }
         let is_open = event.args.contains_key("open");
+        // Of equal lengths the first stays first.
         let place = (self.longest).partition_point(|(longer, ..)| *longer >= length_ns);
         if place < LONGEST {
             self.longest.truncate(LONGEST - 1);

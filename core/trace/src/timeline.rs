@@ -96,6 +96,7 @@ pub(crate) fn tracks(threads: &[ThreadRecords], end_cycles: u64) -> Tracks {
     let mut visits = Vec::new();
     for thread in threads {
         let mut walk = Walk::default();
+        // They were overwritten, so they were before the first one that is there.
         if thread.lost > 0 {
             let cycles = thread.records.first().map_or(end_cycles, |first| first[0]);
             walk.put(cycles, What::Lost(thread.lost));
@@ -335,6 +336,7 @@ impl Walk {
             self.suspend(cycles);
         }
         let thread = std::mem::take(&mut self.open);
+        // The thread's own spans wait below those of the fiber.
         self.waiting.insert(None, thread);
         self.fiber = Some(fiber);
         self.begin(cycles, name, [fiber, 0], None);
@@ -350,6 +352,7 @@ impl Walk {
             self.close_all(cycles, How::Open);
             return;
         };
+        // The first span is the task itself, which ends below.
         for place in (1..self.open.len()).rev() {
             self.hide(cycles, self.open[place], 0, How::Waits);
         }
@@ -373,6 +376,7 @@ impl Walk {
     /// The recording ends.
     fn end(&mut self, cycles: u64) {
         self.close_all(cycles, How::Open);
+        // Then those of the thread below its fiber.
         self.open = self.waiting.remove(&None).unwrap_or_default();
         self.close_all(cycles, How::Open);
     }

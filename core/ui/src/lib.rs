@@ -112,8 +112,10 @@ struct Stop {
 impl Stopper {
     /// Stops it; does not wait.
     pub fn stop(&self) {
+        // Under the lock: the sampler cannot miss it between its look and its wait.
         *self.0.is_stopped.lock() = true;
         self.0.sampler.notify_all();
+        // Kept for a server that does not wait for it yet.
         self.0.server.notify_one();
     }
 }
@@ -190,6 +192,7 @@ impl Page {
         for thread in self.threads.drain(..) {
             // A panic of it has been printed; the page is over.
             thread.join().ok();
+            // A thread that ended by itself takes the other one with it.
             self.stopper.stop();
         }
     }
@@ -216,6 +219,7 @@ fn take_samples(mut source: Source, period: Duration, record: &Mutex<Record>, st
         let servers = source();
         record.lock().take(begun.elapsed(), servers);
         let mut is_stopped = stop.is_stopped.lock();
+        // After a spurious wake-up the wait goes on to the same time.
         while !*is_stopped && Instant::now() < due {
             stop.sampler.wait_until(&mut is_stopped, due);
         }

@@ -111,6 +111,7 @@ impl Listener {
                     path: path.clone(),
                     source,
                 })?;
+                // A second descriptor: the socket keeps its own, and removes the file in the end.
                 let listener = UnixListener::from(socket.listener().try_clone_to_owned()?);
                 listener.set_nonblocking(true)?;
                 Ok(Self::Socket(listener, socket))

@@ -210,6 +210,7 @@ impl<'a> Fields<'a> {
 
     fn search(&self) -> Search {
         let tree = self.0.get("best_tree_newick").and_then(Value::as_str);
+        // Left out as a whole: a text that is cut off is no tree.
         let tree = tree.filter(|tree| tree.len() <= TREE_BYTES_MAX);
         Search {
             alignment: self.text("alignment"),

@@ -131,9 +131,11 @@ impl Record {
         for (id, entry) in &mut self.entries {
             if entry.ended.is_none() && !seen.contains(id) {
                 entry.ended = Some(sequence);
+                // One of the same identity that comes later is another server.
                 self.ids.remove(&entry.identity);
             }
         }
+        // The newest first, since ids only grow.
         let searches = self.entries.iter().rev();
         let mut searches: Vec<u64> = searches
             .filter(|(_, entry)| entry.ended.is_some() && entry.is_search())
@@ -147,6 +149,7 @@ impl Record {
         });
         // A burst of servers that end at once must not stay either.
         while self.entries.len() > ENTRIES_MAX {
+            // In the order of ids, so the oldest one is the first.
             let mut ended = self
                 .entries
                 .iter()
@@ -231,6 +234,7 @@ impl Entry {
             }
             _ => Vec::new(),
         };
+        // A daemon that was restarted may have another number of engines.
         self.tracks.resize_with(values.len(), Track::default);
         for (track, value) in self.tracks.iter_mut().zip(values) {
             track.add(value);
@@ -297,6 +301,7 @@ fn image_rates(before: &Image, now: &Image, elapsed_s: f64) -> Vec<f32> {
 /// One track an engine: its busy share of the time, 0 to 1.
 fn busy_shares(before: &Daemon, now: &Daemon, elapsed_s: f64) -> Vec<f32> {
     let shares = now.engines.iter().enumerate().map(|(place, engine)| {
+        // In its place there may be another engine than before.
         let before = before
             .engines
             .get(place)

@@ -232,6 +232,7 @@ impl Contents {
             return status(StatusCode::NO_CONTENT);
         }
         let mut state = record.state(since);
+        // The lock is not held while the answer is written.
         drop(record);
         state["version"] = json!(env!("CARGO_PKG_VERSION"));
         state["period_ms"] = json!(self.period.as_millis());
@@ -253,6 +254,7 @@ impl Contents {
         let Some((version, newick)) = found else {
             return plain(StatusCode::NOT_FOUND, "there is no such tree");
         };
+        // A version is the sample that brought the tree, so the tag changes with it.
         let tag = format!("\"{id}.{version}\"");
         let mut answer = if known == Some(&*tag) {
             status(StatusCode::NOT_MODIFIED)
@@ -279,6 +281,7 @@ fn one<'a>(request: &'a Request<Incoming>, name: &HeaderName) -> Option<&'a str>
 /// Sends the browser to the path that has the token in it, so that links of the page have it, too.
 fn entrance(token: &Token, path: &str) -> Response<Full<Bytes>> {
     let mut answer = status(StatusCode::SEE_OTHER);
+    // A path that cannot stand in a header gets no answer to follow.
     if let Ok(place) = HeaderValue::try_from(format!("/{}{path}", token.reveal())) {
         answer.headers_mut().insert(header::LOCATION, place);
     }
