@@ -215,9 +215,12 @@ pub fn coordinate<R: Runner>(
         match message {
             Message::From(member, Event::Wanted) => coordinator.wanted(member),
             Message::From(_, Event::Saved(piece, state)) => {
-                let change = Change::Saved(&piece, &state);
-                environment.keeper.keep(&coordinator.ledger, change)?;
                 coordinator.ledger.save(piece, state);
+                // None where the piece is done already.
+                if let Some(state) = coordinator.ledger.saved(&piece) {
+                    let change = Change::Saved(&piece, state);
+                    environment.keeper.keep(&coordinator.ledger, change)?;
+                }
             }
             Message::From(member, Event::Finished(piece, outcomes)) => {
                 // A piece may come back from a worker that was counted as lost; then it is

@@ -222,6 +222,55 @@ fn a_lost_crew_loses_nothing() {
     assert!(coordinator.hand_out().is_empty());
 }
 
+/// Saved states, each of which was in the ledger when it was to be kept.
+#[derive(Default)]
+struct States(Vec<String>);
+
+impl Keeper for States {
+    fn keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), AnalysisError> {
+        let Change::Saved(piece, state) = change else {
+            return Ok(());
+        };
+        // The keeper may write the whole ledger instead of the change.
+        assert_eq!(ledger.saved(piece), Some(state));
+        self.0.push(state.to_owned());
+        Ok(())
+    }
+}
+
+/// The states that are kept of these messages, and the end of the run.
+fn kept_of(messages: Vec<Message>) -> (Vec<String>, Result<Ended, AnalysisError>) {
+    let (sender, mailbox) = mpsc::channel();
+    messages.into_iter().for_each(|it| sender.send(it).unwrap());
+    drop(sender);
+    let mut states = States::default();
+    let mut environment = Environment {
+        mailbox: &mailbox,
+        deliver: &mut |_, _| (),
+        keeper: &mut states,
+        runner: &crate::runner::Serial,
+        stop: &AtomicBool::new(false),
+        seed: 5,
+    };
+    let ended = coordinate(&mut Coordinator::new(Ledger::new(GOAL)), &mut environment);
+    (states.0, ended)
+}
+
+const SEARCH: Piece = Piece {
+    kind: Kind::Search,
+    first: 0,
+    count: 1,
+};
+
+#[test]
+fn a_saved_state_is_in_the_ledger_before_it_is_kept() {
+    let saved = |state: &str| Message::From(1, Event::Saved(SEARCH, state.to_owned()));
+    let wanted = Message::From(1, Event::Wanted);
+    let (states, ended) = kept_of(vec![wanted, saved("one"), saved("two")]);
+    assert_eq!(states, ["one", "two"]);
+    assert_eq!(ended.unwrap(), Ended::Stopped);
+}
+
 #[test]
 fn what_fails_ends_the_run() {
     struct Failing;
