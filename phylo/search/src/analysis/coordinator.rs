@@ -93,6 +93,13 @@ impl Coordinator {
         *self.idle.entry(member).or_insert(0) += 1;
     }
 
+    /// True if workers have a piece.
+    #[must_use]
+    pub fn has(&self, member: Member, piece: &Piece) -> bool {
+        let own = self.working.get(&member);
+        own.is_some_and(|own| own.contains(piece))
+    }
+
     /// Takes a piece back from workers; false where they did not have it.
     pub fn returned(&mut self, member: Member, piece: &Piece) -> bool {
         let own = self.working.get_mut(&member);
@@ -214,7 +221,12 @@ pub fn coordinate<R: Runner>(
         };
         match message {
             Message::From(member, Event::Wanted) => coordinator.wanted(member),
-            Message::From(_, Event::Saved(piece, state)) => {
+            // A piece's events may come from a worker that was counted as lost; then the piece is
+            // another's already.
+            Message::From(member, Event::Saved(piece, state)) => {
+                if !coordinator.has(member, &piece) {
+                    continue;
+                }
                 coordinator.ledger.save(piece, state);
                 // None where the piece is done already.
                 if let Some(state) = coordinator.ledger.saved(&piece) {
@@ -223,8 +235,6 @@ pub fn coordinate<R: Runner>(
                 }
             }
             Message::From(member, Event::Finished(piece, outcomes)) => {
-                // A piece may come back from a worker that was counted as lost; then it is
-                // another's already.
                 if coordinator.returned(member, &piece) {
                     coordinator.ledger.finish(&piece, outcomes.clone());
                     let change = Change::Finished(&piece, &outcomes);
@@ -236,12 +246,14 @@ pub fn coordinate<R: Runner>(
                     coordinator.ledger.give_back(&piece);
                 }
             }
-            Message::From(_, Event::Failed(piece, why)) => {
-                return Err(AnalysisError::Piece {
-                    kind: piece.kind,
-                    index: piece.first,
-                    why,
-                });
+            Message::From(member, Event::Failed(piece, why)) => {
+                if coordinator.returned(member, &piece) {
+                    return Err(AnalysisError::Piece {
+                        kind: piece.kind,
+                        index: piece.first,
+                        why,
+                    });
+                }
             }
             Message::Lost(member) => {
                 let pieces = coordinator.lost(member);

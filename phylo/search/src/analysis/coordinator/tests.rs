@@ -272,6 +272,28 @@ fn a_saved_state_is_in_the_ledger_before_it_is_kept() {
 }
 
 #[test]
+fn events_of_a_piece_count_only_from_its_present_worker() {
+    let saved = |member, state: &str| {
+        let event = Event::Saved(SEARCH, state.to_owned());
+        Message::From(member, event)
+    };
+    let messages = vec![
+        Message::From(1, Event::Wanted),
+        saved(1, "one"),
+        Message::Lost(1),
+        Message::From(2, Event::Wanted),
+        saved(2, "two"),
+        // On its way while the first worker was lost.
+        saved(1, "late"),
+        Message::From(1, Event::Failed(SEARCH, "late".to_owned())),
+        saved(2, "three"),
+    ];
+    let (states, ended) = kept_of(messages);
+    assert_eq!(states, ["one", "two", "three"]);
+    assert_eq!(ended.unwrap(), Ended::Stopped);
+}
+
+#[test]
 fn what_fails_ends_the_run() {
     struct Failing;
     impl Job for Failing {
