@@ -40,7 +40,8 @@ struct Job {
     model: usize,
     rates: usize,
     length: f64,
-    indices: Vec<usize>,
+    /// The places of the matrix and its derivatives; none where one is not wanted.
+    indices: Vec<Option<usize>>,
     made: Vec<Matrix>,
     outcome: Result<(), Refusal>,
 }
@@ -337,9 +338,10 @@ impl Instance {
         let mut jobs = jobs.collect::<Result<Vec<Job>, Refusal>>()?;
         let mut matrices = 0;
         for job in &mut jobs {
-            for &index in &job.indices {
+            for index in &job.indices {
                 // Matrices move into their jobs, so engines write without locks.
-                job.made.push(std::mem::take(&mut self.matrices[index]));
+                let matrix = index.map(|index| std::mem::take(&mut self.matrices[index]));
+                job.made.push(matrix.unwrap_or_default());
                 matrices += 1;
             }
         }
@@ -355,7 +357,9 @@ impl Instance {
         // All matrices go back even where a job failed.
         for job in jobs {
             for (index, matrix) in job.indices.into_iter().zip(job.made) {
-                self.matrices[index] = matrix;
+                if let Some(index) = index {
+                    self.matrices[index] = matrix;
+                }
             }
             outcome = outcome.and(job.outcome);
         }
@@ -389,16 +393,20 @@ impl Instance {
             made.extend(indices.into_iter().zip(whole));
         }
         for (index, matrix) in made {
-            self.matrices[index] = matrix;
+            if let Some(index) = index {
+                self.matrices[index] = matrix;
+            }
         }
         Ok(())
     }
 
-    /// The matrix of a branch, and those of its derivatives.
-    fn indices_of(&self, branch: &Branch) -> Result<Vec<usize>, Refusal> {
-        let indices = branch.indices.into_iter().flatten();
-        let indices = indices.map(|index| below(index, self.matrices.len()));
-        indices.collect()
+    /// The matrix of a branch, and those of its derivatives up to the last that is wanted.
+    fn indices_of(&self, branch: &Branch) -> Result<Vec<Option<usize>>, Refusal> {
+        // Second derivatives may be wanted alone; each is made from the one before.
+        let last = branch.indices.iter().rposition(Option::is_some);
+        let indices = branch.indices.into_iter().take(last.map_or(0, |at| at + 1));
+        let below = |index| below(index, self.matrices.len());
+        indices.map(|index| index.map(below).transpose()).collect()
     }
 
     fn job(&self, branch: &Branch) -> Result<Job, Refusal> {

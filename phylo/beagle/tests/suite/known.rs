@@ -1,6 +1,6 @@
 //! Values that are known without another BEAGLE.
 
-use crate::api::Api;
+use crate::api::{Api, Gradients};
 use hmsbeagle::abi::{NONE, Operation};
 use sidecore_likelihood::likelihood::{Likelihood, Options};
 use sidecore_likelihood::model::{Model, ModelName};
@@ -105,5 +105,39 @@ fn a_tree_has_the_likelihood_that_the_crate_of_trees_gives_it() {
         assert_eq!((api.lnl)(id, &raw mut again), 0);
         assert_eq!(sum, again);
         assert_eq!((api.finalize)(id), 0);
+    }
+}
+
+#[test]
+fn second_derivatives_come_without_first_ones() {
+    let (api, gradients) = (Api::ours(), Gradients::ours());
+    let (length, indices) = (0.3_f64, [0, 1, 2, 3]);
+    for states in [4_usize, 5] {
+        let count = c_int::try_from(states).expect("few");
+        let entries = states * states;
+        let diagonal = (0..entries).map(|k| if k % (states + 1) == 0 { 1.0 } else { 0.0 });
+        let identity: Vec<f64> = diagonal.collect();
+        let (unit, values) = (identity.as_ptr(), vec![-0.5; states]);
+        // SAFETY: arrays are as long as the instance says; null is for what is not wanted.
+        unsafe {
+            let id = (api.create)(3, 5, 0, count, 1, 1, 5, 1, 1, null(), 0, 0, 0, null_mut());
+            assert_eq!((api.eigen)(id, 0, unit, unit, values.as_ptr()), 0);
+            let (none, time) = (null(), &raw const length);
+            let [zero, one, two, three] = indices.each_ref().map(std::ptr::from_ref);
+            assert_eq!((api.matrices)(id, 0, zero, none, one, time, 1), 0);
+            // The first model, for the one category.
+            let code = (gradients.of_categories)(id, zero, two, none, three, time, 1);
+            assert_eq!(code, 0);
+            for (index, factor) in indices.into_iter().zip([1.0, 0.25, 1.0, 0.25]) {
+                let mut rows = vec![7.0; entries];
+                assert_eq!((api.matrix)(id, index, rows.as_mut_ptr()), 0);
+                let grown = factor * (-0.5 * length).exp();
+                for (row, unit) in rows.iter().zip(&identity) {
+                    let expected = unit * grown;
+                    assert!((row - expected).abs() < 1e-12, "{index}: {row}, {expected}");
+                }
+            }
+            assert_eq!((api.finalize)(id), 0);
+        }
     }
 }
