@@ -95,17 +95,22 @@ impl Instance {
         })
     }
 
-    /// Gives all patterns and categories of a buffer the frequencies of a model.
+    /// Gives all patterns and categories of buffers the frequencies of a model each. All are
+    /// checked first.
     pub(crate) fn set_root_pre_partials(
         &mut self,
-        buffer: c_int,
-        frequencies: c_int,
+        buffers: impl Iterator<Item = (c_int, c_int)>,
     ) -> Result<(), Refusal> {
-        let buffer = below(buffer, self.buffers)?;
-        let frequencies = below(frequencies, self.models.frequencies.len())?;
-        let frequencies = self.models.frequencies[frequencies].clone();
-        let frequencies = frequencies.ok_or(Refusal::OutOfRange)?;
-        self.set(buffer, |_, _| &frequencies)
+        let buffers = buffers.map(|(buffer, frequencies)| {
+            let buffer = below(buffer, self.buffers)?;
+            let frequencies = below(frequencies, self.models.frequencies.len())?;
+            let frequencies = self.models.frequencies[frequencies].clone();
+            Ok((buffer, frequencies.ok_or(Refusal::OutOfRange)?))
+        });
+        for (buffer, frequencies) in buffers.collect::<Result<Vec<_>, Refusal>>()? {
+            self.set(buffer, |_, _| &frequencies)?;
+        }
+        Ok(())
     }
 
     fn set<'a>(
@@ -275,16 +280,20 @@ impl Instance {
         Ok(())
     }
 
-    pub(crate) fn set_matrix(
+    /// Sets matrices: each with its index, its rows, and what these have for an unknown state. All
+    /// are checked first.
+    pub(crate) fn set_matrices<'m>(
         &mut self,
-        index: c_int,
-        rows: &[f64],
-        unknown: f64,
+        all: impl Iterator<Item = (c_int, &'m [f64], f64)>,
     ) -> Result<(), Refusal> {
-        let index = below(index, self.matrices.len())?;
-        // Steps that wait read the matrix that is there now.
+        let limit = self.matrices.len();
+        let all = all.map(|(index, rows, unknown)| Ok((below(index, limit)?, rows, unknown)));
+        let all = all.collect::<Result<Vec<_>, Refusal>>()?;
+        // Steps that wait read the matrices that are there now.
         self.settle()?;
-        self.matrices[index].set(self.kernels, self.states, rows, unknown);
+        for (index, rows, unknown) in all {
+            self.matrices[index].set(self.kernels, self.states, rows, unknown);
+        }
         Ok(())
     }
 
@@ -296,34 +305,34 @@ impl Instance {
         Ok(())
     }
 
-    /// Matrices that are made of two others each: their indices, the result's last.
+    /// Matrices that are made of two others each: their indices, the result's last. All are checked
+    /// first.
     pub(crate) fn combine(
         &mut self,
         indices: impl Iterator<Item = [c_int; 3]>,
         make: impl Fn(&mut Matrix, Kernels, [&Matrix; 2]),
     ) -> Result<(), Refusal> {
-        // Steps that wait may read the matrices that are overwritten here.
-        self.settle()?;
-        for indices in indices {
-            let limit = self.matrices.len();
-            let [first, second, result] = indices.map(|at| below(at, limit));
+        let mut is_set: Vec<bool> = self.matrices.iter().map(Matrix::is_set).collect();
+        let indices = indices.map(|indices| {
+            let [first, second, result] = indices.map(|at| below(at, is_set.len()));
             let (first, second, result) = (first?, second?, result?);
             // In place is not allowed.
-            if first == result || second == result {
+            let in_place = first == result || second == result;
+            if in_place || !is_set[first] || !is_set[second] {
                 return Err(Refusal::OutOfRange);
             }
+            // A later one may be made of this one.
+            is_set[result] = true;
+            Ok([first, second, result])
+        });
+        let indices = indices.collect::<Result<Vec<_>, Refusal>>()?;
+        // Steps that wait may read the matrices that are overwritten here.
+        self.settle()?;
+        for [first, second, result] in indices {
             let mut to = std::mem::take(&mut self.matrices[result]);
-            let [first, second] = [first, second].map(|at| &self.matrices[at]);
-            let made = match first.is_set() && second.is_set() {
-                true => {
-                    make(&mut to, self.kernels, [first, second]);
-                    Ok(())
-                }
-                false => Err(Refusal::OutOfRange),
-            };
-            // Put back before the error is returned, which must not lose the matrix.
+            let both = [first, second].map(|at| &self.matrices[at]);
+            make(&mut to, self.kernels, both);
             self.matrices[result] = to;
-            made?;
         }
         Ok(())
     }

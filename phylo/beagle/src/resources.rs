@@ -138,7 +138,7 @@ fn measure(instance: &mut Instance, tips: c_int) -> Result<f64, Refusal> {
     }
     let even = 1.0 / f64::from(states);
     let rows = vec![even; instance.matrix_entries()];
-    instance.set_matrix(0, &rows, 1.0)?;
+    instance.set_matrices(std::iter::once((0, rows.as_slice(), 1.0)))?;
     instance.set_frequencies(0, &vec![even; instance.states])?;
     instance.set_weights(0, &vec![1.0; instance.categories])?;
     let place = Place {

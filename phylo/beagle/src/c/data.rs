@@ -176,7 +176,7 @@ pub unsafe extern "C" fn beagleSetTransitionMatrix(
     call(instance, |instance| {
         // SAFETY: the module's rule.
         let matrix = unsafe { read(matrix, instance.matrix_entries()) }?;
-        instance.set_matrix(index, matrix, padded)
+        instance.set_matrices(std::iter::once((index, matrix, padded)))
     })
 }
 
@@ -202,11 +202,9 @@ pub unsafe extern "C" fn beagleSetTransitionMatrices(
                 list(padded, items)?,
             )
         };
-        let all = matrices.chunks_exact(entries);
-        for ((&index, matrix), &padded) in indices.iter().zip(all).zip(padded) {
-            instance.set_matrix(index, matrix, padded)?;
-        }
-        Ok(())
+        let all = indices.iter().zip(matrices.chunks_exact(entries));
+        let all = all.zip(padded);
+        instance.set_matrices(all.map(|((&index, matrix), &padded)| (index, matrix, padded)))
     })
 }
 
@@ -311,10 +309,8 @@ pub unsafe extern "C" fn beagleSetRootPrePartials(
     call(instance, |instance| {
         // SAFETY: the module's rule.
         let (buffers, frequencies) = unsafe { (list(buffers, items)?, list(frequencies, items)?) };
-        for (&buffer, &frequencies) in buffers.iter().zip(frequencies) {
-            instance.set_root_pre_partials(buffer, frequencies)?;
-        }
-        Ok(())
+        let frequencies = frequencies.iter().copied();
+        instance.set_root_pre_partials(buffers.iter().copied().zip(frequencies))
     })
 }
 

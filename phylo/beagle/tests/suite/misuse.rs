@@ -327,6 +327,57 @@ fn a_branch_that_is_refused_leaves_all_matrices_as_they_were() {
 }
 
 #[test]
+fn a_list_with_a_wrong_item_changes_nothing() {
+    PRECISIONS.into_iter().for_each(wrong_items_change_nothing);
+}
+
+fn wrong_items_change_nothing(flags: c_long) {
+    let (api, gradients) = (Api::ours(), Gradients::ours());
+    let id = instance(&api, flags);
+    let quarters = [0.25; 48];
+    // SAFETY: three of each, and arrays as long as the instance says.
+    unsafe {
+        let rows = |index: c_int| {
+            let mut rows = [7.0; 16];
+            assert_eq!((api.matrix)(id, index, rows.as_mut_ptr()), 0);
+            rows
+        };
+        let set = |indices: [c_int; 3]| {
+            let (matrices, unknown) = (quarters.as_ptr(), [1.0; 3]);
+            let unknown = unknown.as_ptr();
+            beagle::beagleSetTransitionMatrices(id, indices.as_ptr(), matrices, unknown, 3)
+        };
+        assert_eq!(set([0, 1, 5]), OUT_OF_RANGE);
+        assert_eq!([rows(0), rows(1)], [[0.0; 16]; 2]);
+        assert_eq!(set([0, 0, 1]), 0);
+        assert_eq!([rows(0), rows(1)], [[0.25; 16]; 2]);
+        let product = |first: [c_int; 3], results: [c_int; 3]| {
+            let second = [0; 3];
+            (api.convolve)(id, first.as_ptr(), second.as_ptr(), results.as_ptr(), 3)
+        };
+        assert_eq!(product([0, 1, 4], [2, 3, 1]), OUT_OF_RANGE, "never set");
+        assert_eq!(product([0, 1, 1], [2, 3, 1]), OUT_OF_RANGE, "in place");
+        assert_eq!([rows(2), rows(3)], [[0.0; 16]; 2]);
+        // One that an earlier product of the call sets may be a factor.
+        assert_eq!(product([0, 2, 3], [2, 3, 4]), 0);
+        assert_eq!(rows(4), [0.25; 16]);
+        let buffer = || {
+            let mut partials = [7.0; 40];
+            assert_eq!((api.partials)(id, 3, -1, partials.as_mut_ptr()), 0);
+            partials
+        };
+        assert_eq!((api.frequencies)(id, 0, quarters.as_ptr()), 0);
+        let root =
+            |buffers: [c_int; 2]| (gradients.root_pre)(id, buffers.as_ptr(), [0; 2].as_ptr(), 2);
+        assert_eq!(root([3, 5]), OUT_OF_RANGE);
+        assert_eq!(buffer(), [0.0; 40]);
+        assert_eq!(root([3, 4]), 0);
+        assert_eq!(buffer(), [0.25; 40]);
+        assert_eq!((api.finalize)(id), 0);
+    }
+}
+
+#[test]
 fn wrong_indices_of_gradients_are_refused() {
     PRECISIONS.into_iter().for_each(gradients_are_checked);
 }
