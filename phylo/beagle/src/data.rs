@@ -43,7 +43,6 @@ struct Job {
     /// The places of the matrix and its derivatives; none where one is not wanted.
     indices: Vec<Option<usize>>,
     made: Vec<Matrix>,
-    outcome: Result<(), Refusal>,
 }
 
 impl Instance {
@@ -191,7 +190,7 @@ impl Instance {
     ) -> Result<(), Refusal> {
         let index = below(index, self.models.eigen.len())?;
         // Not settled: matrices are made at once, so no step that waits reads a model.
-        let eigen = Eigen::new(self.kernels, vectors, inverse, values, self.transposed);
+        let eigen = Eigen::new(self.kernels, vectors, inverse, values, self.transposed)?;
         self.models.eigen[index] = Some(eigen);
         Ok(())
     }
@@ -357,12 +356,12 @@ impl Instance {
         let (kernels, models) = (self.kernels, &self.models);
         let ran = engines::run(self.width, self.matrices_ns(matrices), &mut jobs, |job| {
             let eigen = models.eigen[job.model].as_ref();
-            let made = eigen.ok_or(Refusal::OutOfRange).and_then(|eigen| {
-                eigen.matrices(kernels, &models.rates[job.rates], job.length, &mut job.made)
-            });
-            job.outcome = made;
+            // There is one: `job` looked.
+            if let Some(eigen) = eigen {
+                let rates = &models.rates[job.rates];
+                eigen.matrices(kernels, rates, job.length, &mut job.made);
+            }
         });
-        let mut outcome = ran;
         // All matrices go back even where a job failed.
         for job in jobs {
             for (index, matrix) in job.indices.into_iter().zip(job.made) {
@@ -370,9 +369,8 @@ impl Instance {
                     self.matrices[index] = matrix;
                 }
             }
-            outcome = outcome.and(job.outcome);
         }
-        outcome
+        ran
     }
 
     /// The matrices of branches with a model for each category, whose rates are in the models.
@@ -394,7 +392,7 @@ impl Instance {
             let mut blocks: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
             let mut whole: Vec<Matrix> = indices.iter().map(|_| Matrix::default()).collect();
             for (category, eigen) in models.iter().enumerate() {
-                eigen.matrices(one, &[1.0], branch.length, &mut blocks)?;
+                eigen.matrices(one, &[1.0], branch.length, &mut blocks);
                 for (whole, block) in whole.iter_mut().zip(&blocks) {
                     whole.set_category(kernels, category, block);
                 }
@@ -431,7 +429,6 @@ impl Instance {
             length: branch.length,
             made: Vec::with_capacity(indices.len()),
             indices,
-            outcome: Ok(()),
         })
     }
 

@@ -322,13 +322,16 @@ pub(crate) struct Eigen {
 impl Eigen {
     /// `values` are as many as states, or twice as many if they are complex. `transposed` says that
     /// `inverse` is column by column.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfRange`] where imaginary parts are not in pairs.
     pub(crate) fn new(
         kernels: Kernels,
         vectors: &[f64],
         inverse: &[f64],
         values: &[f64],
         transposed: bool,
-    ) -> Self {
+    ) -> Result<Self, Refusal> {
         // The matrix is square.
         let states = vectors.len().isqrt();
         let padded = kernels.shape().states;
@@ -351,29 +354,44 @@ impl Eigen {
         // Without imaginary parts the zeros make every eigenvalue a real one.
         let imaginary = values.get(states..).unwrap_or(&[]);
         let imaginary = imaginary.iter().copied().chain(std::iter::repeat(0.0));
-        Self {
+        let made = Self {
             vectors: columns,
             inverse: rows,
             values: values[..states].iter().copied().zip(imaginary).collect(),
+        };
+        // Here and not when matrices are made: a list of these would change in part.
+        match made.blocks().last() {
+            Some((at, true)) if at + 1 == states => Err(Refusal::OutOfRange),
+            _ => Ok(made),
         }
+    }
+
+    /// The first row of each block of eigenvalues, and true for one that has two rows: a complex
+    /// value and its conjugate.
+    fn blocks(&self) -> impl Iterator<Item = (usize, bool)> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let at = next;
+            let is_pair = self.values.get(at)?.1 != 0.0;
+            next += if is_pair { 2 } else { 1 };
+            Some((at, is_pair))
+        })
     }
 
     /// The matrices over a branch of `length`: transition probabilities, and the first derivatives
     /// by the length for each matrix more.
-    ///
-    /// # Errors
-    /// [`Refusal::OutOfRange`] where imaginary parts are not in pairs.
     pub(crate) fn matrices(
         &self,
         kernels: Kernels,
         rates: &[f64],
         length: f64,
         matrices: &mut [Matrix],
-    ) -> Result<(), Refusal> {
+    ) {
         let states = self.values.len();
         let padded = kernels.shape().states;
         if padded == QUAD {
-            return self.matrices_of_four(kernels, rates, length, matrices);
+            self.matrices_of_four(kernels, rates, length, matrices);
+            return;
         }
         // The left matrix is the same for all categories, so one product makes all of them.
         let columns = rates.len() * padded;
@@ -382,7 +400,7 @@ impl Eigen {
         let buffers = (0..matrices.len()).map(|_| Buffer::new(columns * padded / 4));
         let mut values: Vec<Buffer> = buffers.collect();
         for (category, &rate) in rates.iter().enumerate() {
-            self.grow(rate * length, &mut grown)?;
+            self.grow(rate * length, &mut grown);
             for (order, values) in values.iter_mut().enumerate() {
                 // The next derivative multiplies by the eigenvalues again: no further exponentials.
                 if order > 0 {
@@ -409,7 +427,6 @@ impl Eigen {
                 }
             }
         }
-        Ok(())
     }
 
     /// The same for at most four states, without the kernels: there all else took longer than they.
@@ -419,18 +436,16 @@ impl Eigen {
         rates: &[f64],
         length: f64,
         matrices: &mut [Matrix],
-    ) -> Result<(), Refusal> {
+    ) {
         let states = self.values.len();
         let mut grown = [0.0; QUAD * QUAD];
         let grown = &mut grown[..states * states];
-        // What it may refuse does not depend on the time.
-        self.grow(0.0, grown)?;
         // Once for all categories: renewing clears every block.
         for (order, matrix) in matrices.iter_mut().enumerate() {
             matrix.renew(kernels, if order == 0 { 1.0 } else { 0.0 });
         }
         for (category, &rate) in rates.iter().enumerate() {
-            self.grow(rate * length, grown)?;
+            self.grow(rate * length, grown);
             for (order, matrix) in matrices.iter_mut().enumerate() {
                 if order > 0 {
                     self.derive(rate, grown);
@@ -453,28 +468,20 @@ impl Eigen {
                 }
             }
         }
-        Ok(())
     }
 
     /// The inverse eigenvectors multiplied by the exponentials at `time`.
-    fn grow(&self, time: f64, grown: &mut [f64]) -> Result<(), Refusal> {
+    fn grow(&self, time: f64, grown: &mut [f64]) {
         let states = self.values.len();
-        let mut i = 0;
-        while i < states {
+        for (i, is_pair) in self.blocks() {
             let (real, imaginary) = self.values[i];
             let power = (real * time).exp();
             let row = &self.inverse[i * states..][..states];
-            // A real eigenvalue is a block of one row.
-            if imaginary == 0.0 {
+            if !is_pair {
                 for (to, from) in grown[i * states..].iter_mut().zip(row) {
                     *to = power * from;
                 }
-                i += 1;
                 continue;
-            }
-            // A complex eigenvalue needs its conjugate in the next row.
-            if i + 1 == states {
-                return Err(Refusal::OutOfRange);
             }
             // A pair a + bi, a - bi is a rotation by bt, stretched by e^(at).
             let (sin, cos) = (imaginary * time).sin_cos();
@@ -484,24 +491,20 @@ impl Eigen {
                 grown[i * states + j] = cos * x + sin * y;
                 grown[(i + 1) * states + j] = cos * y - sin * x;
             }
-            i += 2;
         }
-        Ok(())
     }
 
     /// The derivative by the length of what [`Self::grow`] gave.
     fn derive(&self, rate: f64, grown: &mut [f64]) {
         let states = self.values.len();
-        let mut i = 0;
-        while i < states {
+        for (i, is_pair) in self.blocks() {
             let (real, imaginary) = self.values[i];
             // Chain rule: time is the rate times the length, and the length is derived by.
             let (real, imaginary) = (real * rate, imaginary * rate);
-            if imaginary == 0.0 {
+            if !is_pair {
                 grown[i * states..][..states]
                     .iter_mut()
                     .for_each(|x| *x *= real);
-                i += 1;
                 continue;
             }
             // The pair's block is [a, b; -b, a].
@@ -510,7 +513,6 @@ impl Eigen {
                 grown[i * states + j] = real * x + imaginary * y;
                 grown[(i + 1) * states + j] = real * y - imaginary * x;
             }
-            i += 2;
         }
     }
 }

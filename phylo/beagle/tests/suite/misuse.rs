@@ -378,6 +378,25 @@ fn wrong_items_change_nothing(flags: c_long) {
 }
 
 #[test]
+fn imaginary_parts_come_in_pairs() {
+    let api = Api::ours();
+    let identity: [f64; 16] = std::array::from_fn(|k| if k % 5 == 0 { 1.0 } else { 0.0 });
+    let id = instance(&api, flag::PRECISION_DOUBLE | flag::EIGEN_COMPLEX);
+    let set = |imaginary: [f64; 4]| {
+        let values = [[-0.5; 4], imaginary].concat();
+        let (unit, values) = (identity.as_ptr(), values.as_ptr());
+        // SAFETY: matrices as the instance says, and two parts of each value.
+        unsafe { (api.eigen)(id, 0, unit, unit, values) }
+    };
+    assert_eq!(set([0.1, -0.1, 0.0, 0.2]), OUT_OF_RANGE);
+    assert_eq!(set([0.0, 0.1, -0.1, 0.2]), OUT_OF_RANGE);
+    assert_eq!(set([0.0, 0.1, -0.1, 0.0]), 0);
+    assert_eq!(set([0.1, -0.1, 0.2, -0.2]), 0);
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { (api.finalize)(id) }, 0);
+}
+
+#[test]
 fn wrong_indices_of_gradients_are_refused() {
     PRECISIONS.into_iter().for_each(gradients_are_checked);
 }
