@@ -211,8 +211,8 @@ impl Matrix {
 
     /// The product of two.
     pub(crate) fn convolve(&mut self, kernels: Kernels, [first, second]: [&Self; 2]) {
-        // Rows of a product of transition matrices sum to 1.
-        self.renew(kernels, 1.0);
+        // An unknown state sums a row; where the second's rows have one sum, it is a factor.
+        self.renew(kernels, first.unknown * second.unknown);
         let padded = kernels.shape().states;
         let block = padded * padded;
         // Each category has a left matrix of its own, so each is a product of its own.
@@ -422,7 +422,8 @@ impl Eigen {
             multiplier.multiply(self.vectors.as_slice(), values.as_slice(), to);
             if order == 0 {
                 for entry in matrix.columns.doubles_mut() {
-                    // Rounding makes some entries a little less than 0.
+                    // Rounding makes some entries a little less than 0. Of NaN it makes 0, as in
+                    // BEAGLE: such a model has the likelihood 0 in both.
                     *entry = if *entry > 0.0 { *entry } else { 0.0 };
                 }
             }
@@ -460,7 +461,7 @@ impl Eigen {
                             *sum += part * entry;
                         }
                     }
-                    // Rounding makes some entries a little less than 0.
+                    // As above.
                     *column = match order {
                         0 => sums.map(|sum| if sum > 0.0 { sum } else { 0.0 }),
                         _ => sums,

@@ -141,3 +141,40 @@ fn second_derivatives_come_without_first_ones() {
         }
     }
 }
+
+#[test]
+fn rows_of_a_product_sum_to_the_product_of_the_sums() {
+    let api = Api::ours();
+    let rates = [-3.0, 1.0, 1.0, 1.0, 1.0, -3.0, 1.0, 1.0];
+    let rates = [rates, [1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0, -3.0]].concat();
+    // SAFETY: arrays are as long as the instance says; null is for what is not wanted.
+    unsafe {
+        let id = (api.create)(2, 3, 0, 4, 1, 1, 5, 1, 1, null(), 0, 0, 0, null_mut());
+        for tip in 0..2 {
+            assert_eq!((api.tip_states)(id, tip, [-1].as_ptr()), 0);
+        }
+        assert_eq!((api.set_matrix)(id, 0, [0.25; 16].as_ptr(), 1.0), 0);
+        assert_eq!((api.set_matrix)(id, 1, rates.as_ptr(), 0.0), 0);
+        // Of two matrices whose rows sum to 1, and of one with rows of 0 from both sides.
+        let (first, second) = ([0, 0, 1], [0, 1, 0]);
+        let products = [2, 3, 4];
+        let code = (api.convolve)(id, first.as_ptr(), second.as_ptr(), products.as_ptr(), 3);
+        assert_eq!(code, 0);
+        for (product, sum) in products.into_iter().zip([1.0, 0.0, 0.0]) {
+            let operation = Operation {
+                destination: 2,
+                scale_write: NONE,
+                scale_read: NONE,
+                child1: 0,
+                matrix1: product,
+                child2: 1,
+                matrix2: 0,
+            };
+            assert_eq!((api.update)(id, &raw const operation, 1, NONE), 0);
+            let mut partials = [7.0; 4];
+            assert_eq!((api.partials)(id, 2, NONE, partials.as_mut_ptr()), 0);
+            assert_eq!(partials, [sum; 4], "{product}");
+        }
+        assert_eq!((api.finalize)(id), 0);
+    }
+}
