@@ -33,7 +33,8 @@ pub(crate) struct StackSetup {
     pub congestion: Option<String>,
     /// Paces windows over long round trips.
     pub pacing: Option<bool>,
-    /// Explicit congestion notification (RFC 3168): `off`, `passive` or `active`.
+    /// Explicit congestion notification: `off`, `passive`, `active` (RFC 3168) or `accurate` (RFC
+    /// 9768).
     pub ecn: Option<String>,
     /// Memory of the sessions: `main-memory` backing the local store, or `local-store` alone.
     pub placement: Option<String>,
