@@ -8,7 +8,9 @@
 //! thread, which lives until the program ends.
 
 use crate::child::{ChildError, describe, io};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -101,7 +103,7 @@ impl Job {
         let mut asked: Option<Instant> = None;
         let mut killed = false;
         let mut last = String::new();
-        let status = loop {
+        loop {
             match self.said.recv_timeout(POLL) {
                 Ok(line) => {
                     say(Some(&line));
@@ -113,8 +115,8 @@ impl Job {
                 // It closed its standard error, as at its end, but may still run.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(END_POLL),
             }
-            if let Some(status) = self.process.try_wait().map_err(io("wait for a part"))? {
-                break status;
+            if has_ended(&self.process) {
+                break;
             }
             // Relaxed: a flag alone.
             let over = stop.load(Ordering::Relaxed) || began.elapsed() > limit;
@@ -129,11 +131,13 @@ impl Job {
                 }
                 _ => {}
             }
-        };
+        }
         // Processes that it left behind would keep its pipes open.
         if asked.is_some() {
             self.signal(Signal::KILL);
         }
+        // After the signal: from here on its group's number may be another's.
+        let status = self.process.wait().map_err(io("wait for a part"))?;
         let output = self.readers.0.join();
         if stop.load(Ordering::Relaxed) {
             return Ok(JobEnd::Stopped);
@@ -167,6 +171,16 @@ impl Job {
     }
 }
 
+/// True once a child has ended. It, and its process group, keep their number until it is waited
+/// for. Does not block.
+#[must_use]
+pub fn has_ended(process: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let seen = waitid(WaitId::Pid(Pid::from_child(process)), options);
+    // An error says that there is no such child any more.
+    !matches!(seen, Ok(None))
+}
+
 /// Passes lines on; a carriage return ends a line, too, and invalid UTF-8 is replaced.
 fn lines(mut reader: impl BufRead, to: &Sender<String>) {
     let mut bytes = Vec::new();
@@ -195,6 +209,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::test_kill_process_group;
 
     fn run(script: &str, stop: &AtomicBool, limit: Duration) -> JobEnd {
         let job = Job::start(Command::new("/bin/sh").args(["-c", script])).unwrap();
@@ -238,6 +253,19 @@ mod tests {
         drop(sender);
         let lengths: Vec<usize> = lines_of.iter().map(|line| line.len()).collect();
         assert_eq!(lengths, [64 << 10, 32 << 10]);
+    }
+
+    #[test]
+    fn an_ended_child_keeps_its_number_until_it_is_waited_for() {
+        let mut child = Command::new("true").process_group(0).spawn().unwrap();
+        let began = Instant::now();
+        while !has_ended(&child) {
+            assert!(began.elapsed() < LONG, "it goes on");
+            std::thread::sleep(END_POLL);
+        }
+        test_kill_process_group(Pid::from_child(&child)).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(has_ended(&child));
     }
 
     const LONG: Duration = Duration::from_secs(120);

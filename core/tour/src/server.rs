@@ -4,6 +4,7 @@
 //! wait for it is bounded.
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use sidecore_measure::job::has_ended;
 use sidecore_sys::program::end_with_starter;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -92,10 +93,11 @@ impl Drop for Server {
         let group = Pid::from_child(&self.0);
         let _ = kill_process_group(group, Signal::TERM);
         let began = Instant::now();
-        while matches!(self.0.try_wait(), Ok(None)) && began.elapsed() < END_WAIT {
+        while !has_ended(&self.0) && began.elapsed() < END_WAIT {
             std::thread::sleep(POLL / 4);
         }
-        // Children that outlive it or ignore SIGTERM end here.
+        // Children that outlive it or ignore SIGTERM end here. It was not waited for yet, so the
+        // group's number is still its own.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.0.wait();
     }
