@@ -56,8 +56,18 @@ impl Shell {
 
     /// The line with values for the names in braces.
     pub(crate) fn filled(&self, line: &str) -> String {
-        let fill = |line: String, (name, value): (&String, &String)| line.replace(name, value);
-        self.values.iter().fold(line.to_owned(), fill)
+        let (mut filled, mut rest) = (String::new(), line);
+        // Once from left to right: a value may itself have a name in braces, as a folder's can.
+        while let Some(at) = rest.find('{') {
+            let (before, from) = rest.split_at(at);
+            let mut all = self.values.iter();
+            let found = all.find_map(|(name, value)| Some((value, from.strip_prefix(name)?)));
+            filled.push_str(before);
+            let (text, behind) = found.map_or(from.split_at(1), |(value, rest)| (value, rest));
+            filled.push_str(text);
+            rest = behind;
+        }
+        filled + rest
     }
 
     /// The command of a filled line.

@@ -326,6 +326,16 @@ fn lines_fit_the_screen_and_commands_stay_commands() {
 }
 
 #[test]
+fn values_with_names_in_braces_stay_as_they_are() {
+    let mut shell = crate::shell::Shell::new(std::path::Path::new("/"), &[]);
+    for (name, value) in [("dir", "/a {port}"), ("port", "80"), ("word", "{dir}")] {
+        shell.set(name, value);
+    }
+    let filled = shell.filled("cd {dir} && {other} {port}{word} {");
+    assert_eq!(filled, "cd '/a {port}' && {other} 80'{dir}' {");
+}
+
+#[test]
 fn the_page_is_whole_short_and_escaped() {
     let report = Report {
         steps: vec![Taken {
