@@ -120,8 +120,13 @@ impl<'a> Executable<'a> {
             // `p_offset`, `p_vaddr`, `p_filesz` and `p_memsz`.
             let (offset, address) = (field(1)?.to_usize(), field(2)?.to_usize());
             let (file_bytes, memory_bytes) = (field(4)?.to_usize(), field(5)?.to_usize());
-            // A damaged file may claim more bytes than memory: both must fit.
-            let end = address + memory_bytes.max(file_bytes);
+            // ELF forbids it, and the bytes beyond would lie behind the program's end.
+            if file_bytes > memory_bytes {
+                return Err(ExecutableError::Damaged(
+                    "a segment: more bytes in the file than in memory",
+                ));
+            }
+            let end = address + memory_bytes;
             if end > STORE_BYTES {
                 return Err(ExecutableError::TooLarge(end));
             }

@@ -375,6 +375,11 @@ fn executables_are_read_and_damaged_ones_refused() {
             assert!(read.end() <= STORE_BYTES);
         }
     }
+    // Its segment's bytes in memory, fewer than the 16 of the file.
+    let mut other = file.clone();
+    other[75] = 15;
+    let error = Executable::parse(&other).expect_err("no such segment");
+    assert!(error.to_string().contains("than in memory"), "{error}");
     file[17] = 1;
     assert_eq!(
         Executable::parse(&file).err(),
