@@ -168,9 +168,10 @@ impl SocketTable {
     }
 }
 
-/// Sockets with pending work, in the order of their turns.
+/// Numbers of sockets with pending work, in the order of their turns. A socket may be closed before
+/// its turn; its number is not the next one's in its place.
 #[derive(Debug, Default)]
-pub(super) struct Ready(VecDeque<Place>);
+pub(super) struct Ready(VecDeque<u32>);
 
 impl Ready {
     pub(super) fn len(&self) -> usize {
@@ -181,14 +182,14 @@ impl Ready {
     pub(super) fn add(&mut self, socket: &mut Socket) {
         // Queued once at most, which bounds the list.
         if !std::mem::replace(&mut socket.queued, true) {
-            self.0.push_back(socket.place());
+            self.0.push_back(socket.number);
         }
     }
 
     /// Queues a socket whose turn could not be finished, before all others.
     pub(super) fn resume(&mut self, socket: &mut Socket) {
         if !std::mem::replace(&mut socket.queued, true) {
-            self.0.push_front(socket.place());
+            self.0.push_front(socket.number);
         }
     }
 
@@ -199,7 +200,7 @@ impl Ready {
 
     /// The next socket; none in an entry whose socket was closed meanwhile.
     pub(super) fn next<'t>(&mut self, table: &'t mut SocketTable) -> Option<&'t mut Socket> {
-        let socket = table.at(self.0.pop_front()?)?;
+        let socket = table.find(self.0.pop_front()?)?;
         socket.queued = false;
         Some(socket)
     }
@@ -228,10 +229,10 @@ pub(super) struct Chunks {
     last_sent: u32,
     /// Receive chunks owned by the engine; the last returned is used first, while it is cached.
     free: Vec<u32>,
-    /// For receive chunks that the process holds: the place of their socket.
-    lent: Box<[Option<Place>]>,
-    /// Sockets that found no free chunk.
-    starved: VecDeque<Place>,
+    /// For receive chunks that the process holds: the number of their socket.
+    lent: Box<[Option<u32>]>,
+    /// Numbers of sockets that found no free chunk.
+    starved: VecDeque<u32>,
 }
 
 impl Chunks {
@@ -335,11 +336,11 @@ impl Chunks {
     pub(super) fn lend(&mut self, socket: &mut Socket) -> Option<u32> {
         let Some(chunk) = self.free.pop() else {
             if !std::mem::replace(&mut socket.starved, true) {
-                self.starved.push_back(socket.place());
+                self.starved.push_back(socket.number);
             }
             return None;
         };
-        self.lent[chunk.to_usize()] = Some(socket.place());
+        self.lent[chunk.to_usize()] = Some(socket.number);
         Some(chunk)
     }
 
@@ -354,15 +355,15 @@ impl Chunks {
         self.free.push(chunk);
     }
 
-    /// Takes back a chunk that the process returns; the place of its socket.
+    /// Takes back a chunk that the process returns; the number of its socket.
     ///
     /// # Errors
     /// The process did not hold it.
-    pub(super) fn give(&mut self, chunk: u32) -> Result<Place, Violation> {
-        let place = self.lent.get(chunk.to_usize()).copied().flatten();
-        let place = place.ok_or(Violation)?;
+    pub(super) fn give(&mut self, chunk: u32) -> Result<u32, Violation> {
+        let number = self.lent.get(chunk.to_usize()).copied().flatten();
+        let number = number.ok_or(Violation)?;
         self.unlend(chunk);
-        Ok(place)
+        Ok(number)
     }
 
     /// Number of sockets that wait for a receive chunk and can get one.
@@ -375,7 +376,7 @@ impl Chunks {
         &mut self,
         table: &'t mut SocketTable,
     ) -> Option<&'t mut Socket> {
-        let socket = table.at(self.starved.pop_front()?)?;
+        let socket = table.find(self.starved.pop_front()?)?;
         socket.starved = false;
         Some(socket)
     }
@@ -409,3 +410,41 @@ const LENT_MAX: u32 = 16;
 /// The most sockets of one process.
 const PLACES: usize = 1 << PLACE_BITS;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_socket_in_an_old_place_has_turns_of_its_own() {
+        let mut table = SocketTable::default();
+        let open = |table: &mut SocketTable, id| {
+            let socket = table.add(Id(id), Kind::Session, Reported::Nothing);
+            socket.unwrap().number
+        };
+        let (mut ready, mut chunks) = (Ready::default(), Chunks::new(1));
+        let old = open(&mut table, 1);
+        let socket = table.find(old).unwrap();
+        let lent = chunks.lend(socket).unwrap();
+        assert_eq!(chunks.lend(socket), None);
+        ready.add(socket);
+        let place = socket.place();
+        table.remove(place);
+        let new = open(&mut table, 2);
+        let socket = table.find(new).unwrap();
+        assert_eq!(socket.place(), place);
+        ready.add(socket);
+        assert_eq!(chunks.lend(socket), None);
+        // The old one's entries end with it.
+        assert!(ready.next(&mut table).is_none());
+        assert!(chunks.next_starved(&mut table).is_none());
+        assert_eq!(chunks.give(lent).ok(), Some(old));
+        let socket = table.find(new).unwrap();
+        assert!(socket.queued && socket.starved);
+        assert_eq!(ready.next(&mut table).map(|it| it.number), Some(new));
+        let socket = chunks.next_starved(&mut table).unwrap();
+        assert_eq!(socket.number, new);
+        assert!(!socket.queued && !socket.starved);
+        assert_eq!((ready.len(), chunks.starved.len()), (0, 0));
+    }
+}

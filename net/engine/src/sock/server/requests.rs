@@ -1,6 +1,6 @@
 //! Requests of a process.
 
-use super::books::{Kind, Place, Ready, Reported, Requested};
+use super::books::{Kind, Ready, Reported, Requested};
 use super::{Owner, Process, Round};
 use crate::sock::layout::{CHUNK_BYTES, Entry, Event, KEPT, NO_CHUNK, Request, SHARES};
 use crate::sock::ring::Violation;
@@ -125,12 +125,11 @@ impl Process {
     }
 
     fn take_back(&mut self, give: u32) -> Result<(), Violation> {
-        let place: Place = self.chunks.give(give & !KEPT)?;
+        let number = self.chunks.give(give & !KEPT)?;
         // A chunk whose bytes are kept counts until they are read (`Request::Credit`).
         if give & KEPT == 0
-            // The socket may be closed by now and its place reused: then the new one may borrow
-            // one more.
-            && let Some(socket) = self.sockets.at(place)
+            // The socket may be closed by now, and another be in its place.
+            && let Some(socket) = self.sockets.find(number)
             && socket.credit(1)
         {
             self.ready.add(socket);
