@@ -1,10 +1,10 @@
 //! Tables of a device's objects, by their numbers.
 //!
-//! Must stay true: each table has a bound; a number of a connection that was freed names nothing,
-//! although its place is used again.
+//! Must stay true: each table has a bound; a number of a connection or of a completion queue that
+//! was freed names nothing, although its place is used again.
 
 use super::link::Link;
-use super::{ConnectionId, QueueId, Queued, Queues};
+use super::{ConnectionId, QUEUES_MAX, QueueId, Queued, Queues};
 use crate::RdmaError;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
@@ -159,11 +159,16 @@ impl Links {
 
 /// Completion queues.
 #[derive(Debug)]
-pub(super) struct CompletionQueues(Table<CompletionQueue>);
+pub(super) struct CompletionQueues {
+    table: Table<CompletionQueue>,
+    /// Number of queues that were created so far.
+    created: u32,
+}
 
 /// A completion queue.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
+    id: QueueId,
     entries: VecDeque<Queued>,
     depth: usize,
     /// Connections with completions that found no room.
@@ -172,33 +177,45 @@ pub(super) struct CompletionQueue {
 
 impl CompletionQueues {
     pub(super) fn new(max: usize) -> Self {
-        Self(Table::new(max))
+        Self {
+            table: Table::new(max),
+            created: 0,
+        }
     }
 
     pub(super) fn create(&mut self, depth: usize) -> Option<QueueId> {
-        let index = self.0.vacant()?;
+        let index = self.table.vacant()?;
+        // Connections keep the numbers of queues that were dropped. The part above the place wraps
+        // after 2^20 queues: none that old is still named.
+        let id = QueueId(index | self.created << PLACE_BITS);
+        self.created = self.created.wrapping_add(1);
         let queue = CompletionQueue {
+            id,
             entries: VecDeque::new(),
             depth,
             waiting: VecDeque::new(),
         };
-        self.0.put(index, queue);
-        Some(QueueId(index))
+        self.table.put(index, queue);
+        Some(id)
     }
 
     pub(super) fn remove(&mut self, queue: QueueId) {
-        self.0.remove(queue.0);
+        if self.get_mut(queue).is_some() {
+            self.table.remove(place(queue));
+        }
     }
 
     pub(super) fn get_mut(&mut self, queue: QueueId) -> Option<&mut CompletionQueue> {
-        self.0.get_mut(queue.0)
+        let found = self.table.get_mut(place(queue));
+        found.filter(|found| found.id == queue)
     }
 
     /// Checks that a connection's queues exist.
     pub(super) fn check(&self, queues: Queues) -> Result<(), RdmaError> {
         for queue in [queues.send, queues.receive] {
-            self.0
-                .get(queue.0)
+            let found = self.table.get(place(queue));
+            found
+                .filter(|found| found.id == queue)
                 .ok_or(RdmaError::Unknown("completion queue"))?;
         }
         Ok(())
@@ -206,7 +223,7 @@ impl CompletionQueues {
 
     /// True if a completion can be polled.
     pub(super) fn has_entries(&self) -> bool {
-        let mut queues = self.0.iter();
+        let mut queues = self.table.iter();
         queues.any(|queue| !queue.entries.is_empty())
     }
 }
@@ -238,5 +255,35 @@ impl CompletionQueue {
             return (0, VecDeque::new());
         }
         (count, std::mem::take(&mut self.waiting))
+    }
+}
+
+fn place(queue: QueueId) -> u32 {
+    queue.0 & ((1 << PLACE_BITS) - 1)
+}
+
+/// Bits of a completion queue's number that are its place.
+const PLACE_BITS: u32 = QUEUES_MAX.ilog2();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_queues_number_names_nothing() {
+        let mut queues = CompletionQueues::new(QUEUES_MAX);
+        let old = queues.create(1).unwrap();
+        queues.remove(old);
+        let new = queues.create(1).unwrap();
+        assert_eq!(place(old), place(new));
+        assert!(queues.get_mut(old).is_none());
+        let both = Queues {
+            send: new,
+            receive: old,
+        };
+        assert!(queues.check(both).is_err());
+        // A second removal of the old one leaves the new one.
+        queues.remove(old);
+        assert!(queues.get_mut(new).is_some());
     }
 }
