@@ -130,17 +130,17 @@ impl SidecoreNet {
     }
 
     fn send(&mut self, number: i64, piece: &mut RawPiece, bytes: usize) -> Result<usize, Errno> {
-        let bytes_max = piece.bytes;
         let socket = self.known(number);
         // Taken in any case: a call that fails gives the chunk back.
         let taken = self.lent.take(piece.lent).ok_or(Errno::INVALID)?;
         // The piece is empty from here on, so releasing it again does nothing.
         piece.data = std::ptr::null_mut();
-        let Chunk::Buffer(buffer) = taken else {
+        let Chunk::Buffer(mut buffer) = taken else {
             return Err(Errno::INVALID);
         };
         match socket {
-            Ok(socket) if bytes <= bytes_max => {
+            // Not the piece's own number, which the program may have changed.
+            Ok(socket) if bytes <= buffer.bytes_mut().len() => {
                 self.client.send(socket, buffer, bytes)?;
                 Ok(0)
             }

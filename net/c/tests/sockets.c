@@ -91,6 +91,12 @@ int main(int argc, char **argv) {
     sidecore_net_release(far, &piece);
     sidecore_net_release(far, &piece); /* a second time is no error */
     check(sidecore_net_send(far, there, &piece, 1) == -EINVAL, "no buffer", 0);
+    while ((failed = sidecore_net_buffer(far, &piece)) == -EAGAIN)
+        check(sidecore_net_poll(far, 1000) >= 0, "poll", 0);
+    check(failed == 0, "buffer", failed);
+    size_t chunk = piece.bytes;
+    piece.bytes = 2 * chunk; /* it is the program's to change */
+    check(sidecore_net_send(far, there, &piece, chunk + 1) == -EMSGSIZE, "beyond its chunk", 0);
     /* Longer than a chunk, more of them than there are chunks. */
     check(sidecore_net_send_to(near, one, udp_at, sent, 65508) == -EMSGSIZE, "too long", 0);
     for (size_t bytes = 16384; bytes <= 65507; bytes += 3275) {
