@@ -69,8 +69,9 @@ pub(crate) struct Neighbors {
     pub(crate) questions: Vec<Question>,
     /// Sessions whose neighbour was resolved.
     pub(crate) resolved: Vec<u32>,
-    /// Sessions whose neighbour does not answer.
-    pub(crate) failed: Vec<u32>,
+    /// Sessions whose neighbour does not answer, and its entry. A session may be over by now, and
+    /// its number be that of one with another neighbour.
+    pub(crate) failed: Vec<(u32, u16)>,
     /// Entries that are being resolved or confirmed.
     asking: Vec<u16>,
 }
@@ -94,24 +95,24 @@ impl Neighbors {
         };
         let number = if self.entries.len() < ENTRIES_MAX {
             self.entries.push(entry);
-            self.entries.len() - 1
+            (self.entries.len() - 1) as u16
         } else {
             // The least recently used one. Rare: the table is full.
-            let oldest = self.entries.iter().enumerate();
+            let oldest = (0..).zip(&self.entries);
             let oldest = oldest.min_by_key(|(_, entry)| entry.used_ns);
             let number = oldest.map_or(0, |(number, _)| number);
-            let old = &mut self.entries[number];
+            let old = &mut self.entries[usize::from(number)];
             entry.generation = old.generation.wrapping_add(1);
-            let waiting = std::mem::take(&mut old.waiting);
+            let waiting = std::mem::take(&mut old.waiting).into_iter();
             // The number stays listed; the next tick finds nothing to ask and removes it.
             entry.listed = old.listed;
             self.numbers.remove(&old.ip);
             *old = entry;
-            self.failed.extend(waiting);
+            self.failed.extend(waiting.map(|session| (session, number)));
             number
         };
-        self.numbers.insert(*ip, number as u16);
-        (number as u16, self.entries[number].generation)
+        self.numbers.insert(*ip, number);
+        (number, self.entries[usize::from(number)].generation)
     }
 
     /// The entry for one of our own addresses: frames to it carry our own hardware address, by
@@ -179,7 +180,8 @@ impl Neighbors {
             self.ask(number, now_ns);
         } else if entry.asks == 0 {
             // Known to be unresponsive.
-            self.failed.append(&mut entry.waiting);
+            let waiting = entry.waiting.drain(..);
+            self.failed.extend(waiting.map(|session| (session, number)));
         }
         Hop::Waiting
     }
@@ -302,7 +304,8 @@ impl Neighbors {
         } else {
             entry.asks = 0;
             entry.until_ns = now_ns + SILENT_NS;
-            self.failed.append(&mut entry.waiting);
+            let waiting = entry.waiting.drain(..);
+            self.failed.extend(waiting.map(|session| (session, number)));
         }
     }
 

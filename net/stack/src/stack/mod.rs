@@ -316,9 +316,9 @@ impl Host {
             }
         }
         self.common.neighbors.resolved = resolved;
-        while let Some(number) = self.common.neighbors.failed.pop() {
+        while let Some((number, neighbor)) = self.common.neighbors.failed.pop() {
             let mut session = self.sessions.access(&mut self.common, number);
-            if session.hot.has(Flags::UNRESOLVED) {
+            if session.hot.has(Flags::UNRESOLVED) && session.path.hop().0 == neighbor {
                 session.hot.clear(Flags::UNRESOLVED);
                 session.hop_failed();
             }

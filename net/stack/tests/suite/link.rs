@@ -294,6 +294,29 @@ fn rfc_4861_7_2_2_a_silent_neighbour_is_asked_for_three_times() {
     assert_eq!(error, Some(SessionError::Unreachable));
 }
 
+#[test]
+fn a_session_waits_for_its_own_neighbour_although_its_number_waited_for_another() {
+    let mut lone = Lone::new();
+    let first = lone.stack.connect(v6(77), None).expect("connects");
+    let passes = |lone: &mut Lone, tenths: u64| {
+        for _ in 0..tenths {
+            lone.sent();
+            lone.now_ns += S / 10;
+        }
+    };
+    passes(&mut lone, 20);
+    lone.stack.abort(first).expect("open");
+    let second = lone.stack.connect(v6(78), None).expect("connects");
+    assert_eq!(first.parts().0, second.parts().0);
+    // The first one's neighbour is given up meanwhile.
+    passes(&mut lone, 20);
+    let error = lone.stack.readiness(second).expect("open").error;
+    assert_eq!(error, None);
+    passes(&mut lone, 20);
+    let error = lone.stack.readiness(second).expect("open").error;
+    assert_eq!(error, Some(SessionError::Unreachable));
+}
+
 /// An IGMP message in a frame to this group.
 fn igmp(to: [u8; 4], kind: u8, group: [u8; 4]) -> Vec<u8> {
     let mut message = [&[kind, 0, 0, 0][..], &group].concat();
