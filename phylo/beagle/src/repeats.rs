@@ -30,6 +30,11 @@ pub(crate) struct Repeats {
     next: u64,
     /// By the pair of classes of the children.
     table: Vec<u16>,
+    /// Of the list that is made: the class of each pattern, the first pattern of each class and
+    /// the pair of classes that it is.
+    of: Vec<u16>,
+    first: Vec<u16>,
+    pairs: Vec<(u16, u16)>,
 }
 
 impl Repeats {
@@ -75,29 +80,33 @@ impl Repeats {
         }
         self.table.clear();
         self.table.resize(pairs, NO_CLASS);
-        let mut classes = Classes {
-            of: Vec::with_capacity(left.len()),
-            first: Vec::new(),
-            below: [Vec::new(), Vec::new()],
-            stamp: self.next + 1,
-        };
-        // Used up even where no list results, so that no number is given twice.
-        self.next += 1;
+        // Most lists of deep nodes are given up: they are made in memory that is used again.
+        self.of.clear();
+        self.first.clear();
+        self.pairs.clear();
         for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
             let class = &mut self.table[usize::from(a) * wide[1] + usize::from(b)];
             if *class == NO_CLASS {
-                // As many classes as patterns at most, which are fewer than 65,535.
-                *class = u16::try_from(classes.first.len()).ok()?;
-                classes.first.push(pattern);
-                classes.below[0].push(a);
-                classes.below[1].push(b);
-                if classes.first.len() > most {
+                if self.first.len() >= most {
                     return None;
                 }
+                // As many classes as patterns at most, which are fewer than 65,535.
+                *class = u16::try_from(self.first.len()).ok()?;
+                self.first.push(pattern);
+                self.pairs.push((a, b));
             }
-            classes.of.push(*class);
+            self.of.push(*class);
         }
-        Some(classes)
+        self.next += 1;
+        Some(Classes {
+            of: self.of.clone(),
+            first: self.first.clone(),
+            below: [
+                self.pairs.iter().map(|pair| pair.0).collect(),
+                self.pairs.iter().map(|pair| pair.1).collect(),
+            ],
+            stamp: self.next,
+        })
     }
 }
 
