@@ -101,6 +101,26 @@ impl SharedMap {
         sharing: Sharing,
         between: &mut dyn FnMut(),
     ) -> Result<Self, SysError> {
+        Self::make(name, bytes, sharing, Some(between))
+    }
+
+    /// The same, without pages: each comes, zeroed, with the first access to it by any process that
+    /// has the memory. For two ends that trust each other, such as those of one process: a machine
+    /// without memory is found out at an access. Takes no time worth mentioning, however large it is.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn on_demand(name: &str, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
+        Self::make(name, bytes, sharing, None)
+    }
+
+    /// Makes it, with its pages in steps if there is something to do between them.
+    fn make(
+        name: &str,
+        bytes: usize,
+        sharing: Sharing,
+        between: Option<&mut dyn FnMut()>,
+    ) -> Result<Self, SysError> {
         let rounded = bytes.checked_next_multiple_of(page_bytes());
         let len = rounded.filter(|&len| len > 0).ok_or(SysError::Size {
             what: "shared memory",
@@ -114,11 +134,13 @@ impl SharedMap {
             .map_err(refused("memfd_create"))?;
         rustix::fs::ftruncate(&file, len.to_u64()).map_err(refused("ftruncate of a memfd"))?;
         // Now, and not at an access, is when the machine may have no memory left.
-        for at in (0..len).step_by(STEP_BYTES) {
-            let step = STEP_BYTES.min(len - at).to_u64();
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), at.to_u64(), step)
-                .map_err(refused("fallocate of a memfd"))?;
-            between();
+        if let Some(between) = between {
+            for at in (0..len).step_by(STEP_BYTES) {
+                let step = STEP_BYTES.min(len - at).to_u64();
+                rustix::fs::fallocate(&file, FallocateFlags::empty(), at.to_u64(), step)
+                    .map_err(refused("fallocate of a memfd"))?;
+                between();
+            }
         }
         let mut map = Self::map(file, len, true)?;
         if sharing == Sharing::ReadWrite {
@@ -296,6 +318,21 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn memory_on_demand_has_the_pages_that_were_written() {
+        let map = SharedMap::on_demand("test-demand", 64 * page_bytes(), Sharing::ReadWrite);
+        let map = map.unwrap();
+        let pages = || rustix::fs::fstat(map.file()).unwrap().st_blocks * 512 / page_bytes() as i64;
+        assert_eq!(pages(), 0);
+        map.slice().write_at(5 * page_bytes(), &[7]);
+        assert_eq!(pages(), 1);
+        let copy = map.file().try_clone_to_owned().unwrap();
+        let other = SharedMap::open_on_demand(copy, 64 * page_bytes(), Sharing::ReadWrite).unwrap();
+        let mut byte = [0];
+        other.slice().read_at(5 * page_bytes(), &mut byte);
+        assert_eq!((byte, pages()), ([7], 1));
+    }
 
     #[test]
     fn a_hole_reads_as_zeros_and_a_page_that_cannot_be_had_is_no_end() {

@@ -37,14 +37,15 @@ impl OwnEngine {
             });
         }
         let bytes = segment_bytes(chunks);
-        // Two mappings of one memory: each side has a view of its own, as between processes.
-        let theirs = SharedMap::create("sidecore-net", bytes, Sharing::ReadWrite)?;
+        // Two mappings of one memory: each side has a view of its own, as between processes. Its
+        // pages come as they are used: to clear them all first took most of a program's start.
+        let theirs = SharedMap::on_demand("sidecore-net", bytes, Sharing::ReadWrite)?;
         let file = theirs.file().try_clone_to_owned();
         let file = file.map_err(|source| SysError::Call {
             call: "dup",
             source,
         })?;
-        let map = SharedMap::open(file, bytes, Sharing::ReadWrite)?;
+        let map = SharedMap::open_on_demand(file, bytes, Sharing::ReadWrite)?;
         let peer = Peer {
             pid: std::process::id().cast_signed(),
             uid: effective_uid(),
