@@ -105,8 +105,9 @@ impl SharedMap {
     }
 
     /// The same, without pages: each comes, zeroed, with the first access to it by any process that
-    /// has the memory. For two ends that trust each other, such as those of one process: a machine
-    /// without memory is found out at an access. Takes no time worth mentioning, however large it is.
+    /// has the memory. For two ends that trust each other, such as those of one process: that the
+    /// machine has no memory left shows at an access. Takes no time worth mentioning, however large
+    /// it is.
     ///
     /// # Errors
     /// As [`Self::create`].
