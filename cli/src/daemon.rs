@@ -14,13 +14,12 @@ use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
 use sidecore_loader::{HostProgram, Limits, Loading};
+use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
-use sidecore_sys::{descriptors, machine};
 use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of `daemon`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it within a second, kernels \
@@ -101,7 +100,6 @@ fn default_grace_ms() -> u64 {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         ensure!(
             self.engines != Some(0),
@@ -129,19 +127,8 @@ impl Args {
         if let Some(socket) = self.socket {
             options.socket = socket;
         }
-        if let Some(bytes) = options.within(machine::memory_limit()) {
-            output::note!(
-                "sidecore: clients get {} MiB in all, three quarters of what the control group \
-                 may have; raise memory.max (MemoryMax=, --memory), or set --bytes to less",
-                bytes >> 20
-            );
-        }
-        if let Some(bytes) = machine::lock_limit().filter(|&limit| limit < options.lock_bytes()) {
-            output::note!(
-                "sidecore: {} KiB may be locked in memory, less than one client needs: pages may \
-                 be moved or swapped; raise the limit (`ulimit -l`, LimitMEMLOCK=)",
-                bytes >> 10
-            );
+        for remark in options.fit() {
+            output::note!("sidecore: {remark}");
         }
         let wanted = options.clients_max;
         let daemon = Daemon::start(options)?;

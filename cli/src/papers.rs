@@ -3,20 +3,19 @@
 //! Why here: arguments and printing; the catalogue of commands, their runs, results and the page
 //! are `sidecore_papers`. Must stay true: the page is whole or not there.
 
-mod progress;
-
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
-use progress::Bar;
+use indicatif::ProgressBar;
 use sidecore_cell_sim::{Constant, constants};
 use sidecore_papers::results::default_directory;
-use sidecore_papers::run::{Measure, Request, Run, unix_s};
-use sidecore_papers::{About, Catalogue, Report, Results, Store, page};
+use sidecore_papers::run::{Measure, Progress, Request, Run, unix_s};
+use sidecore_papers::{About, Catalogue, Part, Report, Results, Store, page};
 use sidecore_sys::text::printable;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-/// Arguments of `papers`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and \
@@ -58,7 +57,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let catalogue = Catalogue::built_in()?;
         for id in &self.only {
@@ -169,10 +167,7 @@ impl Args {
                 counts.here
             );
         }
-        Ok(match failed.is_empty() {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        Ok(Outcome::of(failed.is_empty()))
     }
 }
 
@@ -192,4 +187,82 @@ fn rows() -> Result<Vec<Constant>> {
         ),
     ]);
     Ok(rows)
+}
+
+/// Progress on standard error: twenty minutes without a word look like a hang. On a terminal a line
+/// moves; elsewhere each part is a line or two. No line before the first part and behind the last.
+#[derive(Default)]
+struct Bar {
+    bar: Option<ProgressBar>,
+    parts: usize,
+    /// The part that runs, from 1.
+    number: usize,
+    what: String,
+    began: Option<Instant>,
+    expected_s: u32,
+    /// Expected duration of the parts after it, in seconds.
+    later_s: u32,
+}
+
+impl Progress for Bar {
+    fn start(&mut self, parts: usize, expected_s: u32) {
+        self.bar = Some(bar(Shape::Message, u64::from(expected_s.max(1))));
+        self.parts = parts;
+        self.later_s = expected_s;
+    }
+
+    fn begin(&mut self, part: &Part, words: &str, expected_s: u32) {
+        self.number += 1;
+        part.what.clone_into(&mut self.what);
+        self.began = Some(Instant::now());
+        self.expected_s = expected_s;
+        self.later_s = self.later_s.saturating_sub(expected_s);
+        let (number, parts, what) = (self.number, self.parts, &part.what);
+        self.say(&format!(
+            "[{number}/{parts}] {what}, about {expected_s} s: sidecore {words}"
+        ));
+    }
+
+    fn tick(&mut self, said: Option<&str>) {
+        let (Some(bar), Some(began)) = (&self.bar, self.began) else {
+            return;
+        };
+        let elapsed_s = u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX);
+        let left_s = self.later_s + self.expected_s.saturating_sub(elapsed_s);
+        let whole = bar.length().unwrap_or(1);
+        bar.set_position(whole.saturating_sub(u64::from(left_s)));
+        let left = match left_s {
+            0..=90 => format!("{left_s} s left"),
+            _ => format!("{} min left", left_s.div_ceil(60)),
+        };
+        // What the part said last stays until it says something else.
+        match said.map(printable) {
+            Some(said) => bar.set_message(format!("{elapsed_s} s, about {left}; {said}")),
+            None if bar.message().is_empty() => {
+                bar.set_message(format!("{elapsed_s} s, about {left}; {}", self.what));
+            }
+            None => {}
+        }
+    }
+
+    fn done(&mut self, how: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message("");
+        }
+        self.say(&format!("      {how}"));
+    }
+
+    fn say(&mut self, line: &str) {
+        let line = &*printable(line);
+        match &self.bar {
+            Some(bar) if !bar.is_hidden() => bar.println(line),
+            _ => output::note!("{line}"),
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
 }

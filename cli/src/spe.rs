@@ -3,17 +3,18 @@
 //! Must stay true: under a driver's name nothing but the tool's own output is printed, and the exit
 //! status is the tool's.
 
-mod document;
 mod run;
 
-use crate::Outcome;
+use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use sidecore_spe_tools::{Driver, Kit, Parts, driver_named};
+use serde::Serialize;
+use sidecore_spe_tools::{DocumentRow, Driver, Kit, Parts, document_rows, driver_named};
 use sidecore_sys::preload::Library;
+use sidecore_terminal::Text;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Subcommand)]
@@ -24,10 +25,9 @@ pub(crate) enum Command {
     /// Run a host program; say what its contexts ran, waited for and moved by DMA.
     Run(run::Run),
     /// Build and run the programs that the document on the Cell's address translation prints.
-    Document(document::Document),
+    Document(Document),
 }
 
-/// Arguments of `spe env`.
 #[derive(clap::Args)]
 pub(crate) struct Env {
     /// Also make gcc, cc, g++ and c++ the host's drivers: for Makefiles that ran on the Cell and
@@ -61,7 +61,7 @@ pub(crate) fn driver(name: Option<OsString>) -> Option<Driver> {
 pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
     let ended = kit().and_then(|kit| driver.run(&kit, arguments).map_err(Into::into));
     ended.unwrap_or_else(|error| {
-        crate::output::note!("{}: {}", driver.name(), crate::output::chain(&error));
+        output::note!("{}: {}", driver.name(), output::chain(&error));
         ExitCode::from(2)
     })
 }
@@ -73,13 +73,53 @@ fn kit() -> Result<Kit> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = LIBRARY.locate();
     if let Err(why) = &library {
-        crate::output::note!("sidecore: host programs will not link: {why}");
+        output::note!("sidecore: host programs will not link: {why}");
     }
     Ok(Kit::open(&Parts {
         program,
         headers: spe2::HEADERS,
         library: library.ok(),
     })?)
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The programs count the time base's ticks times 40: cycles of 3.19 GHz. Rows that cannot be \
+measured say why.
+
+Exit status: 0 printed, also where rows say why they have no figure; 2 could not run.")]
+pub(crate) struct Document {
+    /// Folder that holds the document's text [default: the one that SIDECORE_DOCUMENTS names]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// One run of each instead of nine
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    rows: Vec<DocumentRow>,
+}
+
+impl Document {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let named = std::env::var_os("SIDECORE_DOCUMENTS").filter(|name| !name.is_empty());
+        let folder = self.folder.or(named.map(PathBuf::from));
+        let kit = || kit().map_err(|error| output::chain(&error));
+        let runs = if self.quick { 1 } else { 9 };
+        let rows = document_rows(folder.as_deref(), kit, runs);
+        output::report(self.json, &Report { rows }, |report| {
+            let mut text = Text::new();
+            for row in &report.rows {
+                text.fact(&row.name, row.said());
+            }
+            text
+        })
+    }
 }
 
 const LIBRARY: Library = Library {

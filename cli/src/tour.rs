@@ -12,7 +12,6 @@ use sidecore_tour::{Options, Report, Script, Show, TourError, place};
 use std::io;
 use std::path::PathBuf;
 
-/// Arguments of `tour`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Each step shows its commands and what they print. A step that lacks a tool is skipped, with the \

@@ -71,7 +71,6 @@ pub(crate) enum Command {
     Summary(SummaryArgs),
 }
 
-/// Arguments of `trace summary`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: 0 done, 2 the file cannot be read or is not what --trace-events writes.")]
@@ -84,7 +83,6 @@ pub(crate) struct SummaryArgs {
 }
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let Self::Summary(args) = self;
         let summary = match args.file.as_os_str() == "-" {

@@ -30,6 +30,17 @@ pub struct DocumentRow {
     pub note: Option<String>,
 }
 
+impl DocumentRow {
+    /// The figure with its unit, or why there is none.
+    #[must_use]
+    pub fn said(&self) -> String {
+        match (self.here, &self.note) {
+            (Some(value), _) => format!("{value:.1} {}", self.unit),
+            (None, note) => note.clone().unwrap_or_default(),
+        }
+    }
+}
+
 /// Walks: pages, and true for the SPE's DMA.
 const WALKS: [(u32, bool); 4] = [(3000, false), (1, true), (14, true), (512, true)];
 /// Time that a run may take.

@@ -16,7 +16,6 @@ use sidecore_bench::block::{
 use sidecore_terminal::values::one_of;
 use std::path::PathBuf;
 
-/// Arguments of `block bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
@@ -52,7 +51,6 @@ fn rounds() -> ValueParser {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         self.outputs.files.begin()?;

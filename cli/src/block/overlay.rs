@@ -2,13 +2,14 @@
 //!
 //! Why here: `serve`, `mount`, `attach`, `export` and others take the same two options.
 
-use super::common::{OpenArgs, open_device};
-use super::image::make_absolute;
+use super::common::{OpenArgs, make_absolute};
+use crate::Outcome;
 use anyhow::{Context, Result};
 use sidecore_block::meter::Meter;
-use sidecore_block::overlay::{Overlay, open_sized};
+use sidecore_block::overlay::{Overlay, open_to_write};
 use sidecore_block::source::BlockSource;
-use sidecore_export::live::{self, Snapshot};
+use sidecore_export::live;
+use sidecore_remote::access::name;
 use sidecore_status::Status;
 use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
@@ -50,10 +51,10 @@ impl OverlayArgs {
 
     /// Opens the image, and the overlay to be written where one is named.
     pub(crate) fn open(&self, args: &OpenArgs) -> Result<Opened> {
-        let device = open_device(args)?;
+        let device = args.device()?;
         let overlay = self.overlay.as_ref().map(|path| {
-            let name = super::image::name(&args.image);
-            open_sized(&device, path, self.grain, self.size, &name).map(Arc::new)
+            let name = name(&args.image);
+            open_to_write(&device, path, self.grain, self.size, &name).map(Arc::new)
         });
         let overlay = overlay.transpose()?;
         let meter = Meter::new(device, overlay.clone());
@@ -65,23 +66,6 @@ impl OverlayArgs {
     }
 }
 
-/// Puts a new layer on top of an overlay that is served.
-fn snapshot(overlay: &Overlay, new: Option<&Path>) -> Result<Snapshot, String> {
-    let path = match new {
-        Some(path) => path.to_owned(),
-        None => overlay
-            .next_path()
-            .ok_or("it has no free name for an overlay")?,
-    };
-    let pause = overlay
-        .take_snapshot(&path)
-        .map_err(|error| error.to_string())?;
-    Ok(Snapshot {
-        overlay: path,
-        pause_ms: pause.as_secs_f64() * 1e3,
-    })
-}
-
 impl Opened {
     /// The status of its server, which serves `image` in some way at some places.
     pub(crate) fn status(&self, image: &str, way: &'static str, places: &[String]) -> Arc<Status> {
@@ -89,25 +73,28 @@ impl Opened {
         let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
         let status = live::status(image, way, places, figures);
         match self.overlay.clone() {
-            Some(overlay) => live::with_snapshots(status, move |new| snapshot(&overlay, new)),
+            Some(overlay) => live::with_snapshots(status, move |new| {
+                overlay.snapshot(new).map_err(|error| error.to_string())
+            }),
             None => status,
         }
     }
 
-    /// True where writes are taken.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.overlay.is_some()
-    }
-
-    /// Closes the overlay durably. Call it after the last write, and end the process after it: the
-    /// image and its engines are left as they are, since a thread may hang in a source that does
-    /// not answer.
-    pub(crate) fn close(self) -> Result<()> {
+    /// Serves it by `work`, and closes the overlay durably behind the last write, also where
+    /// serving failed. End the process after it: the image and its engines are left as they are,
+    /// since a thread may hang in a source that does not answer.
+    pub(crate) fn serve<L>(self, work: impl FnOnce(&Self) -> Result<L>) -> Result<Outcome> {
+        let served = work(&self);
+        // Acknowledged writes must become durable, whatever else failed.
         let closed = match &self.overlay {
             Some(overlay) => overlay.close().context("cannot close the overlay in order"),
             None => Ok(()),
         };
         std::mem::forget(self);
-        closed
+        // A server is listed until all is closed.
+        let live = served?;
+        closed?;
+        drop(live);
+        Ok(Outcome::Done)
     }
 }

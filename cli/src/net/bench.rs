@@ -13,7 +13,6 @@ use sidecore_bench::net::report::Report;
 use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, picture, report};
 use sidecore_terminal::values::one_of;
 
-/// Arguments of `net bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Beside every figure stands its ratio to a peer that was interleaved with it, and the paper's \
@@ -47,7 +46,6 @@ fn only() -> String {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         self.outputs.files.begin()?;

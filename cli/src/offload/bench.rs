@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use sidecore_bench::offload::{self as bench, Config, Group, picture, tables};
 use sidecore_terminal::values::one_of;
 
-/// Arguments of `offload bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
@@ -41,7 +40,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         self.files.begin()?;

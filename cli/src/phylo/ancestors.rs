@@ -8,10 +8,10 @@ use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation;
 use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
-/// Arguments of `phylo ancestors`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lengths and the model's free parameters are fitted first, unless --opt says otherwise. A line of \
@@ -51,7 +51,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
         let data = common::data(&self.msa, &self.model)?;
@@ -86,18 +85,22 @@ impl Args {
         if let Some(path) = &self.fasta {
             output::file(path, &found.to_fasta())?;
         }
-        if self.json {
-            output::json(&Json { lnl, found })?;
-            return Ok(Outcome::Done);
-        }
-        output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        output::line(&format!("nodes           {}", found.nodes.len()))?;
-        output::line(&format!(
-            "probability     {:.4} of the best state in the mean",
-            found.probability_mean()
-        ))?;
-        if self.tree_out.is_none() {
-            output::result(&found.tree)?;
+        // Byte-exact, and so outside the text.
+        let shows_tree = !self.json && self.tree_out.is_none();
+        let tree = shows_tree.then(|| found.tree.clone());
+        output::report(self.json, &Json { lnl, found }, |report| {
+            let mut text = Text::new();
+            text.fact("log-likelihood", format!("{lnl:.6}"));
+            text.fact("nodes", report.found.nodes.len().to_string());
+            let mean = report.found.probability_mean();
+            text.fact(
+                "probability",
+                format!("{mean:.4} of the best state in the mean"),
+            );
+            text
+        })?;
+        if let Some(tree) = tree {
+            output::result(&tree)?;
         }
         Ok(Outcome::Done)
     }

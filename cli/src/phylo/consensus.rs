@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use sidecore_phylo::consensus::{Rule, consensus_within};
 use std::path::PathBuf;
 
-/// Arguments of `phylo consensus`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Labels of inner nodes are the share of the trees that have the branch, in per cent; lengths are \
@@ -51,7 +50,6 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.trees.display();
         let file = reader().trees(&self.trees)?;

@@ -9,7 +9,6 @@ use sidecore_phylo::rooting::{Method, root};
 use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 use std::path::PathBuf;
 
-/// Arguments of `phylo draw`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Labels of inner nodes are drawn as supports; with more than 80 tips as dots, too, and in letters \
@@ -66,7 +65,6 @@ enum Theme {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         output::check_picture(&self.output)?;
         let shown = self.tree.display();

@@ -6,10 +6,9 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::io::input;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::rooting::{Method, mad_steps, root, root_bytes};
+use sidecore_phylo::rooting::{Method, Rooted, mad_steps, root, root_bytes};
 use std::path::{Path, PathBuf};
 
-/// Arguments of `phylo root`.
 #[derive(clap::Args)]
 #[command(
     after_help = "\
@@ -41,7 +40,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let method = match (&self.outgroup, self.midpoint) {
             (Some(names), _) => Method::Outgroup(outgroup(names)?),
@@ -55,15 +53,11 @@ impl Args {
             check_steps(&self.trees, &file.newicks)?;
         }
         for (index, tree) in file.newicks.iter().enumerate() {
-            let rooted = root(tree, &method)
-                .with_context(|| format!("{}, tree {}", self.trees.display(), index + 1))?;
-            trees.push(Tree {
-                tree: rooted.tree.to_string(),
-                deviation: rooted.deviation,
-                ambiguity: rooted.ambiguity,
-            });
+            let rooted = root(tree, &method);
+            let shown = || format!("{}, tree {}", self.trees.display(), index + 1);
+            trees.push(rooted.with_context(shown)?);
         }
-        let lines: Vec<&str> = trees.iter().map(|tree| tree.tree.as_str()).collect();
+        let lines: Vec<String> = trees.iter().map(|it| it.tree.to_string()).collect();
         if let Some(path) = &self.output {
             output::file(path, &format!("{}\n", lines.join("\n")))?;
         }
@@ -104,16 +98,7 @@ fn outgroup(names: &str) -> Result<Vec<String>> {
 
 #[derive(serde::Serialize)]
 struct Json {
-    trees: Vec<Tree>,
-}
-
-#[derive(serde::Serialize)]
-struct Tree {
-    tree: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deviation: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ambiguity: Option<f64>,
+    trees: Vec<Rooted>,
 }
 
 /// Steps that are done without a limit of time: some seconds' worth.

@@ -2,7 +2,6 @@
 
 mod options;
 mod progress;
-mod report;
 
 pub(in crate::phylo) use progress::Progress;
 
@@ -13,10 +12,10 @@ use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
-use report::Json;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_phylo::analysis::report::Report;
 use sidecore_phylo::analysis::supports::{AlignmentSupport, bootstrap_support, tree_of};
 use sidecore_phylo::io::data::model_name;
 use sidecore_phylo::io::files::{self as own_files, Files, Names};
@@ -31,7 +30,6 @@ use sidecore_status::Publisher;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `phylo search`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
@@ -78,7 +76,6 @@ impl Naming {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let setup = self.options.read()?;
         let _recording = self.trace.begin("phylo search")?;
@@ -154,20 +151,9 @@ impl Args {
         }
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
-        let report = Json::new(
-            &ledger,
-            wall_s,
-            engines,
-            &self.running.policy,
-            &setup.findings,
-            written,
-        );
-        if self.json {
-            output::json(&report)?;
-        } else {
-            output::show(&report.text())?;
-        }
-        Ok(Outcome::Done)
+        let (policy, findings) = (&self.running.policy, &setup.findings);
+        let report = Report::new(&ledger, wall_s, engines, policy, findings, written);
+        output::report(self.json, &report, Report::text)
     }
 
     /// The files of a new or a resumed run, and what is done of it.

@@ -7,7 +7,6 @@ use anyhow::Result;
 use sidecore_phylo::species::{Branch, score_tree, species_tree};
 use std::path::PathBuf;
 
-/// Arguments of `phylo species`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The tree that shares the most quartets with the gene trees, which is consistent under the \
@@ -38,7 +37,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
         let (genes, found) = match &self.score {
@@ -61,7 +59,7 @@ impl Args {
         };
         let text = found.tree.to_string();
         let report = Json {
-            trees: genes.genes.len(),
+            trees: genes.trees(),
             taxa: genes.taxa(),
             quartets: found.all,
             quartets_shared: found.shared,

@@ -11,7 +11,6 @@ use sidecore_phylo::support::{Kind, Reference};
 use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `phylo support`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
@@ -65,7 +64,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let file = common::reader().trees(&self.tree)?;
         let tree = file.only()?;
@@ -128,17 +126,7 @@ impl Args {
         let (names, parts) = (data.alignment.names(), data.partitions.parts);
         let labelled = common::alignment_support(options, tree, names, parts, &pool)
             .with_context(|| self.tree.display().to_string())?;
-        let inner = labelled
-            .nodes()
-            .iter()
-            .filter(|node| !node.children.is_empty());
-        let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
-        // aBayes is a probability already.
-        let whole = match kind {
-            AlignmentKind::ABayes => 1.0,
-            _ => 100.0,
-        };
-        let values = shares.map(|share| share / whole).collect();
+        let values = kind.values(&labelled);
         Ok((labelled, self.replicates as usize, values))
     }
 }

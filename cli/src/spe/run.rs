@@ -14,7 +14,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Arguments of `spe run`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 On a terminal the lowest lines show the contexts while the program runs; behind it comes a table \

@@ -18,6 +18,8 @@ pub mod screen;
 mod table;
 mod text;
 #[cfg(feature = "command-line")]
+pub mod usage;
+#[cfg(feature = "command-line")]
 pub mod values;
 
 pub use fold::{cut, fold};

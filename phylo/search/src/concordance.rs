@@ -16,13 +16,18 @@
 //! "Updated site concordance factors minimize effects of homoplasy and taxon sampling",
 //! Bioinformatics 39 (2023), btac741.
 
+mod report;
+
+pub use report::{BranchFactors, Concordance};
+
 use crate::ancestors::subtree_states;
 use crate::likelihood::Part;
 use crate::msa::Patterns;
 use crate::newick::Newick;
-use crate::quartets::{Around, GeneTrees, PAIRINGS, TaxonSet};
+use crate::quartets::{Around, GeneTrees, PAIRINGS};
 use crate::random::Random;
 use crate::runner::{Runner, Work};
+use crate::taxa::TaxonSet;
 use crate::tree::{HalfId, Tree};
 use serde::Serialize;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -61,7 +66,7 @@ pub struct SiteFactors {
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_genes(
+fn by_genes(
     genes: &GeneTrees,
     branches: &[Around],
     runner: &impl Runner,
@@ -103,7 +108,7 @@ fn of_genes(genes: &GeneTrees, around: &Around) -> Option<GeneFactors> {
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_sites(
+fn by_sites(
     parts: &[&Patterns],
     branches: &[Around],
     quartets: u32,
@@ -136,7 +141,7 @@ pub fn by_sites(
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_likelihood(
+fn by_likelihood(
     tree: &Tree,
     parts: &[Part],
     branches: &[Around],
@@ -362,8 +367,7 @@ fn each<T: Send>(
 
 /// A tree whose inner nodes' labels get more values, after a `/`; per cent, one digit after the
 /// point at most.
-#[must_use]
-pub fn labelled(tree: &Newick, values: &[(usize, Vec<f64>)]) -> Newick {
+fn labelled(tree: &Newick, values: &[(usize, Vec<f64>)]) -> Newick {
     let mut tree = tree.clone();
     for (node, values) in values {
         let mut label = tree.nodes()[*node].label.clone();

@@ -38,8 +38,9 @@ mod posterior;
 pub use posterior::Branch;
 
 use crate::newick::Newick;
-use crate::quartets::{Around, GeneTrees, TaxonSet, branches};
+use crate::quartets::{Around, GeneTrees, branches};
 use crate::runner::{Runner, Work};
+use crate::taxa::TaxonSet;
 use crate::taxa::clades;
 use distances::Distances;
 use sidecore_offload::OffloadError;

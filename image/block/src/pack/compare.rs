@@ -5,9 +5,11 @@
 use super::{PackError, diff};
 use crate::device::Device;
 use crate::format::{FrameCheck, Index};
-use crate::overlay::{Overlay, OverlayError};
+use crate::overlay::tools::is_overlay_file;
+use crate::overlay::{Overlay, OverlayError, open_to_read};
 use crate::source::BlockSource;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One of the two.
@@ -31,6 +33,9 @@ pub struct Stretch {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
+    /// Nothing says what both stand on.
+    #[error("both are overlays; name the image below them with --base IMAGE")]
+    NoBase,
     /// They have two sizes.
     #[error("the contents have {0} and {1} bytes; only those of one size are compared")]
     Sizes(u64, u64),
@@ -40,6 +45,42 @@ pub enum CompareError {
     /// A map of an overlay cannot be read.
     #[error(transparent)]
     Map(#[from] OverlayError),
+}
+
+/// Opens the two files, each an image or an overlay, and says whether they share a base: `base`,
+/// which overlays stand on, or else the one of them that is an image. Each image is opened once.
+///
+/// # Errors
+/// Those of `open`, and [`CompareError`].
+pub fn sides<E: From<CompareError>>(
+    paths: [&Path; 2],
+    base: Option<&Path>,
+    open: impl Fn(&Path) -> Result<Arc<Device>, E>,
+) -> Result<([Side; 2], bool), E> {
+    let is_overlay = |path| is_overlay_file(path).map_err(CompareError::Map);
+    let [one, two] = [is_overlay(paths[0])?, is_overlay(paths[1])?];
+    // The image below, and the place of that side which is this image itself.
+    let (base, is_base) = match (one, two, base) {
+        (false, false, _) => {
+            let sides = [Side::Image(open(paths[0])?), Side::Image(open(paths[1])?)];
+            return Ok((sides, false));
+        }
+        (_, _, Some(base)) => (open(base)?, None),
+        (false, true, None) => (open(paths[0])?, Some(0)),
+        (true, false, None) => (open(paths[1])?, Some(1)),
+        (true, true, None) => return Err(CompareError::NoBase.into()),
+    };
+    let side = |number: usize, is_overlay: bool| -> Result<Side, E> {
+        Ok(match (is_overlay, is_base == Some(number)) {
+            (true, _) => {
+                let overlay = open_to_read(Arc::clone(&base), paths[number]);
+                Side::Overlay(Arc::new(overlay.map_err(CompareError::Map)?))
+            }
+            (false, true) => Side::Image(Arc::clone(&base)),
+            (false, false) => Side::Image(open(paths[number])?),
+        })
+    };
+    Ok(([side(0, one)?, side(1, two)?], true))
 }
 
 /// Compares two sides in blocks of 4 KiB; `share_base`: an overlay among them stands on the other,

@@ -6,7 +6,9 @@ use super::{PackError, Work, open_image, workers};
 use crate::format::audit::Audit;
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_terminal::Text;
 use std::path::Path;
 
 /// A frame that is damaged.
@@ -39,6 +41,41 @@ pub struct Verified {
     pub raw_bytes: u64,
     /// Kind of checksums that frames were checked with, for messages.
     pub checksums: &'static str,
+}
+
+impl Verified {
+    /// True where neither a frame nor a table is damaged.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.bad_frames_total == 0 && self.table_faults.is_empty()
+    }
+
+    /// The damage, and a line about the image `name`, which took `seconds`.
+    #[must_use]
+    pub fn text(&self, name: &str, seconds: f64) -> Text {
+        let mut text = Text::new();
+        for bad in &self.bad_frames {
+            text.line(format!(
+                "frame {} (contents from byte {}, {} bytes): {}",
+                bad.frame, bad.raw_offset, bad.raw_bytes, bad.reason
+            ));
+        }
+        for fault in &self.table_faults {
+            let contents = match self.bad_frames_total {
+                0 => "the contents are whole: unpack it and pack it again",
+                _ => "it was read without",
+            };
+            text.line(format!("{fault}; {contents}"));
+        }
+        text.line(format!(
+            "{name}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
+            self.bad_frames_total,
+            self.frames,
+            bytes(self.raw_bytes),
+            self.checksums,
+        ));
+        text
+    }
 }
 
 /// Verifies the image at `path`, with these engines and bounds. `progress` is called, on one

@@ -58,6 +58,22 @@ pub enum AlignmentKind {
     Ufboot,
 }
 
+impl AlignmentKind {
+    /// The supports in a tree's labels, as shares from 0 to 1.
+    #[must_use]
+    pub fn values(self, labelled: &Newick) -> Vec<f64> {
+        // aBayes is a probability already, the others are per cent.
+        let whole = match self {
+            Self::ABayes => 1.0,
+            _ => 100.0,
+        };
+        let nodes = labelled.nodes().iter();
+        let inner = nodes.filter(|node| !node.children.is_empty());
+        let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
+        shares.map(|share| share / whole).collect()
+    }
+}
+
 /// Options of such a support.
 #[derive(Debug, Clone, Copy)]
 pub struct AlignmentSupport {

@@ -91,15 +91,22 @@ pub enum Method {
 }
 
 /// A rooted tree.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Rooted {
-    /// The tree; its root has two children.
+    /// The tree; its root has two children. Serialized as its text.
+    #[serde(serialize_with = "as_text")]
     pub tree: Newick,
     /// MAD: the root's ancestor deviation, from 0 (clock-like) to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deviation: Option<f64>,
     /// MAD: the least deviation as a share of the second least, from 0 to 1 (1: two branches are
     /// equally good roots).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ambiguity: Option<f64>,
+}
+
+fn as_text<S: serde::Serializer>(tree: &Newick, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(tree)
 }
 
 /// A place on a branch.

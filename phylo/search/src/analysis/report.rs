@@ -1,12 +1,14 @@
-//! The report of a finished run.
+//! Report of a finished run, for people and programs.
 
-use sidecore_phylo::analysis::plan::{Kind, Ledger};
-use sidecore_phylo::msa::Findings;
+use super::plan::{Kind, Ledger};
+use crate::msa::Findings;
+use serde::Serialize;
 use sidecore_terminal::Text;
 use std::path::PathBuf;
 
-#[derive(serde::Serialize)]
-pub(super) struct Json {
+/// Results of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
     best_lnl: Option<f64>,
     wall_s: f64,
     engines: usize,
@@ -22,7 +24,7 @@ pub(super) struct Json {
     files: Vec<PathBuf>,
 }
 
-#[derive(serde::Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Task {
     kind: Kind,
     index: u32,
@@ -30,8 +32,11 @@ struct Task {
     wall_s: f64,
 }
 
-impl Json {
-    pub(super) fn new(
+impl Report {
+    /// The results in a ledger, which `engines` made in `wall_s` seconds under `policy`; `files`
+    /// are those that were written.
+    #[must_use]
+    pub fn new(
         ledger: &Ledger,
         wall_s: f64,
         engines: usize,
@@ -60,7 +65,9 @@ impl Json {
         }
     }
 
-    pub(super) fn text(&self) -> Text {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
         let mut text = Text::new();
         if let Some(lnl) = self.best_lnl {
             text.fact("best log-likelihood", format!("{lnl:.6}"));
@@ -83,5 +90,28 @@ impl Json {
             text.fact("written", path.display().to_string());
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::plan::{Bootstraps, Goal};
+    use crate::bootstrap::Options;
+
+    #[test]
+    fn a_report_of_nothing_has_no_best() {
+        let ledger = Ledger::new(Goal {
+            starts: 0,
+            bootstraps: Bootstraps::Exactly(0),
+            chain: 1,
+            convergence: Options::default(),
+        });
+        let files = vec![PathBuf::from("a.bestTree")];
+        let report = Report::new(&ledger, 1.5, 2, "equi", &Findings::default(), files);
+        let text = report.text().render(None);
+        assert!(text.starts_with("done"), "{text}");
+        assert!(text.contains("0 searches, 0 bootstraps, 1.50 s on 2 engines"));
+        assert!(text.ends_with("a.bestTree\n"), "{text}");
     }
 }
