@@ -9,7 +9,7 @@ use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_engine::page_advice::PageAdvice;
-use sidecore_tlb::{Config, Report, markdown, picture, run, terminal};
+use sidecore_tlb::{Config, markdown, picture, run, terminal};
 use std::io::IsTerminal;
 
 #[derive(clap::Args)]
@@ -78,8 +78,8 @@ impl Args {
                 path.display()
             );
         }
-        let people = |report: &Report| output::show(&terminal::text(report));
-        self.outputs.print(&report, markdown::render, people)?;
+        self.outputs
+            .print(&report, markdown::render, terminal::text)?;
         Ok(Outcome::of(!report.levels.is_empty()))
     }
 }

@@ -6,10 +6,9 @@
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::{Outcome, figures, output};
+use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
-use sidecore_bench::block::report::Report;
 use sidecore_bench::block::{
     self as bench, BenchError, Config, Group, ROUNDS_MAX, picture, report,
 };
@@ -68,8 +67,8 @@ impl Args {
         };
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::show(&report::people(report));
-        self.outputs.print(&report, report::render, people)?;
-        Ok(figures::outcome(&report.figures.failures))
+        self.outputs
+            .print(&report, report::render, report::people)?;
+        Ok(Outcome::of(report.figures.failures.is_empty()))
     }
 }

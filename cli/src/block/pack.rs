@@ -16,7 +16,7 @@ use sidecore_block::trust::signer;
 use sidecore_oci::convert::{Original, Packing, convert};
 use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
-use sidecore_terminal::values::one_of;
+use sidecore_terminal::values::{named, one_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -62,8 +62,11 @@ pub(crate) struct Args {
     cdc: bool,
     /// Goal of zstd compression: size packs several times as long, speed decompresses about a
     /// quarter faster and takes a tenth more room [default: speed; size for directories]
-    #[arg(long, value_name = "speed|size", value_enum)]
-    tune: Option<Tuning>,
+    #[arg(long, value_name = "speed|size", value_parser = named([
+        ("speed", "Decompresses fast", Tune::Speed),
+        ("size", "Takes little room", Tune::Size),
+    ]))]
+    tune: Option<Tune>,
     /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in
     /// frames of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to
     /// pack, and more for a small read
@@ -80,13 +83,12 @@ pub(crate) struct Args {
     /// Record runs of zeros and do not store them (zstd and lz4): the image of a thin disk stays
     /// small, and `zstd -d` and older versions refuse it. auto: where the source's holes would take
     /// more than 4MiB and a 32nd of the size of its data
-    #[arg(
-        long,
-        value_name = "auto|always|never",
-        value_enum,
-        default_value = "auto"
-    )]
-    thin: When,
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", value_parser = named([
+        ("auto", "If holes would take much room otherwise", Thin::Auto),
+        ("always", "In any case", Thin::Always),
+        ("never", "In no case", Thin::Never),
+    ]))]
+    thin: Thin,
     /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
     #[arg(long, value_name = "FS", default_value = "erofs")]
     #[arg(value_parser = one_of::<Kind>(Kind::ALL.map(Kind::name)))]
@@ -146,26 +148,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// `--tune`.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Tuning {
-    /// Decompresses fast
-    Speed,
-    /// Takes little room
-    Size,
-}
-
-/// `--thin`.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum When {
-    /// If holes would take much room otherwise
-    Auto,
-    /// In any case
-    Always,
-    /// In no case
-    Never,
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let to_stdout = self.output.as_os_str() == "-";
@@ -179,10 +161,7 @@ impl Args {
             format: self.format,
             frame_bytes: self.frame,
             level: self.level,
-            tune: self.tune.map(|tune| match tune {
-                Tuning::Size => Tune::Size,
-                Tuning::Speed => Tune::Speed,
-            }),
+            tune: self.tune,
             small: self.small,
             is_tree: self.untar || self.source.is_dir() || is_conversion,
         };
@@ -205,12 +184,7 @@ impl Args {
         };
         let memory_bytes = self.whole.memory().bytes();
         let source_bytes = form.memory_bytes(memory_bytes);
-        let thin = match self.thin {
-            When::Auto => Thin::Auto,
-            When::Always => Thin::Always,
-            When::Never => Thin::Never,
-        };
-        let options = self.options(chosen, self.cdc, thin, memory_bytes - source_bytes);
+        let options = self.options(chosen, self.cdc, self.thin, memory_bytes - source_bytes);
         let source = self.open_source(form, source_bytes)?;
         let inner = source.inner;
         let target = target(&self.output, self.no_clobber, self.force);

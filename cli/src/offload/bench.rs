@@ -4,7 +4,7 @@
 //! `sidecore_bench::offload`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
 
-use crate::figures::{self, Files};
+use crate::figures::Files;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -62,11 +62,10 @@ impl Args {
         } else {
             output::show(&tables::text(&report))?;
         }
-        Ok(figures::outcome(&report.figures.failures))
+        Ok(Outcome::of(report.figures.failures.is_empty()))
     }
 }
 
-/// Arguments of `offload peer`.
 #[derive(clap::Args)]
 pub(crate) struct Peer {
     /// Role to play, in the bench's notation.

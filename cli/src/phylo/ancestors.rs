@@ -6,7 +6,7 @@ use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
-use sidecore_phylo::evaluation;
+use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
@@ -31,8 +31,8 @@ pub(crate) struct Args {
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
-    #[arg(long, value_enum, default_value = "all")]
-    opt: common::Fit,
+    #[arg(long, value_parser = common::fits(), default_value = "all")]
+    opt: Fit,
     /// Write the probabilities to this file, separated by tabs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -58,7 +58,7 @@ impl Args {
         file.only()?;
         let names = data.alignment.names();
         let tree = file.of_taxa(names)?.remove(0);
-        if self.opt == common::Fit::None {
+        if self.opt == Fit::Nothing {
             file.warn_of_lengths(common::reader());
         }
         let parts = data.partitions.parts;
@@ -67,7 +67,7 @@ impl Args {
         let need = ancestors_bytes(tree.taxa(), &parts, copies);
         limits::check_work("the inner nodes' states", need)?;
         let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
-        let lnl = evaluation::Fit::from(self.opt).apply(&mut likelihood, EPSILON)?;
+        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let mut table = String::new();
         let found = AncestralSequences::new(
             likelihood.tree(),

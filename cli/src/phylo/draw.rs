@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root};
 use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
+use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -24,11 +25,18 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Shape
-    #[arg(long, value_enum, default_value = "rectangular")]
-    form: Shape,
+    #[arg(long, default_value = "rectangular", value_parser = named([
+        ("rectangular", "From left to right, a row for each tip", TreeForm::Rectangular),
+        ("circular", "Around a circle", TreeForm::Circular),
+    ]))]
+    form: TreeForm,
     /// Colours
-    #[arg(long, value_enum, default_value = "auto")]
-    theme: Theme,
+    #[arg(long, default_value = "auto", value_parser = named([
+        ("auto", "Light, or dark where the reader's programs are", TreeTheme::Auto),
+        ("light", "Dark lines on white", TreeTheme::Light),
+        ("dark", "Light lines on black", TreeTheme::Dark),
+    ]))]
+    theme: TreeTheme,
     /// Which of the file's trees, from 1
     #[arg(long, value_name = "N", default_value = "1")]
     number: usize,
@@ -44,24 +52,6 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shape {
-    /// From left to right, a row for each tip
-    Rectangular,
-    /// Around a circle
-    Circular,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Theme {
-    /// Light, or dark where the reader's programs are
-    Auto,
-    /// Dark lines on white
-    Light,
-    /// Light lines on black
-    Dark,
 }
 
 impl Args {
@@ -99,15 +89,8 @@ impl Args {
             }
         };
         let options = TreeOptions {
-            form: match self.form {
-                Shape::Rectangular => TreeForm::Rectangular,
-                Shape::Circular => TreeForm::Circular,
-            },
-            theme: match self.theme {
-                Theme::Auto => TreeTheme::Auto,
-                Theme::Light => TreeTheme::Light,
-                Theme::Dark => TreeTheme::Dark,
-            },
+            form: self.form,
+            theme: self.theme,
             cladogram: self.cladogram,
             keep_order: self.keep_order,
             title: format!("Phylogenetic tree of {tips} taxa"),

@@ -1,6 +1,9 @@
-//! Report of a finished run, for people and programs.
+//! Reports for people and programs: of a finished run, of gene trees, and of evaluated trees.
 
+use super::genes::GeneRow;
 use super::plan::{Kind, Ledger};
+use crate::evaluation::Evaluation;
+use crate::io::data::Data;
 use crate::msa::Findings;
 use serde::Serialize;
 use sidecore_terminal::Text;
@@ -89,6 +92,125 @@ impl Report {
         for path in &self.files {
             text.fact("written", path.display().to_string());
         }
+        text
+    }
+}
+
+/// Results of a run of gene trees.
+#[derive(Debug, Clone, Serialize)]
+pub struct GeneReport {
+    /// Seconds that the run took.
+    pub wall_s: f64,
+    /// Engines that it had.
+    pub engines: usize,
+    /// Loci with fewer than three taxa, which are left out.
+    pub skipped: Vec<String>,
+    /// The results.
+    pub loci: Vec<GeneRow>,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+impl GeneReport {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        let lnl: f64 = self.loci.iter().map(|row| row.lnl).sum();
+        text.fact("log-likelihood of all loci", format!("{lnl:.6}"));
+        let (loci, wall_s, engines) = (self.loci.len(), self.wall_s, self.engines);
+        text.fact(
+            "done",
+            format!("{loci} loci, {wall_s:.2} s on {engines} engines"),
+        );
+        for path in &self.files {
+            text.fact("written", path.display().to_string());
+        }
+        text
+    }
+}
+
+/// Report of the evaluation of one tree or more, for people and programs.
+#[derive(Debug, Clone, Serialize)]
+pub struct EvaluationReport {
+    lnl: f64,
+    taxa: usize,
+    /// All columns of the file.
+    sites: usize,
+    /// The number of these columns in which no taxon has a character: they are left out.
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
+    patterns: usize,
+    models: Vec<String>,
+    scales: Vec<f64>,
+    tree_length: f64,
+    /// Number of the best of `trees`, from 1: the fields above are of this one.
+    best_tree: usize,
+    trees: Vec<Evaluation>,
+    engines: usize,
+    wall_s: f64,
+}
+
+impl EvaluationReport {
+    /// Of the evaluations of one tree or more under the models of `data`, which `engines` made in
+    /// `wall_s` seconds.
+    ///
+    /// # Panics
+    /// When there is no evaluation.
+    #[must_use]
+    pub fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, wall_s: f64) -> Self {
+        // The first of the best, so that the file's order breaks ties.
+        let mut best = 0;
+        for (at, one) in evaluated.iter().enumerate() {
+            if one.lnl > evaluated[best].lnl {
+                best = at;
+            }
+        }
+        let (own, findings) = (&evaluated[best], &data.findings);
+        let parts = &data.partitions.parts;
+        Self {
+            lnl: own.lnl,
+            taxa: data.alignment.names().len(),
+            sites: data.alignment.sites(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
+            models: own.models.clone(),
+            scales: own.scales.clone(),
+            tree_length: own.tree_length,
+            best_tree: best + 1,
+            trees: evaluated,
+            engines,
+            wall_s,
+        }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        if self.trees.len() > 1 {
+            for (at, tree) in self.trees.iter().enumerate() {
+                let (lnl, length) = (tree.lnl, tree.tree_length);
+                text.fact(
+                    format!("tree {}", at + 1),
+                    format!("{lnl:.6}, length {length:.6}"),
+                );
+            }
+            text.fact("best", format!("tree {}", self.best_tree));
+        }
+        text.fact("log-likelihood", format!("{:.6}", self.lnl));
+        for model in &self.models {
+            text.fact("model", model);
+        }
+        let (taxa, sites, patterns) = (self.taxa, self.sites, self.patterns);
+        text.fact(
+            "alignment",
+            format!("{taxa} taxa, {sites} sites, {patterns} patterns"),
+        );
+        text.fact("tree length", format!("{:.6}", self.tree_length));
         text
     }
 }
