@@ -8,7 +8,6 @@ use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::likelihood::{Likelihood, Options};
-use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
@@ -70,7 +69,7 @@ impl Args {
         let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let mut table = String::new();
         let found = AncestralSequences::new(
-            likelihood.tree(),
+            (likelihood.tree(), lnl),
             names,
             likelihood.parts(),
             data.alignment.sites(),
@@ -86,31 +85,12 @@ impl Args {
             output::file(path, &found.to_fasta())?;
         }
         // Byte-exact, and so outside the text.
-        let shows_tree = !self.json && self.tree_out.is_none();
-        let tree = shows_tree.then(|| found.tree.clone());
-        output::report(self.json, &Json { lnl, found }, |report| {
-            let mut text = Text::new();
-            text.fact("log-likelihood", format!("{lnl:.6}"));
-            text.fact("nodes", report.found.nodes.len().to_string());
-            let mean = report.found.probability_mean();
-            text.fact(
-                "probability",
-                format!("{mean:.4} of the best state in the mean"),
-            );
-            text
-        })?;
-        if let Some(tree) = tree {
-            output::result(&tree)?;
+        output::report(self.json, &found, AncestralSequences::text)?;
+        if !self.json && self.tree_out.is_none() {
+            output::result(&found.tree)?;
         }
         Ok(Outcome::Done)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    lnl: f64,
-    #[serde(flatten)]
-    found: AncestralSequences,
 }
 
 /// Gain in log-likelihood below which the fit ends.

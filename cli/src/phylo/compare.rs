@@ -3,8 +3,7 @@
 use super::common::reader;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_phylo::compare::compare;
-use sidecore_terminal::Text;
+use sidecore_phylo::compare::{Distance, compare};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -28,16 +27,6 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let (first, second) = (reader().trees(&self.first)?, reader().trees(&self.second)?);
         let distance = compare(first.only()?, second.only()?)?;
-        output::report(self.json, &distance, |distance| {
-            let mut text = Text::new();
-            text.fact("Robinson-Foulds", distance.rf.to_string());
-            text.fact("relative", format!("{:.6}", distance.rf_relative));
-            let score = match distance.branch_score {
-                Some(score) => format!("{score:.6}"),
-                None => "none: a branch has no length".to_owned(),
-            };
-            text.fact("branch score", score);
-            text
-        })
+        output::report(self.json, &distance, Distance::text)
     }
 }

@@ -3,14 +3,13 @@
 use super::common;
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::{Context, Result, ensure};
-use sidecore_phylo::concordance::{BranchFactors, Concordance};
+use anyhow::{Context, Result};
+use sidecore_phylo::concordance::Concordance;
 use sidecore_phylo::evaluation;
 use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::msa::Patterns;
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::quartets::{GeneTrees, gene_trees_bytes};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
@@ -66,11 +65,9 @@ impl Args {
         let file = common::reader().trees(&self.tree)?;
         let tree = file.only()?;
         let mut found = Concordance::new(tree);
-        let mut trees = None;
         if let Some(path) = &self.genes {
-            let genes = gene_trees(path, tree.tip_labels(), None)?;
+            let genes = common::reader().gene_trees(path, tree.tip_labels(), None)?;
             found.add_genes(&genes, &common::pool(self.engines)?)?;
-            trees = Some(genes.trees());
         }
         if let (Some(msa), Some(model)) = (&self.msa, &self.model) {
             self.add_sites(tree, msa, model, &mut found)?;
@@ -79,12 +76,7 @@ impl Args {
             output::file(path, &found.table())?;
         }
         let text = found.labelled().to_string();
-        let report = Json {
-            trees,
-            branches: found.branches(),
-            tree: &text,
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
     }
 
     fn add_sites(
@@ -114,35 +106,5 @@ impl Args {
     }
 }
 
-/// Gene trees of a file; of the taxa `labels` alone where there are some.
-pub(super) fn gene_trees(
-    path: &Path,
-    labels: Vec<String>,
-    contract: Option<f64>,
-) -> Result<GeneTrees> {
-    let file = common::reader().trees(path)?;
-    let nodes: usize = file.newicks.iter().map(|tree| tree.nodes().len()).sum();
-    let (taxa, shown) = (labels.len(), path.display());
-    let most = file.newicks.iter().map(|tree| tree.tips().count()).max();
-    let need = gene_trees_bytes(nodes, taxa.max(most.unwrap_or(0)));
-    super::limits::check_work("the gene trees", need)?;
-    let genes = GeneTrees::new(labels, &file.newicks, contract);
-    let genes = genes.with_context(|| shown.to_string())?;
-    ensure!(
-        taxa == 0 || genes.taxa() == taxa,
-        "{shown}: the tip `{}` is not in the tree",
-        genes.labels.get(taxa).map_or("", String::as_str)
-    );
-    Ok(genes)
-}
-
 /// Gain in log-likelihood below which the fit ends.
 const EPSILON: f64 = 0.01;
-
-#[derive(serde::Serialize)]
-struct Json<'t> {
-    /// Gene trees.
-    trees: Option<usize>,
-    branches: &'t [BranchFactors],
-    tree: &'t str,
-}

@@ -62,22 +62,6 @@ impl Args {
         let found =
             consensus_within(trees, rule, file.memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
-        let report = Json {
-            trees: trees.len(),
-            taxa: found.tree.tips().count(),
-            branches: found.shares.len(),
-            shares: found.shares,
-            tree: &text,
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json<'t> {
-    trees: usize,
-    taxa: usize,
-    branches: usize,
-    shares: Vec<f64>,
-    tree: &'t str,
 }

@@ -1,7 +1,7 @@
 //! `sidecore phylo draw`.
 
 use super::common::reader;
-use super::root::check_steps;
+use super::root::check_time;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::newick::Newick;
@@ -82,7 +82,7 @@ impl Args {
                     _ => Method::Outgroup(names()),
                 };
                 if method == Method::Mad {
-                    check_steps(&self.tree, std::slice::from_ref(tree))?;
+                    check_time(&self.tree, std::slice::from_ref(tree))?;
                 }
                 let rooted = root(tree, &method);
                 Some(rooted.with_context(|| shown.to_string())?.tree)

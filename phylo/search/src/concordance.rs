@@ -18,7 +18,7 @@
 
 mod report;
 
-pub use report::{BranchFactors, Concordance};
+pub use report::Concordance;
 
 use crate::ancestors::subtree_states;
 use crate::likelihood::Part;
@@ -36,30 +36,30 @@ use std::collections::HashMap;
 
 /// Shares of gene trees at a branch, in per cent of the decisive ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct GeneFactors {
+struct GeneFactors {
     /// Gene trees with the branch.
-    pub gcf: f64,
+    gcf: f64,
     /// With the first other pairing: A and C against B and D.
-    pub gdf1: f64,
+    gdf1: f64,
     /// With the second: A and D against B and C.
-    pub gdf2: f64,
+    gdf2: f64,
     /// With none of the three.
-    pub gdfp: f64,
+    gdfp: f64,
     /// Decisive gene trees.
-    pub decisive: u32,
+    decisive: u32,
 }
 
 /// Shares of sites at a branch, in per cent of the decisive ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct SiteFactors {
+struct SiteFactors {
     /// Sites that pair A with B.
-    pub scf: f64,
+    scf: f64,
     /// A with C.
-    pub sdf1: f64,
+    sdf1: f64,
     /// A with D.
-    pub sdf2: f64,
+    sdf2: f64,
     /// Decisive sites: the mean over quartets, or the expected number.
-    pub decisive: f64,
+    decisive: f64,
 }
 
 /// The gene trees' shares of each branch; `None` where no gene tree is decisive. Blocks.

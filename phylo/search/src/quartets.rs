@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 /// Errors of trees whose quartets cannot be counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum QuartetError {
+pub(crate) enum QuartetError {
     /// A tip occurs twice.
     #[error("tree {tree} has the tip `{label}` twice")]
     Twice {
@@ -98,7 +98,7 @@ impl GeneTrees {
     ///
     /// # Errors
     /// [`QuartetError`].
-    pub fn new(
+    pub(crate) fn new(
         labels: Vec<String>,
         trees: &[Newick],
         contract: Option<f64>,
@@ -416,7 +416,7 @@ pub(crate) fn branches(
 
 /// Bytes of memory that gene trees with these numbers of nodes and taxa take at most.
 #[must_use]
-pub fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
+pub(crate) fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
     // Three parts and a split a node, and a key of the parts.
     let set = taxa.div_ceil(64) * 8 + SET_BYTES;
     (nodes.saturating_mul(8).saturating_mul(set)).to_u64()
@@ -425,7 +425,7 @@ pub fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
 /// The ways to pair four sets: the first two against the last two.
 pub(crate) const PAIRINGS: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]];
 /// With more, the quartets of a node might not fit into 64 bits.
-pub const TAXA_MAX: usize = 50_000;
+const TAXA_MAX: usize = 50_000;
 /// Of a set in a table, besides its words.
 const SET_BYTES: usize = 40;
 

@@ -9,26 +9,26 @@ use crate::newick::Newick;
 use crate::quartets::{Around, GeneTrees, branches};
 use crate::runner::Runner;
 use crate::tree::Tree;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use sidecore_offload::OffloadError;
 
 /// Values of an inner branch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BranchFactors {
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub(super) struct BranchFactors {
     #[serde(skip)]
     node: usize,
     /// Tips at one of its ends.
-    pub clade: Vec<String>,
+    clade: Vec<String>,
     /// Its label in the tree.
-    pub label: String,
+    label: String,
     /// Its length there.
-    pub length: Option<f64>,
+    length: Option<f64>,
     /// Shares of gene trees.
-    pub genes: Option<GeneFactors>,
+    genes: Option<GeneFactors>,
     /// Shares of sites, by parsimony.
-    pub sites: Option<SiteFactors>,
+    sites: Option<SiteFactors>,
     /// Shares of sites, by likelihood.
-    pub likelihood: Option<SiteFactors>,
+    likelihood: Option<SiteFactors>,
 }
 
 /// The branches of a tree, with the values that were added.
@@ -37,6 +37,8 @@ pub struct Concordance<'t> {
     tree: &'t Newick,
     labels: Vec<String>,
     branches: Vec<BranchFactors>,
+    /// Gene trees, where their values were added.
+    gene_trees: Option<usize>,
     /// Kinds of values that were added, for the labels: genes, sites, likelihood.
     added: [bool; 3],
 }
@@ -63,6 +65,7 @@ impl<'t> Concordance<'t> {
             branches: branches.collect(),
             tree,
             labels,
+            gene_trees: None,
             added: [false; 3],
         }
     }
@@ -78,6 +81,7 @@ impl<'t> Concordance<'t> {
     ) -> Result<(), OffloadError> {
         let found = by_genes(genes, &around(self.tree, &self.labels), runner)?;
         self.added[0] = true;
+        self.gene_trees = Some(genes.trees());
         self.each(found, |branch, own| branch.genes = own);
         Ok(())
     }
@@ -120,12 +124,6 @@ impl<'t> Concordance<'t> {
         for (branch, own) in self.branches.iter_mut().zip(found) {
             set(branch, own);
         }
-    }
-
-    /// The branches.
-    #[must_use]
-    pub fn branches(&self) -> &[BranchFactors] {
-        &self.branches
     }
 
     /// The tree with all values in its labels.
@@ -175,6 +173,16 @@ impl<'t> Concordance<'t> {
             text.push_str(&format!("{}\n", cells.join("\t")));
         }
         text
+    }
+}
+
+impl Serialize for Concordance<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut object = to.serialize_struct("Concordance", 3)?;
+        object.serialize_field("trees", &self.gene_trees)?;
+        object.serialize_field("branches", &self.branches)?;
+        object.serialize_field("tree", &self.labelled().to_string())?;
+        object.end()
     }
 }
 

@@ -52,6 +52,14 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+    /// A tip of a gene tree that the other tree lacks.
+    #[error("{}: the tip `{label}` is not in the tree", path.display())]
+    ForeignTip {
+        /// The gene trees.
+        path: PathBuf,
+        /// The tip.
+        label: String,
+    },
     /// Negative branch lengths, where lengths are used as they are.
     #[error("{count} branches have a length below 0")]
     NegativeLengths {

@@ -5,6 +5,7 @@ use crate::io::input::{self, Input};
 use crate::likelihood::LENGTH_MIN;
 use crate::msa::Warning;
 use crate::newick::Newick;
+use crate::quartets::{GeneTrees, gene_trees_bytes};
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,33 @@ impl TreeFile {
 }
 
 impl Reader {
+    /// Reads gene trees, of which branches with a support below `contract` are left out; of the
+    /// taxa `labels` alone where there are some.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn gene_trees(
+        self,
+        path: &Path,
+        labels: Vec<String>,
+        contract: Option<f64>,
+    ) -> Result<GeneTrees, DataError> {
+        let file = self.trees(path)?;
+        let nodes: usize = file.newicks.iter().map(|tree| tree.nodes().len()).sum();
+        let taxa = labels.len();
+        let most = file.newicks.iter().map(|tree| tree.tips().count()).max();
+        let need = gene_trees_bytes(nodes, taxa.max(most.unwrap_or(0)));
+        self.memory.check_work("the gene trees", need)?;
+        let genes = GeneTrees::new(labels, &file.newicks, contract).at(path.display())?;
+        match genes.labels.get(taxa) {
+            Some(label) if taxa > 0 => Err(DataError::ForeignTip {
+                path: path.to_owned(),
+                label: label.clone(),
+            }),
+            _ => Ok(genes),
+        }
+    }
+
     /// Reads a file with one tree or more.
     ///
     /// # Errors
