@@ -13,7 +13,7 @@ use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
-use sidecore_loader::{HostProgram, Limits, Loading};
+use sidecore_loader::{HostProgram, Limits, Loading, register_all};
 use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
 use sidecore_terminal::quantity;
@@ -171,11 +171,9 @@ impl Args {
 
     /// The built-in kernels and those of the folders. Refused files are reported on standard error.
     fn registry(&self) -> Result<Registry> {
-        let mut registry = crate::offload::built_in(self.spin_us)?;
-        let folders = if self.kernels.is_empty() {
-            sidecore_loader::default_folders()
-        } else {
-            self.kernels.clone()
+        let folders = match self.kernels.is_empty() {
+            true => sidecore_loader::default_folders(),
+            false => self.kernels.clone(),
         };
         let loading = Loading {
             host: Some(HostProgram::this(["offload", "host"])),
@@ -185,13 +183,10 @@ impl Args {
                 stack_bytes: self.kernel_stack,
             },
         };
-        for folder in folders {
-            let loaded = sidecore_loader::register(registry, &folder, &loading)?;
-            for refused in &loaded.refused {
-                output::note!("sidecore: {refused}");
-            }
-            registry = loaded.registry;
-        }
-        Ok(registry)
+        let built_in = crate::offload::built_in(self.spin_us)?;
+        let registered = register_all(built_in, &folders, &loading, |refused| {
+            output::note!("sidecore: {refused}");
+        });
+        Ok(registered?)
     }
 }

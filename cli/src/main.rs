@@ -29,9 +29,8 @@ mod trace;
 mod ui;
 mod values;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use sidecore_terminal::{columns, usage};
+use sidecore_terminal::usage;
 use std::process::ExitCode;
 
 /// Mounts compressed disk images, runs a TCP stack and infers trees on cores set aside for it; your
@@ -152,7 +151,7 @@ fn main() -> ExitCode {
     let matches = values::command().try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return end_without_command(&error),
+        Err(error) => return ExitCode::from(usage::end(&error, &Cli::command())),
     };
     let result = cli.command.run();
     match result {
@@ -165,24 +164,4 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// Prints the help that was asked for, or why the command line is none.
-fn end_without_command(error: &clap::Error) -> ExitCode {
-    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
-    match error.kind() {
-        DisplayHelp | DisplayVersion => {
-            usage::print(error, columns(std::io::stdout()), output::help);
-            return ExitCode::SUCCESS;
-        }
-        DisplayHelpOnMissingArgumentOrSubcommand => {
-            usage::print(error, columns(std::io::stderr()), output::error_text);
-        }
-        _ => {
-            let words: Vec<String> = std::env::args().skip(1).collect();
-            let said = usage::refusal(error, &Cli::command(), &words);
-            output::note!("sidecore: {said}");
-        }
-    }
-    ExitCode::from(2)
 }

@@ -11,8 +11,7 @@ use sidecore_sys::folder::{check_named, write_named};
 use sidecore_sys::text::causes;
 use sidecore_terminal::Text;
 pub(crate) use sidecore_terminal::print::{
-    error_line, error_show, error_text, help, json, json_line, line, lines, ready, result, show,
-    text,
+    error_line, error_show, json, json_line, line, lines, ready, result, show, text,
 };
 use std::io::{self, Write};
 use std::path::Path;

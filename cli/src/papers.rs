@@ -9,12 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use sidecore_cell_sim::{Constant, constants};
 use sidecore_papers::results::default_directory;
-use sidecore_papers::run::{Measure, Progress, Request, Run, unix_s};
+use sidecore_papers::run::{Measure, Progress, Request, Run, Words, unix_s};
 use sidecore_papers::{About, Catalogue, Part, Report, Results, Store, page};
 use sidecore_sys::text::printable;
 use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -194,52 +193,31 @@ fn rows() -> Result<Vec<Constant>> {
 #[derive(Default)]
 struct Bar {
     bar: Option<ProgressBar>,
-    parts: usize,
-    /// The part that runs, from 1.
-    number: usize,
-    what: String,
-    began: Option<Instant>,
-    expected_s: u32,
-    /// Expected duration of the parts after it, in seconds.
-    later_s: u32,
+    words: Words,
 }
 
 impl Progress for Bar {
     fn start(&mut self, parts: usize, expected_s: u32) {
         self.bar = Some(bar(Shape::Message, u64::from(expected_s.max(1))));
-        self.parts = parts;
-        self.later_s = expected_s;
+        self.words = Words::new(parts, expected_s);
     }
 
     fn begin(&mut self, part: &Part, words: &str, expected_s: u32) {
-        self.number += 1;
-        part.what.clone_into(&mut self.what);
-        self.began = Some(Instant::now());
-        self.expected_s = expected_s;
-        self.later_s = self.later_s.saturating_sub(expected_s);
-        let (number, parts, what) = (self.number, self.parts, &part.what);
-        self.say(&format!(
-            "[{number}/{parts}] {what}, about {expected_s} s: sidecore {words}"
-        ));
+        let line = self.words.begin(part, words, expected_s);
+        self.say(&line);
     }
 
     fn tick(&mut self, said: Option<&str>) {
-        let (Some(bar), Some(began)) = (&self.bar, self.began) else {
+        let (Some(bar), Some((left_s, left))) = (&self.bar, self.words.left()) else {
             return;
         };
-        let elapsed_s = u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX);
-        let left_s = self.later_s + self.expected_s.saturating_sub(elapsed_s);
         let whole = bar.length().unwrap_or(1);
         bar.set_position(whole.saturating_sub(u64::from(left_s)));
-        let left = match left_s {
-            0..=90 => format!("{left_s} s left"),
-            _ => format!("{} min left", left_s.div_ceil(60)),
-        };
         // What the part said last stays until it says something else.
         match said.map(printable) {
-            Some(said) => bar.set_message(format!("{elapsed_s} s, about {left}; {said}")),
+            Some(said) => bar.set_message(format!("{left}; {said}")),
             None if bar.message().is_empty() => {
-                bar.set_message(format!("{elapsed_s} s, about {left}; {}", self.what));
+                bar.set_message(format!("{left}; {}", self.words.what()));
             }
             None => {}
         }

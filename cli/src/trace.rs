@@ -48,18 +48,7 @@ impl TraceArgs {
 
 fn report(written: Result<Written, TraceError>) {
     match written {
-        Ok(written) => {
-            let lost = match written.lost {
-                0 => String::new(),
-                lost => format!("; {lost} older records were overwritten"),
-            };
-            output::note!(
-                "{} trace events on {} tracks are in {}{lost}",
-                written.events,
-                written.tracks,
-                written.path.display()
-            );
-        }
+        Ok(written) => output::note!("{written}"),
         Err(error) => output::note!("sidecore: {error}"),
     }
 }

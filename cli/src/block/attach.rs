@@ -1,8 +1,7 @@
 //! `sidecore block attach`.
 
-use super::common::OpenArgs;
+use super::common::{OpenArgs, OverlayArgs};
 use super::mount::{FuseArgs, Serving};
-use super::overlay::OverlayArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;

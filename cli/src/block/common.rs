@@ -5,11 +5,14 @@ use crate::output::{self, Timed};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sidecore_block::device::Device;
-use sidecore_block::overlay::open_to_read;
+use sidecore_block::opened::Opened as Served;
+use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_block::source::BlockSource;
+use sidecore_export::live;
 use sidecore_offload::ENGINES_MAX;
-use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened};
+use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
+use sidecore_status::Status;
 use sidecore_sys::cpu;
 use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
@@ -188,6 +191,62 @@ impl OpenArgs {
             None => Arc::clone(&device) as _,
         };
         Ok((device, source))
+    }
+}
+
+/// The destination of writes.
+#[derive(clap::Args, Clone)]
+pub(crate) struct OverlayArgs {
+    /// Take writes, which go to this overlay; made where it is not there
+    #[arg(long, value_name = "FILE")]
+    overlay: Option<PathBuf>,
+    /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
+    /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
+    grain: Option<u64>,
+    /// Size of the device of an overlay that is made, at least the image's: zeros lie behind the
+    /// image's end [default: the image's]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
+    size: Option<u64>,
+}
+
+impl OverlayArgs {
+    /// Makes a relative path absolute, for a server that leaves its directory.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.overlay.as_mut().map_or(Ok(()), make_absolute)
+    }
+
+    /// The overlay's file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+
+    /// Opens the image, and the overlay to be written where one is named.
+    pub(crate) fn open(&self, args: &OpenArgs) -> Result<Served> {
+        let device = args.device()?;
+        let overlay = self.overlay.as_ref().map(|path| {
+            let name = name(&args.image);
+            open_to_write(&device, path, self.grain, self.size, &name)
+        });
+        Ok(Served::new(Arc::clone(&device), overlay.transpose()?))
+    }
+}
+
+/// The status of a server of `opened`, the image called `name`, in some way at some places.
+pub(super) fn status(
+    opened: &Served,
+    name: &str,
+    way: &'static str,
+    places: &[String],
+) -> Arc<Status> {
+    let meter = Arc::clone(opened.meter());
+    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
+    let status = live::status(name, way, places, figures);
+    match opened.overlay().cloned() {
+        Some(overlay) => live::with_snapshots(status, move |new| {
+            overlay.snapshot(new).map_err(|error| error.to_string())
+        }),
+        None => status,
     }
 }
 

@@ -3,8 +3,7 @@
 use super::common::OpenArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::pack::{Stretch, compare, sides};
-use sidecore_terminal::Text;
+use sidecore_block::pack::{Differences, compare, sides};
 use sidecore_terminal::progress::watched;
 use std::path::{Path, PathBuf};
 
@@ -31,25 +30,9 @@ impl Args {
         let paths = [self.open.image.as_path(), self.other.as_path()];
         let open = |path: &Path| self.open.device_of(path, self.open.memory);
         let ([one, two], share_base) = sides(paths, self.base.as_deref(), open)?;
-        let ranges = watched(Some(one.size_bytes()), "comparing", |on_bytes| {
+        let found = watched(Some(one.size_bytes()), "comparing", |on_bytes| {
             compare(&one, &two, share_base, on_bytes)
         })?;
-        let changed_bytes = ranges.iter().map(|range| range.len_bytes).sum();
-        let report = Json {
-            changed_bytes,
-            ranges,
-        };
-        output::report(self.json, &report, |report| {
-            let mut text = Text::new();
-            let ranges = report.ranges.iter();
-            text.lines(ranges.map(|range| format!("{} {}", range.offset_bytes, range.len_bytes)));
-            text
-        })
+        output::report(self.json, &found, Differences::text)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    changed_bytes: u64,
-    ranges: Vec<Stretch>,
 }

@@ -59,8 +59,8 @@ impl Args {
             output::note!("mounted on {} ({})", self.dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
-        make_absolute(&mut self.layers.layers)?;
         self.fuse.serve(|starter| {
+            make_absolute(&mut self.layers.layers)?;
             let store = Store::open(&self.layers.layers)?;
             let (digest, trust) = (self.digest.as_deref(), self.layers.trust_index);
             let (name, device) = Image::open_layer(&self.image, digest, &store, trust)?;

@@ -15,7 +15,6 @@ mod info;
 mod layer;
 mod list;
 mod mount;
-mod overlay;
 mod pack;
 mod serve;
 mod umount;

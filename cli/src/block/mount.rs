@@ -5,8 +5,7 @@
 
 pub(crate) mod helper;
 
-use super::common::OpenArgs;
-use super::overlay::OverlayArgs;
+use super::common::{OpenArgs, OverlayArgs, status};
 use crate::live::{Live, MetricsArgs};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
@@ -197,12 +196,12 @@ impl FuseArgs {
             let _recording = trace.begin(command)?;
             let name = name(&open.image);
             let options = self.options(&open, &overlay);
-            overlay.open(&open)?.serve(|opened| {
+            overlay.open(&open)?.serve(|opened| -> Result<_> {
                 let mut begun = None;
                 let ready = |ready: &Ready| {
                     // Before the command ends: its user may list it at once.
                     let place = ready.place.display().to_string();
-                    let status = opened.status(&name, way, &[place]);
+                    let status = status(opened, &name, way, &[place]);
                     self.begin(&status, &mut begun)?;
                     starter.tell(ready, || shown(ready))
                 };
@@ -212,7 +211,8 @@ impl FuseArgs {
                 let live = begun.transpose()?;
                 served?;
                 Ok(live)
-            })
+            })?;
+            Ok(Outcome::Done)
         })
     }
 

@@ -7,12 +7,12 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::OpenArgs;
-use super::overlay::{Opened, OverlayArgs};
+use super::common::{OpenArgs, OverlayArgs, status};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_block::opened::Opened;
 use sidecore_export::live::subtitle;
 use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
@@ -73,7 +73,8 @@ impl Args {
         if let Some(socket) = &self.vhost_user {
             let _recording = self.trace.begin("block serve")?;
             let opened = self.overlay.open(&self.open)?;
-            return opened.serve(|opened| self.serve_guests(socket, opened));
+            opened.serve(|opened| self.serve_guests(socket, opened))?;
+            return Ok(Outcome::Done);
         }
         let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
         anyhow::ensure!(
@@ -87,7 +88,8 @@ impl Args {
         // Written last: the wait for it is bounded by the disk alone.
         let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
-        opened.serve(|opened| self.serve_clients(&addresses, passed, tls, opened))
+        opened.serve(|opened| self.serve_clients(&addresses, passed, tls, opened))?;
+        Ok(Outcome::Done)
     }
 
     fn serve_guests(&self, socket: &Path, opened: &Opened) -> Result<()> {
@@ -153,7 +155,7 @@ impl Args {
     ) -> Result<()> {
         let watching = signals.stop_with(stop);
         let watching = watching.context("cannot start a thread to watch for signals")?;
-        let status = opened.status(&name(&self.open.image), "serve", bound);
+        let status = status(opened, &name(&self.open.image), "serve", bound);
         let live = self.metrics.begin(&status, true)?;
         if says_ready {
             output::line("ready")?;

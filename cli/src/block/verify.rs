@@ -1,9 +1,10 @@
 //! `sidecore block verify`.
 
 use super::common::{AccessArgs, Engines, WholeArgs};
-use crate::{Outcome, output};
+use crate::Outcome;
+use crate::output::{self, Timed};
 use anyhow::{Context, Result};
-use sidecore_block::pack::{BadFrame, Work, verify_image};
+use sidecore_block::pack::{VerifiedReport, Work, verify_image};
 use sidecore_remote::access::name;
 use sidecore_terminal::progress::watched;
 use std::path::PathBuf;
@@ -50,17 +51,9 @@ impl Args {
         let outcome = Outcome::of(verified.is_sound() && digest != Some(false));
         let seconds = began.elapsed().as_secs_f64();
         if self.json {
-            output::json(&Json {
-                format: verified.format,
-                frames: verified.frames,
-                bad_frames: verified.bad_frames.iter().map(|bad| bad.frame).collect(),
-                bad_frames_total: verified.bad_frames_total,
-                faults: &verified.bad_frames,
-                table_faults: &verified.table_faults,
-                raw_bytes: verified.raw_bytes,
-                checksums: verified.checksums,
-                digest_matches: digest,
-                engines,
+            output::json(&Timed::<VerifiedReport> {
+                report: verified.report(digest),
+                engines: Some(engines),
                 seconds,
             })?;
             return Ok(outcome);
@@ -74,21 +67,4 @@ impl Args {
         output::show(&text)?;
         Ok(outcome)
     }
-}
-
-/// `bad_frames` holds numbers, for scripts; `faults` has the reasons.
-#[derive(serde::Serialize)]
-struct Json<'a> {
-    format: &'static str,
-    frames: u64,
-    bad_frames: Vec<u64>,
-    bad_frames_total: u64,
-    faults: &'a [BadFrame],
-    table_faults: &'a [String],
-    raw_bytes: u64,
-    checksums: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    digest_matches: Option<bool>,
-    engines: usize,
-    seconds: f64,
 }

@@ -4,23 +4,46 @@
 //! Why here: the parser's own message takes five lines and begins in another way than ours.
 //! Must stay true: requested help and version texts are printed as the parser prints them.
 
+use crate::{columns, print};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sidecore_bare::text::printable;
+use std::io;
 
 /// The parser's message on one line, with the command whose help explains more. `words` are the
 /// command line's, without the program's name; `root` is the parser.
-#[must_use]
-pub fn refusal(error: &clap::Error, root: &Command, words: &[String]) -> String {
+fn refusal(error: &clap::Error, root: &Command, words: &[String]) -> String {
     let text = one_line(&error.to_string());
     let hint = forgotten_output(error, root, words);
     let (command, _) = meant(root, words);
     format!("{text}{hint}; see `{command} --help`")
 }
 
+/// Prints the help or the version that a command line asked for, or why it is none; returns the
+/// exit status: 0 for the first, 2 for the second.
+#[must_use]
+pub fn end(error: &clap::Error, root: &Command) -> u8 {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    match error.kind() {
+        DisplayHelp | DisplayVersion => {
+            show(error, columns(io::stdout()), print::help);
+            return 0;
+        }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            show(error, columns(io::stderr()), print::error_text);
+        }
+        _ => {
+            let words: Vec<String> = std::env::args().skip(1).collect();
+            let said = refusal(error, root, &words);
+            print::error_line(&format!("{}: {said}", root.get_name()));
+        }
+    }
+    2
+}
+
 /// Prints a help text. The parser folds what it explains, but not its line of usage, which `folded`
 /// prints folded where a terminal has too few columns for it.
-pub fn print(error: &clap::Error, columns: Option<usize>, folded: fn(&str)) {
+fn show(error: &clap::Error, columns: Option<usize>, folded: fn(&str)) {
     let text = error.render().to_string();
     let is_longer = |columns| text.lines().any(|line| line.chars().count() > columns);
     if columns.is_some_and(is_longer) {

@@ -64,6 +64,12 @@ pub enum OverlayError {
         /// The reason.
         source: Box<OverlayError>,
     },
+    /// Writes may not be durable, at the end.
+    #[error("cannot close the overlay in order: {source}")]
+    NotClosed {
+        /// The reason.
+        source: Box<OverlayError>,
+    },
     /// The file is no overlay.
     #[error("it is no overlay; name another file, or one that is not there yet to make one")]
     NotOverlay,

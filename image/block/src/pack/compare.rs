@@ -8,6 +8,7 @@ use crate::format::{FrameCheck, Index};
 use crate::overlay::tools::is_overlay_file;
 use crate::overlay::{Overlay, OverlayError, open_to_read};
 use crate::source::BlockSource;
+use sidecore_terminal::Text;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +28,26 @@ pub struct Stretch {
     pub offset_bytes: u64,
     /// Its length.
     pub len_bytes: u64,
+}
+
+/// All that differs.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Differences {
+    /// Bytes of all stretches.
+    pub changed_bytes: u64,
+    /// The stretches, in order.
+    pub ranges: Vec<Stretch>,
+}
+
+impl Differences {
+    /// A line for each stretch: its first byte and its length.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        let ranges = self.ranges.iter();
+        text.lines(ranges.map(|range| format!("{} {}", range.offset_bytes, range.len_bytes)));
+        text
+    }
 }
 
 /// Reasons why two contents are not compared.
@@ -93,7 +114,7 @@ pub fn compare(
     two: &Side,
     share_base: bool,
     progress: &mut dyn FnMut(u64),
-) -> Result<Vec<Stretch>, CompareError> {
+) -> Result<Differences, CompareError> {
     let (a, b) = (one.source(), two.source());
     if a.size_bytes() != b.size_bytes() {
         return Err(CompareError::Sizes(a.size_bytes(), b.size_bytes()));
@@ -111,7 +132,10 @@ pub fn compare(
         })?;
         Ok(())
     })?;
-    Ok(found)
+    Ok(Differences {
+        changed_bytes: found.iter().map(|range| range.len_bytes).sum(),
+        ranges: found,
+    })
 }
 
 impl Side {

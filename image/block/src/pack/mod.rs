@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub use crate::format::output::Existing;
 pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
-pub use compare::{CompareError, Side, Stretch, compare, sides};
+pub use compare::{CompareError, Differences, Side, Stretch, compare, sides};
 pub use error::PackError;
 use flat::diff;
 pub use flat::{Exported, FlatFormat, export};
@@ -54,7 +54,7 @@ use sink::Sink;
 use source::Holes;
 pub use source::{Form, Source, scratch_directory};
 pub use unpack::{Unpacked, unpack, unpack_image};
-pub use verify::{BadFrame, Verified, verify, verify_image};
+pub use verify::{BadFrame, Verified, VerifiedReport, verify, verify_image};
 
 /// Options of [`pack`].
 #[derive(Debug, Clone)]

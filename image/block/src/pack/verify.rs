@@ -78,6 +78,39 @@ impl Verified {
     }
 }
 
+/// Result of [`verify`] as programs read it: numbers of damaged frames, and the faults.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct VerifiedReport {
+    format: &'static str,
+    frames: u64,
+    bad_frames: Vec<u64>,
+    bad_frames_total: u64,
+    faults: Vec<BadFrame>,
+    table_faults: Vec<String>,
+    raw_bytes: u64,
+    checksums: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest_matches: Option<bool>,
+}
+
+impl Verified {
+    /// The same for programs; `digest_matches` is of an image whose digest was compared.
+    #[must_use]
+    pub fn report(self, digest_matches: Option<bool>) -> VerifiedReport {
+        VerifiedReport {
+            format: self.format,
+            frames: self.frames,
+            bad_frames: self.bad_frames.iter().map(|bad| bad.frame).collect(),
+            bad_frames_total: self.bad_frames_total,
+            faults: self.bad_frames,
+            table_faults: self.table_faults,
+            raw_bytes: self.raw_bytes,
+            checksums: self.checksums,
+            digest_matches,
+        }
+    }
+}
+
 /// Verifies the image at `path`, with these engines and bounds. `progress` is called, on one
 /// thread, with the number of bytes of contents done.
 ///

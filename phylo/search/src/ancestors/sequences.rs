@@ -32,8 +32,8 @@ pub struct AncestralSequences {
 }
 
 impl AncestralSequences {
-    /// On a tree with its lengths and its log-likelihood, for an alignment of `columns` columns. With a `table` the
-    /// probabilities of all states are written to that, as lines with tabs.
+    /// On a tree with its lengths and its log-likelihood, for an alignment of `columns` columns.
+    /// With a `table` the probabilities of all states are written to that, as lines with tabs.
     #[must_use]
     pub fn new(
         (tree, lnl): (&Tree, f64),

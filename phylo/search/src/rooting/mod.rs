@@ -75,8 +75,8 @@ pub enum RootError {
     Negative,
     /// Trees that take long by [`Method::Mad`], where the time has no bound.
     #[error(
-        "--mad looks at {:.0e} pairs of tips and branches, which may take {} s or more: give --time \
-         with the seconds that it may take, or root by --midpoint",
+        "--mad looks at {:.0e} pairs of tips and branches, which may take {} s or more: give \
+         --time with the seconds that it may take, or root by --midpoint",
         *steps as f64,
         steps / MAD_STEPS_A_SECOND
     )]
