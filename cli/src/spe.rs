@@ -9,12 +9,11 @@ use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use serde::Serialize;
 use sidecore_spe_tools::{
-    DocumentRow, Driver, Kit, Live, Parts, Traced, document_rows, driver_named, table, timeline,
+    DocumentReport, Driver, Kit, Live, Parts, Traced, document_report, driver_named, table,
+    timeline,
 };
 use sidecore_sys::preload::Library;
-use sidecore_terminal::Text;
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::os::unix::process::ExitStatusExt as _;
@@ -104,25 +103,14 @@ pub(crate) struct Document {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    rows: Vec<DocumentRow>,
-}
-
 impl Document {
     pub(crate) fn run(self) -> Result<Outcome> {
         let named = std::env::var_os("SIDECORE_DOCUMENTS").filter(|name| !name.is_empty());
         let folder = self.folder.or(named.map(PathBuf::from));
         let kit = || kit().map_err(|error| output::chain(&error));
         let runs = if self.quick { 1 } else { 9 };
-        let rows = document_rows(folder.as_deref(), kit, runs);
-        output::report(self.json, &Report { rows }, |report| {
-            let mut text = Text::new();
-            for row in &report.rows {
-                text.fact(&row.name, row.said());
-            }
-            text
-        })
+        let report = document_report(folder.as_deref(), kit, runs);
+        output::report(self.json, &report, DocumentReport::text)
     }
 }
 

@@ -7,8 +7,6 @@ use indicatif::ProgressBar;
 use sidecore_offload::Pool;
 use sidecore_phylo::io::data::parts_to_model;
 use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
-use sidecore_phylo::parsimony::parsimony_tree;
-use sidecore_phylo::random::Random;
 use sidecore_phylo::selection::partitions::{Step, select_partitions};
 use sidecore_phylo::selection::{self, Criterion, Fit, SelectionReport, select};
 use sidecore_phylo::tree::Tree;
@@ -178,12 +176,8 @@ impl Args {
             "{} has {taxa} taxa: 3 are needed",
             self.msa.display()
         );
-        let Some(path) = &self.tree else {
-            return Ok(parsimony_tree(patterns, None, &mut Random::new(self.seed)));
-        };
-        let file = common::reader().trees(path)?;
-        file.only()?;
-        Ok(file.of_taxa(alignment.names())?.remove(0))
+        let path = self.tree.as_deref();
+        Ok(common::reader().tree_to_fit_on(path, alignment, patterns, self.seed)?)
     }
 }
 

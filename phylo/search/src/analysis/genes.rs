@@ -399,7 +399,7 @@ mod tests {
         };
         let job = GeneTrees::new(&loci, options, Serial);
         // The large one first.
-        assert_eq!(job.order(), [1, 0]);
+        assert_eq!(job.order, [1, 0]);
         let mut ledger = Ledger::new(job.goal());
         let Next::Piece(piece) = ledger.take_next() else {
             panic!("a piece");

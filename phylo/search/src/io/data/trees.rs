@@ -3,9 +3,11 @@
 use super::{At, DataError, Reader};
 use crate::io::input::{self, Input};
 use crate::likelihood::LENGTH_MIN;
-use crate::msa::Warning;
+use crate::msa::{Alignment, Patterns, Warning};
 use crate::newick::Newick;
+use crate::parsimony::parsimony_tree;
 use crate::quartets::{GeneTrees, gene_trees_bytes};
+use crate::random::Random;
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
 use std::path::{Path, PathBuf};
@@ -132,6 +134,25 @@ impl Reader {
             newicks,
             memory,
         })
+    }
+
+    /// The tree to fit models on: the file's, or else one by parsimony.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn tree_to_fit_on(
+        self,
+        path: Option<&Path>,
+        alignment: &Alignment,
+        patterns: &[&Patterns],
+        seed: u64,
+    ) -> Result<Tree, DataError> {
+        let Some(path) = path else {
+            return Ok(parsimony_tree(patterns, None, &mut Random::new(seed)));
+        };
+        let file = self.trees(path)?;
+        file.only()?;
+        Ok(file.of_taxa(alignment.names())?.remove(0))
     }
 
     /// Reads a file of trees of an alignment's taxa.
