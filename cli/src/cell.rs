@@ -69,7 +69,6 @@ pub(crate) struct FigureArgs {
     bootstraps: Vec<u32>,
 }
 
-/// Arguments of `cell run`.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -87,7 +86,6 @@ pub(crate) struct RunArgs {
 }
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         match self {
             Self::Table1(options) => {
@@ -137,15 +135,8 @@ impl Options {
         if let Some(path) = &self.svg {
             output::picture(path, &report.picture()?)?;
         }
-        if self.json {
-            output::json(report)?;
-        } else {
-            output::show(&report.text())?;
-        }
-        Ok(match holds {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        output::report(self.json, report, |report| report.text())?;
+        Ok(Outcome::of(holds))
     }
 }
 

@@ -13,14 +13,13 @@ use sidecore_daemon::client::live::status;
 use sidecore_daemon::served::Registry;
 use sidecore_daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_engine::CoreOptions;
-use sidecore_loader::{HostProgram, Limits, Loading};
+use sidecore_loader::{HostProgram, Limits, Loading, register_all};
+use sidecore_sys::descriptors;
 use sidecore_sys::ending::leave;
-use sidecore_sys::{descriptors, machine};
 use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of `daemon`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it within a second, kernels \
@@ -101,7 +100,6 @@ fn default_grace_ms() -> u64 {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         ensure!(
             self.engines != Some(0),
@@ -129,19 +127,8 @@ impl Args {
         if let Some(socket) = self.socket {
             options.socket = socket;
         }
-        if let Some(bytes) = options.within(machine::memory_limit()) {
-            output::note!(
-                "sidecore: clients get {} MiB in all, three quarters of what the control group \
-                 may have; raise memory.max (MemoryMax=, --memory), or set --bytes to less",
-                bytes >> 20
-            );
-        }
-        if let Some(bytes) = machine::lock_limit().filter(|&limit| limit < options.lock_bytes()) {
-            output::note!(
-                "sidecore: {} KiB may be locked in memory, less than one client needs: pages may \
-                 be moved or swapped; raise the limit (`ulimit -l`, LimitMEMLOCK=)",
-                bytes >> 10
-            );
+        for remark in options.fit() {
+            output::note!("sidecore: {remark}");
         }
         let wanted = options.clients_max;
         let daemon = Daemon::start(options)?;
@@ -184,11 +171,9 @@ impl Args {
 
     /// The built-in kernels and those of the folders. Refused files are reported on standard error.
     fn registry(&self) -> Result<Registry> {
-        let mut registry = crate::offload::built_in(self.spin_us)?;
-        let folders = if self.kernels.is_empty() {
-            sidecore_loader::default_folders()
-        } else {
-            self.kernels.clone()
+        let folders = match self.kernels.is_empty() {
+            true => sidecore_loader::default_folders(),
+            false => self.kernels.clone(),
         };
         let loading = Loading {
             host: Some(HostProgram::this(["offload", "host"])),
@@ -198,13 +183,10 @@ impl Args {
                 stack_bytes: self.kernel_stack,
             },
         };
-        for folder in folders {
-            let loaded = sidecore_loader::register(registry, &folder, &loading)?;
-            for refused in &loaded.refused {
-                output::note!("sidecore: {refused}");
-            }
-            registry = loaded.registry;
-        }
-        Ok(registry)
+        let built_in = crate::offload::built_in(self.spin_us)?;
+        let registered = register_all(built_in, &folders, &loading, |refused| {
+            output::note!("sidecore: {refused}");
+        });
+        Ok(registered?)
     }
 }

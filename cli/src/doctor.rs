@@ -7,7 +7,6 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_doctor::{Built, examine};
 
-/// Arguments of `doctor`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Ends in a verdict for each product: ready, limited or not available, and why.
@@ -20,15 +19,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let report = examine(Built {
             with_mpi: cfg!(feature = "mpi"),
         });
-        match self.json {
-            true => output::json(&report)?,
-            false => output::show(&report.text())?,
-        }
-        Ok(Outcome::Done)
+        output::report(self.json, &report, |report| report.text())
     }
 }

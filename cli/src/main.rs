@@ -27,10 +27,10 @@ mod top;
 mod tour;
 mod trace;
 mod ui;
-mod usage;
 mod values;
 
-use clap::{FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use sidecore_terminal::usage;
 use std::process::ExitCode;
 
 /// Mounts compressed disk images, runs a TCP stack and infers trees on cores set aside for it; your
@@ -99,6 +99,21 @@ enum Command {
     Papers(papers::Args),
 }
 
+/// Runs what a command line named: each variant of the command's enum has arguments that run.
+macro_rules! run_each {
+    ($command:expr; $($name:ident)+) => {
+        match $command { $(Self::$name(named) => named.run(),)+ }
+    };
+}
+pub(crate) use run_each;
+
+impl Command {
+    fn run(self) -> anyhow::Result<Outcome> {
+        run_each!(self; Block Cell Daemon Snapshotter Top Offload Tlb Net Rdma Phylo Spe Doctor
+            Trace Man Completions Papers Tour Ui)
+    }
+}
+
 /// Outcome of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -108,6 +123,16 @@ enum Outcome {
     Problem,
     /// A signal stopped it; it has printed how to resume: exit status 130.
     Stopped,
+}
+
+impl Outcome {
+    /// A problem unless all is well.
+    fn of(is_well: bool) -> Self {
+        match is_well {
+            true => Self::Done,
+            false => Self::Problem,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -126,28 +151,9 @@ fn main() -> ExitCode {
     let matches = values::command().try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return usage::end(&error),
+        Err(error) => return ExitCode::from(usage::end(&error, &Cli::command())),
     };
-    let result = match cli.command {
-        Command::Block(command) => command.run(),
-        Command::Cell(command) => command.run(),
-        Command::Daemon(args) => args.run(),
-        Command::Snapshotter(args) => args.run(),
-        Command::Top(args) => args.run(),
-        Command::Offload(command) => command.run(),
-        Command::Tlb(args) => args.run(),
-        Command::Net(command) => command.run(),
-        Command::Rdma(command) => command.run(),
-        Command::Phylo(args) => args.run(),
-        Command::Spe(command) => command.run(),
-        Command::Doctor(args) => args.run(),
-        Command::Trace(command) => command.run(),
-        Command::Man(args) => args.run(),
-        Command::Completions(args) => args.run(),
-        Command::Papers(args) => args.run(),
-        Command::Tour(args) => args.run(),
-        Command::Ui(args) => args.run(),
-    };
+    let result = cli.command.run();
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Problem) => ExitCode::from(1),

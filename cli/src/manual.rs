@@ -10,14 +10,12 @@ use clap::CommandFactory;
 use sidecore_terminal::manual;
 use std::path::PathBuf;
 
-/// Arguments of `man`.
 #[derive(clap::Args)]
 pub(crate) struct Pages {
     /// Directory that gets a page for each command
     directory: PathBuf,
 }
 
-/// Arguments of `completions`.
 #[derive(clap::Args)]
 pub(crate) struct Completions {
     /// Shell to write it for
@@ -25,7 +23,6 @@ pub(crate) struct Completions {
 }
 
 impl Pages {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.directory.display();
         std::fs::create_dir_all(&self.directory).with_context(|| format!("cannot make {shown}"))?;
@@ -37,7 +34,6 @@ impl Pages {
 }
 
 impl Completions {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut values::command(), "sidecore", &mut text);

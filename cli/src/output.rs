@@ -1,17 +1,19 @@
-//! Output of every command: one JSON object, plain lines, tables, logs.
+//! Output of every command: reports, logs, files and pictures.
 //!
-//! Why here: standard output carries results only; one place keeps that promise.
-//! Must stay true: no foreign text (names in files, a server's words) reaches a terminal with its
-//! control characters: all but [`result`] escape them (`sidecore_sys::text`).
-//! Standard error that cannot be written to is not a failure.
+//! Why here: what goes to standard output and standard error is written by
+//! `sidecore_terminal::print` alone, which escapes it.
 
+use crate::Outcome;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sidecore_plot::FileForm;
 use sidecore_sys::folder::{check_named, write_named};
-use sidecore_sys::text::{is_unsafe, printable};
-use sidecore_terminal::{Text, columns, fold};
-use std::io::{self, IsTerminal, Write};
+use sidecore_sys::text::causes;
+use sidecore_terminal::Text;
+pub(crate) use sidecore_terminal::print::{
+    error_line, error_show, json, json_line, line, lines, ready, result, show, text,
+};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
@@ -44,90 +46,27 @@ impl Write for Log {
     }
 }
 
-/// Writes one JSON object and a newline to standard output.
-pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-    data(&harmless(serde_json::to_string_pretty(value)?))
-}
-
-/// As [`json`], on one line.
-pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
-    data(&harmless(serde_json::to_string(value)?))
-}
-
-/// JSON without the characters that a terminal obeys and JSON lets pass (DEL, C1, directions):
-/// they are written as `\u202e`, which readers of JSON take for the same character.
-fn harmless(json: String) -> String {
-    // Line ends stand between JSON's parts only: strings have them escaped.
-    let is_obeyed = |c| c != '\n' && is_unsafe(c);
-    if !json.contains(is_obeyed) {
-        return json;
+/// Prints a report: as JSON where that was asked for, else as `text` shows it.
+pub(crate) fn report<R: Serialize>(
+    json_wanted: bool,
+    report: &R,
+    text: impl FnOnce(&R) -> Text,
+) -> Result<Outcome> {
+    match json_wanted {
+        true => json(report)?,
+        false => show(&text(report))?,
     }
-    let mut safe = String::with_capacity(json.len() + 64);
-    for c in json.chars() {
-        if is_obeyed(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                safe += &format!("\\u{unit:04x}");
-            }
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
+    Ok(Outcome::Done)
 }
 
-/// Writes one line to standard output; a terminal gets it folded at words.
-pub(crate) fn line(line: &str) -> Result<()> {
-    // Only a tab is kept: tables may be made with them.
-    let parts: Vec<_> = line.split('\t').map(printable).collect();
-    text(&parts.join("\t"))
-}
-
-/// Writes lines to standard output, each as [`line()`] does.
-pub(crate) fn lines(lines: &[impl AsRef<str>]) -> Result<()> {
-    lines.iter().try_for_each(|text| line(text.as_ref()))
-}
-
-/// Writes lines and tables to standard output: what fits a terminal, and elsewhere all of it.
-pub(crate) fn show(text: &Text) -> Result<()> {
-    data(text.render(columns(io::stdout())).trim_end_matches('\n'))
-}
-
-/// Prints that a server is ready, and its address. A closed pipe is no error: the server serves all
-/// the same. Any other write error is one: a reader would wait forever for the line.
-pub(crate) fn ready(place: &str) -> Result<()> {
-    line(&format!("ready {place}")).or_else(|error| match is_broken_pipe(&error) {
-        true => Ok(()),
-        false => Err(error),
-    })
-}
-
-/// Writes our own text to standard output, of one line or several, and a newline. Foreign names in
-/// it have passed `printable`.
-pub(crate) fn text(text: &str) -> Result<()> {
-    data(&fold(text, columns(io::stdout())))
-}
-
-/// Writes a help text, as [`text`] does; a closed stream is no error.
-pub(crate) fn help(help: &str) {
-    text(help).ok();
-}
-
-/// Writes a result that must stay byte-exact, such as a tree, and a newline; escaped only on a
-/// terminal.
-pub(crate) fn result(bytes: &str) -> Result<()> {
-    match io::stdout().is_terminal() {
-        // Not folded: what is copied from the terminal is the result, too.
-        true => data(&fold(bytes, None)),
-        false => data(bytes),
-    }
-}
-
-fn data(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(())
+/// A report, and how long the command took: `--json` has both in one object.
+#[derive(Serialize)]
+pub(crate) struct Timed<R> {
+    #[serde(flatten)]
+    pub(crate) report: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) engines: Option<usize>,
+    pub(crate) seconds: f64,
 }
 
 /// Writes one line to standard error: `note!("{} is open", path)`.
@@ -135,26 +74,6 @@ macro_rules! note {
     ($($part:tt)*) => { $crate::output::error_line(&format!($($part)*)) };
 }
 pub(crate) use note;
-
-/// Writes one line to standard error.
-pub(crate) fn error_line(text: &str) {
-    error_text(&printable(text));
-}
-
-/// Writes lines and tables to standard error, as [`show`] does to standard output.
-pub(crate) fn error_show(text: &Text) {
-    error_data(&text.render(columns(io::stderr())));
-}
-
-/// Writes our own text to standard error, of one line or several.
-pub(crate) fn error_text(text: &str) {
-    error_data(&format!("{}\n", fold(text, columns(io::stderr()))));
-}
-
-fn error_data(text: &str) {
-    // A closed standard error does not change the work.
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
 
 /// Writes an output file: all of it, or, where anything fails, nothing, and the old file stays. `-`
 /// is standard output; pipes and devices are written to directly.
@@ -200,18 +119,9 @@ pub(crate) fn check_file(path: &Path) -> Result<()> {
 /// As open(2) gives it, less the umask.
 const NEW_FILE_MODE: u32 = 0o666;
 
-/// An error and its causes in one line, printable; a cause that its effect's text already contains
-/// is not repeated.
+/// An error and its causes in one line.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    printable(&text).into_owned()
+    causes(&**error)
 }
 
 /// True if an error came from a reader that closed our standard output (`EPIPE`).
@@ -225,24 +135,4 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .and_then(serde_json::Error::io_error_kind)
                 .is_some_and(|kind| kind == std::io::ErrorKind::BrokenPipe)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_the_same_value_without_what_terminals_obey() {
-        let value = ["\u{9b}31m\u{7f}", "\u{202e}\u{e0041}", "a\nb\x1b ü"];
-        let json = harmless(serde_json::to_string_pretty(&value).unwrap());
-        assert!(!json.contains(|c| c != '\n' && is_unsafe(c)), "{json:?}");
-        let back: Vec<String> = serde_json::from_str(&json).unwrap();
-        assert_eq!(back, value);
-    }
-
-    #[test]
-    fn an_error_is_one_line_whatever_is_in_it() {
-        let error = anyhow::anyhow!("a\x1b[2Jb").context("digest c\nsidecore: d");
-        assert_eq!(chain(&error), "digest c\\nsidecore: d: a\\x1b[2Jb");
-    }
 }

@@ -3,20 +3,18 @@
 //! Why here: arguments and printing; the catalogue of commands, their runs, results and the page
 //! are `sidecore_papers`. Must stay true: the page is whole or not there.
 
-mod progress;
-
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
-use progress::Bar;
+use indicatif::ProgressBar;
 use sidecore_cell_sim::{Constant, constants};
 use sidecore_papers::results::default_directory;
-use sidecore_papers::run::{Measure, Request, Run, unix_s};
-use sidecore_papers::{About, Catalogue, Report, Results, Store, page};
+use sidecore_papers::run::{Measure, Progress, Request, Run, Words, unix_s};
+use sidecore_papers::{About, Catalogue, Part, Report, Results, Store, page};
 use sidecore_sys::text::printable;
+use sidecore_terminal::progress::{Shape, bar};
 use std::path::{Path, PathBuf};
 
-/// Arguments of `papers`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and \
@@ -58,7 +56,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let catalogue = Catalogue::built_in()?;
         for id in &self.only {
@@ -169,10 +166,7 @@ impl Args {
                 counts.here
             );
         }
-        Ok(match failed.is_empty() {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        Ok(Outcome::of(failed.is_empty()))
     }
 }
 
@@ -192,4 +186,61 @@ fn rows() -> Result<Vec<Constant>> {
         ),
     ]);
     Ok(rows)
+}
+
+/// Progress on standard error: twenty minutes without a word look like a hang. On a terminal a line
+/// moves; elsewhere each part is a line or two. No line before the first part and behind the last.
+#[derive(Default)]
+struct Bar {
+    bar: Option<ProgressBar>,
+    words: Words,
+}
+
+impl Progress for Bar {
+    fn start(&mut self, parts: usize, expected_s: u32) {
+        self.bar = Some(bar(Shape::Message, u64::from(expected_s.max(1))));
+        self.words = Words::new(parts, expected_s);
+    }
+
+    fn begin(&mut self, part: &Part, words: &str, expected_s: u32) {
+        let line = self.words.begin(part, words, expected_s);
+        self.say(&line);
+    }
+
+    fn tick(&mut self, said: Option<&str>) {
+        let (Some(bar), Some((left_s, left))) = (&self.bar, self.words.left()) else {
+            return;
+        };
+        let whole = bar.length().unwrap_or(1);
+        bar.set_position(whole.saturating_sub(u64::from(left_s)));
+        // What the part said last stays until it says something else.
+        match said.map(printable) {
+            Some(said) => bar.set_message(format!("{left}; {said}")),
+            None if bar.message().is_empty() => {
+                bar.set_message(format!("{left}; {}", self.words.what()));
+            }
+            None => {}
+        }
+    }
+
+    fn done(&mut self, how: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message("");
+        }
+        self.say(&format!("      {how}"));
+    }
+
+    fn say(&mut self, line: &str) {
+        let line = &*printable(line);
+        match &self.bar {
+            Some(bar) if !bar.is_hidden() => bar.println(line),
+            _ => output::note!("{line}"),
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack.
 
 use crate::signals;
-use crate::{Outcome, output};
+use crate::{Outcome, output, run_each};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sidecore_net::sock::client::{Client, ClientOptions};
@@ -77,10 +77,7 @@ pub(crate) struct Serve {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        match self {
-            Self::Ping(args) => args.run(),
-            Self::Serve(args) => args.run(),
-        }
+        run_each!(self; Ping Serve)
     }
 }
 
@@ -126,20 +123,16 @@ impl Ping {
         let (pinged, elapsed) = pinged.with_context(|| format!("cannot ping {peer}"))?;
         let elapsed_s = elapsed.as_secs_f64();
         let round_us = 1e6 * elapsed_s / pinged.rounds.max(1) as f64;
-        match self.json {
-            true => output::json(&Report {
-                peer,
-                rounds: pinged.rounds,
-                bytes_each_way: pinged.bytes,
-                elapsed_s,
-                round_us,
-            })?,
-            false => output::line(&format!(
-                "{}, {round_us:.1} us a round",
-                said(peer, &pinged)
-            ))?,
-        }
-        Ok(Outcome::Done)
+        let report = Report {
+            peer,
+            rounds: pinged.rounds,
+            bytes_each_way: pinged.bytes,
+            elapsed_s,
+            round_us,
+        };
+        output::report(self.json, &report, |_| {
+            format!("{}, {round_us:.1} us a round", said(peer, &pinged)).into()
+        })
     }
 }
 

@@ -10,7 +10,6 @@ use sidecore_terminal::quantity;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Arguments of `snapshotter`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 In containerd's configuration (/etc/containerd/config.toml):
@@ -60,7 +59,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let signals = signals::begin_server()?;
         let config = Config {

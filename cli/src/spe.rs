@@ -1,20 +1,24 @@
 //! `sidecore spe`: programs of the Cell, unchanged. And this program under the name of a driver.
 //!
 //! Must stay true: under a driver's name nothing but the tool's own output is printed, and the exit
-//! status is the tool's.
+//! status is the tool's. A program that `spe run` runs has its own standard input and output, and
+//! its exit status is the command's; the table goes to standard error. A signal that would end the
+//! command ends the program, and the terminal is left as it was.
 
-mod document;
-mod run;
-
-use crate::Outcome;
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use sidecore_spe_tools::{Driver, Kit, Parts, driver_named};
+use sidecore_spe_tools::{
+    DocumentReport, Driver, Kit, Live, Parts, Traced, document_report, driver_named, table,
+    timeline,
+};
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::ExitCode;
+use std::io::{IsTerminal as _, Write as _, stderr};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -22,12 +26,11 @@ pub(crate) enum Command {
     /// compilers look: eval "$(sidecore spe env)".
     Env(Env),
     /// Run a host program; say what its contexts ran, waited for and moved by DMA.
-    Run(run::Run),
+    Run(Run),
     /// Build and run the programs that the document on the Cell's address translation prints.
-    Document(document::Document),
+    Document(Document),
 }
 
-/// Arguments of `spe env`.
 #[derive(clap::Args)]
 pub(crate) struct Env {
     /// Also make gcc, cc, g++ and c++ the host's drivers: for Makefiles that ran on the Cell and
@@ -61,7 +64,7 @@ pub(crate) fn driver(name: Option<OsString>) -> Option<Driver> {
 pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
     let ended = kit().and_then(|kit| driver.run(&kit, arguments).map_err(Into::into));
     ended.unwrap_or_else(|error| {
-        crate::output::note!("{}: {}", driver.name(), crate::output::chain(&error));
+        output::note!("{}: {}", driver.name(), output::chain(&error));
         ExitCode::from(2)
     })
 }
@@ -73,13 +76,100 @@ fn kit() -> Result<Kit> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = LIBRARY.locate();
     if let Err(why) = &library {
-        crate::output::note!("sidecore: host programs will not link: {why}");
+        output::note!("sidecore: host programs will not link: {why}");
     }
     Ok(Kit::open(&Parts {
         program,
         headers: spe2::HEADERS,
         library: library.ok(),
     })?)
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The programs count the time base's ticks times 40: cycles of 3.19 GHz. Rows that cannot be \
+measured say why.
+
+Exit status: 0 printed, also where rows say why they have no figure; 2 could not run.")]
+pub(crate) struct Document {
+    /// Folder that holds the document's text [default: the one that SIDECORE_DOCUMENTS names]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// One run of each instead of nine
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Document {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let named = std::env::var_os("SIDECORE_DOCUMENTS").filter(|name| !name.is_empty());
+        let folder = self.folder.or(named.map(PathBuf::from));
+        let kit = || kit().map_err(|error| output::chain(&error));
+        let runs = if self.quick { 1 } else { 9 };
+        let report = document_report(folder.as_deref(), kit, runs);
+        output::report(self.json, &report, DocumentReport::text)
+    }
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+On a terminal the lowest lines show the contexts while the program runs; behind it comes a table \
+of what each ran, waited for, moved by DMA and took of its store.
+
+Exit status: the program's; 128 + N where signal N ended it.")]
+pub(crate) struct Run {
+    /// Draw an SVG timeline of the contexts: on which engine each ran, and what it waited for.
+    #[arg(long, value_name = "FILE.svg")]
+    timeline: Option<PathBuf>,
+    /// Engines that contexts share [default: the processors, at least 6].
+    #[arg(long, value_name = "N")]
+    engines: Option<u16>,
+    /// Show nothing while the program runs.
+    #[arg(long)]
+    no_live: bool,
+    /// The program and its arguments.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let kit = kit()?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the trace")?;
+        let (program, arguments) = self.program.split_first().context("no program")?;
+        let mut command = process::Command::new(program);
+        command.args(arguments);
+        let signals = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
+        let traced = Traced::start(&kit, command, &folder.path().join("trace"), self.engines)?;
+        let live = !self.no_live && stderr().is_terminal();
+        let mut live = live.then(|| Live::open(stderr())).flatten();
+        let waited = traced.wait(&signals, |trace| {
+            if let Some(live) = &mut live {
+                live.show(trace);
+            }
+        });
+        // The terminal's lines are given back before anything else is printed.
+        drop(live);
+        let (status, trace) = waited.context("cannot wait for the program")?;
+        output::error_show(&table(&trace));
+        if let Some(path) = &self.timeline {
+            output::picture(path, &timeline(&trace)?)?;
+        }
+        drop(folder);
+        let code = status.code();
+        match code.unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) {
+            0 => Ok(Outcome::Done),
+            code => process::exit(code),
+        }
+    }
 }
 
 const LIBRARY: Library = Library {

@@ -9,10 +9,9 @@ use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_engine::page_advice::PageAdvice;
-use sidecore_tlb::{Config, Report, markdown, picture, run, terminal};
+use sidecore_tlb::{Config, markdown, picture, run, terminal};
 use std::io::IsTerminal;
 
-/// Arguments of `tlb`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Measures on one core; it does not mind that others are busy. Takes 20 to 50 seconds, with --quick \
@@ -46,7 +45,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         if self.forget {
             output::line(&match PageAdvice::forget()? {
@@ -80,11 +78,8 @@ impl Args {
                 path.display()
             );
         }
-        let people = |report: &Report| output::show(&terminal::text(report));
-        self.outputs.print(&report, markdown::render, people)?;
-        Ok(match report.levels.is_empty() {
-            false => Outcome::Done,
-            true => Outcome::Problem,
-        })
+        self.outputs
+            .print(&report, markdown::render, terminal::text)?;
+        Ok(Outcome::of(!report.levels.is_empty()))
     }
 }

@@ -5,25 +5,20 @@
 
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_daemon::{client, find_socket};
+use sidecore_daemon::client;
 use sidecore_terminal::Text;
 use sidecore_terminal::screen::{self, View};
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of `top`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Refreshes every second on a terminal, until q, Esc or Ctrl-C; prints once elsewhere.
 
 Exit status: 0 shown, 2 no daemon, or it did not answer.")]
 pub(crate) struct Args {
-    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
     #[command(flatten)]
-    server: crate::live::Server,
+    daemon: crate::offload::Running,
     /// Print once and end
     #[arg(long)]
     once: bool,
@@ -33,18 +28,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let (socket, trust) = self.daemon.find();
         let status = client::status(&socket, &trust)?;
-        if self.json {
-            output::json(&status)?;
-            return Ok(Outcome::Done);
-        }
-        if self.once || !std::io::stdout().is_terminal() {
-            output::show(&status.text())?;
-            return Ok(Outcome::Done);
+        if self.json || self.once || !std::io::stdout().is_terminal() {
+            return output::report(self.json, &status, |status| status.text());
         }
         let mut first = Some(status);
         screen::run::<anyhow::Error>(REFRESH, || {

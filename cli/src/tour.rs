@@ -8,11 +8,11 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_measure::Machine;
+use sidecore_terminal::values::named;
 use sidecore_tour::{Options, Report, Script, Show, TourError, place};
 use std::io;
 use std::path::PathBuf;
 
-/// Arguments of `tour`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Each step shows its commands and what they print. A step that lacks a tool is skipped, with the \
@@ -23,7 +23,13 @@ Exit status: 0 all that could run ran well, 1 a step found a problem, 2 nothing 
 interrupted.")]
 pub(crate) struct Args {
     /// Subject
-    #[arg(value_enum, default_value = "all")]
+    #[arg(default_value = "all", value_parser = named([
+        ("images", "Compressed images: pack, mount, serve, sign", Some("images")),
+        ("trees", "Phylogenies: search, compare, draw", Some("trees")),
+        ("net", "The protocol stack: scripts, unchanged programs, RDMA", Some("net")),
+        ("engines", "Engines: calls to a daemon, address translation", Some("engines")),
+        ("all", "All of these, and programs of the Cell", Subject::None),
+    ]))]
     subject: Subject,
     /// A smaller directory and fewer steps: half a minute
     #[arg(long)]
@@ -38,28 +44,15 @@ pub(crate) struct Args {
     keep: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Subject {
-    /// Compressed images: pack, mount, serve, sign
-    Images,
-    /// Phylogenies: search, compare, draw
-    Trees,
-    /// The protocol stack: scripts, unchanged programs, RDMA
-    Net,
-    /// Engines: calls to a daemon, address translation
-    Engines,
-    /// All of these, and programs of the Cell
-    All,
-}
+/// A subject's name in the script; none for all of them.
+type Subject = Option<&'static str>;
 
 impl Args {
-    /// Runs the tour.
     pub(crate) fn run(self) -> Result<Outcome> {
         let script = Script::parse(STEPS)?;
         let kept = place(self.keep.as_deref(), "sidecore")?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let machine = Machine::look(&program);
-        let subject = self.subject();
         let head = format!(
             "sidecore {} on {} ({} cores), Linux {}",
             env!("CARGO_PKG_VERSION"),
@@ -67,7 +60,7 @@ impl Args {
             machine.cores,
             machine.kernel
         );
-        let options = self.options(program, subject)?;
+        let options = self.options(program)?;
         // Hidden where standard error is no terminal.
         let mut screen = Screen {
             bar: sidecore_terminal::progress::spinner(),
@@ -91,24 +84,14 @@ impl Args {
         judged(&report)
     }
 
-    fn subject(&self) -> Option<&'static str> {
-        match self.subject {
-            Subject::Images => Some("images"),
-            Subject::Trees => Some("trees"),
-            Subject::Net => Some("net"),
-            Subject::Engines => Some("engines"),
-            Subject::All => None,
-        }
-    }
-
-    fn options(&self, program: PathBuf, subject: Option<&str>) -> Result<Options> {
+    fn options(&self, program: PathBuf) -> Result<Options> {
         let ([starts, bootstraps, mib], sample_bytes) = match self.quick {
             true => (["1", "10", "200"], 32 << 20),
             false => (["4", "50", "2000"], 192 << 20),
         };
         Ok(Options {
             program: (program, "sidecore"),
-            subject: subject.map(str::to_owned),
+            subject: self.subject.map(str::to_owned),
             is_quick: self.quick,
             has_benches: cfg!(feature = "bench"),
             folder: self.dir.clone(),
@@ -142,13 +125,7 @@ struct Screen {
 
 impl Show for Screen {
     fn line(&mut self, line: &str) -> io::Result<()> {
-        self.bar.suspend(|| output::line(line)).map_err(|error| {
-            let kind = match output::is_broken_pipe(&error) {
-                true => io::ErrorKind::BrokenPipe,
-                false => io::ErrorKind::Other,
-            };
-            io::Error::new(kind, error)
-        })
+        self.bar.suspend(|| output::line(line))
     }
 
     fn wait(&mut self) {
@@ -179,16 +156,19 @@ const CANDIDATES: [&str; 8] = [
 mod tests {
     use super::STEPS;
     use crate::Cli;
-    use clap::{CommandFactory, ValueEnum};
+    use clap::CommandFactory;
     use sidecore_tour::Script;
 
     #[test]
     fn the_subjects_are_the_scripts() {
         let script = Script::parse(STEPS).unwrap();
         let subjects = script.subjects();
-        for subject in super::Subject::value_variants() {
-            let name = subject.to_possible_value().unwrap().get_name().to_owned();
-            assert!(name == "all" || subjects.contains(&name.as_str()), "{name}");
+        let root = Cli::command();
+        let mut arguments = root.find_subcommand("tour").unwrap().get_arguments();
+        let subject = arguments.find(|it| it.get_id() == "subject").unwrap();
+        for value in subject.get_possible_values() {
+            let name = value.get_name();
+            assert!(name == "all" || subjects.contains(&name), "{name}");
         }
     }
 

@@ -48,18 +48,7 @@ impl TraceArgs {
 
 fn report(written: Result<Written, TraceError>) {
     match written {
-        Ok(written) => {
-            let lost = match written.lost {
-                0 => String::new(),
-                lost => format!("; {lost} older records were overwritten"),
-            };
-            output::note!(
-                "{} trace events on {} tracks are in {}{lost}",
-                written.events,
-                written.tracks,
-                written.path.display()
-            );
-        }
+        Ok(written) => output::note!("{written}"),
         Err(error) => output::note!("sidecore: {error}"),
     }
 }
@@ -71,7 +60,6 @@ pub(crate) enum Command {
     Summary(SummaryArgs),
 }
 
-/// Arguments of `trace summary`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: 0 done, 2 the file cannot be read or is not what --trace-events writes.")]
@@ -84,7 +72,6 @@ pub(crate) struct SummaryArgs {
 }
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let Self::Summary(args) = self;
         let summary = match args.file.as_os_str() == "-" {

@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use sidecore_ui::{Address, Options, Page};
 use std::path::{Path, PathBuf};
 
-/// Arguments of `ui`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Prints `ready URL` once the page can be opened, and serves it until SIGINT or SIGTERM. The page \
@@ -32,7 +31,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let tree = self.tree.as_deref().map(read).transpose()?;
         let signals = signals::begin_server()?;

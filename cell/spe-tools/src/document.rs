@@ -10,6 +10,7 @@
 use crate::Kit;
 use serde::Serialize;
 use sidecore_measure::job::{Job, JobEnd};
+use sidecore_terminal::Text;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -17,17 +18,27 @@ use std::time::Duration;
 
 /// One figure of the document's programs; `note` says why there is none.
 #[derive(Debug, Serialize)]
-pub struct DocumentRow {
+struct DocumentRow {
     /// The walk: its kind, its pages.
-    pub name: String,
+    name: String,
     /// Median of the runs.
-    pub here: Option<f64>,
+    here: Option<f64>,
     /// Greatest distance from the median, as a part of it.
-    pub spread: Option<f64>,
+    spread: Option<f64>,
     /// Unit of the median.
-    pub unit: &'static str,
+    unit: &'static str,
     /// The missing part, where there is no figure.
-    pub note: Option<String>,
+    note: Option<String>,
+}
+
+impl DocumentRow {
+    /// The figure with its unit, or why there is none.
+    fn said(&self) -> String {
+        match (self.here, &self.note) {
+            (Some(value), _) => format!("{value:.1} {}", self.unit),
+            (None, note) => note.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// Walks: pages, and true for the SPE's DMA.
@@ -38,12 +49,30 @@ const RUN_MAX: Duration = Duration::from_secs(60);
 /// machine mounts it elsewhere, that folder's name replaces it.
 const HUGE: &str = "/hugetlb";
 
+/// The figures of the document's programs.
+#[derive(Debug, Serialize)]
+pub struct DocumentReport {
+    rows: Vec<DocumentRow>,
+}
+
+impl DocumentReport {
+    /// A line for each row.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        for row in &self.rows {
+            text.fact(&row.name, row.said());
+        }
+        text
+    }
+}
+
 /// Builds and runs the programs of the text in a folder, `runs` times each walk.
-pub fn document_rows(
+pub fn document_report(
     folder: Option<&Path>,
     kit: impl FnOnce() -> Result<Kit, String>,
     runs: usize,
-) -> Vec<DocumentRow> {
+) -> DocumentReport {
     let built = build(folder, kit);
     let mut rows = Vec::new();
     for huge in [false, true] {
@@ -54,7 +83,7 @@ pub fn document_rows(
             rows.push(DocumentRow::new(pages, spe, huge, found));
         }
     }
-    rows
+    DocumentReport { rows }
 }
 
 fn build(

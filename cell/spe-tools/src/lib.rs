@@ -36,7 +36,7 @@ mod tokens;
 mod tool;
 mod view;
 
-pub use document::{DocumentRow, document_rows};
+pub use document::{DocumentReport, document_report};
 pub use error::Error;
 pub use kit::{Kit, Parts};
 pub use names::{Driver, driver_named};

@@ -1,18 +1,15 @@
 //! `sidecore block attach`.
 
-use super::common::OpenArgs;
-use super::mount::{FuseArgs, end};
-use super::overlay::OverlayArgs;
+use super::common::{OpenArgs, OverlayArgs};
+use super::mount::{FuseArgs, Serving};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_export::Ready;
-use sidecore_export::attach;
-use sidecore_export::background::{self, Starter};
+use sidecore_export::{Ready, attach};
+use sidecore_remote::access::name;
+use sidecore_terminal::Text;
 use std::io;
-use std::path::Path;
 
-/// Arguments of `block attach`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,53 +33,33 @@ struct Attached {
 }
 
 impl Args {
-    /// Runs the command.
-    pub(crate) fn run(mut self) -> Result<Outcome> {
-        if !self.fuse.foreground && !self.fuse.background_child {
-            self.show(&background::start("attach")?)?;
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let name = name(&self.open.image);
+        if let Some(ready) = self.fuse.in_background("attach")? {
+            show(&name, self.json, &ready)?;
             return Ok(Outcome::Done);
         }
-        let starter = Starter::new(self.fuse.background_child);
-        let result = (|| {
-            self.open.make_absolute()?;
-            self.overlay.make_absolute()?;
-            self.trace.make_absolute()?;
-            let _recording = self.trace.begin("block attach")?;
-            let opened = self.overlay.open(&self.open)?;
-            let source = std::sync::Arc::clone(&opened.source);
-            let options = self.fuse.options(&self.open, &self.overlay)?;
-            let name = super::image::name(&self.open.image);
-            let mut begun = None;
-            let served = attach::serve(source, Path::new(&name), options, |ready| {
-                // Before the command ends: its user may list it at once.
-                let status = opened.status(&name, "attach", &[ready.place.display().to_string()]);
-                self.fuse.begin(&status, &mut begun)?;
-                starter.tell(ready, || self.show(ready).map_err(io::Error::other))
-            });
-            let begun = begun.transpose();
-            let closed = opened.close();
-            begun?;
-            served?;
-            closed?;
-            Ok(Outcome::Done)
-        })();
-        end(&starter, result)
-    }
-
-    fn show(&self, ready: &Ready) -> Result<()> {
-        let device = ready.place.display().to_string();
-        output::note!(
-            "attached {} as {device} ({})",
-            super::image::name(&self.open.image),
-            ready.way
-        );
-        if self.json {
-            output::json(&Attached {
-                device,
-                way: ready.way.clone(),
+        let serving = Serving {
+            open: self.open,
+            overlay: self.overlay,
+            trace: self.trace,
+            command: "block attach",
+            way: "attach",
+        };
+        let shown = |ready: &Ready| show(&name, self.json, ready).map_err(io::Error::other);
+        self.fuse
+            .serve_image(serving, shown, |source, name, options, ready| {
+                attach::serve(source, name, options, ready)
             })
-        } else {
-            output::line(&device)
-        }
     }
+}
+
+fn show(name: &str, json: bool, ready: &Ready) -> Result<()> {
+    let device = ready.place.display().to_string();
+    output::note!("attached {name} as {device} ({})", ready.way);
+    let way = ready.way.clone();
+    output::report(json, &Attached { device, way }, |attached| {
+        Text::from(attached.device.clone())
+    })?;
+    Ok(())
 }

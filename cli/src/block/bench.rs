@@ -6,17 +6,15 @@
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::{Outcome, figures, output};
+use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
-use sidecore_bench::block::report::Report;
 use sidecore_bench::block::{
     self as bench, BenchError, Config, Group, ROUNDS_MAX, picture, report,
 };
 use sidecore_terminal::values::one_of;
 use std::path::PathBuf;
 
-/// Arguments of `block bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
@@ -52,7 +50,6 @@ fn rounds() -> ValueParser {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         self.outputs.files.begin()?;
@@ -70,8 +67,8 @@ impl Args {
         };
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::show(&report::people(report));
-        self.outputs.print(&report, report::render, people)?;
-        Ok(figures::outcome(&report.figures.failures))
+        self.outputs
+            .print(&report, report::render, report::people)?;
+        Ok(Outcome::of(report.figures.failures.is_empty()))
     }
 }

@@ -1,14 +1,17 @@
-//! `sidecore block clone`: of an overlay, or a first one of an image.
+//! `sidecore block clone`: of an overlay, or a first one of an image; and `block snapshot`.
 
+use super::common::{AccessArgs, MemoryArgs};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::grain;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone};
-use sidecore_terminal::quantity;
+use sidecore_export::live::{self, Snapshot};
+use sidecore_remote::access::name;
+use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Arguments of `block clone`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, \
@@ -20,7 +23,7 @@ pub(crate) struct Args {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,
     #[command(flatten)]
-    access: super::image::AccessArgs,
+    access: AccessArgs,
     /// The clone: a file that is not there yet
     #[arg(value_name = "NEW")]
     new: PathBuf,
@@ -36,14 +39,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     grain: Option<u64>,
     #[command(flatten)]
-    memory: super::common::MemoryArgs,
+    memory: MemoryArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let kind = match tools::is_overlay_file(&self.overlay)? {
             true => {
@@ -54,28 +56,23 @@ impl Args {
             false => {
                 let identity = self.identity(&self.overlay)?;
                 let grain = grain(self.grain, identity.size_bytes);
-                let name = super::image::name(&self.overlay);
+                let name = name(&self.overlay);
                 tools::create(&self.new, &identity, grain, &name)?;
                 CloneKind::New
             }
         };
-        if self.json {
-            output::json(&Json { kind })?;
-            return Ok(Outcome::Done);
-        }
-        let (overlay, new) = (self.overlay.display(), self.new.display());
-        output::line(&match kind {
-            CloneKind::New => format!("{new}: an overlay on {overlay}, with nothing in it"),
-            CloneKind::Reflink => format!("{new}: a copy that shares blocks with {overlay}"),
-            CloneKind::Layer => {
-                format!("{new}: a layer above {overlay}, which takes no more writes")
-            }
-        })?;
-        Ok(Outcome::Done)
+        output::report(self.json, &Json { kind }, |report| {
+            let (overlay, new) = (self.overlay.display(), self.new.display());
+            Text::from(match report.kind {
+                CloneKind::New => format!("{new}: an overlay on {overlay}, with nothing in it"),
+                CloneKind::Reflink => format!("{new}: a copy that shares blocks with {overlay}"),
+                CloneKind::Layer => {
+                    format!("{new}: a layer above {overlay}, which takes no more writes")
+                }
+            })
+        })
     }
-}
 
-impl Args {
     fn identity(&self, image: &Path) -> Result<Identity> {
         let access = self.access.access()?;
         let open = |bytes| access.open_whole(image, bytes);
@@ -89,3 +86,37 @@ impl Args {
 struct Json {
     kind: CloneKind,
 }
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The server puts a new overlay above the one that it writes to, which is frozen: it stays as it is \
+at this moment and may be read, packed and cloned. Reads and writes go on. Name the new overlay \
+with --overlay when the image is served again.
+
+Exit status: 0 taken, 2 not.")]
+pub(crate) struct SnapshotArgs {
+    /// The image, directory, device or address (unix:PATH, tcp:HOST:PORT) that is served with
+    /// --overlay
+    #[arg(value_name = "EXPORT")]
+    export: String,
+    /// File of the new overlay [default: the overlay's name and a number]
+    #[arg(value_name = "NEW")]
+    new: Option<PathBuf>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl SnapshotArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let taken = live::snapshot(&self.export, self.new.as_deref(), PATIENCE);
+        let taken = taken.map_err(anyhow::Error::msg)?;
+        output::report(self.json, &taken, |Snapshot { overlay, pause_ms }| {
+            let path = overlay.display();
+            format!("{path}: takes the writes now, which waited {pause_ms:.2} ms").into()
+        })
+    }
+}
+
+/// Time for a server to make all writes before the snapshot durable.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,21 +1,21 @@
 //! `sidecore block commit`.
 
-use super::common::{OpenArgs, open_device_within};
-use crate::{Outcome, output};
+use super::common::{OpenArgs, TimeArgs, target, written};
+use crate::Outcome;
+use crate::output::Timed;
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
-use sidecore_block::format::lock::{Cipher, Locker};
+use sidecore_block::format::lock::Cipher;
 use sidecore_block::overlay::{open_to_read, tools};
-use sidecore_block::pack::{Committed, FRAME_BYTES, Guard, Limits, Options, Thin, commit};
+use sidecore_block::pack::{FRAME_BYTES, Guard, Limits, Options, Thin, commit};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
-use sidecore_sys::text::bytes;
-use sidecore_terminal::progress::{Shape, bar};
-use std::path::{Path, PathBuf};
+use sidecore_sys::width::ToU64;
+use sidecore_terminal::progress::watched;
+use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `block commit`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Frames that no layer has written to are copied as they are. The new image has the format and the \
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     new_passphrase_file: Option<PathBuf>,
     #[command(flatten)]
-    time: super::common::TimeArgs,
+    time: TimeArgs,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -64,21 +64,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let top = check_chain(&self.overlays)?;
-        let seal = match self.tree || !self.sign.is_empty() {
-            true => Some(signer(&self.sign)?),
-            false => None,
-        };
-        let readers = self.readers()?;
+        let top = tools::uppermost(&self.overlays)?.context("name an overlay")?;
+        let seal = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
+        let seal = seal.transpose()?;
+        let is_named = !self.recipient.is_empty() || self.new_passphrase_file.is_some();
+        let readers =
+            is_named.then(|| Readers::of(&self.recipient, self.new_passphrase_file.as_deref()));
+        let readers = readers.transpose()?;
         // In-flight frames get a quarter.
         let on_their_way = self.open.memory / 4;
-        let device = open_device_within(&self.open, self.open.memory - on_their_way)?;
-        let cipher = device.index().lock().map(|lock| lock.cipher());
-        let cipher = cipher.unwrap_or_else(Cipher::fastest);
-        let lock: Option<Locker> = readers.map(|it| it.locker(cipher)).transpose()?;
+        let memory_bytes = self.open.memory - on_their_way;
+        let device = self.open.device_of(&self.open.image, memory_bytes)?;
+        let index = device.index();
+        let cipher = index
+            .lock()
+            .map_or_else(Cipher::fastest, |lock| lock.cipher());
+        let lock = readers.map(|it| it.locker(cipher)).transpose()?;
         let overlay = open_to_read(device.clone(), top)?;
         let options = Options {
             format: Format::Zstd,
@@ -89,88 +92,23 @@ impl Args {
             engines: self.open.engines.count(),
             thin: Thin::Auto,
             limits: Limits {
-                memory_bytes: on_their_way + device.index().memory_bytes() as u64,
+                memory_bytes: on_their_way + index.memory_bytes().to_u64(),
                 deadline: self.time.deadline(),
             },
         };
-        let index = device.index();
-        let bar = bar(Shape::Bytes, index.raw_bytes());
-        bar.set_message("committing");
-        let target = super::common::target(&self.output, self.no_clobber, self.force);
-        let image = device.image();
-        let committed = commit(
-            image,
-            index,
-            &overlay,
-            target,
-            &options,
-            Guard { seal, lock },
-            &mut |done| bar.set_position(done),
-        );
-        bar.finish_and_clear();
-        let committed = committed?;
-        let seconds = began.elapsed().as_secs_f64();
-        if self.json {
-            output::json(&Json { committed, seconds })?;
-        } else if self.output.as_os_str() != "-" {
-            output::line(&format!(
-                "{}: {} in {} frames, {} of them copied, {} stored as {} in {seconds:.1} s",
-                self.output.display(),
-                bytes(committed.raw_bytes),
-                committed.frames,
-                committed.copied_frames,
-                bytes(committed.stored_bytes),
-                committed.format,
-            ))?;
-            if let Some(root) = &committed.root_hash {
-                output::line(&format!("root hash {root}"))?;
-            }
-        }
-        Ok(Outcome::Done)
+        let target = target(&self.output, self.no_clobber, self.force);
+        let guard = Guard { seal, lock };
+        let report = watched(Some(index.raw_bytes()), "committing", |on_bytes| {
+            let image = device.image();
+            commit(image, index, &overlay, target, &options, guard, on_bytes)
+        })?;
+        let timed = Timed {
+            report,
+            engines: None,
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        written(&self.output, self.json, &timed, |committed, seconds| {
+            committed.text(&self.output, seconds)
+        })
     }
-}
-
-impl Args {
-    /// Readers of the new image; `None` where none are named.
-    fn readers(&self) -> Result<Option<Readers>> {
-        if self.recipient.is_empty() && self.new_passphrase_file.is_none() {
-            return Ok(None);
-        }
-        let mut readers = Readers::default();
-        for recipient in &self.recipient {
-            readers.add_recipient(recipient)?;
-        }
-        if let Some(path) = &self.new_passphrase_file {
-            readers.add_passphrase(path)?;
-        }
-        Ok(Some(readers))
-    }
-}
-
-/// The uppermost of these overlays, each of which stands on the one before.
-fn check_chain(overlays: &[PathBuf]) -> Result<&Path> {
-    for pair in overlays.windows(2) {
-        let below = tools::describe(&pair[1])?.parent;
-        let same = below.is_some_and(|below| {
-            let paths = (below.canonicalize(), pair[0].canonicalize());
-            matches!(paths, (Ok(one), Ok(other)) if one == other)
-        });
-        anyhow::ensure!(
-            same,
-            "{} does not stand on {}; name overlays from the lowest to the uppermost",
-            pair[1].display(),
-            pair[0].display()
-        );
-    }
-    overlays
-        .last()
-        .map(PathBuf::as_path)
-        .context("name an overlay")
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    #[serde(flatten)]
-    committed: Committed,
-    seconds: f64,
 }

@@ -1,16 +1,20 @@
-//! Arguments and helpers shared by the commands that read and write whole images.
+//! Arguments that commands share: resources, access to images, outputs.
 
-use super::image::{AccessArgs, Opened, make_absolute};
+use crate::Outcome;
+use crate::output::{self, Timed};
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
-use sidecore_block::device::{Device, DeviceConfig};
+use serde::Serialize;
+use sidecore_block::device::Device;
+use sidecore_block::opened::Opened as Served;
+use sidecore_block::overlay::{open_to_read, open_to_write};
 use sidecore_block::pack::{Deadline, Existing, Limits, Target};
-use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
-use sidecore_remote::access::AccessError;
-use sidecore_remote::{TraceWriter, frames_of_metadata, read_trace};
+use sidecore_block::source::BlockSource;
+use sidecore_export::live;
+use sidecore_offload::ENGINES_MAX;
+use sidecore_remote::access::{Access, AccessError, DeviceOptions, Opened, name};
+use sidecore_status::Status;
 use sidecore_sys::cpu;
-use sidecore_terminal::progress::{Shape, bar};
-use sidecore_terminal::quantity;
+use sidecore_terminal::{Text, quantity};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,59 +162,92 @@ impl OpenArgs {
     pub(crate) fn has_secrets(&self) -> bool {
         self.access.has_secrets()
     }
+
+    /// Opens the image, and starts the engines that decompress it.
+    pub(crate) fn device(&self) -> Result<Arc<Device>> {
+        self.device_of(&self.image, self.memory)
+    }
+
+    /// As [`Self::device`], of another image and with another bound of the memory.
+    pub(crate) fn device_of(&self, image: &Path, memory_bytes: u64) -> Result<Arc<Device>> {
+        let options = DeviceOptions {
+            engines: self.engines.count(),
+            memory_bytes,
+            raw: self.raw,
+            trace: self.trace.as_deref(),
+            prefetch: self.prefetch.as_deref(),
+        };
+        Ok(self.access.access()?.open_device(image, options)?)
+    }
+
+    /// The image's device, and the contents, with the writes in `overlay` where one is named.
+    pub(crate) fn source(
+        &self,
+        overlay: Option<&Path>,
+    ) -> Result<(Arc<Device>, Arc<dyn BlockSource>)> {
+        let device = self.device()?;
+        let source: Arc<dyn BlockSource> = match overlay {
+            Some(path) => Arc::new(open_to_read(Arc::clone(&device), path)?),
+            None => Arc::clone(&device) as _,
+        };
+        Ok((device, source))
+    }
 }
 
-/// Opens an image for reading, and starts the engines that decompress it.
-pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
-    open_device_within(args, args.memory)
+/// The destination of writes.
+#[derive(clap::Args, Clone)]
+pub(crate) struct OverlayArgs {
+    /// Take writes, which go to this overlay; made where it is not there
+    #[arg(long, value_name = "FILE")]
+    overlay: Option<PathBuf>,
+    /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
+    /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
+    grain: Option<u64>,
+    /// Size of the device of an overlay that is made, at least the image's: zeros lie behind the
+    /// image's end [default: the image's]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, requires = "overlay")]
+    size: Option<u64>,
 }
 
-/// As [`open_device`], with a part of the memory that is allowed.
-pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Device>> {
-    // Of a remote image, half is for compressed frames in flight.
-    let Opened {
-        image,
-        index,
-        remote,
-    } = args
-        .access
-        .access()?
-        .open(&args.image, args.raw, memory / 2)?;
-    let memory_bytes = match remote {
-        Some(_) => memory - memory / 2,
-        None => memory,
-    };
-    if let (Some(remote), None) = (&remote, &args.prefetch) {
-        remote.fetch_together(&index, &frames_of_metadata(&image, &index));
+impl OverlayArgs {
+    /// Makes a relative path absolute, for a server that leaves its directory.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.overlay.as_mut().map_or(Ok(()), make_absolute)
     }
-    if let Some(path) = &args.prefetch {
-        let failed = || format!("cannot prefetch by {}", path.display());
-        let frames = read_trace(path, &index).with_context(failed)?;
-        match &remote {
-            Some(remote) => remote.prefetch(&index, &frames),
-            None => tracing::info!("a file of this machine is not prefetched"),
-        }
+
+    /// The overlay's file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
-    let trace = args.trace.as_ref().map(|path| {
-        let trace = TraceWriter::create(path, &index);
-        trace.with_context(|| format!("cannot write the trace {}", path.display()))
-    });
-    let trace = trace.transpose()?;
-    let engines = args.engines.count();
-    let pool = Pool::start(PoolConfig {
-        engines,
-        ..PoolConfig::default()
-    })?;
-    let config = DeviceConfig {
-        memory_bytes,
-        ..DeviceConfig::default()
-    };
-    let device = Device::open_indexed(image, index, Arc::new(pool), config)
-        .with_context(|| format!("cannot open {}", super::image::name(&args.image)))?;
-    if let Some(trace) = trace {
-        device.trace_into(Arc::new(trace));
+
+    /// Opens the image, and the overlay to be written where one is named.
+    pub(crate) fn open(&self, args: &OpenArgs) -> Result<Served> {
+        let device = args.device()?;
+        let overlay = self.overlay.as_ref().map(|path| {
+            let name = name(&args.image);
+            open_to_write(&device, path, self.grain, self.size, &name)
+        });
+        Ok(Served::new(Arc::clone(&device), overlay.transpose()?))
     }
-    Ok(device)
+}
+
+/// The status of a server of `opened`, the image called `name`, in some way at some places.
+pub(super) fn status(
+    opened: &Served,
+    name: &str,
+    way: &'static str,
+    places: &[String],
+) -> Arc<Status> {
+    let meter = Arc::clone(opened.meter());
+    let figures = move || serde_json::to_value(meter.figures()).unwrap_or_default();
+    let status = live::status(name, way, places, figures);
+    match opened.overlay().cloned() {
+        Some(overlay) => live::with_snapshots(status, move |new| {
+            overlay.snapshot(new).map_err(|error| error.to_string())
+        }),
+        None => status,
+    }
 }
 
 /// Output that `-o` names: a file, a device or standard output.
@@ -226,9 +263,105 @@ pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
     Target::Path(path, existing)
 }
 
-/// A progress bar over an image's contents.
-pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar {
-    let bar = bar(Shape::Bytes, image.index.raw_bytes());
-    bar.set_message(doing);
-    bar
+/// Prints the report of a command that has written `output`: nothing for people where that is
+/// standard output.
+pub(super) fn written<R: Serialize>(
+    output: &Path,
+    json: bool,
+    timed: &Timed<R>,
+    text: impl FnOnce(&R, f64) -> Text,
+) -> Result<Outcome> {
+    if json {
+        output::json(timed)?;
+    } else if output.as_os_str() != "-" {
+        output::show(&text(&timed.report, timed.seconds))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// An owner and a group, by their numbers.
+pub(super) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let owner = text.split_once(':').and_then(|(uid, gid)| {
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        // The system takes the largest number for "leave it as it is".
+        (uid != u32::MAX && gid != u32::MAX).then_some((uid, gid))
+    });
+    owner.ok_or_else(|| "must be two numbers, as in 1000:1000".to_owned())
+}
+
+/// Cache and trust of an image.
+#[derive(clap::Args, Clone)]
+pub(crate) struct AccessArgs {
+    /// Directory that caches frames of a remote image; processes may share it
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Upper bound of the cache; the least recently used goes first
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "4GiB")]
+    cache_size: u64,
+    /// Take the image only if this is its root hash, as `pack --tree` printed it; every frame is
+    /// checked against it before it is used
+    #[arg(long, value_name = "HASH")]
+    root_hash: Option<String>,
+    /// Take the image only if the owner of this key has signed it: a public Ed25519 key in PEM; one
+    /// match among several keys is enough
+    #[arg(long, value_name = "KEY")]
+    verify_key: Vec<PathBuf>,
+    /// Index of a zstd file that has none, as `block index` makes it; FILE.sidx next to the file is
+    /// used automatically
+    #[arg(long, value_name = "FILE")]
+    sidx: Option<PathBuf>,
+    /// File with identities (`AGE-SECRET-KEY-1...`) that open an encrypted image; may be given
+    /// again
+    #[arg(long, value_name = "FILE")]
+    identity: Vec<PathBuf>,
+    /// File whose first line is the passphrase of an encrypted image
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+impl AccessArgs {
+    /// Makes relative paths absolute, for a server that changes its directory.
+    fn make_absolute(&mut self) -> Result<()> {
+        let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
+        let lists = self.verify_key.iter_mut().chain(&mut self.identity);
+        files
+            .into_iter()
+            .flatten()
+            .chain(lists)
+            .try_for_each(make_absolute)
+    }
+
+    /// True where keys that open an encrypted image are named.
+    fn has_secrets(&self) -> bool {
+        !self.identity.is_empty() || self.passphrase_file.is_some()
+    }
+
+    /// The same, its files of keys read.
+    pub(crate) fn access(&self) -> Result<Access> {
+        let mut access = Access {
+            cache: self.cache.clone().map(|folder| (folder, self.cache_size)),
+            sidx: self.sidx.clone(),
+            ..Access::default()
+        };
+        if let Some(digits) = &self.root_hash {
+            access.trust.add_root(digits)?;
+        }
+        for key in &self.verify_key {
+            access.trust.add_key(key)?;
+        }
+        for path in &self.identity {
+            access.secrets.add_identities(path)?;
+        }
+        if let Some(path) = &self.passphrase_file {
+            access.secrets.add_passphrase(path)?;
+        }
+        Ok(access)
+    }
+}
+
+/// Makes a path absolute.
+pub(crate) fn make_absolute(path: &mut PathBuf) -> Result<()> {
+    let absolute = std::path::absolute(&*path);
+    *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
+    Ok(())
 }

@@ -1,21 +1,21 @@
 //! `sidecore block extract`.
 
-use super::files::{TreeArgs, missing, wanted, write_wanted};
-use crate::{Outcome, output};
+use super::common::parse_owner;
+use super::files::{TreeArgs, missing, stdout};
+use crate::Outcome;
+use crate::output::{self, Timed};
 use anyhow::{Context, Result};
+use sidecore_files::listing::write_wanted;
 use sidecore_files::walk::Wanted;
-use sidecore_files::{Options, Report, Tree, archive, extract};
+use sidecore_files::{Options, Tree, archive, extract_watched};
 use sidecore_sys::folder::Folder;
-use sidecore_sys::text::bytes;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Arguments of `block extract`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Reads erofs, squashfs and ext2 to ext4, as any user and without a mount. Nothing outside of DIR is \
@@ -61,23 +61,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let tree = self.tree.open()?;
-        let mut wanted = wanted(&self.paths)?;
-        if self.to_stdout {
-            contents(&*tree, &mut wanted)?;
-            return Ok(missing(wanted.missing()));
+        let mut wanted = Wanted::of(&self.paths)?;
+        if let Some(directory) = &self.directory {
+            let folder = std::fs::create_dir_all(directory)
+                .and_then(|()| Folder::open(directory))
+                .with_context(|| format!("cannot extract to {}", directory.display()))?;
+            return self.extract(&*tree, &mut wanted, &folder);
         }
-        let Some(directory) = &self.directory else {
-            let mut stdout = BufWriter::with_capacity(256 << 10, std::io::stdout().lock());
-            archive(&*tree, &mut wanted, self.owner, &mut stdout)?;
-            return Ok(missing(wanted.missing()));
-        };
-        std::fs::create_dir_all(directory)
-            .and_then(|()| Folder::open(directory))
-            .with_context(|| format!("cannot extract to {}", directory.display()))
-            .and_then(|folder| self.extract(&*tree, &mut wanted, &folder))
+        let mut stdout = stdout();
+        match self.to_stdout {
+            true => write_wanted(&*tree, &mut wanted, &mut stdout),
+            false => archive(&*tree, &mut wanted, self.owner, &mut stdout).map(drop),
+        }?;
+        stdout.flush()?;
+        Ok(missing(wanted.missing()))
     }
 
     fn extract(&self, tree: &dyn Tree, wanted: &mut Wanted, into: &Folder) -> Result<Outcome> {
@@ -86,120 +85,23 @@ impl Args {
         options.overwrite = self.overwrite;
         options.owner = self.owner;
         options.bytes_max = self.limit;
-        let written = AtomicU64::new(0);
-        let bar = bar(Shape::Bytes, 0);
-        bar.set_message("extracting");
-        let report = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("extracting".to_owned());
-            let work =
-                thread.spawn_scoped(scope, || extract(tree, wanted, into, options, &written))?;
-            while !work.is_finished() {
-                let done = written.load(Ordering::Relaxed);
-                // The whole is not known before the end.
-                bar.set_length(done);
-                bar.set_position(done);
-                std::thread::park_timeout(SHOWN_EVERY);
-            }
-            Ok::<_, std::io::Error>(work.join())
-        });
-        bar.finish_and_clear();
-        let report = match report.context("cannot start a thread")? {
-            Ok(report) => report?,
-            Err(panic) => std::panic::resume_unwind(panic),
+        let report = watched(None, "extracting", |on_bytes| {
+            extract_watched(tree, wanted, into, options, on_bytes)
+        })?;
+        let timed = Timed {
+            report,
+            engines: None,
+            seconds: began.elapsed().as_secs_f64(),
         };
-        let seconds = began.elapsed().as_secs_f64();
-        tell(&report);
-        if self.json {
-            output::json(&Json::new(&report, seconds))?;
-        } else {
-            let Report { files, links, .. } = report;
-            let (directory, size) = (into.path().display(), bytes(report.bytes));
-            let further = match links {
-                0 => String::new(),
-                links => format!(" and {links} further names"),
-            };
-            output::line(&format!(
-                "{directory}: {files} files{further}, {size} in {seconds:.1} s"
-            ))?;
+        for remark in timed.report.remarks() {
+            output::note!("{remark}");
         }
-        match (missing(wanted.missing()), report.failed) {
-            (Outcome::Done, 0) => Ok(Outcome::Done),
-            _ => Ok(Outcome::Problem),
-        }
+        output::report(self.json, &timed, |timed| {
+            timed.report.line(into.path(), timed.seconds).into()
+        })?;
+        let found = missing(wanted.missing());
+        Ok(Outcome::of(
+            found == Outcome::Done && timed.report.failed == 0,
+        ))
     }
 }
-
-/// Reports what is not as in the image.
-fn tell(report: &Report) {
-    for (path, reason) in &report.problems {
-        output::note!("sidecore: {path}: {reason}");
-    }
-    let further = report.failed - report.problems.len() as u64;
-    if further > 0 {
-        output::note!("sidecore: {further} more files were not extracted");
-    }
-    let Report {
-        attributes_left_out,
-        set_id_left_out,
-        ..
-    } = report;
-    if *attributes_left_out > 0 {
-        output::note!(
-            "{attributes_left_out} extended attributes were left out, which this user may not set \
-             or the file system does not keep"
-        );
-    }
-    if *set_id_left_out > 0 {
-        output::note!(
-            "{set_id_left_out} files have no set-id bits, for they have another owner than in the \
-             image; extract as root to keep both"
-        );
-    }
-}
-
-fn contents(tree: &dyn Tree, wanted: &mut Wanted) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    write_wanted(tree, wanted, &mut stdout)?;
-    Ok(stdout.flush()?)
-}
-
-pub(super) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let owner = text.split_once(':').and_then(|(uid, gid)| {
-        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
-        // The system takes the largest number for "leave it as it is".
-        (uid != u32::MAX && gid != u32::MAX).then_some((uid, gid))
-    });
-    owner.ok_or_else(|| "must be two numbers, as in 1000:1000".to_owned())
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    files: u64,
-    directories: u64,
-    others: u64,
-    links: u64,
-    raw_bytes: u64,
-    failed: u64,
-    attributes_left_out: u64,
-    set_id_left_out: u64,
-    seconds: f64,
-}
-
-impl Json {
-    fn new(report: &Report, seconds: f64) -> Self {
-        Self {
-            files: report.files,
-            directories: report.directories,
-            others: report.others,
-            links: report.links,
-            raw_bytes: report.bytes,
-            failed: report.failed,
-            attributes_left_out: report.attributes_left_out,
-            set_id_left_out: report.set_id_left_out,
-            seconds,
-        }
-    }
-}
-
-/// Time between two pictures of the progress.
-const SHOWN_EVERY: Duration = Duration::from_millis(100);

@@ -1,20 +1,22 @@
 //! `sidecore block index`.
 
-use super::image;
-use crate::{Outcome, output};
+use super::common::{Engines, WholeArgs};
+use crate::Outcome;
+use crate::output::{self, Timed};
 use anyhow::{Context, Result};
+use indicatif::ProgressBar;
 use sidecore_block::format::ReadAt as _;
-use sidecore_block::pack::{Indexed, Work, index_file};
+use sidecore_block::pack::{Work, index_file};
 use sidecore_oci::Image;
-use sidecore_oci::index::Index;
+use sidecore_oci::convert::Original;
+use sidecore_oci::indexing::{Event, index_layers};
 use sidecore_oci::layer::Store;
 use sidecore_oci::local::Local;
-use sidecore_sys::text::bytes;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_remote::access::{is_remote, name, open_bytes};
+use sidecore_terminal::progress::{Shape, bar, watched};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `block index`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 For layers of an image of containers (oci://REGISTRY/REPOSITORY:TAG, docker-archive:FILE, \
@@ -43,16 +45,15 @@ pub(crate) struct Args {
     #[arg(long)]
     push: bool,
     #[command(flatten)]
-    engines: super::common::Engines,
+    engines: Engines,
     #[command(flatten)]
-    whole: super::common::WholeArgs,
+    whole: WholeArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
         if let Some(name) = self.file.to_str().filter(|it| Local::is_plainly(it)) {
@@ -61,171 +62,71 @@ impl Args {
                 "{name} is in files of this machine: leave out --push and --output"
             );
             let local = Local::open(name)?;
-            return self.index_layers(name, &Layers::Local(&local));
+            return self.index_layers(name, &Original::Local(Box::new(local)));
         }
         if self.output.is_none()
             && let Some(url) = self.file.to_str().filter(|it| it.starts_with("oci://"))
         {
             let image = Image::open(url)?;
             if image.is_of_containers() {
-                return self.index_layers(url, &Layers::Registry(&image));
+                return self.index_layers(url, &Original::Registry(Box::new(image)));
             }
         }
         anyhow::ensure!(
             !self.push,
             "--push takes an image of containers (oci://...)"
         );
+        let is_remote = is_remote(&self.file);
         anyhow::ensure!(
-            self.output.is_some() || !image::is_remote(&self.file),
+            self.output.is_some() || !is_remote,
             "name the index to write with --output; what is to lie beside the URL is put there \
              afterwards"
         );
-        let image = image::open_bytes(&self.file)?;
+        let image = open_bytes(&self.file)?;
         let size_bytes = image.size_bytes().context("cannot read the file")?;
-        let bar = bar(Shape::Bytes, size_bytes);
-        bar.set_message("indexing");
-        let engines = self.engines.count();
         // A URL may hold a secret.
-        let name = match image::is_remote(&self.file) {
-            true => PathBuf::from(image::name(&self.file)),
+        let name = match is_remote {
+            true => PathBuf::from(name(&self.file)),
             false => self.file.clone(),
         };
-        let indexed = index_file(
-            &image,
-            &name,
-            self.output.as_deref(),
-            Work::of(engines, self.whole.limits_of(self.whole.memory().bytes())),
-            &mut |done| {
-                bar.set_position(done);
-            },
-        );
-        bar.finish_and_clear();
-        let indexed = indexed?;
-        let seconds = began.elapsed().as_secs_f64();
-        if self.json {
-            output::json(&Json {
-                indexed,
-                engines,
-                seconds,
-            })?;
-            return Ok(Outcome::Done);
-        }
-        output::line(&format!(
-            "{}: {} in {} frames of up to {}, {} of index in {seconds:.1} s",
-            indexed.index.display(),
-            bytes(indexed.raw_bytes),
-            indexed.frames,
-            bytes(indexed.frame_bytes.into()),
-            bytes(indexed.index_bytes),
-        ))?;
-        Ok(Outcome::Done)
+        let engines = self.engines.count();
+        let limits = self.whole.limits_of(self.whole.memory().bytes());
+        let indexed = watched(Some(size_bytes), "indexing", |on_bytes| {
+            let work = Work::of(engines, limits);
+            index_file(&image, &name, self.output.as_deref(), work, on_bytes)
+        })?;
+        let timed = Timed {
+            report: indexed,
+            engines: Some(engines),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        output::report(self.json, &timed, |timed| {
+            timed.report.line(timed.seconds).into()
+        })
     }
 
     /// Indexes each layer of an image of containers.
-    fn index_layers(&self, url: &str, image: &Layers<'_>) -> Result<Outcome> {
+    fn index_layers(&self, url: &str, image: &Original) -> Result<Outcome> {
         let store = Store::open(&self.layers)?;
-        let mut layers = Vec::new();
-        let mut lazy = Vec::new();
-        for (sha256, blob_bytes, _) in image.layers() {
-            let index = match store.index(sha256) {
-                Some((index, true)) => index,
-                _ => {
-                    let bar = bar(Shape::Bytes, *blob_bytes);
-                    bar.set_message("indexing");
-                    let fetched = image.fetch(&store, sha256, &mut |done| {
-                        bar.set_position(done);
-                    });
-                    bar.finish_and_clear();
-                    fetched?
-                }
-            };
-            let layer = IndexedLayer {
-                digest: format!("sha256:{sha256}"),
-                blob_bytes: index.blob_bytes(),
-                tar_bytes: index.tar_bytes(),
-                spans: index.spans(),
-                index_bytes: index.to_bytes().len(),
-                is_lazy: index.is_lazy(),
-            };
-            if !self.json {
-                output::line(&layer.line())?;
+        let mut said = Ok(());
+        let mut shown = ProgressBar::hidden();
+        let indexed = index_layers(image, &store, self.push, &mut |event| match event {
+            Event::Begins(blob_bytes) => {
+                shown = bar(Shape::Bytes, blob_bytes);
+                shown.set_message("indexing");
             }
-            layers.push(layer);
-            // Without places to begin, an index saves nothing.
-            lazy.extend(index.is_lazy().then_some(index));
-        }
-        let pushed = match image {
-            Layers::Registry(image) if self.push && !lazy.is_empty() => {
-                Some(image.push_indexes(&lazy)?)
-            }
-            _ => None,
-        };
-        match (&pushed, self.json) {
-            (_, true) => output::json(&serde_json::json!({ "layers": layers, "pushed": pushed }))?,
+            Event::Bytes(done) => shown.set_position(done),
+            Event::Ends => shown.finish_and_clear(),
+            Event::Layer(layer) if !self.json && said.is_ok() => said = output::line(&layer.line()),
+            Event::Layer(_) => {}
+        })?;
+        said?;
+        match (&indexed.pushed, self.json) {
+            (_, true) => output::json(&indexed)?,
             (Some(digest), _) => output::line(&format!("pushed {digest} next to {url}"))?,
             (None, _) if self.push => output::note!("no layer can be read by its parts"),
             _ => {}
         }
         Ok(Outcome::Done)
     }
-}
-
-/// The image whose layers are indexed.
-enum Layers<'a> {
-    Registry(&'a Image),
-    Local(&'a Local),
-}
-
-impl Layers<'_> {
-    fn layers(&self) -> &[(String, u64, String)] {
-        match self {
-            Self::Registry(image) => image.layers(),
-            Self::Local(local) => &local.manifest().layers,
-        }
-    }
-
-    /// Reads a layer as a whole into the store.
-    fn fetch(&self, store: &Store, sha256: &str, on_bytes: &mut dyn FnMut(u64)) -> Result<Index> {
-        match self {
-            Self::Registry(image) => Ok(image.fetch_whole(store, sha256, on_bytes)?),
-            Self::Local(local) => Ok(store.fetch_whole(sha256, &mut local.blob(sha256)?.0)?),
-        }
-    }
-}
-
-/// A layer that has an index now.
-#[derive(serde::Serialize)]
-struct IndexedLayer {
-    digest: String,
-    blob_bytes: u64,
-    tar_bytes: u64,
-    spans: usize,
-    index_bytes: usize,
-    is_lazy: bool,
-}
-
-impl IndexedLayer {
-    fn line(&self) -> String {
-        format!(
-            "{}: {} of {} in {} spans, {} of index{}",
-            self.digest,
-            bytes(self.tar_bytes),
-            bytes(self.blob_bytes),
-            self.spans,
-            bytes(u64::try_from(self.index_bytes).unwrap_or_default()),
-            if self.is_lazy {
-                ""
-            } else {
-                "; it can only be fetched as a whole"
-            },
-        )
-    }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    #[serde(flatten)]
-    indexed: Indexed,
-    engines: usize,
-    seconds: f64,
 }

@@ -3,22 +3,18 @@
 //! Why here: the arguments; the layer is `sidecore_oci`'s, its mount `sidecore_export`'s. The
 //! snapshotter starts this command for each layer that is not whole yet.
 
-use super::image::make_absolute;
-use super::mount::{FuseArgs, end};
+use super::common::make_absolute;
+use super::mount::FuseArgs;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
-use sidecore_export::background::{self, Starter};
-use sidecore_export::fuse::FuseOptions;
+use anyhow::Result;
+use sidecore_export::Ready;
 use sidecore_export::mount::{FileSystem, Target, serve};
-use sidecore_export::{Ready, live};
 use sidecore_oci::Image;
 use sidecore_oci::layer::{LayerDevice, Store};
 use sidecore_terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Arguments of `block layer`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The layer is read by ranges of its blob, by the index that `sidecore block index` made of it \
@@ -58,107 +54,43 @@ pub(crate) struct LayersArgs {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(mut self) -> Result<Outcome> {
-        if !self.fuse.foreground && !self.fuse.background_child {
-            let ready = background::start("layer")?;
+        if let Some(ready) = self.fuse.in_background("layer")? {
             output::note!("mounted on {} ({})", self.dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
-        let starter = Starter::new(self.fuse.background_child);
-        let result = self.serve(&starter);
-        end(&starter, result)
-    }
-
-    fn serve(&mut self, starter: &Starter) -> Result<Outcome> {
-        make_absolute(&mut self.layers.layers)?;
-        let (name, device) = self.open()?;
-        let (dir, way) = (
-            self.dir.clone(),
-            if self.rootless { "rootless" } else { "mount" },
-        );
-        let target = match self.rootless {
-            true => Target::Tree { dir },
-            false => Target::Mount {
-                dir,
-                trusted: false,
-                file_systems: FileSystem::NAMES_DEFAULT.map(str::to_owned).to_vec(),
-            },
-        };
-        let mut options = FuseOptions {
-            read_ahead_bytes: READ_AHEAD_BYTES,
-            keeping: self.fuse.keeping(),
-            ..FuseOptions::of_user()
-        };
-        options.threads = self.fuse.threads().unwrap_or(THREADS);
-        let mut begun = None;
-        let rest = Arc::clone(&device);
-        let source = Arc::clone(&device) as _;
-        let served = serve(
-            source,
-            Path::new(&name),
-            &target,
-            options,
-            |ready: &Ready| {
+        self.fuse.serve(|starter| {
+            make_absolute(&mut self.layers.layers)?;
+            let store = Store::open(&self.layers.layers)?;
+            let (digest, trust) = (self.digest.as_deref(), self.layers.trust_index);
+            let (name, device) = Image::open_layer(&self.image, digest, &store, trust)?;
+            let dir = self.dir.clone();
+            let (way, target) = match self.rootless {
+                true => ("rootless", Target::Tree { dir }),
+                false => {
+                    let target = Target::Mount {
+                        dir,
+                        trusted: false,
+                        file_systems: FileSystem::NAMES_DEFAULT.map(str::to_owned).to_vec(),
+                    };
+                    ("mount", target)
+                }
+            };
+            let options = LayerDevice::fuse_options(self.fuse.threads(), self.fuse.keeping());
+            let mut begun = None;
+            let source = Arc::clone(&device) as _;
+            let ready = |ready: &Ready| {
                 let place = ready.place.display().to_string();
-                let figures = Arc::clone(&device);
-                let figures = move || serde_json::to_value(figures.figures()).unwrap_or_default();
-                let status = live::status(&name, way, &[place], figures);
-                self.fuse.begin(&status, &mut begun)?;
+                self.fuse
+                    .begin(&device.status(&name, way, place), &mut begun)?;
                 starter.tell(ready, || Ok(()))?;
-                rest.fetch_rest(BACKGROUND_THREADS, self.layers.rate, BACKGROUND_AFTER);
+                device.fetch_rest(self.layers.rate);
                 Ok(())
-            },
-        );
-        begun.transpose()?;
-        served?;
-        Ok(Outcome::Done)
-    }
-
-    /// Opens the layer, which is fetched as a whole where it has no index.
-    fn open(&self) -> Result<(String, Arc<LayerDevice>)> {
-        let store = Store::open(&self.layers.layers)?;
-        let is_usable = |sha256: &str| {
-            let index = store.index(sha256);
-            index.is_some_and(|(_, is_trusted)| is_trusted || self.layers.trust_index)
-        };
-        let given = self.digest.as_deref().map(|digest| {
-            let sha256 = digest.strip_prefix("sha256:");
-            sha256.context("--digest takes sha256: and 64 digits")
-        });
-        let given = given.transpose()?;
-        // With an index the image's manifest is not needed.
-        let sha256 = match given.filter(|sha256| is_usable(sha256)) {
-            Some(sha256) => sha256.to_owned(),
-            None => {
-                let image = Image::open(&self.image)?;
-                let sha256 = match (given, image.layers()) {
-                    (Some(sha256), _) => sha256.to_owned(),
-                    (None, [(sha256, ..)]) => sha256.clone(),
-                    (None, layers) => anyhow::bail!(
-                        "the image has {} layers; name one with --digest: {}",
-                        layers.len(),
-                        layers
-                            .iter()
-                            .map(|it| format!("sha256:{} ", it.0))
-                            .collect::<String>()
-                    ),
-                };
-                image.prepare(&store, &sha256, self.layers.trust_index)?;
-                sha256
-            }
-        };
-        let blob = Image::blob_of(&self.image, &sha256)?;
-        let device = LayerDevice::open(&store, &sha256, blob)?;
-        Ok((format!("{}#{}", self.image, &sha256[..12]), device))
+            };
+            let served = serve(source, Path::new(&name), &target, options, ready);
+            begun.transpose()?;
+            served?;
+            Ok(Outcome::Done)
+        })
     }
 }
-
-/// The kernel's read-ahead for a sequential reader.
-const READ_AHEAD_BYTES: u32 = 1 << 20;
-/// Threads that answer the kernel: reads at once, most of which wait for the network.
-const THREADS: usize = 16;
-/// Threads that fetch the rest: one decompresses while another one waits.
-const BACKGROUND_THREADS: usize = 2;
-/// The program that starts reads alone at first.
-const BACKGROUND_AFTER: Duration = Duration::from_secs(2);

@@ -5,10 +5,8 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::live::{self, Export};
-use sidecore_terminal::{Column, Table};
 use std::time::Duration;
 
-/// Arguments of `block list`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lists the servers of this user; as root, those of all users. A server that is alive and silent is \
@@ -21,7 +19,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Arguments of `block status`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Describes all exports that `block list` lists, or those of one image, directory, device or address.
@@ -42,7 +39,6 @@ struct Json {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let exports = live::list(PATIENCE);
         if self.json {
@@ -50,14 +46,13 @@ impl Args {
         } else if exports.is_empty() {
             output::note!("nothing is mounted, attached or served");
         } else {
-            output::show(&table(&exports).into())?;
+            output::show(&live::table(&exports).into())?;
         }
         Ok(Outcome::Done)
     }
 }
 
 impl StatusArgs {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut exports = live::list(PATIENCE);
         if let Some(name) = &self.name {
@@ -70,40 +65,11 @@ impl StatusArgs {
             }
         }
         let is_found = self.name.is_none() || !exports.is_empty();
-        if self.json {
-            output::json(&Json { exports })?;
-        } else {
-            for (index, export) in exports.iter().enumerate() {
-                if index > 0 {
-                    output::line("")?;
-                }
-                output::lines(&live::description(export))?;
-            }
-        }
-        Ok(match is_found {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        output::report(self.json, &Json { exports }, |report| {
+            live::descriptions(&report.exports)
+        })?;
+        Ok(Outcome::of(is_found))
     }
-}
-
-/// A line for each export. Without room the least important columns go; images and places keep
-/// their ends.
-fn table(exports: &[Export]) -> Table {
-    let mut table = Table::new([
-        Column::left("way"),
-        Column::right("pid").rank(2),
-        Column::right("age").rank(3),
-        Column::right("read").rank(1),
-        Column::right("hits").rank(4),
-        Column::right("damaged"),
-        Column::tail("image"),
-        Column::tail("where"),
-    ]);
-    for export in exports {
-        table.row(live::cells(export));
-    }
-    table
 }
 
 /// Time for all silent servers together.

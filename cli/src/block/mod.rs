@@ -6,31 +6,27 @@ mod bench;
 mod clone;
 mod commit;
 mod common;
-mod detach;
 mod diff;
 mod export;
 mod extract;
 mod files;
-mod image;
 mod index;
 mod info;
 mod layer;
 mod list;
 mod mount;
-mod overlay;
 mod pack;
 mod serve;
-mod snapshot;
 mod umount;
 mod unpack;
 mod verify;
 
-pub(crate) use image::make_absolute;
+pub(crate) use common::make_absolute;
 pub(crate) use mount::helper::as_helper as as_mount_helper;
 
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
-use crate::{Outcome, output};
+use crate::{Outcome, output, run_each};
 use anyhow::Result;
 use clap::Subcommand;
 use sidecore_export::keeper;
@@ -60,7 +56,7 @@ pub(crate) enum Command {
     /// Make an image a block device.
     Attach(attach::Args),
     /// Undo `attach`.
-    Detach(detach::Args),
+    Detach(umount::DetachArgs),
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
     /// List the images that are mounted, attached or served now.
@@ -72,7 +68,7 @@ pub(crate) enum Command {
     /// Make an overlay with the contents of another, at once.
     Clone(clone::Args),
     /// Put a new overlay above that of a running server, which keeps the old one as it is now.
-    Snapshot(snapshot::Args),
+    Snapshot(clone::SnapshotArgs),
     /// List where two images or overlays differ.
     Diff(diff::Args),
     /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
@@ -90,7 +86,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         // `umount` and `detach` look for their own first, and report it if its server was dead.
         // `list` and `status` change nothing, and must not wait for an unmount.
@@ -98,31 +93,8 @@ impl Command {
         if !is_alone && !matches!(self, Self::List(_) | Self::Status(_)) {
             clean_after_the_dead();
         }
-        match self {
-            Self::Pack(args) => args.run(),
-            Self::Unpack(args) => args.run(),
-            Self::Info(args) => args.run(),
-            Self::Verify(args) => args.run(),
-            Self::Index(args) => args.run(),
-            Self::Mount(args) => args.run(),
-            Self::Layer(args) => args.run(),
-            Self::Umount(args) => args.run(),
-            Self::Attach(args) => args.run(),
-            Self::Detach(args) => args.run(),
-            Self::Serve(args) => args.run(),
-            Self::List(args) => args.run(),
-            Self::Status(args) => args.run(),
-            Self::Commit(args) => args.run(),
-            Self::Clone(args) => args.run(),
-            Self::Snapshot(args) => args.run(),
-            Self::Diff(args) => args.run(),
-            Self::Export(args) => args.run(),
-            Self::Ls(args) => args.run(),
-            Self::Cat(args) => args.run(),
-            Self::Find(args) => args.run(),
-            Self::Extract(args) => args.run(),
-            Self::Bench(args) => args.run(),
-        }
+        run_each!(self; Pack Unpack Info Verify Index Mount Layer Umount Attach Detach Serve List
+            Status Commit Clone Snapshot Diff Export Ls Cat Find Extract Bench)
     }
 }
 

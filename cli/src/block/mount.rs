@@ -5,23 +5,23 @@
 
 pub(crate) mod helper;
 
-use super::common::OpenArgs;
-use super::overlay::OverlayArgs;
+use super::common::{OpenArgs, OverlayArgs, status};
 use crate::live::{Live, MetricsArgs};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_export::Ready;
+use sidecore_block::source::BlockSource;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, Keeping, THREADS_MAX};
 use sidecore_export::mount::{FileSystem, Target, serve};
+use sidecore_export::{ExportError, Ready};
+use sidecore_remote::access::{is_remote, name};
 use sidecore_status::Status;
 use sidecore_terminal::quantity;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Arguments of `block mount`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 pub(crate) struct FuseArgs {
     /// Stay in the foreground; Ctrl-C undoes everything.
     #[arg(long)]
-    pub(crate) foreground: bool,
+    foreground: bool,
     /// Threads that answer the kernel; one a core, at least 2 and at most 8, unless given.
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
@@ -83,85 +83,139 @@ pub(crate) struct FuseArgs {
     metrics: MetricsArgs,
     /// Set by the command that starts the server; internal.
     #[arg(long, hide = true)]
-    pub(crate) background_child: bool,
+    background_child: bool,
     /// Set by the keeper of a server that was killed; internal.
     #[arg(long, hide = true)]
     adopt: bool,
 }
 
 impl Args {
-    /// Runs the command.
-    pub(crate) fn run(mut self) -> Result<Outcome> {
-        let image = self.open.image.clone();
-        let name = super::image::name(&image);
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let name = name(&self.open.image);
         let dir = self.dir;
-        if !self.fuse.foreground && !self.fuse.background_child {
-            let ready = background::start("mount")?;
-            output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
+        if let Some(ready) = self.fuse.in_background("mount")? {
+            output::note!("mounted {name} on {} ({})", dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
-        let way = match (self.rootless, self.file_only) {
-            (true, _) => "rootless",
-            (_, true) => "file",
-            _ => "mount",
-        };
-        let target = if self.rootless {
-            Target::Tree { dir }
-        } else if self.file_only {
-            Target::File { dir }
-        } else {
-            Target::Mount {
-                dir,
-                trusted: self.trust,
-                file_systems: self.fs,
+        let (way, target) = match (self.rootless, self.file_only) {
+            (true, _) => ("rootless", Target::Tree { dir }),
+            (_, true) => ("file", Target::File { dir }),
+            _ => {
+                let (trusted, file_systems) = (self.trust, self.fs);
+                let target = Target::Mount {
+                    dir,
+                    trusted,
+                    file_systems,
+                };
+                ("mount", target)
             }
         };
-        let starter = Starter::new(self.fuse.background_child);
-        let result = (|| {
-            self.open.make_absolute()?;
-            self.overlay.make_absolute()?;
-            self.trace.make_absolute()?;
-            let _recording = self.trace.begin("block mount")?;
-            let opened = self.overlay.open(&self.open)?;
-            let source = Arc::clone(&opened.source);
-            let mut options = self.fuse.options(&self.open, &self.overlay)?;
-            if self.keep {
-                options.keeping = self.fuse.keeping();
-            }
-            let mut begun = None;
-            let served = serve(
-                source,
-                Path::new(&name),
-                &target,
-                options,
-                |ready: &Ready| {
-                    // Before the command ends: its user may list it at once.
-                    let place = ready.place.display().to_string();
-                    self.fuse
-                        .begin(&opened.status(&name, way, &[place]), &mut begun)?;
-                    starter.tell(ready, || {
-                        let place = ready.place.display();
-                        output::note!(
-                            "mounted {} on {place} ({}); Ctrl-C unmounts",
-                            name,
-                            ready.way
-                        );
-                        Ok(())
-                    })
-                },
-            );
-            let begun = begun.transpose();
-            let closed = opened.close();
-            begun?;
-            served?;
-            closed?;
-            Ok(Outcome::Done)
-        })();
-        end(&starter, result)
+        let keep = self.keep;
+        let serving = Serving {
+            open: self.open,
+            overlay: self.overlay,
+            trace: self.trace,
+            command: "block mount",
+            way,
+        };
+        let mounted = |ready: &Ready| {
+            let place = ready.place.display();
+            output::note!("mounted {name} on {place} ({}); Ctrl-C unmounts", ready.way);
+            Ok(())
+        };
+        self.fuse
+            .serve_image(serving, mounted, |source, name, mut options, ready| {
+                if keep {
+                    options.keeping = self.fuse.keeping();
+                }
+                serve(source, name, &target, options, ready)
+            })
     }
 }
 
+/// An image that a server of the kernel's serves.
+pub(super) struct Serving {
+    pub(super) open: OpenArgs,
+    pub(super) overlay: OverlayArgs,
+    pub(super) trace: TraceArgs,
+    /// The command, for its recording.
+    pub(super) command: &'static str,
+    /// The way of serving, for its status.
+    pub(super) way: &'static str,
+}
+
+/// The call of a server that is ready.
+pub(super) type OnReady<'a> = Box<dyn FnOnce(&Ready) -> io::Result<()> + Send + 'a>;
+
 impl FuseArgs {
+    /// Starts the server in the background, where it belongs there; returns what it says once it is
+    /// ready. Nothing where this process is the server.
+    pub(super) fn in_background(&self, subcommand: &str) -> Result<Option<Ready>> {
+        match self.foreground || self.background_child {
+            true => Ok(None),
+            false => Ok(Some(background::start(subcommand)?)),
+        }
+    }
+
+    /// Serves by `work`; the reason of a failure goes to a waiting command, where one waits.
+    pub(super) fn serve(&self, work: impl FnOnce(&Starter) -> Result<Outcome>) -> Result<Outcome> {
+        let starter = Starter::new(self.background_child);
+        let result = work(&starter);
+        if let Err(error) = &result
+            && starter.fail(output::chain(error))
+        {
+            std::process::exit(2)
+        }
+        result
+    }
+
+    /// Serves an image by `serve` until it is undone. `shown` prints what is ready in the
+    /// foreground.
+    pub(super) fn serve_image(
+        &self,
+        serving: Serving,
+        shown: impl FnOnce(&Ready) -> io::Result<()> + Send,
+        serve: impl FnOnce(
+            Arc<dyn BlockSource>,
+            &Path,
+            FuseOptions,
+            OnReady<'_>,
+        ) -> Result<(), ExportError>,
+    ) -> Result<Outcome> {
+        let Serving {
+            mut open,
+            mut overlay,
+            mut trace,
+            command,
+            way,
+        } = serving;
+        self.serve(|starter| {
+            open.make_absolute()?;
+            overlay.make_absolute()?;
+            trace.make_absolute()?;
+            let _recording = trace.begin(command)?;
+            let name = name(&open.image);
+            let options = self.options(&open, &overlay);
+            overlay.open(&open)?.serve(|opened| -> Result<_> {
+                let mut begun = None;
+                let ready = |ready: &Ready| {
+                    // Before the command ends: its user may list it at once.
+                    let place = ready.place.display().to_string();
+                    let status = status(opened, &name, way, &[place]);
+                    self.begin(&status, &mut begun)?;
+                    starter.tell(ready, || shown(ready))
+                };
+                let source = Arc::clone(&opened.source);
+                let served = serve(source, Path::new(&name), options?, Box::new(ready));
+                // Of two reasons, the first.
+                let live = begun.transpose()?;
+                served?;
+                Ok(live)
+            })?;
+            Ok(Outcome::Done)
+        })
+    }
+
     /// Threads that answer the kernel, where they were given.
     pub(super) fn threads(&self) -> Option<usize> {
         self.threads
@@ -191,33 +245,17 @@ impl FuseArgs {
 
     /// Options for the library. An ordinary user's mount is open to that user alone, root's to
     /// those that may read the files.
-    pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
-        let mut options = FuseOptions {
+    fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
+        let image = &open.image;
+        let (is_remote, has_secrets) = (is_remote(image), open.has_secrets());
+        let own = FuseOptions::for_image(image, is_remote, overlay.path(), has_secrets)?;
+        Ok(FuseOptions {
             read_ahead_bytes: self.read_ahead,
             passthrough: !self.no_passthrough,
-            ..FuseOptions::of_user()
-        };
-        if super::image::is_remote(&open.image) {
-            // Most of them wait for the network.
-            options.threads = FAR_THREADS;
-        } else if rustix::process::geteuid().is_root() {
-            options.open_to_readers(&open.image, overlay.path(), open.has_secrets())?;
-        }
-        if let Some(threads) = self.threads {
-            options.threads = threads;
-        }
-        Ok(options)
+            threads: self.threads.unwrap_or(own.threads),
+            ..own
+        })
     }
-}
-
-/// Ends a server: the reason goes to a waiting command, where one waits.
-pub(super) fn end(starter: &Starter, result: Result<Outcome>) -> Result<Outcome> {
-    if let Err(error) = &result
-        && starter.fail(output::chain(error))
-    {
-        std::process::exit(2)
-    }
-    result
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -234,8 +272,6 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Threads that answer the kernel for a remote image: the number of concurrent reads.
-const FAR_THREADS: usize = 32;
 /// More would only evict other files from memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 

@@ -1,25 +1,26 @@
 //! `sidecore block pack`.
 
-use crate::{Outcome, output};
+use super::common::{Engines, WholeArgs, parse_owner, target, written};
+use crate::Outcome;
+use crate::output::{self, Timed};
 use anyhow::Result;
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
-use sidecore_block::format::foreign::Foreign;
 use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::inner::{Kind, Rules};
-use sidecore_block::pack::{Chosen, Guard, Options, Report, Source, Thin, Wanted, pack_guarded};
-use sidecore_block::secret::Readers;
+use sidecore_block::pack::{
+    Chosen, Form, Guard, Options, Report, Source, Thin, Wanted, pack_guarded, scratch_directory,
+};
+use sidecore_block::secret::{Readers, SecretError};
 use sidecore_block::trust::signer;
-use sidecore_oci::convert::{ConvertError, ConvertedLayer, Original, Packing, convert};
-use sidecore_sys::text::bytes;
-use sidecore_terminal::progress::{Shape, bar};
+use sidecore_oci::convert::{Original, Packing, convert};
+use sidecore_terminal::progress::watched;
 use sidecore_terminal::quantity;
-use sidecore_terminal::values::one_of;
+use sidecore_terminal::values::{named, one_of};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `block pack`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that \
@@ -61,8 +62,11 @@ pub(crate) struct Args {
     cdc: bool,
     /// Goal of zstd compression: size packs several times as long, speed decompresses about a
     /// quarter faster and takes a tenth more room [default: speed; size for directories]
-    #[arg(long, value_name = "speed|size", value_enum)]
-    tune: Option<Tuning>,
+    #[arg(long, value_name = "speed|size", value_parser = named([
+        ("speed", "Decompresses fast", Tune::Speed),
+        ("size", "Takes little room", Tune::Size),
+    ]))]
+    tune: Option<Tune>,
     /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in
     /// frames of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to
     /// pack, and more for a small read
@@ -73,19 +77,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     level: Option<i32>,
     #[command(flatten)]
-    engines: super::common::Engines,
+    engines: Engines,
     #[command(flatten)]
-    whole: super::common::WholeArgs,
+    whole: WholeArgs,
     /// Record runs of zeros and do not store them (zstd and lz4): the image of a thin disk stays
     /// small, and `zstd -d` and older versions refuse it. auto: where the source's holes would take
     /// more than 4MiB and a 32nd of the size of its data
-    #[arg(
-        long,
-        value_name = "auto|always|never",
-        value_enum,
-        default_value = "auto"
-    )]
-    thin: When,
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", value_parser = named([
+        ("auto", "If holes would take much room otherwise", Thin::Auto),
+        ("always", "In any case", Thin::Always),
+        ("never", "In no case", Thin::Never),
+    ]))]
+    thin: Thin,
     /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
     #[arg(long, value_name = "FS", default_value = "erofs")]
     #[arg(value_parser = one_of::<Kind>(Kind::ALL.map(Kind::name)))]
@@ -99,7 +102,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Give all files of the tree this owner and group, by their numbers
-    #[arg(long, value_name = "UID:GID", value_parser = super::extract::parse_owner)]
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
     /// Give all files of the tree this time of their last change, in seconds since 1970
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
@@ -145,28 +148,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// `--tune`.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Tuning {
-    /// Decompresses fast
-    Speed,
-    /// Takes little room
-    Size,
-}
-
-/// `--thin`.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum When {
-    /// If holes would take much room otherwise
-    Auto,
-    /// In any case
-    Always,
-    /// In no case
-    Never,
-}
-
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let to_stdout = self.output.as_os_str() == "-";
         anyhow::ensure!(
@@ -174,215 +156,117 @@ impl Args {
             "standard output cannot take both the image and the report; \
              leave out --json or name a file with -o"
         );
+        let is_conversion = self.output.to_string_lossy().starts_with("oci://");
         let wanted = Wanted {
             format: self.format,
             frame_bytes: self.frame,
             level: self.level,
-            tune: self.tune.map(|tune| match tune {
-                Tuning::Size => Tune::Size,
-                Tuning::Speed => Tune::Speed,
-            }),
+            tune: self.tune,
             small: self.small,
-            is_tree: self.is_tree(),
+            is_tree: self.untar || self.source.is_dir() || is_conversion,
         };
+        let chosen = wanted.choose()?;
+        if is_conversion {
+            return self.convert(chosen);
+        }
+        // Before the work: an unreadable key should not cost an hour.
+        let seal = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
+        let lock = self.encrypt.then(|| self.locker());
+        let guard = Guard {
+            seal: seal.transpose()?,
+            lock: lock.transpose()?,
+        };
+        let began = Instant::now();
+        let form = match (self.untar, self.decompress && !self.raw) {
+            (true, _) => Form::Tar,
+            (_, true) => Form::Contents,
+            _ => Form::AsIs,
+        };
+        let memory_bytes = self.whole.memory().bytes();
+        let source_bytes = form.memory_bytes(memory_bytes);
+        let options = self.options(chosen, self.cdc, self.thin, memory_bytes - source_bytes);
+        let source = self.open_source(form, source_bytes)?;
+        let inner = source.inner;
+        let target = target(&self.output, self.no_clobber, self.force);
+        let report = watched(source.size_bytes, "packing", |on_bytes| {
+            pack_guarded(source, target, &options, guard, on_bytes)
+        })?;
+        let timed = Timed {
+            report: Packed {
+                report,
+                inner: inner.map(Kind::name),
+            },
+            engines: Some(options.engines),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        written(&self.output, self.json, &timed, |packed, seconds| {
+            packed.report.text(&self.output, seconds)
+        })
+    }
+
+    fn options(&self, chosen: Chosen, cdc: bool, thin: Thin, memory_bytes: u64) -> Options {
         let Chosen {
             frame_bytes,
             level,
             tune,
-        } = wanted.choose()?;
-        if self.is_conversion() {
-            return self.convert(frame_bytes, level, tune);
-        }
-        // Before the work: an unreadable key should not cost an hour.
-        let is_sealed = self.tree || !self.sign.is_empty();
-        let seal = match is_sealed {
-            true => Some(signer(&self.sign)?),
-            false => None,
-        };
-        let lock = match self.encrypt {
-            true => Some(self.locker()?),
-            false => None,
-        };
-        let scratch = scratch_directory(&self.output);
-        let began = Instant::now();
-        // Decompressing a source may take as much memory as the largest usual windows of zstd and
-        // xz.
-        let memory_bytes = self.whole.memory().bytes();
-        let unpacking_bytes = match (self.decompress && !self.raw) || self.untar {
-            true => memory_bytes / 5 * 4,
-            false => 0,
-        };
-        let limits = self.whole.limits_of(memory_bytes - unpacking_bytes);
-        let source = self.open_source(&scratch, unpacking_bytes)?;
-        anyhow::ensure!(
-            source.size_bytes != Some(0),
-            "{} holds no bytes: there is nothing to pack; name another source",
-            self.source.display()
-        );
-        let bar = bar(Shape::Bytes, source.size_bytes.unwrap_or(0));
-        bar.set_message("packing");
-        let known = source.size_bytes.is_some();
-        let inner = source.inner;
-        let options = Options {
+        } = chosen;
+        Options {
             format: self.format,
             frame_bytes,
-            cdc: self.cdc,
+            cdc,
             level,
             tune,
             engines: self.engines.count(),
-            thin: match self.thin {
-                When::Auto => Thin::Auto,
-                When::Always => Thin::Always,
-                When::Never => Thin::Never,
-            },
-            limits,
-        };
-        let target = super::common::target(&self.output, self.no_clobber, self.force);
-        let report = pack_guarded(
-            source,
-            target,
-            &options,
-            Guard { seal, lock },
-            &mut |done| {
-                if !known {
-                    bar.set_length(done);
-                }
-                bar.set_position(done);
-            },
-        );
-        bar.finish_and_clear();
-        let report = report?;
-        let seconds = began.elapsed().as_secs_f64();
-        if self.json {
-            output::json(&Json {
-                report,
-                inner: inner.map(Kind::name),
-                engines: options.engines,
-                seconds,
-            })?;
-        } else if !to_stdout {
-            output::line(&format!(
-                "{}: {} in {} frames, {} stored ({:.2}:1) as {} in {seconds:.1} s",
-                self.output.display(),
-                bytes(report.raw_bytes),
-                report.frames,
-                bytes(report.stored_bytes),
-                report.raw_bytes as f64 / report.stored_bytes as f64,
-                report.format,
-            ))?;
-            if let Some(root) = &report.root_hash {
-                output::line(&format!("root hash {root}"))?;
-            }
+            thin,
+            limits: self.whole.limits_of(memory_bytes),
         }
-        Ok(Outcome::Done)
-    }
-}
-
-impl Args {
-    fn locker(&self) -> Result<Locker> {
-        let mut readers = Readers::default();
-        for recipient in &self.recipient {
-            readers.add_recipient(recipient)?;
-        }
-        if let Some(path) = &self.passphrase_file {
-            readers.add_passphrase(path)?;
-        }
-        Ok(readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))?)
     }
 
-    fn is_tree(&self) -> bool {
-        self.untar || self.source.is_dir() || self.is_conversion()
-    }
-
-    /// True where the layers of an image of containers are packed.
-    fn is_conversion(&self) -> bool {
-        self.output.to_string_lossy().starts_with("oci://")
+    fn locker(&self) -> Result<Locker, SecretError> {
+        let readers = Readers::of(&self.recipient, self.passphrase_file.as_deref())?;
+        readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))
     }
 
     /// Packs the layers of an image of containers.
-    fn convert(&self, frame_bytes: u32, level: Option<i32>, tune: Tune) -> Result<Outcome> {
+    fn convert(&self, chosen: Chosen) -> Result<Outcome> {
         anyhow::ensure!(
             !self.encrypt && !self.untar && !self.decompress && self.exclude.is_empty(),
             "layers of an image of containers are packed as they are: leave out --encrypt, \
              --untar, --decompress and --exclude"
         );
-        // Before the work: an unreadable key should not cost an hour.
-        drop(signer(&self.sign)?);
-        let guard = || {
-            let sealed = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
-            let seal = sealed.transpose();
-            let seal = seal.map_err(|error| ConvertError::Document(error.to_string()))?;
-            Ok(Guard { seal, lock: None })
-        };
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
         let packing = Packing {
-            options: Options {
-                format: self.format,
-                frame_bytes,
-                cdc: true,
-                level,
-                tune,
-                engines: self.engines.count(),
-                thin: Thin::Never,
-                limits: self.whole.limits_of(self.whole.memory().bytes()),
-            },
-            guard: &guard,
+            options: self.options(chosen, true, Thin::Never, self.whole.memory().bytes()),
+            seal: (self.tree || !self.sign.is_empty()).then_some(&self.sign[..]),
             scratch: scratch.path(),
         };
-        let name = self.source.to_string_lossy();
-        let original = Original::open(&name)?;
+        let original = Original::open(&self.source.to_string_lossy())?;
         let to = self.output.to_string_lossy();
         let mut said = Ok(());
         let converted = convert(&original, &to, &packing, &mut |layer| {
             if !self.json && said.is_ok() {
-                said = output::line(&line_of(layer));
+                said = output::line(&layer.line());
             }
         })?;
         said?;
-        match self.json {
-            true => output::json(&converted)?,
-            false => output::line(&format!("{to}: {}", converted.index))?,
-        }
-        Ok(Outcome::Done)
+        output::report(self.json, &converted, |converted| {
+            format!("{to}: {}", converted.index).into()
+        })
     }
 
-    /// The rules for a tree.
-    fn rules(&self) -> Result<Rules> {
+    fn open_source(&self, form: Form, memory_bytes: u64) -> Result<Source> {
         let mut rules = Rules::default();
         for pattern in &self.exclude {
             rules.exclude(pattern);
         }
         rules.owner = self.owner;
         rules.mtime_s = self.mtime;
-        anyhow::ensure!(
-            rules.is_empty() || self.is_tree(),
-            "--exclude, --owner and --mtime are for trees, and {} is no directory; \
-             --untar makes a tree of a tar",
-            self.source.display()
-        );
-        Ok(rules)
-    }
-
-    fn open_source(&self, scratch: &Path, memory_bytes: u64) -> Result<Source> {
-        let rules = self.rules()?;
-        if self.untar {
-            return Ok(Source::open_tar(
-                &self.source,
-                &rules,
-                scratch,
-                memory_bytes,
-            )?);
-        }
-        let source = match self.decompress && !self.raw {
-            true if rules.is_empty() => {
-                Source::open_unpacked(&self.source, self.inner, scratch, memory_bytes)
-            }
-            _ => Source::open_by(&self.source, self.inner, &rules, scratch),
-        }?;
-        let is_asked = self.decompress || self.raw;
+        let scratch = scratch_directory(&self.output);
+        let tree = (self.inner, &rules);
+        let source = Source::open_in(&self.source, form, tree, &scratch, memory_bytes)?;
+        let is_asked = self.untar || self.decompress || self.raw;
         if let Some(foreign) = source.foreign().filter(|_| !is_asked) {
-            let Foreign { kind, next, .. } = foreign;
-            let path = self.source.display();
+            let (path, kind, next) = (self.source.display(), foreign.kind, foreign.next);
             output::note!(
                 "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
             );
@@ -391,37 +275,10 @@ impl Args {
     }
 }
 
-fn line_of(layer: &ConvertedLayer) -> String {
-    match &layer.reason {
-        Some(reason) => format!("{}: left as it is: {reason}", layer.digest),
-        None => format!(
-            "{}: {} of {} in {} frames",
-            layer.digest,
-            bytes(layer.stored_bytes),
-            bytes(layer.blob_bytes),
-            layer.frames
-        ),
-    }
-}
-
-/// Directory in which the file system of a packed directory is built: `TMPDIR`, or else the image's
-/// own, which has room.
-fn scratch_directory(output: &Path) -> PathBuf {
-    if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
-        return directory.into();
-    }
-    match output.parent() {
-        _ if output.as_os_str() == "-" => std::env::temp_dir(),
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
-    }
-}
-
+/// The report, and the file system that was made.
 #[derive(serde::Serialize)]
-struct Json {
+struct Packed {
     #[serde(flatten)]
     report: Report,
     inner: Option<&'static str>,
-    engines: usize,
-    seconds: f64,
 }

@@ -7,22 +7,22 @@
 //! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
 //! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
-use super::common::OpenArgs;
-use super::overlay::{Opened, OverlayArgs};
+use super::common::{OpenArgs, OverlayArgs, status};
 use crate::live::MetricsArgs;
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_export::nbd::{Address, Options, Server, Tls};
+use sidecore_block::opened::Opened;
+use sidecore_export::live::subtitle;
+use sidecore_export::nbd::{Address, Options, Server, Tls, bitmap_name};
 use sidecore_export::vhost_user;
+use sidecore_remote::access::name;
 use sidecore_sys::activation::take_listeners;
 use sidecore_sys::ending::Watch;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Arguments of `block serve`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Tell clients which blocks were written to the overlay, as QEMU's dirty bitmap of this name
     /// (`qemu:dirty-bitmap:NAME`): since the overlay was made, which `block clone --layer` and
     /// `block snapshot` do. It lasts as the overlay does
-    #[arg(long, value_name = "NAME", requires = "overlay", value_parser = parse_bitmap)]
+    #[arg(long, value_name = "NAME", requires = "overlay", value_parser = bitmap_name)]
     bitmap: Option<String>,
     /// Serve with TLS alone: DIR holds server-cert.pem and server-key.pem, as for nbdkit and qemu
     #[arg(long, value_name = "DIR")]
@@ -66,16 +66,15 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let addresses = self
-            .nbd
-            .iter()
-            .map(|text| text.parse())
-            .collect::<Result<Vec<Address>, _>>()?;
+        let addresses = self.nbd.iter().map(|text| text.parse());
+        let addresses = addresses.collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
         if let Some(socket) = &self.vhost_user {
-            return self.serve_guests(socket);
+            let _recording = self.trace.begin("block serve")?;
+            let opened = self.overlay.open(&self.open)?;
+            opened.serve(|opened| self.serve_guests(socket, opened))?;
+            return Ok(Outcome::Done);
         }
         let passed = take_listeners().context("cannot take the sockets of LISTEN_FDS")?;
         anyhow::ensure!(
@@ -89,44 +88,28 @@ impl Args {
         // Written last: the wait for it is bounded by the disk alone.
         let _recording = self.trace.begin("block serve")?;
         let opened = self.overlay.open(&self.open)?;
-        let served = self.serve(&addresses, passed, tls, &opened);
-        // Also where serving failed: acknowledged writes must become durable.
-        let closed = opened.close();
-        served?;
-        closed?;
+        opened.serve(|opened| self.serve_clients(&addresses, passed, tls, opened))?;
         Ok(Outcome::Done)
     }
 
-    fn serve_guests(&self, socket: &Path) -> Result<Outcome> {
-        let _recording = self.trace.begin("block serve")?;
-        let opened = self.overlay.open(&self.open)?;
-        let served = (|| -> Result<()> {
-            let signals = Watch::begin().context("cannot watch for signals")?;
-            let image = super::image::name(&self.open.image);
-            let source = Arc::clone(&opened.source);
-            let serial = describe(&self.open.image, false);
-            let server = vhost_user::Server::bind(source, socket, self.queues, &serial)?;
-            let stopper = server.stopper();
-            let watching = signals.stop_with(move || stopper.stop());
-            let watching = watching.context("cannot start a thread to watch for signals")?;
-            let bound = format!("vhost-user:{}", socket.display());
-            let live = self
-                .metrics
-                .begin(&opened.status(&image, "serve", &[bound]), true)?;
-            output::line("ready")?;
-            let served = server.run();
-            drop(live);
-            watching.end();
-            Ok(served?)
-        })();
-        // Also where serving failed: acknowledged writes must become durable.
-        let closed = opened.close();
-        served?;
-        closed?;
-        Ok(Outcome::Done)
+    fn serve_guests(&self, socket: &Path, opened: &Opened) -> Result<()> {
+        let signals = Watch::begin().context("cannot watch for signals")?;
+        let source = Arc::clone(&opened.source);
+        let serial = subtitle(&name(&self.open.image), false);
+        let server = vhost_user::Server::bind(source, socket, self.queues, &serial)?;
+        let stopper = server.stopper();
+        let bound = format!("vhost-user:{}", socket.display());
+        self.run_server(
+            signals,
+            move || stopper.stop(),
+            opened,
+            &[bound],
+            true,
+            || Ok(server.run()?),
+        )
     }
 
-    fn serve(
+    fn serve_clients(
         &self,
         addresses: &[Address],
         passed: Vec<OwnedFd>,
@@ -135,30 +118,17 @@ impl Args {
     ) -> Result<()> {
         let source = Arc::clone(&opened.source);
         let signals = Watch::begin().context("cannot watch for signals")?;
-        let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
-            (true, _) => FAR_WORKERS_MAX,
-            (_, true) => WRITE_WORKERS_MAX,
-            _ => Options::default().workers_max,
-        };
         let options = Options {
-            workers_max,
             name: self.name.clone(),
-            description: describe(&self.open.image, opened.is_writable()),
+            description: subtitle(&name(&self.open.image), source.writes().is_some()),
             clients_max: self.clients,
             bitmap: self.bitmap.clone(),
             tls,
-            stop_max: match opened.is_writable() {
-                true => Options::default().stop_max,
-                false => STOP_READING_MAX,
-            },
-            ..Options::default()
+            ..Options::for_source(&*source)
         };
         // Its standard output may be that of the program which waits for it.
         let is_passed = !passed.is_empty();
         let server = Server::bind_and_take(source, addresses, passed, options)?;
-        let stopper = server.stopper();
-        let watching = signals.stop_with(move || stopper.stop());
-        let watching = watching.context("cannot start a thread to watch for signals")?;
         for (given, bound) in addresses.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.
@@ -166,40 +136,34 @@ impl Args {
             }
         }
         let bound: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
-        let image = super::image::name(&self.open.image);
-        let status = opened.status(&image, "serve", &bound);
+        let stopper = server.stopper();
+        let stop = move || stopper.stop();
+        self.run_server(signals, stop, opened, &bound, !is_passed, || {
+            Ok(server.run()?)
+        })
+    }
+
+    /// Runs a server that is bound, known as live, until a signal stops it.
+    fn run_server(
+        &self,
+        signals: Watch,
+        stop: impl Fn() + Send + 'static,
+        opened: &Opened,
+        bound: &[String],
+        says_ready: bool,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let watching = signals.stop_with(stop);
+        let watching = watching.context("cannot start a thread to watch for signals")?;
+        let status = status(opened, &name(&self.open.image), "serve", bound);
         let live = self.metrics.begin(&status, true)?;
-        if !is_passed {
+        if says_ready {
             output::line("ready")?;
         }
-        let served = server.run();
+        let served = run();
+        // The list of servers must not name one that answers no more.
         drop(live);
         watching.end();
-        Ok(served?)
+        served
     }
 }
-
-fn describe(image: &Path, writable: bool) -> String {
-    let name = super::image::name(image);
-    let last = name.rsplit('/').next().unwrap_or(&name);
-    match writable {
-        true => format!("{last}, written to an overlay"),
-        false => format!("{last}, read-only"),
-    }
-}
-
-fn parse_bitmap(text: &str) -> Result<String, String> {
-    let is_name = (1..=255).contains(&text.len()) && !text.chars().any(char::is_control);
-    match is_name {
-        true => Ok(text.to_owned()),
-        false => Err("must be a name of 1 to 255 bytes".into()),
-    }
-}
-
-/// Time for replies under way at the end, where nothing is written.
-const STOP_READING_MAX: Duration = Duration::from_millis(750);
-/// Threads of a connection whose reads wait for a network: the number of concurrent requests.
-const FAR_WORKERS_MAX: usize = 32;
-/// Threads of a connection that writes: a flush holds one until all is on the disk, and concurrent
-/// flushes share one sync.
-const WRITE_WORKERS_MAX: usize = 16;

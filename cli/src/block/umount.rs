@@ -1,12 +1,12 @@
-//! `sidecore block umount`.
+//! `sidecore block umount` and `sidecore block detach`.
 
-use crate::Outcome;
+use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_export::mount::{By, Undone, flush_input, umount};
+use sidecore_export::attach::detach;
+use sidecore_export::mount::{Undone, flush_input, umount};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Arguments of `block umount`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory that was given to `mount`.
@@ -23,56 +23,43 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let Some(dir) = &self.dir else {
             flush_input()?;
             return Ok(Outcome::Done);
         };
         let undone = umount(dir, self.force, &flusher)?;
-        let dir = dir.display();
-        Ok(match undone {
-            Undone::StillUsed(by) => {
-                let by = by_whom(&by);
-                crate::output::note!(
-                    "unmounted from {dir}; {by}, so its server stays until then; what was written \
-                     so far is safe"
-                );
-                Outcome::Done
-            }
-            Undone::TakenAway => {
-                crate::output::note!(
-                    "unmounted from {dir}; others (open files, another mount namespace) still used \
-                     it and get errors now"
-                );
-                Outcome::Done
-            }
-            Undone::ServerDied => {
-                crate::output::note!(
-                    "sidecore: the server of {dir} had died: what was written there and not synced \
-                     before is lost; nothing is left of the mount"
-                );
-                Outcome::Problem
-            }
-            _ => Outcome::Done,
-        })
+        Ok(show(&undone, undone.of_mount(dir)))
     }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DetachArgs {
+    /// The device that `attach` printed.
+    device: PathBuf,
+    /// Detach although programs use the device: readers of a read-only device get errors; programs
+    /// that write keep it until they close it.
+    #[arg(long)]
+    force: bool,
+}
+
+impl DetachArgs {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let undone = detach(&self.device, self.force, &flusher)?;
+        Ok(show(&undone, undone.of_device(&self.device)))
+    }
+}
+
+fn show(undone: &Undone, said: Option<String>) -> Outcome {
+    if let Some(said) = said {
+        output::note!("{said}");
+    }
+    Outcome::of(!undone.has_lost())
 }
 
 /// The command of a process that flushes its standard input.
-pub(super) fn flusher() -> Command {
+fn flusher() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["block", "umount", "--flush-input"]);
     command
-}
-
-/// Names the remaining users of a mount, and until when its server stays.
-pub(super) fn by_whom(by: &By) -> String {
-    match by {
-        By::Mount(dir) => format!("also mounted on {} until that is unmounted", dir.display()),
-        By::Namespace(pid) => format!(
-            "another mount namespace (that of process {pid}) has it until it unmounts or ends"
-        ),
-        _ => "programs have files open there until they close them".into(),
-    }
 }

@@ -1,13 +1,15 @@
 //! `sidecore block unpack`.
 
-use crate::{Outcome, output};
+use super::common::{AccessArgs, Engines, WholeArgs, target, written};
+use crate::Outcome;
+use crate::output::Timed;
 use anyhow::Result;
-use sidecore_block::pack::{Unpacked, Work, unpack_image};
+use sidecore_block::pack::{Work, unpack_image};
 use sidecore_sys::text::bytes;
+use sidecore_terminal::progress::watched;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `block unpack`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The file appears under its name only when it is whole, with holes where the contents are zeros. A \
@@ -18,14 +20,14 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
-    access: super::image::AccessArgs,
+    access: AccessArgs,
     /// File to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
-    engines: super::common::Engines,
+    engines: Engines,
     #[command(flatten)]
-    whole: super::common::WholeArgs,
+    whole: WholeArgs,
     /// Refuse when the file exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -38,7 +40,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let to_stdout = self.output.as_os_str() == "-";
         anyhow::ensure!(
@@ -50,34 +51,21 @@ impl Args {
         let memory = self.whole.memory();
         let access = self.access.access()?;
         let opened = memory.open(|bytes| access.open_whole(&self.image, bytes))?;
-        let bar = super::common::image_progress(&opened, "unpacking");
-        let target = super::common::target(&self.output, self.no_clobber, self.force);
+        let target = target(&self.output, self.no_clobber, self.force);
         let engines = self.engines.count();
         let work = Work::of(engines, self.whole.limits(&opened));
-        let unpacked = unpack_image(&opened.image, &opened.index, target, work, &mut |done| {
-            bar.set_position(done)
-        });
-        bar.finish_and_clear();
-        let unpacked = unpacked?;
-        let seconds = began.elapsed().as_secs_f64();
-        if self.json {
-            output::json(&Json {
-                unpacked,
-                engines,
-                seconds,
-            })?;
-        } else if !to_stdout {
+        let (image, index) = (&opened.image, &opened.index);
+        let unpacked = watched(Some(index.raw_bytes()), "unpacking", |on_bytes| {
+            unpack_image(image, index, target, work, on_bytes)
+        })?;
+        let timed = Timed {
+            report: unpacked,
+            engines: Some(engines),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        written(&self.output, self.json, &timed, |unpacked, seconds| {
             let (path, bytes) = (self.output.display(), bytes(unpacked.raw_bytes));
-            output::line(&format!("{path}: {bytes} in {seconds:.1} s"))?;
-        }
-        Ok(Outcome::Done)
+            format!("{path}: {bytes} in {seconds:.1} s").into()
+        })
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    #[serde(flatten)]
-    unpacked: Unpacked,
-    engines: usize,
-    seconds: f64,
 }

@@ -7,6 +7,7 @@
 use crate::output;
 use anyhow::Result;
 use serde::Serialize;
+use sidecore_terminal::Text;
 use std::path::PathBuf;
 
 /// Output files of a bench.
@@ -62,23 +63,15 @@ impl Outputs {
         &self,
         report: &R,
         markdown: impl FnOnce(&R) -> String,
-        people: impl FnOnce(&R) -> Result<()>,
+        people: impl FnOnce(&R) -> Text,
     ) -> Result<()> {
         if self.json {
-            output::json(report)
+            output::json(report)?;
         } else if self.markdown {
-            output::text(markdown(report).trim_end())
+            output::text(markdown(report).trim_end())?;
         } else {
-            people(report)
+            output::show(&people(report))?;
         }
-    }
-}
-
-/// The exit status of a bench with these failures.
-#[cfg(feature = "bench")]
-pub(crate) fn outcome(failures: &[String]) -> crate::Outcome {
-    match failures.is_empty() {
-        true => crate::Outcome::Done,
-        false => crate::Outcome::Problem,
+        Ok(())
     }
 }

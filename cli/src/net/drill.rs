@@ -6,7 +6,6 @@ use serde::Serialize;
 use sidecore_sys::input::read_text;
 use std::path::PathBuf;
 
-/// Arguments of `net drill`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The scripts, in packetdrill's notation as far as docs/formats/drill.md has it
@@ -33,7 +32,6 @@ struct Row {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut scripts = Vec::new();
         for path in &self.files {

@@ -6,7 +6,6 @@ mod capture;
 mod drill;
 mod run;
 mod server;
-mod sessions;
 mod status;
 mod up;
 
@@ -57,7 +56,7 @@ pub(crate) enum Command {
     /// Statistics of a running stack.
     Status(status::Args),
     /// The TCP sessions of a running stack, each with its state, times, windows and process.
-    Sessions(sessions::Args),
+    Sessions(status::SessionsArgs),
     /// Write the frames of a running stack's NIC to a file, as pcapng.
     Capture(capture::Args),
     /// Compare the stack with the kernel's and with the paper's figures, in one run.

@@ -60,20 +60,18 @@ impl Args {
         supervisor.args(["net", "run"]);
         // The program may change its directory before the stack is looked up again.
         let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        if let Some(socket) = &self.socket {
-            supervisor.arg("--socket").arg(whole(socket));
+        for (option, path) in [("--socket", &self.socket), ("--config", &self.config)] {
+            if let Some(path) = path {
+                supervisor.arg(option).arg(whole(path));
+            }
         }
-        if let Some(config) = &self.config {
-            supervisor.arg("--config").arg(whole(config));
-        }
-        if self.loopback {
-            supervisor.arg("--loopback");
-        }
-        if self.all {
-            supervisor.arg("--all");
-        }
-        if self.no_rings {
-            supervisor.arg("--no-rings");
+        let flags = [
+            ("--loopback", self.loopback),
+            ("--all", self.all),
+            ("--no-rings", self.no_rings),
+        ];
+        for (flag, _) in flags.iter().filter(|(_, is_given)| *is_given) {
+            supervisor.arg(flag);
         }
         if let Some(uid) = self.server_uid {
             supervisor.arg("--server-uid").arg(uid.to_string());

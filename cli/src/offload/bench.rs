@@ -4,14 +4,13 @@
 //! `sidecore_bench::offload`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
 
-use crate::figures::{self, Files};
+use crate::figures::Files;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_bench::offload::{self as bench, Config, Group, picture, tables};
 use sidecore_terminal::values::one_of;
 
-/// Arguments of `offload bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
@@ -41,7 +40,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         self.files.begin()?;
@@ -64,11 +62,10 @@ impl Args {
         } else {
             output::show(&tables::text(&report))?;
         }
-        Ok(figures::outcome(&report.figures.failures))
+        Ok(Outcome::of(report.figures.failures.is_empty()))
     }
 }
 
-/// Arguments of `offload peer`.
 #[derive(clap::Args)]
 pub(crate) struct Peer {
     /// Role to play, in the bench's notation.

@@ -4,16 +4,19 @@
 mod bench;
 mod call;
 mod inflate_frame;
-mod kernels;
 pub(crate) mod run;
 
 use crate::Outcome;
+use crate::live::Server;
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
 use inflate_frame::InflateFrame;
+use sidecore_attach::Trust;
+use sidecore_daemon::find_socket;
 use sidecore_daemon::served::{Registry, RegistryError};
+use std::path::PathBuf;
 
 /// Commands about off-loading.
 #[derive(Subcommand)]
@@ -24,7 +27,7 @@ pub(crate) enum Command {
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
     /// List a daemon's kernels, with their versions and hashes.
-    Kernels(kernels::Args),
+    Kernels(call::KernelsArgs),
     /// Run a program whose calls to zlib use a daemon's engines.
     Run(run::Args),
     /// The process that runs an object's kernels; a daemon starts it.
@@ -36,8 +39,26 @@ pub(crate) enum Command {
     Peer(bench::Peer),
 }
 
+/// The daemon that is meant.
+#[derive(clap::Args)]
+pub(crate) struct Running {
+    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Running {
+    /// Its socket, and the users whose servers are trusted.
+    pub(crate) fn find(&self) -> (PathBuf, Trust) {
+        let trust = self.server.trust();
+        let socket = self.socket.clone();
+        (socket.unwrap_or_else(|| find_socket(&trust)), trust)
+    }
+}
+
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         match self {
             Self::Bench(args) => args.run(),

@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Arguments of `offload run`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Runs the program with libsidecore_z.so preloaded: large buffers are deflated on a daemon's engines \

@@ -6,12 +6,11 @@ use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
-use sidecore_phylo::evaluation;
+use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
-/// Arguments of `phylo ancestors`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lengths and the model's free parameters are fitted first, unless --opt says otherwise. A line of \
@@ -31,8 +30,8 @@ pub(crate) struct Args {
     #[arg(value_parser = Offered(models), hide_possible_values = true)]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
-    #[arg(long, value_enum, default_value = "all")]
-    opt: common::Fit,
+    #[arg(long, value_parser = common::fits(), default_value = "all")]
+    opt: Fit,
     /// Write the probabilities to this file, separated by tabs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -51,7 +50,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
         let data = common::data(&self.msa, &self.model)?;
@@ -59,7 +57,7 @@ impl Args {
         file.only()?;
         let names = data.alignment.names();
         let tree = file.of_taxa(names)?.remove(0);
-        if self.opt == common::Fit::None {
+        if self.opt == Fit::Nothing {
             file.warn_of_lengths(common::reader());
         }
         let parts = data.partitions.parts;
@@ -68,10 +66,10 @@ impl Args {
         let need = ancestors_bytes(tree.taxa(), &parts, copies);
         limits::check_work("the inner nodes' states", need)?;
         let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
-        let lnl = evaluation::Fit::from(self.opt).apply(&mut likelihood, EPSILON)?;
+        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let mut table = String::new();
         let found = AncestralSequences::new(
-            likelihood.tree(),
+            (likelihood.tree(), lnl),
             names,
             likelihood.parts(),
             data.alignment.sites(),
@@ -86,28 +84,13 @@ impl Args {
         if let Some(path) = &self.fasta {
             output::file(path, &found.to_fasta())?;
         }
-        if self.json {
-            output::json(&Json { lnl, found })?;
-            return Ok(Outcome::Done);
-        }
-        output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        output::line(&format!("nodes           {}", found.nodes.len()))?;
-        output::line(&format!(
-            "probability     {:.4} of the best state in the mean",
-            found.probability_mean()
-        ))?;
-        if self.tree_out.is_none() {
+        // Byte-exact, and so outside the text.
+        output::report(self.json, &found, AncestralSequences::text)?;
+        if !self.json && self.tree_out.is_none() {
             output::result(&found.tree)?;
         }
         Ok(Outcome::Done)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    lnl: f64,
-    #[serde(flatten)]
-    found: AncestralSequences,
 }
 
 /// Gain in log-likelihood below which the fit ends.

@@ -9,7 +9,6 @@ use anyhow::Result;
 use sidecore_sys::preload::Library;
 use std::ffi::OsString;
 
-/// Arguments of `phylo beagle`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Runs the program with libhmsbeagle.so.1 of Sidecore: MrBayes, BEAST and other programs that use \

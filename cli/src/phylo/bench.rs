@@ -4,7 +4,7 @@ mod beagle;
 mod grain;
 
 use super::common;
-use crate::{Outcome, output};
+use crate::{Outcome, output, run_each};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use sidecore_bench::phylo::{KernelRow, kernels, traversal};
@@ -12,7 +12,6 @@ use sidecore_phylo::kernel::Isa;
 use sidecore_phylo::msa::{Alphabet, Patterns};
 use std::path::PathBuf;
 
-/// Arguments of `phylo bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,7 +19,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         self.command.run()
     }
@@ -37,7 +35,6 @@ enum Command {
     Beagle(beagle::Args),
 }
 
-/// Arguments of `phylo bench kernels`.
 #[derive(clap::Args)]
 struct Kernels {
     /// Measure full traversals of this alignment only (DNA; proteins with --protein)
@@ -62,20 +59,21 @@ struct Kernels {
 
 impl Command {
     fn run(self) -> Result<Outcome> {
-        let args = match self {
-            Self::Kernels(args) => args,
-            Self::Grain(args) => return args.run(),
-            Self::Beagle(args) => return args.run(),
-        };
-        let isa = if args.portable {
+        run_each!(self; Kernels Grain Beagle)
+    }
+}
+
+impl Kernels {
+    fn run(self) -> Result<Outcome> {
+        let isa = if self.portable {
             Isa::PORTABLE
         } else {
             Isa::detect()
         };
-        let rows = match (&args.msa, &args.tree) {
+        let rows = match (&self.msa, &self.tree) {
             (Some(msa), Some(tree)) => {
                 let alignment = common::reader().alignment(msa)?;
-                let alphabet = if args.protein {
+                let alphabet = if self.protein {
                     Alphabet::Protein
                 } else {
                     Alphabet::Dna
@@ -85,19 +83,14 @@ impl Command {
                 let file = common::reader().trees(tree)?;
                 file.only()?;
                 let tree = file.of_taxa(alignment.names())?.remove(0);
-                traversal(isa, args.quick, &tree, &patterns)?
+                traversal(isa, self.quick, &tree, &patterns)?
             }
-            _ => kernels(isa, args.quick)?,
+            _ => kernels(isa, self.quick)?,
         };
-        if args.json {
-            output::json(&Json {
-                isa: isa.name().to_owned(),
-                rows,
-            })?;
-            return Ok(Outcome::Done);
-        }
-        output::show(&sidecore_bench::phylo::text(&rows))?;
-        Ok(Outcome::Done)
+        let isa = isa.name().to_owned();
+        output::report(self.json, &Json { isa, rows }, |report| {
+            sidecore_bench::phylo::text(&report.rows)
+        })
     }
 }
 

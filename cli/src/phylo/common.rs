@@ -4,10 +4,14 @@ use super::limits;
 use crate::values::policies;
 use crate::{Outcome, output};
 use anyhow::{Result, bail};
+use clap::builder::TypedValueParser;
+use indicatif::ProgressBar;
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::analysis::plan::Ledger;
-use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Progress};
-use sidecore_phylo::evaluation;
+use sidecore_phylo::analysis::plan::{Ledger, Outlook};
+use sidecore_phylo::analysis::supports::{
+    AlignmentKind, AlignmentSupport, Progress as Event, Support,
+};
+use sidecore_phylo::evaluation::Fit;
 use sidecore_phylo::io::data::{Data, Reader};
 use sidecore_phylo::io::files::Files;
 use sidecore_phylo::likelihood::{Lengths, PartOptions};
@@ -16,13 +20,12 @@ use sidecore_phylo::newick::Newick;
 use sidecore_phylo::profiles;
 use sidecore_phylo::runner::{Runner, pool_config};
 use sidecore_phylo::selection::select_for;
-use sidecore_phylo::support;
 use sidecore_sched::Equi;
 use sidecore_sys::width::ToU64;
 use sidecore_terminal::progress::{Shape, bar};
-use sidecore_terminal::values::Offered;
+use sidecore_terminal::values::{Offered, named};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The reader of all input files, within the limits; oddities go to standard error.
 pub(super) fn reader() -> Reader {
@@ -100,94 +103,52 @@ impl Pmsf {
     }
 }
 
-/// Sharing of branch lengths among partitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Share {
-    /// One length a branch
-    Linked,
-    /// One length a branch, times a factor that is fitted for each partition
-    Scaled,
-    /// Each partition has lengths of its own
-    Unlinked,
-}
-
-impl From<Share> for Lengths {
-    fn from(share: Share) -> Self {
-        match share {
-            Share::Linked => Self::Linked,
-            Share::Scaled => Self::Scaled,
-            Share::Unlinked => Self::Unlinked,
-        }
-    }
+/// Ways of sharing branch lengths among partitions.
+pub(super) fn linkages() -> impl TypedValueParser<Value = Lengths> {
+    let scaled = "One length a branch, times a factor that is fitted for each partition";
+    named([
+        ("linked", "One length a branch", Lengths::Linked),
+        ("scaled", scaled, Lengths::Scaled),
+        (
+            "unlinked",
+            "Each partition has lengths of its own",
+            Lengths::Unlinked,
+        ),
+    ])
 }
 
 /// Parameters to fit before the command's own work.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Fit {
-    /// Nothing: the tree and the model as given
-    None,
-    /// Branch lengths
-    Branches,
-    /// Branch lengths and the model's free parameters
-    All,
-}
-
-impl From<Fit> for evaluation::Fit {
-    fn from(fit: Fit) -> Self {
-        match fit {
-            Fit::None => Self::Nothing,
-            Fit::Branches => Self::Branches,
-            Fit::All => Self::All,
-        }
-    }
+pub(super) fn fits() -> impl TypedValueParser<Value = Fit> {
+    let all = "Branch lengths and the model's free parameters";
+    named([
+        (
+            "none",
+            "Nothing: the tree and the model as given",
+            Fit::Nothing,
+        ),
+        ("branches", "Branch lengths", Fit::Branches),
+        ("all", all, Fit::All),
+    ])
 }
 
 /// Kinds of support.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Support {
-    /// Felsenstein's bootstrap proportions
-    Fbp,
-    /// Transfer bootstrap expectation
-    Tbe,
-    /// SH-like approximate likelihood ratio test
-    ShAlrt,
-    /// Posterior probability among a branch and its two alternatives (aBayes)
-    Abayes,
-    /// Bootstraps of a branch and its two alternatives (local bootstrap probability)
-    Lbp,
-    /// Ultrafast bootstraps, among trees that one search meets
-    Ufboot,
+pub(super) fn supports() -> impl TypedValueParser<Value = Support> {
+    let helps = [
+        "Felsenstein's bootstrap proportions",
+        "Transfer bootstrap expectation",
+        "SH-like approximate likelihood ratio test",
+        "Posterior probability among a branch and its two alternatives (aBayes)",
+        "Bootstraps of a branch and its two alternatives (local bootstrap probability)",
+        "Ultrafast bootstraps, among trees that one search meets",
+    ];
+    let kinds = Support::ALL.into_iter().zip(helps);
+    named(kinds.map(|(kind, help)| (kind.name(), help, kind)))
 }
 
-/// Source of a support.
-pub(super) enum Source {
-    Replicates(support::Kind),
-    Alignment(AlignmentKind),
-}
-
-impl Support {
-    /// Its name on the command line and in JSON.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Fbp => "fbp",
-            Self::Tbe => "tbe",
-            Self::ShAlrt => "sh-alrt",
-            Self::Abayes => "abayes",
-            Self::Lbp => "lbp",
-            Self::Ufboot => "ufboot",
-        }
-    }
-
-    pub(super) fn source(self) -> Source {
-        match self {
-            Self::Fbp => Source::Replicates(support::Kind::Fbp),
-            Self::Tbe => Source::Replicates(support::Kind::Tbe),
-            Self::ShAlrt => Source::Alignment(AlignmentKind::ShAlrt),
-            Self::Abayes => Source::Alignment(AlignmentKind::ABayes),
-            Self::Lbp => Source::Alignment(AlignmentKind::LocalBootstrap),
-            Self::Ufboot => Source::Alignment(AlignmentKind::Ufboot),
-        }
-    }
+/// The texts on a line each.
+pub(super) fn lines(texts: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
+    let lines = texts.into_iter().map(|text| format!("{text}\n"));
+    lines.collect()
 }
 
 /// A tree with supports by an alignment, under a progress bar.
@@ -205,13 +166,13 @@ pub(super) fn alignment_support(
         AlignmentKind::Ufboot => bar(Shape::Found("ultrafast bootstraps: perturbation"), 0),
     };
     let found = options.on(newick, names, parts, runner, |progress| match progress {
-        Progress::Branches(done, all) => {
+        Event::Branches(done, all) => {
             bar.set_length(all.to_u64());
             bar.set_position(done.to_u64());
         }
-        Progress::Perturbations(done) => bar.set_position(done.to_u64()),
+        Event::Perturbations(done) => bar.set_position(done.to_u64()),
         // The bar is taken away while the line is written.
-        Progress::Unsettled(rounds) => bar.suspend(|| {
+        Event::Unsettled(rounds) => bar.suspend(|| {
             tracing::warn!(
                 "the ultrafast bootstraps have not settled after {rounds} perturbations"
             );
@@ -282,6 +243,40 @@ impl Running {
     /// Time after which the state of a search is kept.
     pub(super) fn save_every(&self) -> Duration {
         Duration::from_secs(self.save_every.into())
+    }
+}
+
+/// Progress of a run on standard error, with an estimate of the time left.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    outlook: Outlook,
+}
+
+impl Progress {
+    pub(super) fn new(ledger: &Ledger, shows_best: bool) -> Self {
+        let [done, needed] = ledger.progress();
+        let bar = bar(Shape::Count, needed.into());
+        bar.set_position(done.into());
+        Self {
+            bar,
+            began: Instant::now(),
+            outlook: Outlook::new(ledger, shows_best),
+        }
+    }
+
+    pub(super) fn show(&self, ledger: &Ledger, finished: bool) {
+        if finished {
+            let [done, needed] = ledger.progress();
+            self.bar.set_length(needed.into());
+            self.bar.set_position(done.into());
+        }
+        let elapsed_s = self.began.elapsed().as_secs_f64();
+        self.bar.set_message(self.outlook.words(ledger, elapsed_s));
+    }
+
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -3,10 +3,9 @@
 use super::common::reader;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_phylo::compare::compare;
+use sidecore_phylo::compare::{Distance, compare};
 use std::path::PathBuf;
 
-/// Arguments of `phylo compare`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 rf: splits that only one of the trees has (Robinson and Foulds); rf_relative: of all inner splits; \
@@ -25,20 +24,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let (first, second) = (reader().trees(&self.first)?, reader().trees(&self.second)?);
         let distance = compare(first.only()?, second.only()?)?;
-        if self.json {
-            output::json(&distance)?;
-            return Ok(Outcome::Done);
-        }
-        output::line(&format!("Robinson-Foulds  {}", distance.rf))?;
-        output::line(&format!("relative         {:.6}", distance.rf_relative))?;
-        match distance.branch_score {
-            Some(score) => output::line(&format!("branch score     {score:.6}"))?,
-            None => output::line("branch score     none: a branch has no length")?,
-        }
-        Ok(Outcome::Done)
+        output::report(self.json, &distance, Distance::text)
     }
 }

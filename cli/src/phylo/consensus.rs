@@ -4,9 +4,9 @@ use super::common::{self, reader};
 use crate::Outcome;
 use anyhow::{Context, Result, ensure};
 use sidecore_phylo::consensus::{Rule, consensus_within};
+use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
-/// Arguments of `phylo consensus`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Labels of inner nodes are the share of the trees that have the branch, in per cent; lengths are \
@@ -17,8 +17,12 @@ pub(crate) struct Args {
     #[arg(value_name = "TREES")]
     trees: PathBuf,
     /// Branches that the consensus has
-    #[arg(long, value_enum, default_value = "majority")]
-    rule: Named,
+    #[arg(long, default_value = "majority", value_parser = named([
+        ("strict", "Those of all trees", Rule::Strict),
+        ("majority", "Those of more than half of the trees", Rule::Majority),
+        ("extended", EXTENDED, Rule::Extended),
+    ]))]
+    rule: Rule,
     /// Branches that more than this share of the trees has, 0.5 to 1, in place of a rule
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "rule")]
     above: Option<f64>,
@@ -33,15 +37,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Named {
-    /// Those of all trees
-    Strict,
-    /// Those of more than half of the trees
-    Majority,
-    /// These, then the most frequent of the others as long as they are compatible
-    Extended,
-}
+const EXTENDED: &str = "These, then the most frequent of the others as long as they are compatible";
 
 fn share(text: &str) -> Result<f64, String> {
     let share: Option<f64> = text.parse().ok();
@@ -51,7 +47,6 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.trees.display();
         let file = reader().trees(&self.trees)?;
@@ -62,32 +57,11 @@ impl Args {
             self.skip,
             all.len()
         );
-        let rule = match (self.above, self.rule) {
-            (Some(share), _) => Rule::Above(share),
-            (None, Named::Strict) => Rule::Strict,
-            (None, Named::Majority) => Rule::Majority,
-            (None, Named::Extended) => Rule::Extended,
-        };
+        let rule = self.above.map_or(self.rule, Rule::Above);
         let trees = &all[self.skip..];
         let found =
             consensus_within(trees, rule, file.memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
-        let report = Json {
-            trees: trees.len(),
-            taxa: found.tree.tips().count(),
-            branches: found.shares.len(),
-            shares: found.shares,
-            tree: &text,
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json<'t> {
-    trees: usize,
-    taxa: usize,
-    branches: usize,
-    shares: Vec<f64>,
-    tree: &'t str,
 }

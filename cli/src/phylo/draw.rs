@@ -1,15 +1,15 @@
 //! `sidecore phylo draw`.
 
 use super::common::reader;
-use super::root::check_steps;
+use super::root::check_time;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root};
 use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
+use sidecore_terminal::values::named;
 use std::path::PathBuf;
 
-/// Arguments of `phylo draw`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Labels of inner nodes are drawn as supports; with more than 80 tips as dots, too, and in letters \
@@ -25,11 +25,18 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Shape
-    #[arg(long, value_enum, default_value = "rectangular")]
-    form: Shape,
+    #[arg(long, default_value = "rectangular", value_parser = named([
+        ("rectangular", "From left to right, a row for each tip", TreeForm::Rectangular),
+        ("circular", "Around a circle", TreeForm::Circular),
+    ]))]
+    form: TreeForm,
     /// Colours
-    #[arg(long, value_enum, default_value = "auto")]
-    theme: Theme,
+    #[arg(long, default_value = "auto", value_parser = named([
+        ("auto", "Light, or dark where the reader's programs are", TreeTheme::Auto),
+        ("light", "Dark lines on white", TreeTheme::Light),
+        ("dark", "Light lines on black", TreeTheme::Dark),
+    ]))]
+    theme: TreeTheme,
     /// Which of the file's trees, from 1
     #[arg(long, value_name = "N", default_value = "1")]
     number: usize,
@@ -47,26 +54,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shape {
-    /// From left to right, a row for each tip
-    Rectangular,
-    /// Around a circle
-    Circular,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Theme {
-    /// Light, or dark where the reader's programs are
-    Auto,
-    /// Dark lines on white
-    Light,
-    /// Light lines on black
-    Dark,
-}
-
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         output::check_picture(&self.output)?;
         let shown = self.tree.display();
@@ -94,22 +82,15 @@ impl Args {
                     _ => Method::Outgroup(names()),
                 };
                 if method == Method::Mad {
-                    check_steps(&self.tree, std::slice::from_ref(tree))?;
+                    check_time(&self.tree, std::slice::from_ref(tree))?;
                 }
                 let rooted = root(tree, &method);
                 Some(rooted.with_context(|| shown.to_string())?.tree)
             }
         };
         let options = TreeOptions {
-            form: match self.form {
-                Shape::Rectangular => TreeForm::Rectangular,
-                Shape::Circular => TreeForm::Circular,
-            },
-            theme: match self.theme {
-                Theme::Auto => TreeTheme::Auto,
-                Theme::Light => TreeTheme::Light,
-                Theme::Dark => TreeTheme::Dark,
-            },
+            form: self.form,
+            theme: self.theme,
             cladogram: self.cladogram,
             keep_order: self.keep_order,
             title: format!("Phylogenetic tree of {tips} taxa"),

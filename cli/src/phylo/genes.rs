@@ -1,30 +1,28 @@
 //! `sidecore phylo genes`.
 
-use super::common::{self, Running, Source, Support};
+use super::common::{self, Progress, Running};
 use super::limits;
-use super::search::Progress;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Result, bail};
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
-use sidecore_phylo::analysis::genes::{GeneTrees, Locus, Options};
-use sidecore_phylo::analysis::plan::{self, Kind, Ledger};
+use sidecore_phylo::analysis::genes::{GeneRow, Options};
+use sidecore_phylo::analysis::plan::{Goal, Ledger};
+use sidecore_phylo::analysis::report::GeneReport;
+use sidecore_phylo::analysis::supports::Support;
 use sidecore_phylo::io::checkpoint::Settings;
 use sidecore_phylo::io::data::GeneLoci;
-use sidecore_phylo::io::files::{Files, GENE_MODELS, GENE_TABLE, GENE_TREES, Names};
+use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::runner::Serial;
-use sidecore_sys::width::ToU64;
-use sidecore_terminal::Text;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `phylo genes`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A locus is a file of the folder --msa, or a part that a file of partitions names as --model. \
@@ -56,7 +54,7 @@ pub(crate) struct Args {
     bootstraps: u32,
     /// Kinds of support by a locus' alignment; with several, and bootstraps, labels have a `/`
     /// between the values, bootstraps last
-    #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
+    #[arg(long, value_parser = common::supports(), value_name = "KINDS", value_delimiter = ',')]
     support: Vec<Support>,
     /// Seed of all random numbers
     #[arg(long, value_name = "S", default_value = "1")]
@@ -69,11 +67,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let options = self.options()?;
         let genes = common::reader().gene_loci(&self.msa, &self.model)?;
-        let settings = self.settings(&genes, &options);
+        let settings = genes.settings(&options);
         let mut role = Role::here(&settings.identity())?;
         let result = self.run_as(&mut role, &genes, options, settings);
         role.settle(result, |rank, error| {
@@ -84,9 +81,9 @@ impl Args {
     fn options(&self) -> Result<Options> {
         let mut supports = Vec::new();
         for support in &self.support {
-            match support.source() {
-                Source::Alignment(kind) => supports.push(kind),
-                Source::Replicates(_) => bail!(
+            match support {
+                Support::Alignment(kind) => supports.push(*kind),
+                Support::Replicates(_) => bail!(
                     "--support {}: of bootstraps, which --bootstraps N writes on the trees; give \
                      sh-alrt, abayes, lbp or ufboot",
                     support.name()
@@ -99,24 +96,6 @@ impl Args {
             supports,
             seed: self.seed,
         })
-    }
-
-    /// The run's identity.
-    fn settings(&self, genes: &GeneLoci, options: &Options) -> Settings {
-        let mut settings = Settings::default();
-        settings.add("version of sidecore", env!("CARGO_PKG_VERSION"));
-        let [alignment, lines] = &genes.identity;
-        settings.add("loci", alignment);
-        settings.add("--model", lines);
-        // The values include the files that a model's braces name.
-        let parts = genes.loci.iter().filter_map(|locus| locus.part.as_ref());
-        let values: Vec<String> = parts.map(|part| part.model.to_string()).collect();
-        settings.add("models' values at the start", &values.join(" "));
-        settings.add("--starts", &options.starts.to_string());
-        settings.add("--bootstraps", &options.bootstraps.to_string());
-        settings.add("--support", &format!("{:?}", options.supports));
-        settings.add("--seed", &options.seed.to_string());
-        settings
     }
 
     fn run_as(
@@ -132,15 +111,15 @@ impl Args {
         let cpus = role.cpus().to_vec();
         let engines = self.running.engines(&cpus);
         let config = self.running.pool(&cpus)?;
-        let goal = GeneTrees::new(&genes.loci, options.clone(), Serial).goal();
+        let goal = genes.job(options.clone(), Serial).goal();
         // Only rank 0 has files; the ranks agree before any engine starts.
         let mut own = match role.is_member() {
             true => None,
-            false => Some(self.open(genes, settings, goal)?),
+            false => Some(self.open(settings, goal, genes.bytes_about(&options))?),
         };
         role.agree(Some(1), own.as_ref().map(|(_, ledger)| ledger), 0);
         let pool = Pool::start(config)?;
-        let job = GeneTrees::new(&genes.loci, options, &pool);
+        let job = genes.job(options, &pool);
         let crew = Crew {
             pool: &pool,
             cpus: &cpus,
@@ -151,7 +130,7 @@ impl Args {
             role.work(None, crew)?;
             return Ok(Outcome::Done);
         };
-        let mut progress = Progress::of_loci(&ledger);
+        let progress = Progress::new(&ledger, false);
         let (ended, ledger) = role.with_ranks(None, crew, |ranks| {
             let running = Run {
                 crew,
@@ -167,130 +146,26 @@ impl Args {
         if ended == Ended::Stopped {
             return common::stopped(&mut files);
         }
-        let rows = rows(&genes.loci, job.order(), &ledger);
-        let written = write(&files, &rows)?;
+        let loci = GeneRow::all(&job, &ledger);
+        let written = files.write_genes(&loci)?;
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
-        let report = Json {
+        let report = GeneReport {
             wall_s,
             engines,
             skipped: genes.skipped.clone(),
-            loci: rows,
+            loci,
             files: written,
         };
-        match self.json {
-            true => output::json(&report)?,
-            false => output::show(&report.text())?,
-        }
-        Ok(Outcome::Done)
+        output::report(self.json, &report, GeneReport::text)
     }
 
     /// The files of a new or a resumed run, and what is done of it.
-    fn open(
-        &self,
-        genes: &GeneLoci,
-        settings: Settings,
-        goal: plan::Goal,
-    ) -> Result<(Files, Ledger)> {
-        let names = genes.loci.iter().map(|locus| locus.alignment.names());
-        // A tree has two lengths a taxon; each is in the checkpoint and in a file.
-        let labels: usize = names.flatten().map(|name| name.len() + 32).sum();
-        let trees = 2 * u64::from(self.bootstraps) + 4;
-        let bytes = labels.to_u64().saturating_mul(trees) + (64 << 10);
-        let (mut files, ledger) = Files::open(
-            &self.prefix,
-            Names::Own,
-            settings,
-            goal,
-            self.running.redo,
-            bytes,
-        )?;
-        files.log(&format!("{} loci, seed {}", genes.loci.len(), self.seed))?;
+    fn open(&self, settings: Settings, goal: Goal, bytes: u64) -> Result<(Files, Ledger)> {
+        let (prefix, redo) = (&self.prefix, self.running.redo);
+        let (mut files, ledger) = Files::open(prefix, Names::Own, settings, goal, redo, bytes)?;
+        files.log(&format!("{} loci, seed {}", goal.starts, self.seed))?;
         common::note_resumed(&mut files, &ledger)?;
         Ok((files, ledger))
-    }
-}
-
-/// The results in the order of the loci.
-fn rows(loci: &[Locus], order: &[usize], ledger: &Ledger) -> Vec<Row> {
-    let mut rows: Vec<(usize, Row)> = ledger
-        .outcomes_of(Kind::Search)
-        .zip(order)
-        .map(|(outcome, &number)| {
-            let locus = &loci[number];
-            let row = Row {
-                name: locus.name.clone(),
-                taxa: locus.alignment.names().len(),
-                sites: locus.alignment.sites(),
-                model: outcome.models.join(" "),
-                lnl: outcome.lnl,
-                wall_s: outcome.wall_s,
-                tree: outcome.tree.clone(),
-            };
-            (number, row)
-        })
-        .collect();
-    rows.sort_by_key(|(number, _)| *number);
-    rows.into_iter().map(|(_, row)| row).collect()
-}
-
-fn write(files: &Files, rows: &[Row]) -> Result<Vec<PathBuf>> {
-    let (mut trees, mut models) = (String::new(), String::new());
-    let mut table = "locus\ttaxa\tsites\tlog-likelihood\tseconds\n".to_owned();
-    let mut first = 1;
-    for row in rows {
-        let last = first + row.sites - 1;
-        trees.push_str(&format!("{}\n", row.tree));
-        models.push_str(&format!("{}, {} = {first}-{last}\n", row.model, row.name));
-        table.push_str(&format!(
-            "{}\t{}\t{}\t{:.6}\t{:.2}\n",
-            row.name, row.taxa, row.sites, row.lnl, row.wall_s
-        ));
-        first = last + 1;
-    }
-    let all = [
-        (GENE_TREES, trees),
-        (GENE_MODELS, models),
-        (GENE_TABLE, table),
-    ];
-    let written = all.iter().map(|(suffix, text)| files.write(suffix, text));
-    Ok(written.collect::<Result<_, _>>()?)
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    wall_s: f64,
-    engines: usize,
-    /// Loci with fewer than three taxa.
-    skipped: Vec<String>,
-    loci: Vec<Row>,
-    files: Vec<PathBuf>,
-}
-
-#[derive(serde::Serialize)]
-struct Row {
-    name: String,
-    taxa: usize,
-    sites: usize,
-    model: String,
-    lnl: f64,
-    wall_s: f64,
-    tree: String,
-}
-
-impl Json {
-    fn text(&self) -> Text {
-        let mut text = Text::new();
-        let lnl: f64 = self.loci.iter().map(|row| row.lnl).sum();
-        text.fact("log-likelihood of all loci", format!("{lnl:.6}"));
-        let (loci, wall_s, engines) = (self.loci.len(), self.wall_s, self.engines);
-        text.fact(
-            "done",
-            format!("{loci} loci, {wall_s:.2} s on {engines} engines"),
-        );
-        for path in &self.files {
-            text.fact("written", path.display().to_string());
-        }
-        text
     }
 }

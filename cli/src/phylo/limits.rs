@@ -1,11 +1,12 @@
 //! Limits that all commands on alignments and trees take: memory, and time.
 
+use crate::output;
 use anyhow::{Context, Result};
 use sidecore_phylo::io::input::Memory;
+use sidecore_sys::ending::TimeLimit;
 use sidecore_terminal::quantity;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Options of every command.
@@ -30,34 +31,20 @@ fn memory_size(text: &str) -> Result<u64, String> {
 }
 
 static MEMORY: OnceLock<Memory> = OnceLock::new();
-static TIMED: AtomicBool = AtomicBool::new(false);
-/// The flag that the time limit raises; without one it ends the process.
-static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+static TIME: OnceLock<Arc<TimeLimit>> = OnceLock::new();
 
 impl Limits {
     /// Applies the limits. Call it once, before the command.
     pub(super) fn begin(&self) -> Result<()> {
         MEMORY.get_or_init(|| Memory::new(self.memory));
-        let Some(time) = self.time else {
-            return Ok(());
-        };
-        // Relaxed: the thread that stores is the one that loads.
-        TIMED.store(true, Ordering::Relaxed);
-        let watch = move || {
-            std::thread::sleep(time);
-            let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(stop) = stop {
-                // Relaxed: a flag alone. A step that takes longer than this is not waited for.
-                stop.store(true, Ordering::Relaxed);
-                std::thread::sleep(GRACE);
-            }
-            let seconds = time.as_secs_f64();
-            crate::output::note!("sidecore: not done after {seconds} s (--time): ended");
-            std::process::exit(2);
-        };
-        let thread = std::thread::Builder::new().name("time limit".to_owned());
-        let started = thread.spawn(watch);
-        started.context("cannot start a thread for --time")?;
+        if let Some(time) = self.time {
+            let limit = TimeLimit::begin(time, GRACE, move || {
+                let seconds = time.as_secs_f64();
+                output::note!("sidecore: not done after {seconds} s (--time): ended");
+            });
+            TIME.set(limit.context("cannot start a thread for --time")?)
+                .ok();
+        }
         Ok(())
     }
 }
@@ -69,12 +56,14 @@ pub(super) fn memory() -> Memory {
 
 /// True where the user has limited the time.
 pub(super) fn is_timed() -> bool {
-    TIMED.load(Ordering::Relaxed)
+    TIME.get().is_some()
 }
 
-/// From now on the time limit raises this flag.
+/// From now on the time limit raises this flag; without one it ends the process.
 pub(super) fn stop_with(stop: &Arc<AtomicBool>) {
-    *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(stop));
+    if let Some(limit) = TIME.get() {
+        limit.stop_with(stop);
+    }
 }
 
 /// Refuses work that takes more memory than is allowed.

@@ -20,10 +20,10 @@ mod species;
 mod support;
 mod test;
 
-use crate::Outcome;
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
 use crate::signals::{SIGXFSZ, raise_on};
+use crate::{Outcome, run_each};
 use anyhow::Result;
 use clap::Subcommand;
 
@@ -33,7 +33,6 @@ pub(crate) fn trees_as_text(path: &std::path::Path) -> Result<String> {
     Ok(trees.iter().map(|tree| format!("{tree}\n")).collect())
 }
 
-/// Arguments of `phylo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,7 +42,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         // Past the file size limit a write then fails as on a full disk; by default SIGXFSZ kills
         // the process.
@@ -92,23 +90,7 @@ pub(crate) enum Command {
 
 impl Command {
     fn run(self) -> Result<Outcome> {
-        match self {
-            Self::Evaluate(args) => args.run(),
-            Self::Search(args) => args.run(),
-            Self::Genes(args) => args.run(),
-            Self::Species(args) => args.run(),
-            Self::Concordance(args) => args.run(),
-            Self::Support(args) => args.run(),
-            Self::Simulate(args) => args.run(),
-            Self::Compare(args) => args.run(),
-            Self::Models(args) => args.run(),
-            Self::Ancestors(args) => args.run(),
-            Self::Test(args) => args.run(),
-            Self::Consensus(args) => args.run(),
-            Self::Root(args) => args.run(),
-            Self::Draw(args) => args.run(),
-            Self::Beagle(args) => args.run(),
-            Self::Bench(args) => args.run(),
-        }
+        run_each!(self; Evaluate Search Genes Species Concordance Support Simulate Compare Models
+            Ancestors Test Consensus Root Draw Beagle Bench)
     }
 }

@@ -6,17 +6,14 @@ use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use sidecore_offload::Pool;
 use sidecore_phylo::io::data::parts_to_model;
-use sidecore_phylo::io::partitions;
 use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
-use sidecore_phylo::parsimony::parsimony_tree;
-use sidecore_phylo::random::Random;
 use sidecore_phylo::selection::partitions::{Step, select_partitions};
-use sidecore_phylo::selection::{self, Criterion, Fit, select};
+use sidecore_phylo::selection::{self, Criterion, Fit, SelectionReport, select};
 use sidecore_phylo::tree::Tree;
 use sidecore_terminal::progress::{Shape, bar};
+use sidecore_terminal::values::named;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `phylo models`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Models are fitted on one fixed tree, by parsimony unless given. Those that cannot win are not \
@@ -29,7 +26,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Kind of data
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = named([
+        ("auto", "By the alignment's characters", Kind::None),
+        ("dna", "Nucleotides", Some(Alphabet::Dna)),
+        ("protein", "Amino acids", Some(Alphabet::Protein)),
+    ]))]
     data: Kind,
     /// File of partitions (RAxML's lines or NEXUS sets): a model for each; of their models only
     /// whether they are for DNA or protein is looked at
@@ -39,8 +40,12 @@ pub(crate) struct Args {
     #[arg(long)]
     merge: bool,
     /// Information criterion
-    #[arg(long, value_enum, default_value = "bic")]
-    criterion: By,
+    #[arg(long, default_value = "bic", value_parser = named([
+        ("bic", "Bayesian information criterion", Criterion::Bic),
+        ("aicc", "Akaike's, corrected for few sites", Criterion::Aicc),
+        ("aic", "Akaike's", Criterion::Aic),
+    ]))]
+    criterion: Criterion,
     /// The most categories of free rates (+R); 0 leaves these out
     #[arg(
         long,
@@ -78,43 +83,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    /// By the alignment's characters
-    Auto,
-    /// Nucleotides
-    Dna,
-    /// Amino acids
-    Protein,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum By {
-    /// Bayesian information criterion
-    Bic,
-    /// Akaike's, corrected for few sites
-    Aicc,
-    /// Akaike's
-    Aic,
-}
-
-impl From<By> for Criterion {
-    fn from(by: By) -> Self {
-        match by {
-            By::Bic => Self::Bic,
-            By::Aicc => Self::Aicc,
-            By::Aic => Self::Aic,
-        }
-    }
-}
+/// A kind of data; none for the one that the alignment's characters speak for.
+type Kind = Option<Alphabet>;
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
         let mut alignment = common::reader().alignment(&self.msa)?;
         let options = selection::Options {
-            criterion: self.criterion.into(),
+            criterion: self.criterion,
             free_rates_max: self.free_rates_max.into(),
             classes_max: self.classes_max.into(),
         };
@@ -144,11 +121,7 @@ impl Args {
         options: &selection::Options,
         pool: &Pool,
     ) -> Result<Outcome> {
-        let alphabet = match self.data {
-            Kind::Auto => alignment.likely_alphabet(),
-            Kind::Dna => Alphabet::Dna,
-            Kind::Protein => Alphabet::Protein,
-        };
+        let alphabet = self.data.unwrap_or_else(|| alignment.likely_alphabet());
         let patterns = Patterns::new(alignment, alphabet);
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
         common::reader().findings(&self.msa, alignment, [&patterns]);
@@ -157,26 +130,13 @@ impl Args {
         let bar = Bar::new();
         let selection = select(&tree, &patterns, options, pool, |fit| bar.fit(fit));
         bar.0.finish_and_clear();
-        let selection = selection?;
-        let (best, criterion) = (selection.best(), options.criterion.name());
+        let report = selection?.report(options.criterion, alignment.sites());
         if let Some(path) = &self.output {
-            let sites: Vec<u32> = (0..).take(alignment.sites()).collect();
-            let line = partitions::line(&best.name, "all", &sites);
-            output::file(path, &format!("{line}\n"))?;
+            output::file(path, &report.to_line())?;
         }
-        if self.json {
-            return output::json(&Json {
-                best: best.name.clone(),
-                lnl: best.lnl,
-                criterion,
-                sites: alignment.sites(),
-                excluded: selection.excluded,
-                models: selection.fits,
-            })
-            .map(|()| Outcome::Done);
-        }
-        output::show(&selection.text(criterion, self.top))?;
-        Ok(Outcome::Done)
+        output::report(self.json, &report, |report: &SelectionReport| {
+            report.text(self.top)
+        })
     }
 
     fn parts(
@@ -205,12 +165,7 @@ impl Args {
             output::file(path, &scheme.to_lines(&parts))?;
         }
         let summary = scheme.summary(&parts, options.criterion);
-        if self.json {
-            output::json(&summary)?;
-            return Ok(Outcome::Done);
-        }
-        output::show(&summary.text(parts.len()))?;
-        Ok(Outcome::Done)
+        output::report(self.json, &summary, |summary| summary.text(parts.len()))
     }
 
     /// The tree to fit on.
@@ -221,12 +176,8 @@ impl Args {
             "{} has {taxa} taxa: 3 are needed",
             self.msa.display()
         );
-        let Some(path) = &self.tree else {
-            return Ok(parsimony_tree(patterns, None, &mut Random::new(self.seed)));
-        };
-        let file = common::reader().trees(path)?;
-        file.only()?;
-        Ok(file.of_taxa(alignment.names())?.remove(0))
+        let path = self.tree.as_deref();
+        Ok(common::reader().tree_to_fit_on(path, alignment, patterns, self.seed)?)
     }
 }
 
@@ -246,14 +197,4 @@ impl Bar {
     fn pairs(&self, done: usize, all: usize) {
         self.0.set_message(format!("pair {done} of {all}"));
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json {
-    best: String,
-    lnl: f64,
-    criterion: &'static str,
-    sites: usize,
-    excluded: usize,
-    models: Vec<Fit>,
 }

@@ -1,37 +1,30 @@
 //! `sidecore phylo search`.
 
 mod options;
-mod progress;
-mod report;
 
-pub(in crate::phylo) use progress::Progress;
-
-use super::common::{self, Running, Source, Support};
+use super::common::{self, Progress, Running};
 use super::limits;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::trace::TraceArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use options::Options;
-use report::Json;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::Ledger;
-use sidecore_phylo::analysis::supports::{AlignmentSupport, bootstrap_support, tree_of};
-use sidecore_phylo::io::data::model_name;
-use sidecore_phylo::io::files::{self as own_files, Files, Names};
+use sidecore_phylo::analysis::report::Report;
+use sidecore_phylo::analysis::supports::{AlignmentSupport, Support, bootstrap_support, tree_of};
+use sidecore_phylo::io::files::{Files, Names};
 use sidecore_phylo::io::live::Finished;
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::role::Role;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::io::setup::RunSetup;
-use sidecore_phylo::likelihood::PartOptions;
-use sidecore_phylo::newick::Newick;
 use sidecore_status::Publisher;
+use sidecore_terminal::values::named;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Arguments of `phylo search`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
@@ -52,33 +45,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_search: Option<u32>,
     /// Names of the written files under the prefix
-    #[arg(long, value_enum, default_value = "sidecore")]
-    names: Naming,
+    #[arg(long, default_value = "sidecore", value_parser = named([
+        ("sidecore", "PREFIX.bestTree", Names::Own),
+        ("raxml-ng", RAXML_NG, Names::RaxmlNg),
+    ]))]
+    names: Names,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
-/// Naming of the written files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Naming {
-    /// PREFIX.bestTree
-    Sidecore,
-    /// PREFIX.raxml.bestTree, for scripts that read RAxML-NG's files
-    RaxmlNg,
-}
-
-impl Naming {
-    fn files(self) -> Names {
-        match self {
-            Self::Sidecore => Names::Own,
-            Self::RaxmlNg => Names::RaxmlNg,
-        }
-    }
-}
+const RAXML_NG: &str = "PREFIX.raxml.bestTree, for scripts that read RAxML-NG's files";
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let setup = self.options.read()?;
         let _recording = self.trace.begin("phylo search")?;
@@ -125,7 +104,7 @@ impl Args {
         let [alignment, model] = self.options.subject();
         let status = finished.status(alignment, model, run.names(), &job.growing);
         let published = Publisher::of(&status);
-        let mut progress = Progress::new(&ledger);
+        let progress = Progress::new(&ledger, true);
         let (ended, ledger) = role.with_ranks(Some(run), crew, |ranks| {
             let running = Run {
                 crew,
@@ -154,27 +133,16 @@ impl Args {
         }
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
-        let report = Json::new(
-            &ledger,
-            wall_s,
-            engines,
-            &self.running.policy,
-            &setup.findings,
-            written,
-        );
-        if self.json {
-            output::json(&report)?;
-        } else {
-            output::show(&report.text())?;
-        }
-        Ok(Outcome::Done)
+        let (policy, findings) = (&self.running.policy, &setup.findings);
+        let report = Report::new(&ledger, wall_s, engines, policy, findings, written);
+        output::report(self.json, &report, Report::text)
     }
 
     /// The files of a new or a resumed run, and what is done of it.
     fn open(&self, setup: &RunSetup, engines: usize) -> Result<(Files, Ledger)> {
         let (mut files, ledger) = Files::open(
             &self.options.prefix,
-            self.names.files(),
+            self.names,
             setup.settings.clone(),
             setup.run.goal,
             self.running.redo,
@@ -194,30 +162,21 @@ fn write_support(
     setup: &RunSetup,
     pool: &Pool,
 ) -> Result<Option<PathBuf>> {
-    let labelled = match (support.source(), ledger.best()) {
-        (Source::Replicates(kind), _) => bootstrap_support(ledger, kind, pool)?,
-        (Source::Alignment(_), None) => None,
-        (Source::Alignment(kind), Some(best)) => {
-            let mut parts = Vec::new();
+    let labelled = match (support, ledger.best()) {
+        (Support::Replicates(kind), _) => bootstrap_support(ledger, kind, pool)?,
+        (Support::Alignment(_), None) => None,
+        (Support::Alignment(kind), Some(best)) => {
             // Under the best search's models, with all their values.
-            for (model, part) in best.models.iter().zip(setup.run.parts()) {
-                parts.push(PartOptions::new(model_name(model)?, part.patterns.clone()));
-            }
-            let (tree, names) = (tree_of(best)?, setup.run.names());
-            let options = AlignmentSupport::new(kind, setup.run.seed);
+            let (parts, tree) = (setup.parts_of(best)?, tree_of(best)?);
+            let (options, names) = (
+                AlignmentSupport::new(kind, setup.run.seed),
+                setup.run.names(),
+            );
             Some(common::alignment_support(
                 options, &tree, names, parts, pool,
             )?)
         }
     };
-    let suffix = match support {
-        Support::Fbp => own_files::SUPPORT,
-        Support::Tbe => own_files::SUPPORT_TBE,
-        Support::ShAlrt => own_files::SUPPORT_ALRT,
-        Support::Abayes => own_files::SUPPORT_ABAYES,
-        Support::Lbp => own_files::SUPPORT_LOCAL,
-        Support::Ufboot => own_files::SUPPORT_UFBOOT,
-    };
-    let write = |tree: Newick| files.write(suffix, &format!("{tree}\n"));
+    let write = |tree| files.write_support(support, &tree);
     Ok(labelled.map(write).transpose()?)
 }

@@ -12,7 +12,6 @@ use sidecore_sys::width::ToUsize;
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
-/// Arguments of `phylo simulate`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The same arguments make the same alignment on every machine. Parameters without a value in braces \
@@ -54,7 +53,6 @@ fn mean_length(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let model = Model::without_alignment(model_name(&self.model)?);
         let (tree, names) = match &self.tree {

@@ -1,13 +1,11 @@
 //! `sidecore phylo species`.
 
 use super::common::{self, reader};
-use super::concordance::gene_trees;
 use crate::Outcome;
 use anyhow::Result;
-use sidecore_phylo::species::{Branch, score_tree, species_tree};
+use sidecore_phylo::species::{score_tree, species_tree};
 use std::path::PathBuf;
 
-/// Arguments of `phylo species`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The tree that shares the most quartets with the gene trees, which is consistent under the \
@@ -38,50 +36,18 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
-        let (genes, found) = match &self.score {
+        let genes = |labels| reader().gene_trees(&self.genes, labels, self.contract);
+        let found = match &self.score {
             Some(path) => {
                 let file = reader().trees(path)?;
                 let tree = file.only()?;
-                let genes = gene_trees(&self.genes, tree.tip_labels(), self.contract)?;
-                let found = score_tree(&genes, tree, &pool)?;
-                (genes, found)
+                score_tree(&genes(tree.tip_labels())?, tree, &pool)?
             }
-            None => {
-                let genes = gene_trees(&self.genes, Vec::new(), self.contract)?;
-                let found = species_tree(&genes, &pool)?;
-                (genes, found)
-            }
-        };
-        let share = match found.all {
-            0 => 0.0,
-            all => found.shared as f64 / all as f64,
+            None => species_tree(&genes(Vec::new())?, &pool)?,
         };
         let text = found.tree.to_string();
-        let report = Json {
-            trees: genes.genes.len(),
-            taxa: genes.taxa(),
-            quartets: found.all,
-            quartets_shared: found.shared,
-            quartets_share: share,
-            exact: found.is_exact,
-            branches: found.branches,
-            tree: &text,
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &text)
+        common::deliver_tree(self.output.as_deref(), self.json, &found, &text)
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json<'t> {
-    trees: usize,
-    taxa: usize,
-    quartets: u128,
-    quartets_shared: u128,
-    quartets_share: f64,
-    exact: bool,
-    branches: Vec<Branch>,
-    tree: &'t str,
 }

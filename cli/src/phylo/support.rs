@@ -1,17 +1,16 @@
 //! `sidecore phylo support`.
 
-use super::common::{self, Source, Support};
+use super::common;
 use crate::Outcome;
 use crate::values::models;
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport};
+use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
 use sidecore_terminal::values::Offered;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `phylo support`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
@@ -31,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", required_unless_present = "msa")]
     bootstraps: Option<PathBuf>,
     /// Kind of support
-    #[arg(long, value_enum, default_value = "fbp")]
+    #[arg(long, value_parser = common::supports(), default_value = "fbp")]
     support: Support,
     /// Alignment, for all kinds but fbp and tbe
     #[arg(
@@ -65,33 +64,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let file = common::reader().trees(&self.tree)?;
         let tree = file.only()?;
-        let (labelled, replicates, values) = match (self.support.source(), &self.bootstraps) {
-            (Source::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
-            (Source::Alignment(kind), None) => self.of_alignment(tree, kind)?,
-            (Source::Replicates(_), None) => {
+        let (labelled, replicates, values) = match (self.support, &self.bootstraps) {
+            (Support::Replicates(kind), Some(path)) => self.of_replicates(tree, kind, path)?,
+            (Support::Alignment(kind), None) => self.of_alignment(tree, kind)?,
+            (Support::Replicates(_), None) => {
                 bail!("--support fbp and tbe need --bootstraps, not --msa")
             }
-            (Source::Alignment(_), Some(_)) => {
+            (Support::Alignment(_), Some(_)) => {
                 bail!(
                     "--support {} needs --msa and --model, not --bootstraps",
                     self.support.name()
                 )
             }
         };
-        let labelled = labelled.to_string();
-        let report = Json {
-            kind: self.support.name(),
-            replicates,
-            branches: values.len(),
-            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
-            values,
-            tree: &labelled,
-        };
-        common::deliver_tree(self.output.as_deref(), self.json, &report, &labelled)
+        let report = SupportReport::new(self.support, replicates, values, &labelled);
+        common::deliver_tree(self.output.as_deref(), self.json, &report, &report.tree)
     }
 
     fn of_replicates(
@@ -128,27 +118,7 @@ impl Args {
         let (names, parts) = (data.alignment.names(), data.partitions.parts);
         let labelled = common::alignment_support(options, tree, names, parts, &pool)
             .with_context(|| self.tree.display().to_string())?;
-        let inner = labelled
-            .nodes()
-            .iter()
-            .filter(|node| !node.children.is_empty());
-        let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
-        // aBayes is a probability already.
-        let whole = match kind {
-            AlignmentKind::ABayes => 1.0,
-            _ => 100.0,
-        };
-        let values = shares.map(|share| share / whole).collect();
+        let values = kind.values(&labelled);
         Ok((labelled, self.replicates as usize, values))
     }
-}
-
-#[derive(serde::Serialize)]
-struct Json<'t> {
-    kind: &'static str,
-    replicates: usize,
-    branches: usize,
-    mean: f64,
-    values: Vec<f64>,
-    tree: &'t str,
 }

@@ -10,7 +10,6 @@ use sidecore_terminal::progress::{self, Shape};
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
 
-/// Arguments of `phylo test`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The model's free parameters are fitted on the best tree, lengths on each tree; then the sites' \
@@ -50,7 +49,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let pool = common::pool(self.engines)?;
         let data = common::data(&self.msa, &self.model)?;
@@ -77,17 +75,13 @@ impl Args {
         });
         bar.finish_and_clear();
         let verdicts = verdicts.with_context(shown)?;
-        if self.json {
-            output::json(&Json {
-                trees: verdicts,
-                sites: table.sites(),
-                replicates: self.replicates,
-                seed: self.seed,
-            })?;
-            return Ok(Outcome::Done);
-        }
-        output::show(&topology::text(&verdicts))?;
-        Ok(Outcome::Done)
+        let report = Json {
+            trees: verdicts,
+            sites: table.sites(),
+            replicates: self.replicates,
+            seed: self.seed,
+        };
+        output::report(self.json, &report, |report| topology::text(&report.trees))
     }
 }
 

@@ -11,6 +11,7 @@
 //! Boucher and Anderson, "Trojan Source", 2021.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write;
 
 /// The text on one line: control characters, line ends included, and invisible ones as escapes
@@ -62,6 +63,45 @@ fn escaped(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// JSON without the characters that a terminal obeys and JSON lets pass (DEL, C1, directions): they
+/// are written as `\u202e`, which readers of JSON take for the same character. Line ends stay.
+#[must_use]
+pub fn printable_json(json: String) -> String {
+    // Line ends stand between JSON's parts only: strings have them escaped.
+    let is_obeyed = |c| c != '\n' && is_unsafe(c);
+    if !json.contains(is_obeyed) {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if is_obeyed(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Into memory: it does not fail.
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// An error and its causes in one line, printable; a cause that its effect's text already contains
+/// is not repeated.
+#[must_use]
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    printable(&text).into_owned()
+}
+
 /// Formats bytes with a binary unit and about three digits: `288 KiB`, `12 MiB`, `1.5 GiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -79,6 +119,36 @@ pub fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_nothing_that_terminals_obey() {
+        let json = "[\n \"\u{9b}31m\u{7f}\", \"\u{202e}\u{e0041}\", \"a\\nb \u{fc}\"]";
+        let safe = printable_json(json.to_owned());
+        let escaped = r#""\u009b31m\u007f", "\u202e\udb40\udc41", "a\nb ü"]"#;
+        assert_eq!(safe, format!("[\n {escaped}"));
+    }
+
+    #[derive(Debug)]
+    struct Fault(&'static str, Option<Box<Self>>);
+
+    impl std::fmt::Display for Fault {
+        fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            to.write_str(self.0)
+        }
+    }
+
+    impl Error for Fault {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_is_in_it() {
+        let cause = Fault("a\x1b[2Jb", Some(Box::new(Fault("a", None))));
+        let error = Fault("digest c\nsidecore: d", Some(Box::new(cause)));
+        assert_eq!(causes(&error), "digest c\\nsidecore: d: a\\x1b[2Jb");
+    }
 
     #[test]
     fn bytes_are_short() {

@@ -8,7 +8,7 @@ use crate::signals::{Handle, Signals};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,50 @@ impl Watching {
         self.handle.close();
         // A panic of it has been printed; what it stops has ended.
         self.thread.join().ok();
+    }
+}
+
+/// A bound of the time that a process works: it raises a flag where one was given, so that the work
+/// can be saved, and ends the process with status 2 where that takes too long.
+#[derive(Debug, Default)]
+pub struct TimeLimit {
+    stop: Mutex<Option<Arc<AtomicBool>>>,
+}
+
+impl TimeLimit {
+    /// Begins to count `time`. With a flag to raise, the process has `grace` more to end by itself.
+    /// `report` is called right before the process is ended.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin(
+        time: Duration,
+        grace: Duration,
+        report: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let limit = Arc::new(Self::default());
+        let watched = Arc::clone(&limit);
+        let builder = std::thread::Builder::new().name("time limit".to_owned());
+        builder.spawn(move || {
+            std::thread::sleep(time);
+            if let Some(stop) = watched.flag().take() {
+                // Relaxed: a flag alone. A step that takes longer than this is not waited for.
+                stop.store(true, Ordering::Relaxed);
+                std::thread::sleep(grace);
+            }
+            report();
+            std::process::exit(2);
+        })?;
+        Ok(limit)
+    }
+
+    /// From now on it raises this flag.
+    pub fn stop_with(&self, stop: &Arc<AtomicBool>) {
+        *self.flag() = Some(Arc::clone(stop));
+    }
+
+    fn flag(&self) -> MutexGuard<'_, Option<Arc<AtomicBool>>> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

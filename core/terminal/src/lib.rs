@@ -4,12 +4,14 @@
 //! Why here: a table that knows nothing of its terminal wraps, and each command wrapped in its own
 //! way. Must stay true: without a width nothing is folded, cut or dropped; with one, no line is
 //! longer, but for a single word (a path, a hash) that must stay whole to be copied. Foreign text
-//! is escaped before it is measured. Nothing here writes to a terminal except `progress` and
-//! `screen`. Source: own.
+//! is escaped before it is measured. Nothing here writes to a terminal except `print`, `progress`
+//! and `screen`. Source: own.
 
 mod fold;
 #[cfg(feature = "command-line")]
 pub mod manual;
+#[cfg(feature = "print")]
+pub mod print;
 #[cfg(feature = "progress")]
 pub mod progress;
 pub mod quantity;
@@ -17,6 +19,8 @@ pub mod quantity;
 pub mod screen;
 mod table;
 mod text;
+#[cfg(feature = "command-line")]
+pub mod usage;
 #[cfg(feature = "command-line")]
 pub mod values;
 

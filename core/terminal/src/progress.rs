@@ -52,6 +52,25 @@ pub fn bar(shape: Shape, total: u64) -> ProgressBar {
     bar
 }
 
+/// Does `work` under a bar of `total` bytes with this message; the bar is gone at the end. `work`
+/// gets the receiver of its position. Without a total the bar's end moves along with it.
+pub fn watched<R>(
+    total: Option<u64>,
+    doing: &'static str,
+    work: impl FnOnce(&mut (dyn FnMut(u64) + Send)) -> R,
+) -> R {
+    let bar = bar(Shape::Bytes, total.unwrap_or(0));
+    bar.set_message(doing);
+    let done = work(&mut |position| {
+        if total.is_none() {
+            bar.set_length(position);
+        }
+        bar.set_position(position);
+    });
+    bar.finish_and_clear();
+    done
+}
+
 /// Wide fields take the room that the others leave; narrow terminals get fewer fields.
 fn template(shape: Shape, columns: usize) -> String {
     let is_wide = columns >= WIDE_COLUMNS;

@@ -86,6 +86,14 @@ impl Text {
     }
 }
 
+impl From<String> for Text {
+    fn from(line: String) -> Self {
+        let mut text = Self::new();
+        text.line(line);
+        text
+    }
+}
+
 impl From<Table> for Text {
     fn from(table: Table) -> Self {
         Self {

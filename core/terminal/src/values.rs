@@ -16,6 +16,21 @@ where
     PossibleValuesParser::new(names).try_map(|text| text.parse::<T>())
 }
 
+/// A parser that takes one of some words: each with its line in the help, and the value that it
+/// stands for.
+pub fn named<T: Clone + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = (&'static str, &'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let words: Vec<_> = words.into_iter().collect();
+    let shown = words
+        .iter()
+        .map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(shown).try_map(move |text| {
+        let found = words.iter().find(|(word, ..)| *word == text);
+        found.map(|(.., value)| value.clone()).ok_or("no such word")
+    })
+}
+
 /// A parser that takes any text, with some that completions offer.
 #[derive(Debug, Clone)]
 pub struct Offered(pub fn() -> Vec<&'static str>);

@@ -67,6 +67,17 @@ pub struct Written {
     pub lost: u64,
 }
 
+impl std::fmt::Display for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (events, tracks, path) = (self.events, self.tracks, self.path.display());
+        write!(f, "{events} trace events on {tracks} tracks are in {path}")?;
+        match self.lost {
+            0 => Ok(()),
+            lost => write!(f, "; {lost} older records were overwritten"),
+        }
+    }
+}
+
 /// Hears how each writing of the file ended.
 pub type Report = Box<dyn Fn(Result<Written, TraceError>) + Send>;
 

@@ -71,6 +71,25 @@ pub fn register(
     Ok(registered)
 }
 
+/// As [`register`], of several folders, one after the other; `on_refused` gets each file that was
+/// refused.
+///
+/// # Errors
+/// As [`register`], of the first folder that cannot be used.
+pub fn register_all(
+    mut registry: Registry,
+    folders: &[PathBuf],
+    loading: &Loading,
+    mut on_refused: impl FnMut(&Refused),
+) -> Result<Registry, FolderError> {
+    for folder in folders {
+        let loaded = register(registry, folder, loading)?;
+        loaded.refused.iter().for_each(&mut on_refused);
+        registry = loaded.registry;
+    }
+    Ok(registry)
+}
+
 /// Adds all kernels of one file, or none.
 fn add(
     registry: &mut Registry,

@@ -7,6 +7,7 @@
 //! - [`overlay`]: copy-on-write layers above an unchanged image, each in a file of its own.
 //! - [`image`]: the compressed bytes, of a local file or a remote source.
 //! - [`meter`]: counters of a served device, for its server's status.
+//! - [`opened`]: a served device with its overlay, until an end in order.
 //! - [`pack`]: packing an image, compressed on all engines.
 //!
 //! Formats, codecs and the trait that exports read ([`source`]) are re-exported from
@@ -18,6 +19,7 @@
 pub mod device;
 pub mod image;
 pub mod meter;
+pub mod opened;
 pub mod overlay;
 pub mod pack;
 #[cfg(test)]

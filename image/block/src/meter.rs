@@ -279,7 +279,7 @@ mod tests {
         let device = open_least(&packed.image, 1);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("overlay");
-        let overlay = Arc::new(open_to_write(&device, &path, Some(4096), "base").unwrap());
+        let overlay = Arc::new(open_to_write(&device, &path, Some(4096), None, "base").unwrap());
         let meter = Meter::new(device, Some(overlay));
         let writes = meter.writes().unwrap();
         writes.write(4096, &[7; 8192]).unwrap();

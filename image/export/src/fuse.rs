@@ -150,12 +150,32 @@ impl FuseOptions {
         }
     }
 
+    /// Options for an image: with threads for a remote one, whose reads wait for the network; for a
+    /// local one that root serves, open to its readers.
+    ///
+    /// # Errors
+    /// [`FuseError::Os`]: a file cannot be looked at.
+    pub fn for_image(
+        image: &Path,
+        is_remote: bool,
+        overlay: Option<&Path>,
+        has_keys: bool,
+    ) -> Result<Self, FuseError> {
+        let mut options = Self::of_user();
+        if is_remote {
+            options.threads = REMOTE_THREADS;
+        } else if rustix::process::geteuid().is_root() {
+            options.open_to_readers(image, overlay, has_keys)?;
+        }
+        Ok(options)
+    }
+
     /// Has the mount belong to the owner of the image, and be open to users that may read both the
     /// image and the overlay; where the image was opened with keys, to its owner alone.
     ///
     /// # Errors
     /// [`FuseError::Os`]: one of the files cannot be looked at.
-    pub fn open_to_readers(
+    fn open_to_readers(
         &mut self,
         image: &Path,
         overlay: Option<&Path>,
@@ -552,6 +572,8 @@ fn threads_default() -> usize {
     cores.clamp(2, 8)
 }
 
+/// Threads that answer the kernel for a remote image: the number of concurrent reads.
+const REMOTE_THREADS: usize = 32;
 /// The most threads that may serve one image.
 pub const THREADS_MAX: usize = 64;
 /// Threads of a store of layers.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use sidecore_status::metrics::{Metric, Unit};
 use sidecore_status::{Kind, Server, Status, Whose};
 use sidecore_sys::text::{bytes, printable};
+use sidecore_terminal::{Column, Table, Text};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -104,14 +105,17 @@ pub fn status(
 #[must_use]
 pub fn with_snapshots(
     status: Arc<Status>,
-    take: impl Fn(Option<&Path>) -> Result<Snapshot, String> + Send + 'static,
+    take: impl Fn(Option<&Path>) -> Result<(PathBuf, Duration), String> + Send + 'static,
 ) -> Arc<Status> {
     status.with_actions(move |request| {
         if request["action"] != "snapshot" {
             return json!({"error": "this server takes snapshots and nothing else"});
         }
         match take(request["overlay"].as_str().map(Path::new)) {
-            Ok(taken) => json!(taken),
+            Ok((overlay, pause)) => json!(Snapshot {
+                overlay,
+                pause_ms: pause.as_secs_f64() * 1e3,
+            }),
             Err(error) => json!({"error": error}),
         }
     })
@@ -124,6 +128,17 @@ pub struct Snapshot {
     pub overlay: PathBuf,
     /// Milliseconds for which writes waited.
     pub pause_ms: f64,
+}
+
+/// Subtitle of a served image, for clients that list it: the last part of its name, and whether it
+/// is written.
+#[must_use]
+pub fn subtitle(image: &str, is_writable: bool) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    match is_writable {
+        true => format!("{last}, written to an overlay"),
+        false => format!("{last}, read-only"),
+    }
 }
 
 /// Asks the server of the export `name` (see [`Export::is`]) to put a new overlay on top, at a path
@@ -325,8 +340,7 @@ impl Export {
 
 /// The row of an export in a list: way, process, age, bytes read, share of hits, damaged frames,
 /// image and place. A silent server has only its process. Texts are foreign.
-#[must_use]
-pub fn cells(export: &Export) -> [String; 8] {
+fn cells(export: &Export) -> [String; 8] {
     let pid = export.pid.to_string();
     if !export.is_answering {
         let mut cells = <[String; 8]>::default();
@@ -350,9 +364,40 @@ pub fn cells(export: &Export) -> [String; 8] {
     ]
 }
 
-/// All about one export, a line each.
+/// A line for each export. Without room the least important columns go; images and places keep
+/// their ends.
 #[must_use]
-pub fn description(export: &Export) -> Vec<String> {
+pub fn table(exports: &[Export]) -> Table {
+    let mut table = Table::new([
+        Column::left("way"),
+        Column::right("pid").rank(2),
+        Column::right("age").rank(3),
+        Column::right("read").rank(1),
+        Column::right("hits").rank(4),
+        Column::right("damaged"),
+        Column::tail("image"),
+        Column::tail("where"),
+    ]);
+    for export in exports {
+        table.row(cells(export));
+    }
+    table
+}
+
+/// All about the exports, a line each, with an empty line between two.
+#[must_use]
+pub fn descriptions(exports: &[Export]) -> Text {
+    let mut text = Text::new();
+    for (at, export) in exports.iter().enumerate() {
+        if at > 0 {
+            text.line("");
+        }
+        text.lines(description(export));
+    }
+    text
+}
+
+fn description(export: &Export) -> Vec<String> {
     if !export.is_answering {
         return vec![format!("process {} is alive and not answering", export.pid)];
     }

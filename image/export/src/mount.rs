@@ -10,6 +10,7 @@
 
 pub(super) mod above;
 pub(super) mod ending;
+pub mod fstab;
 mod inner;
 mod server;
 pub(super) mod undo;
@@ -23,6 +24,7 @@ pub use undo::flush_input;
 use super::ExportError;
 use super::state::{Entry, StateDir};
 use ending::Outcome;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 pub(super) use undo::Undoing;
@@ -53,6 +55,75 @@ pub enum By {
     Namespace(u32),
     /// Programs that have it open.
     Programs,
+}
+
+impl Undone {
+    /// True where written data may be lost.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        matches!(self, Self::ServerDied)
+    }
+
+    /// Message about the mount on `dir`, where more is to be known than that it is gone.
+    #[must_use]
+    pub fn of_mount(&self, dir: &Path) -> Option<String> {
+        let dir = dir.display();
+        Some(match self {
+            Self::Completely => return None,
+            Self::StillUsed(by) => format!(
+                "unmounted from {dir}; {by}, so its server stays until then; what was written so \
+                 far is safe"
+            ),
+            Self::TakenAway => format!(
+                "unmounted from {dir}; others (open files, another mount namespace) still used it \
+                 and get errors now"
+            ),
+            Self::ServerDied => format!(
+                "sidecore: the server of {dir} had died: what was written there and not synced \
+                 before is lost; nothing is left of the mount"
+            ),
+        })
+    }
+
+    /// Message about the block device at `device`, where more is to be known than that it is gone.
+    #[must_use]
+    pub fn of_device(&self, device: &Path) -> Option<String> {
+        let device = device.display();
+        Some(match self {
+            Self::Completely => return None,
+            Self::StillUsed(_) => format!(
+                "{device} is open; it goes when the last program closes it; what was written so \
+                 far is safe"
+            ),
+            Self::TakenAway => {
+                format!("detached {device}; programs that still used it get errors now")
+            }
+            Self::ServerDied => format!(
+                "sidecore: the server of {device} had died: what was written to it and not synced \
+                 before is lost; nothing is left of it"
+            ),
+        })
+    }
+}
+
+/// The user, and until when its server stays.
+impl fmt::Display for By {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mount(dir) => {
+                write!(
+                    to,
+                    "also mounted on {} until that is unmounted",
+                    dir.display()
+                )
+            }
+            Self::Namespace(pid) => write!(
+                to,
+                "another mount namespace (that of process {pid}) has it until it unmounts or ends"
+            ),
+            Self::Programs => to.write_str("programs have files open there until they close them"),
+        }
+    }
 }
 
 /// Undoes the set-up of `serve` on `dir`. With `force`, programs that use it do not prevent that:
@@ -135,6 +206,16 @@ pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
         std::thread::sleep(LOOK_AGAIN);
     }
     true
+}
+
+/// True where a living server of this user has mounted `image`, a path or a name, on `dir`.
+///
+/// # Errors
+/// When the records or the table of mounts cannot be read.
+pub fn is_mounted(image: &Path, dir: &Path) -> Result<bool, ExportError> {
+    // The record has the path that the server made absolute before it left its folder.
+    let absolute = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
+    Ok(image_on(dir)?.is_some_and(|there| there == absolute || there == image))
 }
 
 /// The image (as its server received it) that a living server of this user has mounted on `dir`.

@@ -10,10 +10,14 @@
 //! a descriptor of its folder.
 
 mod place;
+mod report;
+
+pub use report::Report;
 
 use crate::walk::{Wanted, walk};
 use crate::{FilesError, Kind, Node, Tree};
 use parking_lot::Mutex;
+use report::Outcome;
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
 use std::collections::HashMap;
@@ -27,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 /// Settings of an extraction.
 #[derive(Debug, Clone, Copy)]
@@ -75,78 +80,6 @@ impl Options {
         }
         outcome.report.set_id_left_out += 1;
         node.permissions & !set_id
-    }
-}
-
-/// Outcome of an extraction.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// Regular files.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Symbolic links, devices, pipes and sockets.
-    pub others: u64,
-    /// Further names of files.
-    pub links: u64,
-    /// Bytes of regular files, holes included.
-    pub bytes: u64,
-    /// Extended attributes that this user may not set, or the file system does not keep.
-    pub attributes_left_out: u64,
-    /// Files whose set-user-id and set-group-id bits were left out, for they have another owner.
-    pub set_id_left_out: u64,
-    /// Files that could not be made: path and reason, the first 20 of them.
-    pub problems: Vec<(String, String)>,
-    /// Number of all such files.
-    pub failed: u64,
-}
-
-/// The part of the report that one thread makes.
-#[derive(Default)]
-struct Outcome {
-    report: Report,
-}
-
-impl Outcome {
-    fn failed(&mut self, path: &Path, error: &FilesError) {
-        self.report.failed += 1;
-        if self.report.problems.len() < PROBLEMS_MAX {
-            let path = path.display().to_string();
-            self.report.problems.push((path, error.to_string()));
-        }
-    }
-
-    /// Judges the setting of an attribute.
-    fn attribute(&mut self, name: &[u8], set: rustix::io::Result<()>) -> Result<(), FilesError> {
-        match set {
-            Ok(()) => Ok(()),
-            Err(Errno::PERM | Errno::NOTSUP | Errno::ACCESS | Errno::INVAL) => {
-                self.report.attributes_left_out += 1;
-                Ok(())
-            }
-            Err(errno) => {
-                let name = String::from_utf8_lossy(name);
-                let text = format!("the attribute {name}: {}", io::Error::from(errno));
-                Err(FilesError::Output(io::Error::new(
-                    io::Error::from(errno).kind(),
-                    text,
-                )))
-            }
-        }
-    }
-
-    fn add(&mut self, other: Report) {
-        let all = &mut self.report;
-        all.files += other.files;
-        all.directories += other.directories;
-        all.others += other.others;
-        all.links += other.links;
-        all.bytes += other.bytes;
-        all.attributes_left_out += other.attributes_left_out;
-        all.set_id_left_out += other.set_id_left_out;
-        all.failed += other.failed;
-        all.problems.extend(other.problems);
-        all.problems.truncate(PROBLEMS_MAX);
     }
 }
 
@@ -329,6 +262,36 @@ impl Job<'_> {
             Err(error) => bad(error, outcome),
         }
     }
+}
+
+/// As [`extract()`], on a thread of its own; `on_bytes` is called on this one with the number of
+/// bytes that are written, ten times a second.
+///
+/// # Errors
+/// As [`extract()`].
+pub fn extract_watched(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    into: &Folder,
+    options: Options,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<Report, FilesError> {
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("extracting".to_owned());
+        let work = || extract(tree, wanted, into, options, &written);
+        let work = thread
+            .spawn_scoped(scope, work)
+            .map_err(FilesError::Thread)?;
+        while !work.is_finished() {
+            // Relaxed: a number to show, which orders nothing.
+            on_bytes(written.load(Ordering::Relaxed));
+            std::thread::park_timeout(SHOWN_EVERY);
+        }
+        // A panic goes on in the caller's thread.
+        work.join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Extracts the files that are `wanted` into a folder. `written` counts bytes while it goes on.
@@ -586,8 +549,8 @@ impl<'p, 'j> Planner<'p, 'j> {
     }
 }
 
-/// Reports of files that could not be made.
-pub(crate) const PROBLEMS_MAX: usize = 20;
+/// Time between two pictures of the progress.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
 /// Batches that wait for a thread.
 const BATCHES_MAX: usize = 64;
 /// Files of a batch: enough that handing it over costs little.

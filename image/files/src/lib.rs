@@ -28,7 +28,7 @@ pub mod walk;
 mod tests;
 
 pub use archive::archive;
-pub use extract::{Options, Report, extract};
+pub use extract::{Options, Report, extract, extract_watched};
 pub use sidecore_erofs::Kind;
 
 use sidecore_format::source::{BlockSource, ReadError};
@@ -253,6 +253,9 @@ pub enum FilesError {
     /// A path with too many links on its way.
     #[error("too many symbolic links on the way to `{0}`")]
     Links(String),
+    /// No thread for the work.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
     /// The receiver of the bytes failed.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),

@@ -1,9 +1,258 @@
-//! Files as lists show them: a record for JSON, and a line as `ls -l` prints it.
+//! Files as lists show them: a record for JSON, and a line as `ls -l` prints it; and the lists of
+//! `ls`, `find` and `cat`.
 //!
-//! Why here: `block ls` and `block find` list alike. Pure but for the target of a link, which is
-//! read from the image.
+//! Why here: `block ls` and `block find` list alike. All blocks on the image.
 
+use crate::walk::{Visit, Wanted, is_pattern, resolve, walk};
 use crate::{FilesError, Kind, Node, Tree};
+use sidecore_bare::text::printable;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// Files of an image in a list.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Listing {
+    /// The kernel's name of the file system.
+    pub filesystem: &'static str,
+    /// The files, in the order in which they were found.
+    pub entries: Vec<Listed>,
+    /// Paths that name nothing in the image.
+    #[serde(skip)]
+    pub absent: Vec<String>,
+    /// One directory or file is listed, whose name need not be repeated.
+    #[serde(skip)]
+    is_one: bool,
+}
+
+impl Listing {
+    /// Lists as `ls` does: what is in each directory that `paths` name, their files, and what their
+    /// patterns mean; without paths, the root.
+    ///
+    /// # Errors
+    /// [`FilesError`].
+    pub fn of(tree: &dyn Tree, paths: &[OsString]) -> Result<Self, FilesError> {
+        let root = [OsString::from("/")];
+        let paths = match paths {
+            [] => &root,
+            paths => paths,
+        };
+        let mut listing = Self::new(tree);
+        listing.is_one = paths.len() == 1 && !is_pattern(paths[0].as_bytes());
+        for path in paths {
+            let before = listing.entries.len();
+            if is_pattern(path.as_bytes()) {
+                let mut wanted = Wanted::of(std::slice::from_ref(path))?;
+                walk(tree, &mut wanted, &mut |visit: Visit<'_>| {
+                    if visit.wanted {
+                        listing.add(tree, visit.path, visit.node)?;
+                    }
+                    Ok(())
+                })?;
+            } else if let Some((path, node)) = resolve(tree, path.as_bytes())? {
+                listing.add_contents(tree, &path, &node)?;
+                // A directory may be empty and is not absent.
+                continue;
+            }
+            if listing.entries.len() == before {
+                listing.absent.push(path.to_string_lossy().into_owned());
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Nothing of `tree` yet.
+    #[must_use]
+    pub fn new(tree: &dyn Tree) -> Self {
+        Self {
+            filesystem: tree.name(),
+            entries: Vec::new(),
+            absent: Vec::new(),
+            is_one: false,
+        }
+    }
+
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// [`FilesError`] where the target of a link cannot be read.
+    pub fn add(&mut self, tree: &dyn Tree, path: &[u8], node: &Node) -> Result<(), FilesError> {
+        self.entries.push(Listed::new(tree, path, node)?);
+        Ok(())
+    }
+
+    /// Adds a directory's files, or the file itself.
+    fn add_contents(
+        &mut self,
+        tree: &dyn Tree,
+        path: &[u8],
+        node: &Node,
+    ) -> Result<(), FilesError> {
+        if node.kind != Kind::Directory {
+            return self.add(tree, path, node);
+        }
+        let mut names = Vec::new();
+        tree.list(node, &mut |name, id| {
+            names.push((name.to_vec(), id));
+            Ok(())
+        })?;
+        names.sort_unstable();
+        for (name, id) in names {
+            let parts = [path, &*name];
+            // The root's path is empty, and no slash stands behind it.
+            let parts = &parts[usize::from(path.is_empty())..];
+            self.add(tree, &parts.join(&b'/'), &tree.node(id)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line for each file, with `long` as `ls -l` does; foreign bytes are escaped.
+    ///
+    /// # Errors
+    /// Those of `output`.
+    pub fn write_to(&self, output: &mut dyn Write, long: bool) -> io::Result<()> {
+        for entry in &self.entries {
+            let name = match entry.path.rsplit_once('/') {
+                // Names alone are enough where one directory is listed.
+                Some((_, name)) if self.is_one => name,
+                _ => &entry.path,
+            };
+            let line = match long {
+                true => entry.line(name),
+                false => name.to_owned(),
+            };
+            writeln!(output, "{}", printable(&line))?;
+        }
+        Ok(())
+    }
+}
+
+/// A choice among the files of a walk.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    name: Option<Wanted>,
+    kind: Option<Kind>,
+}
+
+impl Choice {
+    /// Files whose name matches the pattern `name`, and whose kind has this letter of find(1).
+    ///
+    /// # Errors
+    /// [`FilesError::Outside`] for a name with `..`.
+    pub fn of(name: Option<&OsString>, kind: Option<&str>) -> Result<Self, FilesError> {
+        let name = name.map(|name| Wanted::of(std::slice::from_ref(name)));
+        Ok(Self {
+            name: name.transpose()?,
+            kind: kind.map(|letter| match letter {
+                "f" => Kind::File,
+                "d" => Kind::Directory,
+                "l" => Kind::Link,
+                "c" => Kind::CharacterDevice,
+                "b" => Kind::BlockDevice,
+                "p" => Kind::Fifo,
+                _ => Kind::Socket,
+            }),
+        })
+    }
+
+    fn has(&self, visit: Visit<'_>) -> bool {
+        let is_named = self.name.as_ref();
+        visit.wanted
+            && is_named.is_none_or(|name| name.matches(visit.name()))
+            && self.kind.is_none_or(|kind| kind == visit.node.kind)
+    }
+}
+
+/// Walks over the files that are wanted and chosen.
+///
+/// # Errors
+/// [`FilesError`], also that of `found`.
+pub fn find(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    choice: &Choice,
+    found: &mut dyn FnMut(Visit<'_>) -> Result<(), FilesError>,
+) -> Result<(), FilesError> {
+    walk(tree, wanted, &mut |visit| match choice.has(visit) {
+        true => found(visit),
+        false => Ok(()),
+    })
+}
+
+/// Writes a path from the root on a line of its own, foreign bytes escaped; or, with
+/// `ends_in_zero`, as it is with a zero byte behind it.
+///
+/// # Errors
+/// [`FilesError::Output`].
+pub fn write_path(
+    output: &mut dyn Write,
+    path: &[u8],
+    ends_in_zero: bool,
+) -> Result<(), FilesError> {
+    let written = match ends_in_zero {
+        true => [&b"/"[..], path, b"\0"]
+            .iter()
+            .try_for_each(|part| output.write_all(part)),
+        false => writeln!(output, "/{}", printable(&String::from_utf8_lossy(path))),
+    };
+    written.map_err(FilesError::Output)
+}
+
+/// Writes the contents of the regular files that `paths` name, one after the other; symbolic links
+/// are followed inside the tree. Returns what is not there, or no regular file.
+///
+/// # Errors
+/// [`FilesError`].
+pub fn concatenate(
+    tree: &dyn Tree,
+    paths: &[OsString],
+    output: &mut dyn Write,
+) -> Result<Vec<String>, FilesError> {
+    let mut absent = Vec::new();
+    for path in paths {
+        let shown = path.to_string_lossy();
+        if is_pattern(path.as_bytes()) {
+            let mut wanted = Wanted::of(std::slice::from_ref(path))?;
+            write_wanted(tree, &mut wanted, output)?;
+            absent.extend(wanted.missing().map(str::to_owned));
+            continue;
+        }
+        match resolve(tree, path.as_bytes())? {
+            Some((_, node)) if node.kind == Kind::File => write_contents(tree, &node, output)?,
+            Some((_, node)) => {
+                let kind = kind_name(node.kind);
+                absent.push(format!("{shown} is a {kind}: a regular file of that name"));
+            }
+            None => absent.push(shown.into_owned()),
+        }
+    }
+    Ok(absent)
+}
+
+/// Writes the contents of all regular files that are wanted, in the tree's order.
+///
+/// # Errors
+/// [`FilesError`].
+pub fn write_wanted(
+    tree: &dyn Tree,
+    wanted: &mut Wanted,
+    output: &mut dyn Write,
+) -> Result<(), FilesError> {
+    walk(
+        tree,
+        wanted,
+        &mut |visit: Visit<'_>| match visit.wanted && visit.node.kind == Kind::File {
+            true => write_contents(tree, visit.node, output),
+            false => Ok(()),
+        },
+    )
+}
+
+fn write_contents(tree: &dyn Tree, node: &Node, output: &mut dyn Write) -> Result<(), FilesError> {
+    tree.contents(node, 0..node.size_bytes, &mut |piece| {
+        piece.write_to(output)
+    })
+}
 
 /// A file in a list.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -36,7 +285,7 @@ impl Listed {
     ///
     /// # Errors
     /// [`FilesError`] where its target cannot be read.
-    pub fn new(tree: &dyn Tree, path: &[u8], node: &Node) -> Result<Self, FilesError> {
+    fn new(tree: &dyn Tree, path: &[u8], node: &Node) -> Result<Self, FilesError> {
         let target = match node.kind {
             Kind::Link => Some(String::from_utf8_lossy(&tree.link(node)?).into_owned()),
             _ => None,
@@ -77,8 +326,7 @@ impl Listed {
 }
 
 /// The name of a kind, as lists have it.
-#[must_use]
-pub fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
         Kind::Directory => "directory",

@@ -10,6 +10,8 @@
 
 use crate::{FilesError, Kind, Node, Tree};
 use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 /// A file on a walk.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,15 @@ impl Wanted {
             patterns.push(Pattern::new(b"/")?);
         }
         Ok(Self { patterns })
+    }
+
+    /// The same, of arguments of a command.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of(paths: &[OsString]) -> Result<Self, FilesError> {
+        let patterns: Vec<&[u8]> = paths.iter().map(|path| path.as_bytes()).collect();
+        Self::new(&patterns)
     }
 
     /// True if a pattern matches this one name.
@@ -119,7 +130,7 @@ impl Pattern {
         if parts.contains(&&b".."[..]) {
             return Err(FilesError::Outside(shown));
         }
-        let is_wild = |part: &&&[u8]| part.iter().any(|byte| b"*?[{\\".contains(byte));
+        let is_wild = |part: &&&[u8]| is_pattern(part);
         let literal: Vec<&[u8]> = parts
             .iter()
             .take_while(|it| !is_wild(it))
@@ -133,6 +144,11 @@ impl Pattern {
             found: false,
         })
     }
+}
+
+/// True for a path with a wildcard, which may mean several files.
+pub(crate) fn is_pattern(path: &[u8]) -> bool {
+    path.iter().any(|byte| b"*?[{\\".contains(byte))
 }
 
 /// True if `above` is `path`, or a directory on the way to it.

@@ -69,6 +69,22 @@ pub struct Readers {
 }
 
 impl Readers {
+    /// The owners of these public keys, and a recipient with the passphrase in the first line of a
+    /// file. Blocks on the file.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn of(recipients: &[String], passphrase: Option<&Path>) -> Result<Self, SecretError> {
+        let mut readers = Self::default();
+        for recipient in recipients {
+            readers.add_recipient(recipient)?;
+        }
+        if let Some(path) = passphrase {
+            readers.add_passphrase(path)?;
+        }
+        Ok(readers)
+    }
+
     /// Adds the owner of this public key, `age1...`.
     ///
     /// # Errors

@@ -20,8 +20,10 @@ use crate::store::{DATA, read_bounded};
 use crate::tree::CONTENTS_AT;
 use ring::digest;
 use serde_json::{Value, json};
+use sidecore_bare::text::bytes;
 use sidecore_block::inner::{Kind, Rules};
 use sidecore_block::pack::{self, Existing, Guard, PackError, Source, Target};
+use sidecore_block::trust::{TrustError, signer};
 use sidecore_remote::fault::Fault;
 use sidecore_remote::origin::oci::{INDEX_TYPE, MANIFEST_TYPE};
 use sidecore_remote::{Descriptor, ImageManifest, Repository};
@@ -62,6 +64,9 @@ pub enum ConvertError {
     /// Packing.
     #[error(transparent)]
     Pack(#[from] PackError),
+    /// A key.
+    #[error(transparent)]
+    Key(#[from] TrustError),
 }
 
 /// An image of containers that is converted.
@@ -106,8 +111,8 @@ pub struct Converted {
 pub struct Packing<'a> {
     /// Options of the images.
     pub options: pack::Options,
-    /// Protection of each image.
-    pub guard: &'a dyn Fn() -> Result<Guard, ConvertError>,
+    /// Private keys that sign the hash tree of each image; without a tree where it is `None`.
+    pub seal: Option<&'a [PathBuf]>,
     /// Folder for what is on its way: about the largest layer three times.
     pub scratch: &'a Path,
 }
@@ -122,6 +127,11 @@ impl Original {
             true => Ok(Self::Registry(Box::new(Image::open(name)?))),
             false => Ok(Self::Local(Box::new(Local::open(name)?))),
         }
+    }
+
+    /// The layers, the lowest first: digest (64 digits), size in bytes, media type.
+    pub(crate) fn layers(&self) -> &[(String, u64, String)] {
+        &self.manifest().layers
     }
 
     fn manifest(&self) -> &ImageManifest {
@@ -149,6 +159,23 @@ impl Original {
     }
 }
 
+impl ConvertedLayer {
+    /// The same on a line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        match &self.reason {
+            Some(reason) => format!("{}: left as it is: {reason}", self.digest),
+            None => format!(
+                "{}: {} of {} in {} frames",
+                self.digest,
+                bytes(self.stored_bytes),
+                bytes(self.blob_bytes),
+                self.frames
+            ),
+        }
+    }
+}
+
 /// Converts an image, and pushes all to `to` (`oci://REGISTRY/REPOSITORY:TAG`). `on_layer` is
 /// called after each layer.
 ///
@@ -160,6 +187,8 @@ pub fn convert(
     packing: &Packing<'_>,
     on_layer: &mut dyn FnMut(&ConvertedLayer),
 ) -> Result<Converted, ConvertError> {
+    // Before the work: an unreadable key should not cost an hour.
+    packing.seal.map(signer).transpose()?;
     let (name, repository, tag) = Image::named(to)?;
     let pushing = Pushing {
         name,
@@ -326,7 +355,9 @@ impl Pushing<'_> {
         };
         let source = Source::open_by(&device, Kind::Erofs, &Rules::default(), scratch)?;
         let target = Target::Path(&image, Existing::Replace);
-        let guard = (self.packing.guard)()?;
+        // A signer signs one root.
+        let seal = self.packing.seal.map(signer).transpose()?;
+        let guard = Guard { seal, lock: None };
         let packed = pack::pack_guarded(source, target, &self.packing.options, guard, &mut |_| ())?;
         let digest = format!("sha256:{}", digest_of(&image).map_err(of(&image))?);
         self.push_file(&digest, &image)?;

@@ -6,12 +6,13 @@
 
 use crate::build::Ranges;
 use crate::index::{INDEX_BYTES_MAX, Index};
-use crate::layer::{LayerError, Store};
+use crate::layer::{LayerDevice, LayerError, Store};
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_remote::fault::Fault;
 use sidecore_remote::{ImageManifest, Location, Repository, Retry};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// Reasons why an image or its layers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,12 @@ pub enum ImageError {
     /// A layer.
     #[error(transparent)]
     Layer(#[from] LayerError),
+    /// No layer is named, and the image has several.
+    #[error("the image has {} layers; name one with --digest: {}", .0.len(), .0.concat())]
+    Several(Vec<String>),
+    /// A layer's digest that is none.
+    #[error("--digest takes sha256: and 64 digits")]
+    Digest,
 }
 
 /// An image in a registry.
@@ -197,6 +204,46 @@ impl Image {
             }
         }
         self.fetch_whole(store, sha256, &mut |_| ()).map(|_| ())
+    }
+
+    /// Opens a layer of the image that a URL names as a device, from `store`: by its index where
+    /// one can be used, otherwise after it was fetched as a whole. The image's only layer is
+    /// meant unless `digest` names one (`sha256:...`). Returns a name for people, too.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn open_layer(
+        url: &str,
+        digest: Option<&str>,
+        store: &Store,
+        trust_index: bool,
+    ) -> Result<(String, Arc<LayerDevice>), ImageError> {
+        let is_usable = |sha256: &&str| {
+            let index = store.index(sha256);
+            index.is_some_and(|(_, is_trusted)| is_trusted || trust_index)
+        };
+        let given = digest.map(|digest| digest.strip_prefix("sha256:").ok_or(ImageError::Digest));
+        let given = given.transpose()?;
+        // With an index the image's manifest is not needed.
+        let sha256 = match given.filter(is_usable) {
+            Some(sha256) => sha256.to_owned(),
+            None => {
+                let image = Self::open(url)?;
+                let sha256 = match (given, image.layers()) {
+                    (Some(sha256), _) => sha256.to_owned(),
+                    (None, [(sha256, ..)]) => sha256.clone(),
+                    (None, layers) => {
+                        let digests = layers.iter().map(|it| format!("sha256:{} ", it.0));
+                        return Err(ImageError::Several(digests.collect()));
+                    }
+                };
+                image.prepare(store, &sha256, trust_index)?;
+                sha256
+            }
+        };
+        let blob = Self::blob_of(url, &sha256)?;
+        let device = LayerDevice::open(store, &sha256, blob)?;
+        Ok((format!("{url}#{}", &sha256[..12]), device))
     }
 
     /// Pushes the indexes of layers next to the image, as an artifact that refers to it; returns

@@ -23,8 +23,11 @@ use crate::store::{COMPLETE, DATA, INDEX, TRUSTED, of_folder, open_data, write_t
 use crate::tree::{CONTENTS_AT, Layer as Tree};
 use parking_lot::{Condvar, Mutex};
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_export::fuse::{FuseOptions, Keeping};
+use sidecore_export::live;
 use sidecore_format::source::{BlockSource, Deliver, Extent, ReadError, check_range};
 use sidecore_remote::blob::RemoteBlob;
+use sidecore_status::Status;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -157,12 +160,32 @@ impl LayerDevice {
         }
     }
 
-    /// Fetches all that is missing, on `threads` threads of their own, at most at `rate_bytes` a
-    /// second (0: unlimited), and then makes the layer complete. Ends early if the device is
-    /// dropped; after a fault it tries again, seconds later.
-    pub fn fetch_rest(self: &Arc<Self>, threads: usize, rate_bytes: u64, after: Duration) {
+    /// Options of a FUSE server of a layer, on `threads` threads where they are given.
+    #[must_use]
+    pub fn fuse_options(threads: Option<usize>, keeping: Keeping) -> FuseOptions {
+        FuseOptions {
+            read_ahead_bytes: READ_AHEAD_BYTES,
+            keeping,
+            threads: threads.unwrap_or(THREADS),
+            ..FuseOptions::of_user()
+        }
+    }
+
+    /// The status of its server, which serves the layer called `name` in some way at a place.
+    #[must_use]
+    pub fn status(self: &Arc<Self>, name: &str, way: &'static str, place: String) -> Arc<Status> {
+        let device = Arc::clone(self);
+        let figures = move || serde_json::to_value(device.figures()).unwrap_or_default();
+        live::status(name, way, &[place], figures)
+    }
+
+    /// Fetches all that is missing, on threads of their own, at most at `rate_bytes` a second (0:
+    /// unlimited), and then makes the layer complete. Ends early if the device is dropped; after a
+    /// fault it tries again, seconds later.
+    pub fn fetch_rest(self: &Arc<Self>, rate_bytes: u64) {
+        let after = BACKGROUND_AFTER;
         let pace = Arc::new(Mutex::new(Instant::now() + after));
-        for number in 0..threads {
+        for number in 0..BACKGROUND_THREADS {
             // Threads that own the device would keep an unmounted layer's server alive.
             let device = Arc::downgrade(self);
             let pace = Arc::clone(&pace);
@@ -542,5 +565,13 @@ const BLOB: &str = "blob-";
 const CLUSTER_BYTES: u64 = 4 << 20;
 /// Compressed bytes that a sequential reader's request has.
 const AHEAD_BYTES: u64 = 2 << 20;
+/// The kernel's read-ahead for a sequential reader.
+const READ_AHEAD_BYTES: u32 = 1 << 20;
+/// Threads that answer the kernel: reads at once, most of which wait for the network.
+const THREADS: usize = 16;
+/// Threads that fetch the rest: one decompresses while another one waits.
+const BACKGROUND_THREADS: usize = 2;
+/// The program that starts reads alone at first.
+const BACKGROUND_AFTER: Duration = Duration::from_secs(2);
 /// Pause after a failed background request.
 const FETCH_PAUSE: Duration = Duration::from_secs(5);

@@ -8,6 +8,7 @@
 //! - [`layer`]: a layer as a device ([`layer::LayerDevice`]); `store`: its folder.
 //! - [`local`]: an image in files: a layout, or an archive.
 //! - [`convert`]: layers that become images of this project.
+//! - [`indexing`]: indexes of all layers of an image.
 //! - [`build`]: one pass over a layer: its index and its contents.
 //! - [`index`]: the index of a layer.
 //! - `tree`: the file system of a layer.
@@ -21,6 +22,7 @@ pub mod convert;
 mod gzip;
 mod image;
 pub mod index;
+pub mod indexing;
 pub mod layer;
 pub mod local;
 pub mod snapshotter;

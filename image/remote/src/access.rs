@@ -4,12 +4,16 @@
 //! first byte is used. Must stay true: what is shown or kept of a URL holds no secret; every
 //! command that reads an image opens it here.
 
+use crate::metadata::frames_of_metadata;
+use crate::trace::{TraceWriter, read_trace};
 use crate::{Location, LocationError, Options, RemoteImage};
+use sidecore_block::device::{Device, DeviceConfig, DeviceError};
 use sidecore_block::format::sidecar::lacks_index;
 use sidecore_block::format::{FormatError, Index};
 use sidecore_block::image::Image;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
+use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +30,21 @@ pub struct Access {
     pub sidx: Option<PathBuf>,
     /// Keys that open an encrypted image.
     pub secrets: Secrets,
+}
+
+/// Resources of a device that reads an image.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceOptions<'a> {
+    /// Engines that decompress.
+    pub engines: usize,
+    /// Bound of the memory that is held for it.
+    pub memory_bytes: u64,
+    /// Take the file's bytes as they are.
+    pub raw: bool,
+    /// File that is told which frames are read.
+    pub trace: Option<&'a Path>,
+    /// Trace whose frames are fetched from the start.
+    pub prefetch: Option<&'a Path>,
 }
 
 /// An image, its tables read.
@@ -70,6 +89,27 @@ pub enum AccessError {
          --root-hash and --verify-key"
     )]
     RawTrusted,
+    /// A trace, read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Trace {
+        /// The attempt.
+        what: &'static str,
+        /// The trace.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The engines cannot be started.
+    #[error(transparent)]
+    Engines(#[from] OffloadError),
+    /// The device that reads it.
+    #[error("cannot open {name}: {source}")]
+    Device {
+        /// The image's name.
+        name: String,
+        /// The cause.
+        source: DeviceError,
+    },
     /// An index for an image that has one.
     #[error("{name} has an index of its own; leave out --sidx {}", sidx.display())]
     TwoIndexes {
@@ -119,6 +159,64 @@ impl Access {
         };
         let opened = self.open_locked(path, raw, memory_bytes, beyond_bytes)?;
         self.unlock(path, opened)
+    }
+
+    /// Opens an image and starts the engines that decompress it. Blocks.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn open_device(
+        &self,
+        path: &Path,
+        options: DeviceOptions<'_>,
+    ) -> Result<Arc<Device>, AccessError> {
+        // Of a remote image, half is for compressed frames in flight.
+        let in_flight_bytes = options.memory_bytes / 2;
+        let opened = self.open(path, options.raw, in_flight_bytes)?;
+        let (image, index) = (opened.image, opened.index);
+        let memory_bytes = match opened.remote {
+            Some(_) => options.memory_bytes - in_flight_bytes,
+            None => options.memory_bytes,
+        };
+        let failed = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| AccessError::Trace { what, path, source }
+        };
+        match (options.prefetch, &opened.remote) {
+            // A trace says what will be read better than a guess.
+            (Some(trace), remote) => {
+                let frames = read_trace(trace, &index).map_err(failed("prefetch by", trace))?;
+                match remote {
+                    Some(remote) => remote.prefetch(&index, &frames),
+                    None => tracing::info!("a file of this machine is not prefetched"),
+                }
+            }
+            (None, Some(remote)) => {
+                remote.fetch_together(&index, &frames_of_metadata(&image, &index));
+            }
+            (None, None) => {}
+        }
+        let trace = options
+            .trace
+            .map(|path| TraceWriter::create(path, &index).map_err(failed("write the trace", path)));
+        let trace = trace.transpose()?;
+        let pool = Pool::start(PoolConfig {
+            engines: options.engines,
+            ..PoolConfig::default()
+        })?;
+        let config = DeviceConfig {
+            memory_bytes,
+            ..DeviceConfig::default()
+        };
+        let device = Device::open_indexed(image, index, Arc::new(pool), config);
+        let device = device.map_err(|source| AccessError::Device {
+            name: name(path),
+            source,
+        })?;
+        if let Some(trace) = trace {
+            device.trace_into(Arc::new(trace));
+        }
+        Ok(device)
     }
 
     /// Public keys by which a signature of an opened image is valid, as hexadecimal digits.

@@ -13,7 +13,7 @@
 //! - `origin`: requests, their credentials, and the checks that every reply must pass; these are
 //!   public, and hidden, for the target `remote` of `lab/fuzz`.
 //! - `link`, [`Retry`]: estimates of the network; when a request is repeated.
-//! - [`TraceWriter`], [`read_trace`]: the frames that a reader touches, in order.
+//! - `trace`, [`read_trace`]: the frames that a reader touches, in order.
 //!
 //! Must stay true: returned bytes are the image's, as far as its own checks, the server's sizes and
 //! validators tell; otherwise an error is returned. No request is retried for ever.
@@ -35,10 +35,9 @@ mod trace;
 
 pub use fetch::Counts;
 pub use location::{Location, LocationError, is_sha256};
-pub use metadata::frames_of_metadata;
 pub use origin::oci::{Artifact, Descriptor, ImageManifest, Repository};
 pub use retry::Retry;
-pub use trace::{TraceWriter, read_trace};
+pub use trace::read_trace;
 
 use disk::Disk;
 use fault::Fault;

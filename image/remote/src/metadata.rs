@@ -9,7 +9,7 @@ use sidecore_block::inner::metadata_end;
 /// the image's head. Without it, a walk over a remote tree waits a round trip for every few of
 /// them. Empty for any other image.
 #[must_use]
-pub fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
+pub(crate) fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
     let first = (index.frames() > 0 && !index.is_zero(0)).then(|| index.frame(0));
     // Bytes beyond the head are not here yet; the mount fetches them anyway.
     let is_here = |frame: &Frame| frame.offset + u64::from(frame.stored_bytes) <= HEAD_BYTES;

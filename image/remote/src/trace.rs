@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// Writes a trace.
-pub struct TraceWriter {
+pub(crate) struct TraceWriter {
     state: Mutex<State>,
 }
 
@@ -40,7 +40,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn create(path: &Path, index: &Index) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, index: &Index) -> io::Result<Self> {
         let mut file = File::create(path)?;
         writeln!(file, "{HEAD}\n{}", index.raw_bytes())?;
         let last = index.frame(index.frames() - 1);

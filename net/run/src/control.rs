@@ -141,7 +141,7 @@ pub fn set_destination(control: &mut [u8], to: IpAddr) {
 
 /// Replaces the offender in control messages of the error queue, which the kernel made for an
 /// address of its loopback: the destination itself has refused the datagram.
-pub fn set_offender(control: &mut [u8], peer: IpAddr) {
+pub(crate) fn set_offender(control: &mut [u8], peer: IpAddr) {
     let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
     for block in blocks {
         let value = &mut control[block.value];

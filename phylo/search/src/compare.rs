@@ -20,6 +20,7 @@
 use crate::newick::Newick;
 pub use crate::splits::CompareError;
 use crate::splits::{self, Span, Taxa};
+use sidecore_terminal::Text;
 use std::collections::HashMap;
 
 /// Distances of two trees.
@@ -32,6 +33,22 @@ pub struct Distance {
     /// Root of the sum of squared differences of lengths, tips' branches included; none where a
     /// branch has no length.
     pub branch_score: Option<f64>,
+}
+
+impl Distance {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.fact("Robinson-Foulds", self.rf.to_string());
+        text.fact("relative", format!("{:.6}", self.rf_relative));
+        let score = match self.branch_score {
+            Some(score) => format!("{score:.6}"),
+            None => "none: a branch has no length".to_owned(),
+        };
+        text.fact("branch score", score);
+        text
+    }
 }
 
 /// Compares two trees of any shape with the same tips. Where they are rooted, the root is ignored.

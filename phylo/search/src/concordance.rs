@@ -16,13 +16,18 @@
 //! "Updated site concordance factors minimize effects of homoplasy and taxon sampling",
 //! Bioinformatics 39 (2023), btac741.
 
+mod report;
+
+pub use report::Concordance;
+
 use crate::ancestors::subtree_states;
 use crate::likelihood::Part;
 use crate::msa::Patterns;
 use crate::newick::Newick;
-use crate::quartets::{Around, GeneTrees, PAIRINGS, TaxonSet};
+use crate::quartets::{Around, GeneTrees, PAIRINGS};
 use crate::random::Random;
 use crate::runner::{Runner, Work};
+use crate::taxa::TaxonSet;
 use crate::tree::{HalfId, Tree};
 use serde::Serialize;
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -31,37 +36,37 @@ use std::collections::HashMap;
 
 /// Shares of gene trees at a branch, in per cent of the decisive ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct GeneFactors {
+struct GeneFactors {
     /// Gene trees with the branch.
-    pub gcf: f64,
+    gcf: f64,
     /// With the first other pairing: A and C against B and D.
-    pub gdf1: f64,
+    gdf1: f64,
     /// With the second: A and D against B and C.
-    pub gdf2: f64,
+    gdf2: f64,
     /// With none of the three.
-    pub gdfp: f64,
+    gdfp: f64,
     /// Decisive gene trees.
-    pub decisive: u32,
+    decisive: u32,
 }
 
 /// Shares of sites at a branch, in per cent of the decisive ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct SiteFactors {
+struct SiteFactors {
     /// Sites that pair A with B.
-    pub scf: f64,
+    scf: f64,
     /// A with C.
-    pub sdf1: f64,
+    sdf1: f64,
     /// A with D.
-    pub sdf2: f64,
+    sdf2: f64,
     /// Decisive sites: the mean over quartets, or the expected number.
-    pub decisive: f64,
+    decisive: f64,
 }
 
 /// The gene trees' shares of each branch; `None` where no gene tree is decisive. Blocks.
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_genes(
+fn by_genes(
     genes: &GeneTrees,
     branches: &[Around],
     runner: &impl Runner,
@@ -104,7 +109,7 @@ fn of_genes(genes: &GeneTrees, around: &Around) -> Option<GeneFactors> {
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_sites(
+fn by_sites(
     parts: &[&Patterns],
     branches: &[Around],
     quartets: u32,
@@ -137,7 +142,7 @@ pub fn by_sites(
 ///
 /// # Errors
 /// [`OffloadError`] when an engine failed.
-pub fn by_likelihood(
+fn by_likelihood(
     tree: &Tree,
     parts: &[Part],
     branches: &[Around],
@@ -370,8 +375,7 @@ fn each<T: Send>(
 
 /// A tree whose inner nodes' labels get more values, after a `/`; per cent, one digit after the
 /// point at most.
-#[must_use]
-pub fn labelled(tree: &Newick, values: &[(usize, Vec<f64>)]) -> Newick {
+fn labelled(tree: &Newick, values: &[(usize, Vec<f64>)]) -> Newick {
     let mut tree = tree.clone();
     for (node, values) in values {
         let mut label = tree.nodes()[*node].label.clone();

@@ -5,6 +5,7 @@ use crate::likelihood::{
 };
 use crate::runner::Runner;
 use crate::tree::Tree;
+use std::fmt::Write as _;
 
 /// Parameters to fit before anything else is done with a likelihood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,70 @@ pub struct Evaluation {
     /// Rates and probabilities of classes, if wanted: for each column that a partition has.
     #[serde(skip)]
     pub posteriors: Vec<SitePosterior>,
+}
+
+impl Evaluation {
+    /// The probabilities of each column's classes, as a table with tabs between; `names` are the
+    /// partitions'.
+    #[must_use]
+    pub fn class_table(&self, names: &[String]) -> String {
+        let rows = self.posteriors.iter();
+        class_table(rows.map(|own| (own.site, name_of(names, own.part), &own.classes[..])))
+    }
+
+    /// The columns' rates: the mean, and the most probable category with its rate, as a table with
+    /// tabs between.
+    #[must_use]
+    pub fn rate_table(&self, names: &[String]) -> String {
+        let mut text = "site\tpart\trate\tcategory\tcategory_rate\n".to_owned();
+        for own in &self.posteriors {
+            let (part, (category, rate)) = (name_of(names, own.part), own.category);
+            let (site, mean) = (own.site + 1, own.rate);
+            let row = format!("{site}\t{part}\t{mean:.6}\t{category}\t{rate:.6}\n");
+            text.push_str(&row);
+        }
+        text
+    }
+}
+
+/// Each column's log-likelihood on a line: of several trees one after the other, with tabs between.
+#[must_use]
+pub fn site_table(evaluated: &[Evaluation]) -> String {
+    let columns = evaluated.iter().map(|one| one.sites.len()).max();
+    let mut text = String::new();
+    for site in 0..columns.unwrap_or(0) {
+        let cells = evaluated
+            .iter()
+            .map(|one| format!("{:.9}", one.sites[site]));
+        text.push_str(&cells.collect::<Vec<_>>().join("\t"));
+        text.push('\n');
+    }
+    text
+}
+
+fn name_of(names: &[String], part: usize) -> &str {
+    names.get(part).map_or("all", String::as_str)
+}
+
+/// Lines of columns, each with its partition and the probabilities of its classes.
+pub(crate) fn class_table<'t>(
+    rows: impl Iterator<Item = (usize, &'t str, &'t [f64])> + Clone,
+) -> String {
+    let most = rows.clone().map(|(_, _, own)| own.len()).max().unwrap_or(0);
+    let mut text = "site\tpart".to_owned();
+    for class in 1..=most {
+        // Writing to a string does not fail, here and below.
+        let _ = write!(text, "\tp{class}");
+    }
+    text.push('\n');
+    for (site, part, own) in rows {
+        let _ = write!(text, "{}\t{part}", site + 1);
+        for share in own {
+            let _ = write!(text, "\t{share:.6}");
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// What a column's posterior probabilities say.

@@ -9,7 +9,7 @@
 //! historical signal from heterotachously evolved sequence alignments", Systematic Biology 69
 //! (2020), 249-264; names as in IQ-TREE.
 
-use crate::evaluation::Fit;
+use crate::evaluation::{Fit, class_table};
 use crate::likelihood::{Lengths, Likelihood, LikelihoodError, Options, PartOptions, SiteClasses};
 use crate::model::{
     AscertainmentName, InvariantName, Model, ModelError, ModelName, RatesName, ScalerName,
@@ -17,6 +17,7 @@ use crate::model::{
 use crate::msa::Patterns;
 use crate::runner::Runner;
 use crate::tree::Tree;
+use sidecore_terminal::Text;
 
 /// A model with classes of branch lengths.
 #[derive(Debug, Clone, PartialEq)]
@@ -181,10 +182,47 @@ pub struct ClassedEvaluation {
     pub tree_lengths: Vec<f64>,
     /// For each pattern its log-likelihood.
     #[serde(skip)]
-    pub patterns: Vec<f64>,
+    patterns: Vec<f64>,
     /// Pattern by pattern the probability of each class.
     #[serde(skip)]
-    pub posteriors: Vec<f64>,
+    posteriors: Vec<f64>,
+}
+
+impl ClassedEvaluation {
+    /// The log-likelihood of each of `columns` columns on a line; 0 where no taxon has a character.
+    #[must_use]
+    pub fn site_table(&self, patterns: &Patterns, columns: usize) -> String {
+        let mut sites = vec![0.0; columns];
+        for (site, pattern) in patterns.site_patterns() {
+            sites[site] = self.patterns[pattern];
+        }
+        sites.iter().map(|lnl| format!("{lnl:.9}\n")).collect()
+    }
+
+    /// The probabilities of each column's classes, as a table with tabs between.
+    #[must_use]
+    pub fn class_table(&self, patterns: &Patterns) -> String {
+        let classes = self.weights.len();
+        let shares = |pattern: usize| &self.posteriors[pattern * classes..][..classes];
+        let rows: Vec<_> = patterns.site_patterns().collect();
+        let rows = rows.iter();
+        class_table(rows.map(|&(site, pattern)| (site, "all", shares(pattern))))
+    }
+
+    /// The result for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.fact("log-likelihood", format!("{:.6}", self.lnl));
+        let classes = self.weights.iter().zip(&self.tree_lengths);
+        for ((weight, length), model) in classes.zip(&self.models) {
+            text.fact(
+                "class",
+                format!("weight {weight:.6}, tree length {length:.6}, {model}"),
+            );
+        }
+        text
+    }
 }
 
 /// Evaluates trees under a model of classes: without a fit one tree, or one for each class; else

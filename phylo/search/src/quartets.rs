@@ -12,7 +12,7 @@
 //! "ASTRAL-III", BMC Bioinformatics 19 (2018), 153, for nodes of any degree.
 
 use crate::newick::Newick;
-pub use crate::taxa::TaxonSet;
+use crate::taxa::TaxonSet;
 use crate::taxa::clades;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 /// Errors of trees whose quartets cannot be counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum QuartetError {
+pub(crate) enum QuartetError {
     /// A tip occurs twice.
     #[error("tree {tree} has the tip `{label}` twice")]
     Twice {
@@ -45,9 +45,9 @@ pub enum QuartetError {
 
 /// One gene tree.
 #[derive(Debug)]
-pub struct Gene {
+pub(crate) struct Gene {
     /// The taxa that it has.
-    pub taxa: TaxonSet,
+    pub(crate) taxa: TaxonSet,
     /// For each of its inner nodes with three branches or more the number among all nodes.
     nodes: Vec<u32>,
     /// The inner branches, each as the side without the least taxon of the tree.
@@ -57,7 +57,7 @@ pub struct Gene {
 impl Gene {
     /// True if a branch parts these of its taxa from its others.
     #[must_use]
-    pub fn has_split(&self, side: &TaxonSet) -> bool {
+    pub(crate) fn has_split(&self, side: &TaxonSet) -> bool {
         let side = side.and(&self.taxa);
         let first = self.taxa.taxa().next();
         // `splits` has the side without the least taxon, so another side is turned over.
@@ -68,7 +68,7 @@ impl Gene {
     }
 
     /// The inner branches, each as the side without the least taxon of the tree.
-    pub fn splits(&self) -> impl Iterator<Item = &TaxonSet> {
+    pub(crate) fn splits(&self) -> impl Iterator<Item = &TaxonSet> {
         self.splits.iter()
     }
 }
@@ -89,7 +89,7 @@ pub struct GeneTrees {
     /// The taxa's labels, by number: in the order in which they first occur.
     pub labels: Vec<String>,
     /// The trees.
-    pub genes: Vec<Gene>,
+    pub(crate) genes: Vec<Gene>,
     nodes: Vec<Node>,
 }
 
@@ -99,7 +99,7 @@ impl GeneTrees {
     ///
     /// # Errors
     /// [`QuartetError`].
-    pub fn new(
+    pub(crate) fn new(
         labels: Vec<String>,
         trees: &[Newick],
         contract: Option<f64>,
@@ -145,6 +145,12 @@ impl GeneTrees {
     #[must_use]
     pub fn taxa(&self) -> usize {
         self.labels.len()
+    }
+
+    /// Number of trees.
+    #[must_use]
+    pub fn trees(&self) -> usize {
+        self.genes.len()
     }
 
     /// Number of distinct nodes: the time of a count is proportional to it.
@@ -225,7 +231,7 @@ impl GeneTrees {
     /// Quartets that a node of a species tree with these three parts shares with all gene trees:
     /// those with two taxa in one of its parts and one in each of the others.
     #[must_use]
-    pub fn at_node(&self, parts: [&TaxonSet; 3]) -> u128 {
+    pub(crate) fn at_node(&self, parts: [&TaxonSet; 3]) -> u128 {
         let [one, two, three] = parts;
         let all: usize = parts.iter().map(|part| part.len()).sum();
         let sizes = |part: &TaxonSet, size: u64| {
@@ -271,7 +277,7 @@ impl GeneTrees {
     /// For each of three ways to pair four sets of taxa (12|34, 13|24, 14|23) the quartets with one
     /// taxon of each that each gene tree has, with the number that its taxa allow.
     #[must_use]
-    pub fn around(&self, sets: [&TaxonSet; 4]) -> Vec<Quartets> {
+    pub(crate) fn around(&self, sets: [&TaxonSet; 4]) -> Vec<Quartets> {
         // Gene trees share nodes: each is counted once at most.
         let mut known: Vec<Option<[u64; 3]>> = vec![None; self.nodes.len()];
         let of_gene = |gene: &Gene| {
@@ -299,11 +305,11 @@ impl GeneTrees {
 
 /// Quartets of a gene tree around a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quartets {
+pub(crate) struct Quartets {
     /// Those of each of the three pairings.
-    pub found: [u64; 3],
+    pub(crate) found: [u64; 3],
     /// All that the gene tree's taxa allow; more than the sum where it has nodes of many branches.
-    pub possible: u64,
+    pub(crate) possible: u64,
 }
 
 /// Quartets with two taxa in one part and two in two others, on both sides alike. `sizes` are, part
@@ -351,23 +357,23 @@ fn pairings_at(parts: &[TaxonSet], sizes: impl Fn(&TaxonSet) -> [u64; 4]) -> [u6
 
 /// An inner branch of a tree and the taxa behind its four neighbours.
 #[derive(Debug, Clone)]
-pub struct Around {
+pub(crate) struct Around {
     /// The node of the Newick tree below the branch.
-    pub node: usize,
+    pub(crate) node: usize,
     /// The taxa of two clades at one end, then of the two at the other.
-    pub sets: [TaxonSet; 4],
+    pub(crate) sets: [TaxonSet; 4],
 }
 
 impl Around {
     /// The four sets.
     #[must_use]
-    pub fn each(&self) -> [&TaxonSet; 4] {
+    pub(crate) fn each(&self) -> [&TaxonSet; 4] {
         self.sets.each_ref()
     }
 
     /// The taxa at one end, for one of the three ways to pair the four sets.
     #[must_use]
-    pub fn side(&self, pairing: usize) -> TaxonSet {
+    pub(crate) fn side(&self, pairing: usize) -> TaxonSet {
         let [a, b, ..] = PAIRINGS[pairing];
         let mut side = self.sets[a].clone();
         side.add(&self.sets[b]);
@@ -378,7 +384,11 @@ impl Around {
 /// The inner branches of a tree that join exactly four subtrees. A label without a number (see
 /// `number`) counts for no set.
 #[must_use]
-pub fn branches(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usize>) -> Vec<Around> {
+pub(crate) fn branches(
+    tree: &Newick,
+    taxa: usize,
+    number: impl Fn(&str) -> Option<usize>,
+) -> Vec<Around> {
     let nodes = tree.nodes();
     let below = clades(tree, taxa, number);
     let mut found = Vec::new();
@@ -417,16 +427,16 @@ pub fn branches(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usiz
 
 /// Bytes of memory that gene trees with these numbers of nodes and taxa take at most.
 #[must_use]
-pub fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
+pub(crate) fn gene_trees_bytes(nodes: usize, taxa: usize) -> u64 {
     // Three parts and a split a node, and a key of the parts.
     let set = taxa.div_ceil(64) * 8 + SET_BYTES;
     (nodes.saturating_mul(8).saturating_mul(set)).to_u64()
 }
 
 /// The ways to pair four sets: the first two against the last two.
-pub const PAIRINGS: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]];
+pub(crate) const PAIRINGS: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]];
 /// With more, the quartets of a node might not fit into 64 bits.
-pub const TAXA_MAX: usize = 50_000;
+const TAXA_MAX: usize = 50_000;
 /// Of a set in a table, besides its words.
 const SET_BYTES: usize = 40;
 

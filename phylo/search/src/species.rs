@@ -38,29 +38,43 @@ mod posterior;
 pub use posterior::Branch;
 
 use crate::newick::Newick;
-use crate::quartets::{Around, GeneTrees, TaxonSet, branches};
+use crate::quartets::{Around, GeneTrees, branches};
+use crate::rooting::as_text;
 use crate::runner::{Runner, Work};
+use crate::taxa::TaxonSet;
 use crate::taxa::clades;
 use distances::Distances;
 use sidecore_offload::OffloadError;
 use std::collections::{HashMap, HashSet};
 
 /// A species tree and its fit to the gene trees.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct SpeciesTree {
-    /// The tree: labels of inner nodes are local posterior probabilities, lengths of inner branches
-    /// coalescent units.
-    pub tree: Newick,
-    /// Quartets that it shares with the gene trees.
-    pub shared: u128,
+    /// Number of gene trees.
+    pub trees: usize,
+    /// Number of taxa.
+    pub taxa: usize,
     /// Quartets that the gene trees have.
+    #[serde(rename = "quartets")]
     pub all: u128,
-    /// Its inner branches.
-    pub branches: Vec<Branch>,
+    /// Quartets that it shares with the gene trees.
+    #[serde(rename = "quartets_shared")]
+    pub shared: u128,
+    /// Share of these, from 0 to 1.
+    #[serde(rename = "quartets_share")]
+    pub share: f64,
     /// True if it is the best of all trees, not of the candidates alone.
+    #[serde(rename = "exact")]
     pub is_exact: bool,
     /// Clades that were candidates.
+    #[serde(skip)]
     pub candidates: usize,
+    /// Its inner branches.
+    pub branches: Vec<Branch>,
+    /// The tree: labels of inner nodes are local posterior probabilities, lengths of inner branches
+    /// coalescent units.
+    #[serde(serialize_with = "as_text")]
+    pub tree: Newick,
 }
 
 /// The species tree. Blocks. With more than 11 taxa the time grows with the square of
@@ -187,13 +201,20 @@ fn annotated(
         tree.set_length(at.node, Some(length));
         found.push(branch);
     }
+    let share = match all {
+        0 => 0.0,
+        all => shared as f64 / all as f64,
+    };
     Ok(SpeciesTree {
-        tree,
-        shared,
+        trees: genes.trees(),
+        taxa: genes.taxa(),
         all,
-        branches: found,
+        shared,
+        share,
         is_exact,
         candidates,
+        branches: found,
+        tree,
     })
 }
 

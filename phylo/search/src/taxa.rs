@@ -8,74 +8,74 @@ use sidecore_bare::width::ToUsize;
 
 /// A set of taxa, by number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaxonSet(Box<[u64]>);
+pub(crate) struct TaxonSet(Box<[u64]>);
 
 impl TaxonSet {
     /// The empty set, with room for this many taxa.
     #[must_use]
-    pub fn empty(taxa: usize) -> Self {
+    pub(crate) fn empty(taxa: usize) -> Self {
         Self(vec![0; taxa.div_ceil(64)].into())
     }
 
     /// The taxa `0..taxa`.
     #[must_use]
-    pub fn all(taxa: usize) -> Self {
+    pub(crate) fn all(taxa: usize) -> Self {
         let mut set = Self::empty(taxa);
         (0..taxa).for_each(|taxon| set.insert(taxon));
         set
     }
 
     /// Adds a taxon.
-    pub fn insert(&mut self, taxon: usize) {
+    pub(crate) fn insert(&mut self, taxon: usize) {
         self.0[taxon / 64] |= 1 << (taxon % 64);
     }
 
     /// True if it has a taxon.
     #[must_use]
-    pub fn has(&self, taxon: usize) -> bool {
+    pub(crate) fn has(&self, taxon: usize) -> bool {
         self.0[taxon / 64] >> (taxon % 64) & 1 == 1
     }
 
     /// Number of taxa.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones().to_usize()).sum()
     }
 
     /// True of the set without taxa.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }
 
     /// The taxa, in order.
-    pub fn taxa(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn taxa(&self) -> impl Iterator<Item = usize> + '_ {
         (0..64 * self.0.len()).filter(|&taxon| self.has(taxon))
     }
 
     /// Adds all taxa of another set.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         let pairs = self.0.iter_mut().zip(&other.0);
         pairs.for_each(|(to, from)| *to |= from);
     }
 
     /// The taxa that both have.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         let pairs = self.0.iter().zip(&other.0);
         Self(pairs.map(|(a, b)| a & b).collect())
     }
 
     /// The taxa that the other one lacks.
     #[must_use]
-    pub fn without(&self, other: &Self) -> Self {
+    pub(crate) fn without(&self, other: &Self) -> Self {
         let pairs = self.0.iter().zip(&other.0);
         Self(pairs.map(|(a, b)| a & !b).collect())
     }
 
     /// True if the other one has all of these.
     #[must_use]
-    pub fn is_within(&self, other: &Self) -> bool {
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
     }
 

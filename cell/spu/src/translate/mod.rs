@@ -13,6 +13,7 @@
 mod floats;
 mod flow;
 mod integers;
+mod shifts;
 mod x86;
 
 use crate::isa::{Instruction, Op, decode};

@@ -10,7 +10,6 @@ use sidecore_measure::Machine;
 use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 
-/// Arguments of `phylo bench beagle`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Each library is loaded by a process of its own; both traverse one tree with the same data, in \
@@ -49,7 +48,6 @@ struct Report {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         if let Some(library) = &self.library {
             let (input, output) = (std::io::stdin().lock(), std::io::stdout());
@@ -77,14 +75,9 @@ impl Args {
             rows,
             noise,
         };
-        match self.json {
-            true => output::json(&report)?,
-            false => output::show(&text(&report.rows, &report.noise))?,
-        }
-        Ok(if failed {
-            Outcome::Problem
-        } else {
-            Outcome::Done
-        })
+        output::report(self.json, &report, |report| {
+            text(&report.rows, &report.noise)
+        })?;
+        Ok(Outcome::of(!failed))
     }
 }

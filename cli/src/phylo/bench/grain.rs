@@ -13,7 +13,6 @@ use sidecore_terminal::progress::{Shape, bar};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Arguments of `phylo bench grain`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Real runs on a simulated alignment, policies interleaved within each round; seconds are medians, \
@@ -53,7 +52,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         if let Some(path) = &self.svg {
             // Before minutes are spent.
@@ -85,14 +83,8 @@ impl Args {
             output::picture(path, &svg)?;
         }
         let report = Report::new(machine, &options, measured, model, self.quick, !stopped);
-        match self.json {
-            true => output::json(&report)?,
-            false => output::show(&report.text())?,
-        }
-        Ok(match report.holds() {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        output::report(self.json, &report, Report::text)?;
+        Ok(Outcome::of(report.holds()))
     }
 }
 

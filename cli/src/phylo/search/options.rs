@@ -1,9 +1,10 @@
 //! Options that a run's results depend on.
 
-use super::super::common::{self, Support};
+use super::super::common;
 use crate::values::models;
 use anyhow::Result;
 use sidecore_phylo::analysis::plan::Bootstraps;
+use sidecore_phylo::analysis::supports::Support;
 use sidecore_phylo::io::setup::{Choices, RunSetup};
 use sidecore_phylo::likelihood::Lengths;
 use sidecore_terminal::values::Offered;
@@ -23,8 +24,8 @@ pub(super) struct Options {
     model: String,
     /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
     /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
-    #[arg(long, value_enum, value_name = "LINKAGE")]
-    brlen: Option<common::Share>,
+    #[arg(long, value_parser = common::linkages(), value_name = "LINKAGE")]
+    brlen: Option<Lengths>,
     #[command(flatten)]
     pmsf: common::Pmsf,
     /// Prefix of the names of all written files
@@ -60,7 +61,7 @@ pub(super) struct Options {
     /// Kinds of support; fbp and tbe are of bootstraps, the others of the alignment itself
     #[arg(
         long,
-        value_enum,
+        value_parser = common::supports(),
         value_name = "KINDS",
         value_delimiter = ',',
         default_value = "fbp"
@@ -111,7 +112,7 @@ impl Options {
             msa: &self.msa,
             model: &self.model,
             site_frequencies: site_frequencies.as_deref(),
-            lengths: self.brlen.map(Lengths::from),
+            lengths: self.brlen,
             starts: self.starts,
             start_trees: &self.start_trees,
             bootstraps: match self.bootstraps {

@@ -55,6 +55,7 @@ mod jobs;
 mod link;
 pub mod live;
 mod spread;
+mod trial;
 
 pub use args::Args;
 pub use attachment::{Attachment, Request, Stretch};
@@ -62,6 +63,7 @@ pub use buffer::Buffer;
 pub use error::ClientError;
 pub use jobs::{JOB_SEGMENTS_MAX, JOBS_MAX, Job, JobId, Outcome, Refused, Ticket};
 pub use spread::{PIECES_MAX, Piece, Spread};
+pub use trial::{NameError, Trial, Tried, options_for};
 
 use crate::served::{Registry, Reply};
 use crate::server::Status;

@@ -51,6 +51,22 @@ impl Status {
         tables.into_iter().filter(|it| !it.is_empty()).collect()
     }
 
+    /// The kernels, a row each without a heading: name, version, hash.
+    #[must_use]
+    pub fn kernels_table(&self) -> Table {
+        let columns = [
+            Column::left("name"),
+            Column::right("version"),
+            Column::left("hash"),
+        ];
+        let mut table = Table::headless(columns);
+        for kernel in &self.served {
+            let version = kernel.version.to_string();
+            table.row([kernel.name.clone(), version, kernel.hash.clone()]);
+        }
+        table
+    }
+
     /// Facts outside the tables: threads that were left behind, memory that is not locked, the
     /// kernels.
     #[must_use]

@@ -61,7 +61,7 @@ use roster::Roster;
 use sidecore_attach::{Acceptor, AcceptorOptions, Quota, Trust};
 use sidecore_bare::width::ToU64;
 use sidecore_engine::CoreOptions;
-use sidecore_sys::{cpu, local_socket, shared_futex};
+use sidecore_sys::{cpu, local_socket, machine, shared_futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl DaemonOptions {
     /// Has clients get at most three quarters of the memory that this process's control group may
     /// have: where a group's limit is reached, the kernel ends a process. The bytes of all
     /// segments, where that is less than before.
-    pub fn within(&mut self, group_bytes: Option<u64>) -> Option<u64> {
+    fn within(&mut self, group_bytes: Option<u64>) -> Option<u64> {
         let most = group_bytes? / 4 * 3;
         let is_less = most < self.bytes_max;
         self.bytes_max = self.bytes_max.min(most);
@@ -153,9 +153,30 @@ impl DaemonOptions {
         is_less.then_some(most)
     }
 
+    /// Fits the options to what this machine lets the process have, and says what that costs: the
+    /// memory of its control group ([`Self::within`]), and the memory that may be locked.
+    pub fn fit(&mut self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(bytes) = self.within(machine::memory_limit()) {
+            remarks.push(format!(
+                "clients get {} MiB in all, three quarters of what the control group may have; \
+                 raise memory.max (MemoryMax=, --memory), or set --bytes to less",
+                bytes >> 20
+            ));
+        }
+        if let Some(bytes) = machine::lock_limit().filter(|&limit| limit < self.lock_bytes()) {
+            remarks.push(format!(
+                "{} KiB may be locked in memory, less than one client needs: pages may be moved or \
+                 swapped; raise the limit (`ulimit -l`, LimitMEMLOCK=)",
+                bytes >> 10
+            ));
+        }
+        remarks
+    }
+
     /// Bytes that this daemon locks for its engines and one client with the usual arena.
     #[must_use]
-    pub fn lock_bytes(&self) -> u64 {
+    fn lock_bytes(&self) -> u64 {
         self.core.store_bytes.to_u64() * self.engines.max(1).to_u64() + ARENA_BYTES_DEFAULT
     }
 

@@ -45,7 +45,7 @@ use chain::LAYERS_MAX;
 pub use chain::{Changed, Overlay};
 pub use format::GRAIN_BYTES_RANGE;
 pub use layer::Used;
-pub use opening::{grain, open_sized, open_to_read, open_to_write};
+pub use opening::{grain, open_to_read, open_to_write};
 pub use sidecore_format::is_overlay;
 
 use format::{Change, SLOTS_AT};
@@ -61,6 +61,12 @@ pub enum OverlayError {
     File {
         /// The file.
         path: PathBuf,
+        /// The reason.
+        source: Box<OverlayError>,
+    },
+    /// Writes may not be durable, at the end.
+    #[error("cannot close the overlay in order: {source}")]
+    NotClosed {
         /// The reason.
         source: Box<OverlayError>,
     },
@@ -134,6 +140,21 @@ pub enum OverlayError {
     WrongParent {
         /// The layer below.
         path: PathBuf,
+    },
+    /// No file next to it can be the next layer.
+    #[error("it has no free name for an overlay")]
+    NoName,
+    /// Overlays that were named as if one stood on the other.
+    #[error(
+        "{} does not stand on {}; name overlays from the lowest to the uppermost",
+        upper.display(),
+        lower.display()
+    )]
+    NoChain {
+        /// The one that should be below.
+        lower: PathBuf,
+        /// The one above it.
+        upper: PathBuf,
     },
     /// An unencrypted overlay on an encrypted image.
     #[error(

@@ -27,26 +27,14 @@ pub fn open_to_read(device: Arc<Device>, path: &Path) -> Result<Overlay, Overlay
 }
 
 /// An image with an overlay that takes writes, made in grains of `grain_bytes` where it is not
-/// there; `name` is the image's.
+/// there; `name` is the image's. A new overlay may be larger than its image: the device then has
+/// `size_bytes`, zeros behind the image's end.
 ///
 /// # Errors
 /// [`OverlayError`], also where the image cannot be read; a new file is removed then.
+/// [`OverlayError::Size`] where it would be smaller than the image, or is there already with
+/// another size.
 pub fn open_to_write(
-    device: &Arc<Device>,
-    path: &Path,
-    grain_bytes: Option<u64>,
-    name: &str,
-) -> Result<Overlay, OverlayError> {
-    open_sized(device, path, grain_bytes, None, name)
-}
-
-/// The same, where a new overlay may be larger than its image: the device then has `size_bytes`,
-/// zeros behind the image's end.
-///
-/// # Errors
-/// As [`open_to_write`]; [`OverlayError::Size`] where it would be smaller than the image, or is
-/// there already with another size.
-pub fn open_sized(
     device: &Arc<Device>,
     path: &Path,
     grain_bytes: Option<u64>,

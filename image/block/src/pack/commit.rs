@@ -19,9 +19,12 @@ use crate::format::{FRAME_BYTES_RANGE, Format, FormatError, Frame, FrameCheck, F
 use crate::image::Image;
 use crate::overlay::{Changed, Overlay};
 use crate::source::BlockSource;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_terminal::Text;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -42,6 +45,26 @@ pub struct Committed {
     pub copied_frames: u64,
     /// Root of the new image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
+}
+
+impl Committed {
+    /// The image at `path`, made in `seconds`, for people.
+    #[must_use]
+    pub fn text(&self, path: &Path, seconds: f64) -> Text {
+        let mut text = Text::from(format!(
+            "{}: {} in {} frames, {} of them copied, {} stored as {} in {seconds:.1} s",
+            path.display(),
+            bytes(self.raw_bytes),
+            self.frames,
+            self.copied_frames,
+            bytes(self.stored_bytes),
+            self.format,
+        ));
+        if let Some(root) = &self.root_hash {
+            text.line(format!("root hash {root}"));
+        }
+        text
+    }
 }
 
 /// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and

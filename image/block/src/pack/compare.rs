@@ -5,9 +5,12 @@
 use super::{PackError, diff};
 use crate::device::Device;
 use crate::format::{FrameCheck, Index};
-use crate::overlay::{Overlay, OverlayError};
+use crate::overlay::tools::is_overlay_file;
+use crate::overlay::{Overlay, OverlayError, open_to_read};
 use crate::source::BlockSource;
+use sidecore_terminal::Text;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One of the two.
@@ -27,10 +30,33 @@ pub struct Stretch {
     pub len_bytes: u64,
 }
 
+/// All that differs.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Differences {
+    /// Bytes of all stretches.
+    pub changed_bytes: u64,
+    /// The stretches, in order.
+    pub ranges: Vec<Stretch>,
+}
+
+impl Differences {
+    /// A line for each stretch: its first byte and its length.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        let ranges = self.ranges.iter();
+        text.lines(ranges.map(|range| format!("{} {}", range.offset_bytes, range.len_bytes)));
+        text
+    }
+}
+
 /// Reasons why two contents are not compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
+    /// Nothing says what both stand on.
+    #[error("both are overlays; name the image below them with --base IMAGE")]
+    NoBase,
     /// They have two sizes.
     #[error("the contents have {0} and {1} bytes; only those of one size are compared")]
     Sizes(u64, u64),
@@ -40,6 +66,42 @@ pub enum CompareError {
     /// A map of an overlay cannot be read.
     #[error(transparent)]
     Map(#[from] OverlayError),
+}
+
+/// Opens the two files, each an image or an overlay, and says whether they share a base: `base`,
+/// which overlays stand on, or else the one of them that is an image. Each image is opened once.
+///
+/// # Errors
+/// Those of `open`, and [`CompareError`].
+pub fn sides<E: From<CompareError>>(
+    paths: [&Path; 2],
+    base: Option<&Path>,
+    open: impl Fn(&Path) -> Result<Arc<Device>, E>,
+) -> Result<([Side; 2], bool), E> {
+    let is_overlay = |path| is_overlay_file(path).map_err(CompareError::Map);
+    let [one, two] = [is_overlay(paths[0])?, is_overlay(paths[1])?];
+    // The image below, and the place of that side which is this image itself.
+    let (base, is_base) = match (one, two, base) {
+        (false, false, _) => {
+            let sides = [Side::Image(open(paths[0])?), Side::Image(open(paths[1])?)];
+            return Ok((sides, false));
+        }
+        (_, _, Some(base)) => (open(base)?, None),
+        (false, true, None) => (open(paths[0])?, Some(0)),
+        (true, false, None) => (open(paths[1])?, Some(1)),
+        (true, true, None) => return Err(CompareError::NoBase.into()),
+    };
+    let side = |number: usize, is_overlay: bool| -> Result<Side, E> {
+        Ok(match (is_overlay, is_base == Some(number)) {
+            (true, _) => {
+                let overlay = open_to_read(Arc::clone(&base), paths[number]);
+                Side::Overlay(Arc::new(overlay.map_err(CompareError::Map)?))
+            }
+            (false, true) => Side::Image(Arc::clone(&base)),
+            (false, false) => Side::Image(open(paths[number])?),
+        })
+    };
+    Ok(([side(0, one)?, side(1, two)?], true))
 }
 
 /// Compares two sides in blocks of 4 KiB; `share_base`: an overlay among them stands on the other,
@@ -52,7 +114,7 @@ pub fn compare(
     two: &Side,
     share_base: bool,
     progress: &mut dyn FnMut(u64),
-) -> Result<Vec<Stretch>, CompareError> {
+) -> Result<Differences, CompareError> {
     let (a, b) = (one.source(), two.source());
     if a.size_bytes() != b.size_bytes() {
         return Err(CompareError::Sizes(a.size_bytes(), b.size_bytes()));
@@ -70,7 +132,10 @@ pub fn compare(
         })?;
         Ok(())
     })?;
-    Ok(found)
+    Ok(Differences {
+        changed_bytes: found.iter().map(|range| range.len_bytes).sum(),
+        ranges: found,
+    })
 }
 
 impl Side {

@@ -32,6 +32,22 @@ pub enum PackError {
         /// Which.
         path: PathBuf,
     },
+    /// The source has no bytes.
+    #[error("{} holds no bytes: there is nothing to pack; name another source", path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Rules for a tree, and the source is none.
+    #[error(
+        "--exclude, --owner and --mtime are for trees, and {} is no directory; --untar makes a \
+         tree of a tar",
+        path.display()
+    )]
+    NoTree {
+        /// Which.
+        path: PathBuf,
+    },
     /// A file that needs no index, or cannot have one.
     #[error(
         "{} {}",

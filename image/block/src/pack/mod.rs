@@ -32,8 +32,10 @@ use crate::format::write::{ImageWriter, Layout};
 use crate::format::{Format, FormatError};
 use cut::Cutter;
 use frames::{HoleRuns, Job, Kernel, Reading, Writing};
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
+use sidecore_terminal::Text;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ use std::sync::Arc;
 pub use crate::format::output::Existing;
 pub use choices::{ChoiceError, Chosen, FRAME_BYTES, Wanted};
 pub use commit::{Committed, commit};
-pub use compare::{CompareError, Side, Stretch, compare};
+pub use compare::{CompareError, Differences, Side, Stretch, compare, sides};
 pub use error::PackError;
 use flat::diff;
 pub use flat::{Exported, FlatFormat, export};
@@ -50,9 +52,9 @@ pub use limits::{Deadline, Limits, Work};
 pub use sidecar::{Indexed, index_file};
 use sink::Sink;
 use source::Holes;
-pub use source::Source;
+pub use source::{Form, Source, scratch_directory};
 pub use unpack::{Unpacked, unpack, unpack_image};
-pub use verify::{BadFrame, Verified, verify, verify_image};
+pub use verify::{BadFrame, Verified, VerifiedReport, verify, verify_image};
 
 /// Options of [`pack`].
 #[derive(Debug, Clone)]
@@ -117,6 +119,27 @@ pub struct Report {
     pub zero_frames: u64,
     /// Root of the image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
+}
+
+impl Report {
+    /// The image at `path`, made in `seconds`, for people.
+    #[must_use]
+    pub fn text(&self, path: &Path, seconds: f64) -> Text {
+        let (raw, stored) = (self.raw_bytes, self.stored_bytes);
+        let mut text = Text::from(format!(
+            "{}: {} in {} frames, {} stored ({:.2}:1) as {} in {seconds:.1} s",
+            path.display(),
+            bytes(raw),
+            self.frames,
+            bytes(stored),
+            raw as f64 / stored as f64,
+            self.format,
+        ));
+        if let Some(root) = &self.root_hash {
+            text.line(format!("root hash {root}"));
+        }
+        text
+    }
 }
 
 /// Packs `source`. `progress` is called, on one thread, with the number of bytes of the source

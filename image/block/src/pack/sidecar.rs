@@ -8,6 +8,7 @@ use super::{Existing, PackError, Sink, Target, Work, workers};
 use crate::format::sidecar::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_zstd::{Decoder, Error};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +30,21 @@ pub struct Indexed {
     pub frames: u64,
     /// Size of the index in bytes.
     pub index_bytes: u64,
+}
+
+impl Indexed {
+    /// The index, made in `seconds`, on a line for people.
+    #[must_use]
+    pub fn line(&self, seconds: f64) -> String {
+        format!(
+            "{}: {} in {} frames of up to {}, {} of index in {seconds:.1} s",
+            self.index.display(),
+            bytes(self.raw_bytes),
+            self.frames,
+            bytes(self.frame_bytes.into()),
+            bytes(self.index_bytes),
+        )
+    }
 }
 
 /// Walks over the zstd file `path`, opened as `file`, decompresses its frames with these engines

@@ -32,6 +32,29 @@ pub struct Source {
     pub(super) identity: Option<(u64, u64)>,
 }
 
+/// The form in which a source's bytes are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As they are, or a file system of a directory.
+    AsIs,
+    /// The contents of a compressed file, or of a disk in qcow2.
+    Contents,
+    /// A file system of the files in a tar.
+    Tar,
+}
+
+impl Form {
+    /// The part of `memory_bytes` that decompressing the source may take: as much as the largest
+    /// usual windows of zstd and xz, of the memory that is allowed by default.
+    #[must_use]
+    pub fn memory_bytes(self, memory_bytes: u64) -> u64 {
+        match self {
+            Self::AsIs => 0,
+            Self::Contents | Self::Tar => memory_bytes / 5 * 4,
+        }
+    }
+}
+
 /// Source of the bytes.
 enum Reader {
     /// In order, to the end.
@@ -74,6 +97,38 @@ impl Source {
     /// [`PackError::Source`] or [`PackError::Inner`].
     pub fn open(path: &Path, kind: inner::Kind, scratch: &Path) -> Result<Self, PackError> {
         Self::open_by(path, kind, &inner::Rules::default(), scratch)
+    }
+
+    /// Opens `path` in a form. A directory, and a tar, become a file system by `rules`, made in
+    /// `scratch`: blocks until that is done. Decompression uses at most `memory_bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`PackError::NoTree`] for rules without a tree, and
+    /// [`PackError::Empty`].
+    pub fn open_in(
+        path: &Path,
+        form: Form,
+        (kind, rules): (inner::Kind, &inner::Rules),
+        scratch: &Path,
+        memory_bytes: u64,
+    ) -> Result<Self, PackError> {
+        let has_rules = !rules.is_empty();
+        if has_rules && form != Form::Tar && !path.is_dir() {
+            let path = path.to_owned();
+            return Err(PackError::NoTree { path });
+        }
+        let source = match form {
+            Form::Tar => Self::open_tar(path, rules, scratch, memory_bytes),
+            // Rules mean a directory, which nothing has compressed.
+            Form::Contents if !has_rules => Self::open_unpacked(path, kind, scratch, memory_bytes),
+            Form::Contents | Form::AsIs => Self::open_by(path, kind, rules, scratch),
+        }?;
+        match source.size_bytes {
+            Some(0) => Err(PackError::Empty {
+                path: path.to_owned(),
+            }),
+            _ => Ok(source),
+        }
     }
 
     /// The same, with rules for the tree that a directory becomes; a file has none.
@@ -294,6 +349,21 @@ impl Source {
             }
         }
         Ok(Filled::Bytes(done))
+    }
+}
+
+/// Directory in which the file system of a packed directory is built: `TMPDIR`, or else the folder
+/// of the image `output`, which has room.
+#[must_use]
+pub fn scratch_directory(output: &Path) -> PathBuf {
+    if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
+        return directory.into();
+    }
+    match output.parent() {
+        // Standard output is in no folder.
+        _ if output.as_os_str() == "-" => std::env::temp_dir(),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
     }
 }
 

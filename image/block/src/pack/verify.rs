@@ -6,7 +6,9 @@ use super::{PackError, Work, open_image, workers};
 use crate::format::audit::Audit;
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
+use sidecore_bare::text::bytes;
 use sidecore_bare::width::{ToU64, ToUsize};
+use sidecore_terminal::Text;
 use std::path::Path;
 
 /// A frame that is damaged.
@@ -39,6 +41,74 @@ pub struct Verified {
     pub raw_bytes: u64,
     /// Kind of checksums that frames were checked with, for messages.
     pub checksums: &'static str,
+}
+
+impl Verified {
+    /// True where neither a frame nor a table is damaged.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.bad_frames_total == 0 && self.table_faults.is_empty()
+    }
+
+    /// The damage, and a line about the image `name`, which took `seconds`.
+    #[must_use]
+    pub fn text(&self, name: &str, seconds: f64) -> Text {
+        let mut text = Text::new();
+        for bad in &self.bad_frames {
+            text.line(format!(
+                "frame {} (contents from byte {}, {} bytes): {}",
+                bad.frame, bad.raw_offset, bad.raw_bytes, bad.reason
+            ));
+        }
+        for fault in &self.table_faults {
+            let contents = match self.bad_frames_total {
+                0 => "the contents are whole: unpack it and pack it again",
+                _ => "it was read without",
+            };
+            text.line(format!("{fault}; {contents}"));
+        }
+        text.line(format!(
+            "{name}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
+            self.bad_frames_total,
+            self.frames,
+            bytes(self.raw_bytes),
+            self.checksums,
+        ));
+        text
+    }
+}
+
+/// Result of [`verify`] as programs read it: numbers of damaged frames, and the faults.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct VerifiedReport {
+    format: &'static str,
+    frames: u64,
+    bad_frames: Vec<u64>,
+    bad_frames_total: u64,
+    faults: Vec<BadFrame>,
+    table_faults: Vec<String>,
+    raw_bytes: u64,
+    checksums: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest_matches: Option<bool>,
+}
+
+impl Verified {
+    /// The same for programs; `digest_matches` is of an image whose digest was compared.
+    #[must_use]
+    pub fn report(self, digest_matches: Option<bool>) -> VerifiedReport {
+        VerifiedReport {
+            format: self.format,
+            frames: self.frames,
+            bad_frames: self.bad_frames.iter().map(|bad| bad.frame).collect(),
+            bad_frames_total: self.bad_frames_total,
+            faults: self.bad_frames,
+            table_faults: self.table_faults,
+            raw_bytes: self.raw_bytes,
+            checksums: self.checksums,
+            digest_matches,
+        }
+    }
 }
 
 /// Verifies the image at `path`, with these engines and bounds. `progress` is called, on one

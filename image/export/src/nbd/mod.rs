@@ -38,7 +38,7 @@ pub mod wire;
 mod tests;
 
 pub use listen::Address;
-pub use server::{Options, Server, Stopper};
+pub use server::{Options, Server, Stopper, bitmap_name};
 pub use tls::Tls;
 
 use std::path::PathBuf;

@@ -76,6 +76,39 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Options for `source`: the threads that its waits ask for, and the time that its end takes.
+    #[must_use]
+    pub fn for_source(source: &dyn BlockSource) -> Self {
+        let own = Self::default();
+        let is_writable = source.writes().is_some();
+        Self {
+            workers_max: match (source.waits_for_a_network(), is_writable) {
+                (true, _) => REMOTE_WORKERS_MAX,
+                (_, true) => WRITE_WORKERS_MAX,
+                _ => own.workers_max,
+            },
+            stop_max: match is_writable {
+                true => own.stop_max,
+                false => STOP_READING_MAX,
+            },
+            ..own
+        }
+    }
+}
+
+/// The name of a bitmap out of `text`.
+///
+/// # Errors
+/// Names that no client could ask for.
+pub fn bitmap_name(text: &str) -> Result<String, String> {
+    let is_name = (1..=255).contains(&text.len()) && !text.chars().any(char::is_control);
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("must be a name of 1 to 255 bytes".into()),
+    }
+}
+
 /// A server that is reachable (clients queue) and serves once [`Self::run`] is called.
 pub struct Server {
     listeners: Vec<Listener>,
@@ -486,6 +519,13 @@ fn left_until(deadline: Instant) -> Option<Duration> {
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 64;
+/// Threads of a connection whose reads wait for a network: the number of concurrent requests.
+const REMOTE_WORKERS_MAX: usize = 32;
+/// Threads of a connection that writes: a flush holds one until all is on the disk, and concurrent
+/// flushes share one sync.
+const WRITE_WORKERS_MAX: usize = 16;
+/// Time for replies under way at the end, where nothing is written.
+const STOP_READING_MAX: Duration = Duration::from_millis(750);
 /// Threads that one connection may use.
 const WORKERS_MAX: usize = 8;
 /// A socket's send buffer.

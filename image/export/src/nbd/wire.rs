@@ -42,8 +42,6 @@ pub(crate) const OPTION_REPLY_BYTES: usize = 20;
 pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a chunk's header.
 pub const CHUNK_BYTES: usize = 20;
-/// Bytes of a data chunk's header with the offset that its payload begins with.
-pub const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
 /// The longest string that the protocol allows ("Conventions").
 pub(crate) const STRING_BYTES_MAX: usize = 4096;
 

@@ -1,11 +1,12 @@
 //! A client of our own: memory, rings and messages, also such as no driver sends.
 
+mod disk;
+
 use super::request::kind;
 use super::{Server, Stopper};
+use disk::Disk;
 use parking_lot::Mutex;
-use sidecore_format::source::{
-    BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
-};
+use sidecore_format::source::BlockSource;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -19,75 +20,6 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 use vmm_sys_util::eventfd::EventFd;
-
-/// Bytes that take writes, if they are to.
-struct Disk(Mutex<Vec<u8>>, bool);
-
-impl BlockSource for Disk {
-    fn size_bytes(&self) -> u64 {
-        self.0.lock().len() as u64
-    }
-
-    fn preferred_bytes(&self) -> u32 {
-        4096
-    }
-
-    fn read_with_max_bytes(&self) -> usize {
-        64 << 10
-    }
-
-    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        check_range(offset, dst.len(), self.size_bytes())?;
-        let from = offset as usize;
-        dst.copy_from_slice(&self.0.lock()[from..from + dst.len()]);
-        Ok(())
-    }
-
-    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
-        let mut bytes = vec![0; len];
-        match self.read_into(offset, &mut bytes) {
-            // In two pieces, as from two frames.
-            Ok(()) => deliver(Ok(&[&bytes[..len / 3], &bytes[len / 3..]])),
-            Err(error) => deliver(Err(&error)),
-        }
-    }
-
-    fn extent(&self, offset: u64) -> Extent {
-        Extent {
-            len: self.size_bytes() - offset,
-            zero: false,
-        }
-    }
-
-    fn writes(&self) -> Option<&dyn BlockWrites> {
-        self.1.then_some(self as _)
-    }
-}
-
-impl BlockWrites for Disk {
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        let from = offset as usize;
-        self.0.lock()[from..from + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError> {
-        self.0.lock()[offset as usize..(offset + len) as usize].fill(0);
-        Ok(())
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
-        self.write_zeroes(offset, len)
-    }
-
-    fn flush(&self) -> Result<(), WriteError> {
-        Ok(())
-    }
-
-    fn grain_bytes(&self) -> u32 {
-        4096
-    }
-}
 
 struct Running {
     folder: TempDir,

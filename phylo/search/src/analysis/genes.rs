@@ -12,7 +12,7 @@
 use super::AnalysisError;
 use super::growing::Growing;
 use super::job::{Searches, Starts, no_files};
-use super::plan::{Bootstraps, Goal, Kind, Outcome, Piece, Stream, seed_of};
+use super::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece, Stream, seed_of};
 use super::supports::{AlignmentKind, AlignmentSupport};
 use super::workers::{Job, Watch};
 use crate::bootstrap::convergence;
@@ -33,13 +33,13 @@ use std::sync::Arc;
 
 /// A locus.
 #[derive(Debug, Clone)]
-pub struct Locus {
+pub(crate) struct Locus {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its sequences: of taxa that have a character.
-    pub alignment: Alignment,
+    pub(crate) alignment: Alignment,
     /// Its columns and model; `None` where the model is to be chosen.
-    pub part: Option<PartOptions>,
+    pub(crate) part: Option<PartOptions>,
 }
 
 /// Options of gene trees.
@@ -67,7 +67,7 @@ pub struct GeneTrees<'l, R> {
 
 impl<'l, R> GeneTrees<'l, R> {
     /// For loci of any size.
-    pub fn new(loci: &'l [Locus], options: Options, runner: R) -> Self {
+    pub(crate) fn new(loci: &'l [Locus], options: Options, runner: R) -> Self {
         Self {
             order: order(loci),
             loci,
@@ -88,11 +88,42 @@ impl<'l, R> GeneTrees<'l, R> {
             convergence: convergence::Options::default(),
         }
     }
+}
 
-    /// For each piece the number of its locus.
+/// Result of a locus.
+#[derive(Debug, Clone, Serialize)]
+pub struct GeneRow {
+    pub(crate) name: String,
+    pub(crate) taxa: usize,
+    pub(crate) sites: usize,
+    pub(crate) model: String,
+    pub(crate) lnl: f64,
+    pub(crate) wall_s: f64,
+    pub(crate) tree: String,
+}
+
+impl GeneRow {
+    /// The results in a ledger of `job`, in the order of its loci.
     #[must_use]
-    pub fn order(&self) -> &[usize] {
-        &self.order
+    pub fn all<R>(job: &GeneTrees<'_, R>, ledger: &Ledger) -> Vec<Self> {
+        let outcomes = ledger.outcomes_of(Kind::Search).zip(&job.order);
+        let mut rows: Vec<(usize, Self)> = outcomes
+            .map(|(outcome, &number)| {
+                let locus = &job.loci[number];
+                let row = Self {
+                    name: locus.name.clone(),
+                    taxa: locus.alignment.names().len(),
+                    sites: locus.alignment.sites(),
+                    model: outcome.models.join(" "),
+                    lnl: outcome.lnl,
+                    wall_s: outcome.wall_s,
+                    tree: outcome.tree.clone(),
+                };
+                (number, row)
+            })
+            .collect();
+        rows.sort_by_key(|(number, _)| *number);
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 }
 
@@ -373,7 +404,7 @@ mod tests {
         };
         let job = GeneTrees::new(&loci, options, Serial);
         // The large one first.
-        assert_eq!(job.order(), [1, 0]);
+        assert_eq!(job.order, [1, 0]);
         let mut ledger = Ledger::new(job.goal());
         let Next::Piece(piece) = ledger.take_next() else {
             panic!("a piece");

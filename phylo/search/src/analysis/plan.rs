@@ -360,16 +360,56 @@ pub enum Stream {
     Cuts = 4,
 }
 
+/// Words on a run under way: its best result, and an estimate of the time that is left.
+#[derive(Debug, Clone, Copy)]
+pub struct Outlook {
+    /// Seconds of tasks that earlier runs did.
+    earlier_s: f64,
+    shows_best: bool,
+}
+
+impl Outlook {
+    /// Of a run that goes on with a ledger. Without `shows_best` its results are of different data,
+    /// and none is the best.
+    #[must_use]
+    pub fn new(ledger: &Ledger, shows_best: bool) -> Self {
+        Self {
+            earlier_s: spent_s(ledger),
+            shows_best,
+        }
+    }
+
+    /// The words, `elapsed_s` seconds after the run's begin.
+    #[must_use]
+    pub fn words(&self, ledger: &Ledger, elapsed_s: f64) -> String {
+        let best = ledger.best().filter(|_| self.shows_best);
+        let best = best.map(|best| format!("best {:.2}", best.lnl));
+        let left = match left_s(ledger, spent_s(ledger) - self.earlier_s, elapsed_s) {
+            Some(left_s) => format!("about {} left", time(left_s)),
+            None => "first tasks".to_owned(),
+        };
+        let parts = best.into_iter().chain([left]);
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn time(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..=119 => format!("{whole} s"),
+        120..=7_199 => format!("{} min", whole / 60),
+        _ => format!("{} h {} min", whole / 3_600, whole % 3_600 / 60),
+    }
+}
+
 /// Seconds that a ledger's finished tasks took, on whatever number of cores.
-#[must_use]
-pub fn spent_s(ledger: &Ledger) -> f64 {
+fn spent_s(ledger: &Ledger) -> f64 {
     ledger.outcomes().map(|outcome| outcome.wall_s).sum()
 }
 
 /// Seconds that are left, if `spent_s` seconds of tasks were done in the last `elapsed_s`; nothing
 /// before anything is done.
-#[must_use]
-pub fn left_s(ledger: &Ledger, spent_s: f64, elapsed_s: f64) -> Option<f64> {
+fn left_s(ledger: &Ledger, spent_s: f64, elapsed_s: f64) -> Option<f64> {
     let mean = |kind| {
         let (mut sum, mut count) = (0.0, 0.0);
         for outcome in ledger.outcomes_of(kind) {

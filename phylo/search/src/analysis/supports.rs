@@ -58,6 +58,83 @@ pub enum AlignmentKind {
     Ufboot,
 }
 
+impl AlignmentKind {
+    /// The supports in a tree's labels, as shares from 0 to 1.
+    #[must_use]
+    pub fn values(self, labelled: &Newick) -> Vec<f64> {
+        // aBayes is a probability already, the others are per cent.
+        let whole = match self {
+            Self::ABayes => 1.0,
+            _ => 100.0,
+        };
+        let nodes = labelled.nodes().iter();
+        let inner = nodes.filter(|node| !node.children.is_empty());
+        let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
+        shares.map(|share| share / whole).collect()
+    }
+}
+
+/// Kinds of support of a tree's branches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// By trees of replicates.
+    Replicates(support::Kind),
+    /// By the alignment.
+    Alignment(AlignmentKind),
+}
+
+impl Support {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Replicates(support::Kind::Fbp),
+        Self::Replicates(support::Kind::Tbe),
+        Self::Alignment(AlignmentKind::ShAlrt),
+        Self::Alignment(AlignmentKind::ABayes),
+        Self::Alignment(AlignmentKind::LocalBootstrap),
+        Self::Alignment(AlignmentKind::Ufboot),
+    ];
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replicates(support::Kind::Fbp) => "fbp",
+            Self::Replicates(support::Kind::Tbe) => "tbe",
+            Self::Alignment(AlignmentKind::ShAlrt) => "sh-alrt",
+            Self::Alignment(AlignmentKind::ABayes) => "abayes",
+            Self::Alignment(AlignmentKind::LocalBootstrap) => "lbp",
+            Self::Alignment(AlignmentKind::Ufboot) => "ufboot",
+        }
+    }
+}
+
+/// Supports of a tree's branches, as programs read them.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct SupportReport {
+    kind: &'static str,
+    replicates: usize,
+    branches: usize,
+    mean: f64,
+    values: Vec<f64>,
+    /// The tree, with the supports as labels.
+    pub tree: String,
+}
+
+impl SupportReport {
+    /// Of supports as shares from 0 to 1, which are labels of `tree`.
+    #[must_use]
+    pub fn new(support: Support, replicates: usize, values: Vec<f64>, tree: &Newick) -> Self {
+        Self {
+            kind: support.name(),
+            replicates,
+            branches: values.len(),
+            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            values,
+            tree: tree.to_string(),
+        }
+    }
+}
+
 /// Options of such a support.
 #[derive(Debug, Clone, Copy)]
 pub struct AlignmentSupport {

@@ -4,6 +4,7 @@ use super::{Ancestors, labelled, name};
 use crate::likelihood::{Part, PartOptions};
 use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
+use sidecore_terminal::Text;
 use std::fmt::Write as _;
 
 /// An inner node's most probable sequence.
@@ -20,6 +21,8 @@ pub struct AncestralSequence {
 /// The most probable sequences under some partitions.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct AncestralSequences {
+    /// The tree's log-likelihood.
+    pub lnl: f64,
     /// Sites of all partitions.
     pub sites: usize,
     /// The tree with the inner nodes' names, in Newick.
@@ -29,11 +32,11 @@ pub struct AncestralSequences {
 }
 
 impl AncestralSequences {
-    /// On a tree with its lengths, for an alignment of `columns` columns. With a `table` the
-    /// probabilities of all states are written to that, as lines with tabs.
+    /// On a tree with its lengths and its log-likelihood, for an alignment of `columns` columns.
+    /// With a `table` the probabilities of all states are written to that, as lines with tabs.
     #[must_use]
     pub fn new(
-        tree: &Tree,
+        (tree, lnl): (&Tree, f64),
         names: &[String],
         parts: &[Part],
         columns: usize,
@@ -70,6 +73,7 @@ impl AncestralSequences {
             probability_mean: sum / count,
         });
         Self {
+            lnl,
             tree: labelled(tree, names).to_string(),
             nodes: nodes.collect(),
             sites,
@@ -83,9 +87,22 @@ impl AncestralSequences {
         self.nodes.iter().map(record).collect()
     }
 
-    /// Mean over the nodes of [`AncestralSequence::probability_mean`].
+    /// The same for people, without the sequences.
     #[must_use]
-    pub fn probability_mean(&self) -> f64 {
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.fact("log-likelihood", format!("{:.6}", self.lnl));
+        text.fact("nodes", self.nodes.len().to_string());
+        let mean = self.probability_mean();
+        text.fact(
+            "probability",
+            format!("{mean:.4} of the best state in the mean"),
+        );
+        text
+    }
+
+    /// Mean over the nodes of [`AncestralSequence::probability_mean`].
+    fn probability_mean(&self) -> f64 {
         let means = self.nodes.iter().map(|node| node.probability_mean);
         means.sum::<f64>() / self.nodes.len() as f64
     }

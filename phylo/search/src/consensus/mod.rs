@@ -21,6 +21,7 @@
 //! ```
 
 use crate::newick::Newick;
+use crate::rooting::as_text;
 use crate::splits::{self, CompareError, Split, Taxa};
 use sidecore_bare::width::ToU64;
 use std::collections::HashMap;
@@ -67,14 +68,22 @@ pub enum Rule {
 }
 
 /// A consensus tree.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Consensus {
-    /// The tree, rooted at the inner node next to the first taxon. Labels of inner nodes: the share
-    /// of the trees that have the branch, in whole per cent. Lengths: means over the trees that
-    /// have the branch, where all of them give it a length.
-    pub tree: Newick,
-    /// The same shares, from 0 to 1: in the order of the tree's nodes, one for each inner branch.
+    /// Number of trees that it is of.
+    pub trees: usize,
+    /// Number of taxa.
+    pub taxa: usize,
+    /// Number of inner branches.
+    pub branches: usize,
+    /// For each inner branch, in the order of the tree's nodes, the share of the trees that have
+    /// it, from 0 to 1.
     pub shares: Vec<f64>,
+    /// The tree, rooted at the inner node next to the first taxon. Labels of inner nodes: these
+    /// shares, in whole per cent. Lengths: means over the trees that
+    /// have the branch, where all of them give it a length.
+    #[serde(serialize_with = "as_text")]
+    pub tree: Newick,
 }
 
 /// Number of trees that have a split, and the split's lengths in them.
@@ -256,7 +265,13 @@ fn build(
         shares.push(share);
         path.extend(members[set].iter().rev().map(|&set| (set, node)));
     }
-    Consensus { tree, shares }
+    Consensus {
+        trees,
+        taxa,
+        branches: shares.len(),
+        shares,
+        tree,
+    }
 }
 
 /// Of a split in a table, besides its set of taxa.

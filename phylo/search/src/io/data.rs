@@ -4,20 +4,20 @@
 //! parsed ([`super::input`]). What is odd but usable is passed to `warn`, a line for each kind.
 
 mod loci;
+mod trees;
 
 pub use loci::GeneLoci;
+pub use trees::{TreeFile, check_lengths};
 
-use super::input::{self, Input, InputError, Memory, model_file};
+use super::input::{Input, InputError, Memory, model_file};
 use super::partitions;
 use crate::analysis::setup::SetupError;
 use crate::heterotachy::ClassedModel;
 use crate::likelihood::{Lengths, PartOptions};
 use crate::model::{AscertainmentName, ModelError, ModelName, ScalerName, with_states};
-use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning};
-use crate::newick::Newick;
+use crate::msa::{Alignment, Alphabet, Findings, MsaError, Patterns};
 use crate::profiles;
 use crate::selection::partitions::Part;
-use crate::tree::Tree;
 use sidecore_bare::width::ToU64;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,14 @@ pub enum DataError {
     NoTree {
         /// The file.
         path: PathBuf,
+    },
+    /// A tip of a gene tree that the other tree lacks.
+    #[error("{}: the tip `{label}` is not in the tree", path.display())]
+    ForeignTip {
+        /// The gene trees.
+        path: PathBuf,
+        /// The tip.
+        label: String,
     },
     /// Negative branch lengths, where lengths are used as they are.
     #[error("{count} branches have a length below 0")]
@@ -352,65 +360,6 @@ pub fn classed_model(text: &str) -> Result<Option<ClassedModel>, ModelError> {
     ClassedModel::parse(text, &mut model_file)
 }
 
-/// Refuses branches of negative length, where lengths are used as they are.
-///
-/// # Errors
-/// [`DataError::NegativeLengths`].
-pub fn check_lengths(tree: &Tree) -> Result<(), DataError> {
-    match tree.edges().filter(|&edge| tree.length(edge) < 0.0).count() {
-        0 => Ok(()),
-        count => Err(DataError::NegativeLengths { count }),
-    }
-}
-
-/// Trees of a file, in Newick or NEXUS.
-#[derive(Debug)]
-pub struct TreeFile {
-    path: PathBuf,
-    /// One or more.
-    pub newicks: Vec<Newick>,
-    /// Bytes of memory that working with them may take.
-    pub memory: u64,
-}
-
-impl TreeFile {
-    /// Those of an alignment's taxa.
-    ///
-    /// # Errors
-    /// [`DataError`]: other taxa.
-    pub fn of_taxa(&self, names: &[String]) -> Result<Vec<Tree>, DataError> {
-        let tree = |(index, newick)| match self.newicks.len() {
-            1 => Tree::from_newick(newick, names).at(self.path.display()),
-            _ => {
-                let place = format_args!("{}, tree {}", self.path.display(), index + 1);
-                Tree::from_newick(newick, names).at(place)
-            }
-        };
-        self.newicks.iter().enumerate().map(tree).collect()
-    }
-
-    /// The file's only tree.
-    ///
-    /// # Errors
-    /// [`DataError::OneTree`].
-    pub fn only(&self) -> Result<&Newick, DataError> {
-        match self.newicks.as_slice() {
-            [tree] => Ok(tree),
-            all => Err(DataError::OneTree {
-                path: self.path.clone(),
-                count: all.len(),
-            }),
-        }
-    }
-
-    /// Warns of branches without a length, where lengths count.
-    pub fn warn_of_lengths(&self, reader: Reader) {
-        if let Some(warning) = Warning::no_length(&self.newicks) {
-            (reader.warn)(&format!("{}: {warning}", self.path.display()));
-        }
-    }
-}
-
 /// An alignment with the partitions that it is cut into.
 #[derive(Debug)]
 pub struct Data {
@@ -558,62 +507,6 @@ impl Reader {
         // The rows are copied once more for patterns.
         let rows = input.memory / 2;
         Alignment::parse_within(&input.bytes, rows).at(path.display())
-    }
-
-    /// Reads a file with one tree or more.
-    ///
-    /// # Errors
-    /// [`DataError`].
-    pub fn trees(self, path: &Path) -> Result<TreeFile, DataError> {
-        // Bounds of size first, then of the nodes that the text claims.
-        let input = Input::read(path, self.memory)?;
-        let memory = input.memory;
-        let text = input.into_text(path)?;
-        let shown = path.display();
-        // Refused before they are parsed: a file may have nothing but brackets.
-        let need = Newick::parsed_bytes(&text);
-        input::check(&format!("{shown}: reading the trees"), need, memory)?;
-        let newicks = Newick::parse_file(&text).at(&shown)?;
-        if newicks.is_empty() {
-            let path = path.to_owned();
-            return Err(DataError::NoTree { path });
-        }
-        // `[&W 1/3]`: a comment that gives the tree a weight in programs that read it.
-        let weighted = text.match_indices("[&").filter(|(at, mark)| {
-            // By bytes: the two after the mark may be half of a character.
-            let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
-            word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
-        });
-        let weighted = weighted.count();
-        if weighted > 0 {
-            (self.warn)(&format!(
-                "{shown}: trees with weights, `[&W …]`: {weighted}, all count alike"
-            ));
-        }
-        Ok(TreeFile {
-            path: path.to_owned(),
-            newicks,
-            memory,
-        })
-    }
-
-    /// Reads a file of trees of an alignment's taxa.
-    ///
-    /// # Errors
-    /// [`DataError`].
-    pub fn trees_of(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
-        self.trees(path)?.of_taxa(names)
-    }
-
-    /// The same, for callers that use the lengths as given; warns of missing ones.
-    ///
-    /// # Errors
-    /// [`DataError`].
-    pub fn measured_trees(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
-        let file = self.trees(path)?;
-        let trees = file.of_taxa(names)?;
-        file.warn_of_lengths(self);
-        Ok(trees)
     }
 
     /// Reads a file of text, unpacked where it is compressed.

@@ -25,7 +25,11 @@ use super::checkpoint::{Checkpoint, NEW_FILE_MODE, Settings, sync_folder};
 use super::{FilesError, io_error};
 use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Change, Keeper, Member};
+use crate::analysis::genes::GeneRow;
 use crate::analysis::plan::{Goal, Kind, Ledger};
+use crate::analysis::supports::{AlignmentKind, Support};
+use crate::newick::Newick;
+use crate::support::Kind as Replicates;
 use rustix::fs::OFlags;
 use sidecore_sys::folder::{Folder, open_named, remove_named, write_named};
 use std::fs::File;
@@ -134,11 +138,52 @@ impl Files {
         written.map_err(io_error("write", &self.names.path(&self.prefix, ".log")))
     }
 
-    /// Writes one of the results; returns its path.
+    /// Writes the best tree with supports; returns the file's path.
     ///
     /// # Errors
     /// [`FilesError::Io`].
-    pub fn write(&self, suffix: &str, text: &str) -> Result<PathBuf, FilesError> {
+    pub fn write_support(&self, support: Support, tree: &Newick) -> Result<PathBuf, FilesError> {
+        let suffix = match support {
+            Support::Replicates(Replicates::Fbp) => SUPPORT,
+            Support::Replicates(Replicates::Tbe) => SUPPORT_TBE,
+            Support::Alignment(AlignmentKind::ShAlrt) => SUPPORT_ALRT,
+            Support::Alignment(AlignmentKind::ABayes) => SUPPORT_ABAYES,
+            Support::Alignment(AlignmentKind::LocalBootstrap) => SUPPORT_LOCAL,
+            Support::Alignment(AlignmentKind::Ufboot) => SUPPORT_UFBOOT,
+        };
+        self.write(suffix, &format!("{tree}\n"))
+    }
+
+    /// Writes gene trees, their models as a file of partitions, and their numbers as a table, in
+    /// the order of `rows`; returns the paths.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn write_genes(&self, rows: &[GeneRow]) -> Result<Vec<PathBuf>, FilesError> {
+        let (mut trees, mut models) = (String::new(), String::new());
+        let mut table = "locus\ttaxa\tsites\tlog-likelihood\tseconds\n".to_owned();
+        let mut first = 1;
+        for row in rows {
+            let last = first + row.sites - 1;
+            trees.push_str(&format!("{}\n", row.tree));
+            models.push_str(&format!("{}, {} = {first}-{last}\n", row.model, row.name));
+            table.push_str(&format!(
+                "{}\t{}\t{}\t{:.6}\t{:.2}\n",
+                row.name, row.taxa, row.sites, row.lnl, row.wall_s
+            ));
+            first = last + 1;
+        }
+        let all = [
+            (GENE_TREES, trees),
+            (GENE_MODELS, models),
+            (GENE_TABLE, table),
+        ];
+        let written = all.iter().map(|(suffix, text)| self.write(suffix, text));
+        written.collect()
+    }
+
+    /// Writes one of the results; returns its path.
+    fn write(&self, suffix: &str, text: &str) -> Result<PathBuf, FilesError> {
         let path = self.names.path(&self.prefix, suffix);
         let write = |file: &mut File| file.write_all(text.as_bytes());
         let written = write_named(&path, NEW_FILE_MODE, write).and_then(|()| sync_folder(&path));
@@ -281,23 +326,23 @@ pub(crate) const START_TREES: &str = ".startTrees";
 /// Every replicate's tree.
 pub(crate) const BOOTSTRAPS: &str = ".bootstraps";
 /// Felsenstein's support on the best tree.
-pub const SUPPORT: &str = ".support";
+const SUPPORT: &str = ".support";
 /// Transfer support on the best tree.
-pub const SUPPORT_TBE: &str = ".supportTBE";
+const SUPPORT_TBE: &str = ".supportTBE";
 /// The best tree with SH-aLRT support.
-pub const SUPPORT_ALRT: &str = ".supportSHaLRT";
+const SUPPORT_ALRT: &str = ".supportSHaLRT";
 /// The best tree with ultrafast bootstraps' support.
-pub const SUPPORT_UFBOOT: &str = ".supportUFBoot";
+const SUPPORT_UFBOOT: &str = ".supportUFBoot";
 /// The best tree with aBayes support.
-pub const SUPPORT_ABAYES: &str = ".supportABayes";
+const SUPPORT_ABAYES: &str = ".supportABayes";
 /// The best tree with local bootstraps' support.
-pub const SUPPORT_LOCAL: &str = ".supportLBP";
+const SUPPORT_LOCAL: &str = ".supportLBP";
 /// The tree of each locus.
-pub const GENE_TREES: &str = ".geneTrees";
+const GENE_TREES: &str = ".geneTrees";
 /// The model of each locus.
-pub const GENE_MODELS: &str = ".geneModels";
+const GENE_MODELS: &str = ".geneModels";
 /// The loci's numbers.
-pub const GENE_TABLE: &str = ".geneTable";
+const GENE_TABLE: &str = ".geneTable";
 const CHECKPOINT: &str = ".ckp";
 const RESULTS: [&str; 15] = [
     BEST_TREE,

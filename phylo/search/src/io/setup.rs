@@ -4,12 +4,13 @@
 //! and bootstraps are none, since a later run may ask for more.
 
 use super::checkpoint::Settings;
-use super::data::{At, Data, DataError, Reader, linkage};
+use super::data::{At, Data, DataError, Reader, linkage, model_name};
 use super::input;
 use crate::analysis::job::Starts;
-use crate::analysis::plan::Bootstraps;
+use crate::analysis::plan::{Bootstraps, Outcome};
 use crate::analysis::setup::{Request, Setup};
 use crate::likelihood::{Lengths, PartOptions};
+use crate::model::ModelError;
 use crate::msa::{Alignment, Findings};
 use crate::search::Constraint;
 use sidecore_bare::width::ToU64;
@@ -123,6 +124,20 @@ impl RunSetup {
             findings,
             part_names: partitions.names,
         })
+    }
+}
+
+impl RunSetup {
+    /// The partitions under the models of a search's result, with all their values.
+    ///
+    /// # Errors
+    /// [`ModelError`], of a damaged result.
+    pub fn parts_of(&self, outcome: &Outcome) -> Result<Vec<PartOptions>, ModelError> {
+        let parts = outcome.models.iter().zip(self.run.parts());
+        let under = |(model, part): (&String, &PartOptions)| {
+            Ok(PartOptions::new(model_name(model)?, part.patterns.clone()))
+        };
+        parts.map(under).collect()
     }
 }
 

@@ -73,6 +73,17 @@ pub enum RootError {
     /// A branch of negative length, where lengths are needed.
     #[error("a branch of the tree has a length below 0: root by an outgroup instead")]
     Negative,
+    /// Trees that take long by [`Method::Mad`], where the time has no bound.
+    #[error(
+        "--mad looks at {:.0e} pairs of tips and branches, which may take {} s or more: give \
+         --time with the seconds that it may take, or root by --midpoint",
+        *steps as f64,
+        steps / MAD_STEPS_A_SECOND
+    )]
+    Long {
+        /// Pairs of tips and branches.
+        steps: u64,
+    },
     /// All branches have length 0.
     #[error("all branches of the tree have length 0: root by an outgroup instead")]
     Zero,
@@ -91,15 +102,23 @@ pub enum Method {
 }
 
 /// A rooted tree.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Rooted {
-    /// The tree; its root has two children.
+    /// The tree; its root has two children. Serialized as its text.
+    #[serde(serialize_with = "as_text")]
     pub tree: Newick,
     /// MAD: the root's ancestor deviation, from 0 (clock-like) to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deviation: Option<f64>,
     /// MAD: the least deviation as a share of the second least, from 0 to 1 (1: two branches are
     /// equally good roots).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ambiguity: Option<f64>,
+}
+
+/// Serializes a tree as its text.
+pub(crate) fn as_text<S: serde::Serializer>(tree: &Newick, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(tree)
 }
 
 /// A place on a branch.
@@ -110,10 +129,21 @@ struct Place {
     share: f64,
 }
 
+/// Refuses trees that take longer than some seconds by [`Method::Mad`].
+///
+/// # Errors
+/// [`RootError::Long`].
+pub fn check_steps(trees: &[Newick]) -> Result<(), RootError> {
+    let steps = trees.iter().map(mad_steps).fold(0, u64::saturating_add);
+    match steps <= MAD_STEPS_MAX {
+        true => Ok(()),
+        false => Err(RootError::Long { steps }),
+    }
+}
+
 /// Pairs of tips that [`Method::Mad`] visits, each as often as there are branches and nodes between
-/// the two: some hundred million take a second.
-#[must_use]
-pub fn mad_steps(tree: &Newick) -> u64 {
+/// the two.
+fn mad_steps(tree: &Newick) -> u64 {
     mad::steps(&Unrooted::new(tree))
 }
 
@@ -244,6 +274,9 @@ pub fn root_bytes(trees: &[Newick]) -> u64 {
     NODE_BYTES * nodes().sum::<u64>() + ROOTED_BYTES * nodes().max().unwrap_or(0)
 }
 
+/// Steps that are done without a limit of time: some seconds' worth.
+const MAD_STEPS_MAX: u64 = 3_000_000_000;
+const MAD_STEPS_A_SECOND: u64 = 400_000_000;
 /// Of a node of a tree that is being rooted, in addition to the tree as it was read.
 const ROOTED_BYTES: u64 = 280;
 

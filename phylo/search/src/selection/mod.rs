@@ -25,6 +25,7 @@ pub mod partitions;
 mod shown;
 
 pub use candidates::matrices;
+pub use shown::SelectionReport;
 
 use crate::likelihood::{LikelihoodError, PartOptions};
 use crate::model::Model;

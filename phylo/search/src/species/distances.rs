@@ -2,7 +2,8 @@
 //!
 //! Why here: they say where the species tree begins, and where a taxon is joined to a tree.
 
-use crate::quartets::{GeneTrees, TaxonSet};
+use crate::quartets::GeneTrees;
+use crate::taxa::TaxonSet;
 
 /// Mean numbers of branches between taxa in the gene trees.
 pub(crate) struct Distances {

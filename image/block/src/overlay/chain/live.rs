@@ -69,8 +69,22 @@ impl Overlay {
         Ok(pause)
     }
 
+    /// As [`Self::take_snapshot`], at a free name next to the overlay unless a path is given;
+    /// returns the new layer's path, too.
+    ///
+    /// # Errors
+    /// As [`Self::take_snapshot`]; [`OverlayError::NoName`].
+    pub fn snapshot(&self, new: Option<&Path>) -> Result<(PathBuf, Duration), OverlayError> {
+        let path = match new {
+            Some(path) => path.to_owned(),
+            None => self.next_path().ok_or(OverlayError::NoName)?,
+        };
+        let pause = self.take_snapshot(&path)?;
+        Ok((path, pause))
+    }
+
     /// A name for the next layer that no file has: that of the first one and a number.
-    pub fn next_path(&self) -> Option<PathBuf> {
+    fn next_path(&self) -> Option<PathBuf> {
         let origin = self.origin.lock();
         let here = &origin.as_ref()?.path;
         let is_number = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());

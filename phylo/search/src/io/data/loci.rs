@@ -6,7 +6,8 @@
 //! as much as one that it has.
 
 use super::{At, DataError, Reader, check_ascertainment, is_auto, model_name};
-use crate::analysis::genes::Locus;
+use crate::analysis::genes::{GeneTrees, Locus, Options};
+use crate::io::checkpoint::Settings;
 use crate::io::partitions;
 use crate::likelihood::PartOptions;
 use crate::model::with_states;
@@ -108,11 +109,47 @@ impl Reader {
 #[derive(Debug)]
 pub struct GeneLoci {
     /// The loci, in the order of the files or lines.
-    pub loci: Vec<Locus>,
+    pub(crate) loci: Vec<Locus>,
     /// Names of those that are left out: fewer than three taxa have a character.
     pub skipped: Vec<String>,
     /// The alignment of all of them, and the lines that say which columns are whose.
-    pub identity: [String; 2],
+    identity: [String; 2],
+}
+
+impl GeneLoci {
+    /// The job that makes gene trees of them.
+    pub fn job<R>(&self, options: Options, runner: R) -> GeneTrees<'_, R> {
+        GeneTrees::new(&self.loci, options, runner)
+    }
+
+    /// The identity of a run that makes gene trees of them.
+    #[must_use]
+    pub fn settings(&self, options: &Options) -> Settings {
+        let mut settings = Settings::default();
+        settings.add("version of sidecore", env!("CARGO_PKG_VERSION"));
+        let [alignment, lines] = &self.identity;
+        settings.add("loci", alignment);
+        settings.add("--model", lines);
+        // The values include the files that a model's braces name.
+        let parts = self.loci.iter().filter_map(|locus| locus.part.as_ref());
+        let values: Vec<String> = parts.map(|part| part.model.to_string()).collect();
+        settings.add("models' values at the start", &values.join(" "));
+        settings.add("--starts", &options.starts.to_string());
+        settings.add("--bootstraps", &options.bootstraps.to_string());
+        settings.add("--support", &format!("{:?}", options.supports));
+        settings.add("--seed", &options.seed.to_string());
+        settings
+    }
+
+    /// Bytes that the files of such a run take, about.
+    #[must_use]
+    pub fn bytes_about(&self, options: &Options) -> u64 {
+        let names = self.loci.iter().map(|locus| locus.alignment.names());
+        // A tree has two lengths a taxon; each is in the checkpoint and in a file.
+        let labels: usize = names.flatten().map(|name| name.len() + 32).sum();
+        let trees = 2 * u64::from(options.bootstraps) + 4;
+        labels.to_u64().saturating_mul(trees) + (64 << 10)
+    }
 }
 
 impl Reader {

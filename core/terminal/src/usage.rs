@@ -4,38 +4,46 @@
 //! Why here: the parser's own message takes five lines and begins in another way than ours.
 //! Must stay true: requested help and version texts are printed as the parser prints them.
 
-use crate::Cli;
-use clap::CommandFactory;
+use crate::{columns, print};
+use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use sidecore_sys::text::printable;
-use sidecore_terminal::columns;
-use std::process::ExitCode;
+use sidecore_bare::text::printable;
+use std::io;
 
-/// Prints the parser's message; returns the exit status.
-pub(crate) fn end(error: &clap::Error) -> ExitCode {
+/// The parser's message on one line, with the command whose help explains more. `words` are the
+/// command line's, without the program's name; `root` is the parser.
+fn refusal(error: &clap::Error, root: &Command, words: &[String]) -> String {
+    let text = one_line(&error.to_string());
+    let hint = forgotten_output(error, root, words);
+    let (command, _) = meant(root, words);
+    format!("{text}{hint}; see `{command} --help`")
+}
+
+/// Prints the help or the version that a command line asked for, or why it is none; returns the
+/// exit status: 0 for the first, 2 for the second.
+#[must_use]
+pub fn end(error: &clap::Error, root: &Command) -> u8 {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
-            print(error, columns(std::io::stdout()), crate::output::help);
-            ExitCode::SUCCESS
+            show(error, columns(io::stdout()), print::help);
+            return 0;
         }
         DisplayHelpOnMissingArgumentOrSubcommand => {
-            print(error, columns(std::io::stderr()), crate::output::error_text);
-            ExitCode::from(2)
+            show(error, columns(io::stderr()), print::error_text);
         }
         _ => {
-            let text = one_line(&error.to_string());
-            let hint = forgotten_output(error, std::env::args().skip(1));
-            let command = command(std::env::args().skip(1));
-            crate::output::note!("sidecore: {text}{hint}; see `{command} --help`");
-            ExitCode::from(2)
+            let words: Vec<String> = std::env::args().skip(1).collect();
+            let said = refusal(error, root, &words);
+            print::error_line(&format!("{}: {said}", root.get_name()));
         }
     }
+    2
 }
 
 /// Prints a help text. The parser folds what it explains, but not its line of usage, which `folded`
 /// prints folded where a terminal has too few columns for it.
-fn print(error: &clap::Error, columns: Option<usize>, folded: fn(&str)) {
+fn show(error: &clap::Error, columns: Option<usize>, folded: fn(&str)) {
     let text = error.render().to_string();
     let is_longer = |columns| text.lines().any(|line| line.chars().count() > columns);
     if columns.is_some_and(is_longer) {
@@ -75,18 +83,12 @@ const PLAIN: [(&str, &str); 5] = [
     ),
 ];
 
-/// The command that was meant: the longest prefix of words that names one.
-fn command(words: impl Iterator<Item = String>) -> String {
-    let root = Cli::command();
-    meant(&root, words).0
-}
-
 /// The command that was meant, and its name.
-fn meant(root: &clap::Command, words: impl Iterator<Item = String>) -> (String, &clap::Command) {
+fn meant<'c>(root: &'c Command, words: &[String]) -> (String, &'c Command) {
     let mut here = root;
     let mut name = here.get_name().to_owned();
     for word in words {
-        let Some(next) = here.find_subcommand(&word) else {
+        let Some(next) = here.find_subcommand(word) else {
             break;
         };
         here = next;
@@ -97,14 +99,12 @@ fn meant(root: &clap::Command, words: impl Iterator<Item = String>) -> (String, 
 
 /// The option that lacks where a second file was given as `cp` takes it, and the command's output
 /// is an option; else nothing.
-fn forgotten_output(error: &clap::Error, words: impl Iterator<Item = String>) -> String {
+fn forgotten_output(error: &clap::Error, root: &Command, words: &[String]) -> String {
     let Some(ContextValue::String(file)) = error.get(ContextKind::InvalidArg) else {
         return String::new();
     };
-    let words: Vec<String> = words.collect();
     let is_output = |word: &String| word.starts_with("-o") || word.starts_with("--output");
-    let root = Cli::command();
-    let (_, command) = meant(&root, words.iter().cloned());
+    let (_, command) = meant(root, words);
     let mut options = command.get_arguments();
     let has_output = options.any(|it| it.get_id() == "output" && it.get_short() == Some('o'));
     let is_file = error.kind() == ErrorKind::UnknownArgument && !file.starts_with('-');
@@ -117,61 +117,56 @@ fn forgotten_output(error: &clap::Error, words: impl Iterator<Item = String>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::{Arg, value_parser};
 
-    fn said(words: &[&str]) -> String {
-        one_line(&Cli::try_parse_from(words).err().unwrap().to_string())
+    fn program() -> Command {
+        let output = Arg::new("output").short('o').value_name("IMAGE");
+        let format = Arg::new("format").long("format");
+        let pack = Command::new("pack")
+            .arg(Arg::new("source").required(true))
+            .arg(output.required(true))
+            .arg(format.value_parser(["zstd", "lz4"]));
+        let core = Arg::new("core").long("core");
+        Command::new("sidecore")
+            .subcommand(Command::new("block").subcommand(pack))
+            .subcommand(Command::new("verify").arg(Arg::new("image")))
+            .subcommand(Command::new("tlb").arg(core.value_parser(value_parser!(usize))))
+    }
+
+    fn said(line: &str) -> String {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = program().try_get_matches_from(&words).unwrap_err();
+        refusal(&error, &program(), &words[1..])
     }
 
     #[test]
     fn what_is_missing_wrong_or_unknown_is_one_line() {
-        let missing = said(&["sidecore", "block", "pack", "folder"]);
-        assert!(
-            missing.ends_with("not provided: --output <IMAGE>"),
-            "{missing}"
-        );
-        let wrong = said(&[
-            "sidecore", "block", "pack", "a", "-o", "b", "--format", "zsdt",
-        ]);
+        let missing = said("sidecore block pack folder");
+        let end = "not provided: -o <IMAGE>; see `sidecore block pack --help`";
+        assert!(missing.ends_with(end), "{missing}");
+        let wrong = said("sidecore block pack a -o b --format zsdt");
         assert!(wrong.contains("'zsdt'") && wrong.contains("lz4"), "{wrong}");
-        let unknown = said(&["sidecore", "blok"]);
+        let unknown = said("sidecore blok");
         assert!(
             unknown.contains("'blok'; tip:") && !unknown.contains('\n'),
             "{unknown}"
         );
-        let number = said(&["sidecore", "tlb", "--core", "x"]);
-        assert!(number.ends_with("it is no whole number"), "{number}");
-        let address = said(&["sidecore", "net", "echo", "10.0.0.2"]);
-        assert!(address.ends_with("with the port"), "{address}");
+        let number = said("sidecore tlb --core x");
+        assert!(number.contains("it is no whole number; see"), "{number}");
+        let other = said("sidecore --nonsense");
+        assert!(other.ends_with("see `sidecore --help`"), "{other}");
     }
 
     #[test]
     fn a_second_file_leads_to_the_option_of_the_output() {
-        let hint = |line: &str| {
-            let words = line.split(' ').map(str::to_owned);
-            let error = Cli::try_parse_from(words.clone()).err().unwrap();
-            forgotten_output(&error, words.skip(1))
-        };
-        for (line, file) in [
-            ("sidecore block pack a b", "b"),
-            ("sidecore block unpack a.img raw", "raw"),
-            ("sidecore phylo draw a.nwk a.svg", "a.svg"),
-        ] {
-            assert_eq!(hint(line), format!("; the output is `-o {file}`"), "{line}");
-        }
+        let hint = "; the output is `-o b`";
+        assert!(said("sidecore block pack a b").contains(hint));
         for line in [
             "sidecore block pack a b -o c",
             "sidecore block pack a --b",
-            "sidecore block verify a b",
+            "sidecore verify a b",
         ] {
-            assert_eq!(hint(line), "", "{line}");
+            assert!(!said(line).contains("the output is"), "{line}");
         }
-    }
-
-    #[test]
-    fn the_help_pointed_at_is_that_of_the_command_meant() {
-        let words = |text: &str| command(text.split(' ').map(str::to_owned));
-        assert_eq!(words("block pack a -o b"), "sidecore block pack");
-        assert_eq!(words("--nonsense"), "sidecore");
     }
 }

@@ -1,0 +1,75 @@
+//! A disk in memory.
+
+use parking_lot::Mutex;
+use sidecore_format::source::{
+    BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
+};
+
+/// Bytes that take writes, if they are to.
+pub(super) struct Disk(pub(super) Mutex<Vec<u8>>, pub(super) bool);
+
+impl BlockSource for Disk {
+    fn size_bytes(&self) -> u64 {
+        self.0.lock().len() as u64
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        4096
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        64 << 10
+    }
+
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        check_range(offset, dst.len(), self.size_bytes())?;
+        let from = offset as usize;
+        dst.copy_from_slice(&self.0.lock()[from..from + dst.len()]);
+        Ok(())
+    }
+
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+        let mut bytes = vec![0; len];
+        match self.read_into(offset, &mut bytes) {
+            // In two pieces, as from two frames.
+            Ok(()) => deliver(Ok(&[&bytes[..len / 3], &bytes[len / 3..]])),
+            Err(error) => deliver(Err(&error)),
+        }
+    }
+
+    fn extent(&self, offset: u64) -> Extent {
+        Extent {
+            len: self.size_bytes() - offset,
+            zero: false,
+        }
+    }
+
+    fn writes(&self) -> Option<&dyn BlockWrites> {
+        self.1.then_some(self as _)
+    }
+}
+
+impl BlockWrites for Disk {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let from = offset as usize;
+        self.0.lock()[from..from + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        self.0.lock()[offset as usize..(offset + len) as usize].fill(0);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        self.write_zeroes(offset, len)
+    }
+
+    fn flush(&self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn grain_bytes(&self) -> u32 {
+        4096
+    }
+}

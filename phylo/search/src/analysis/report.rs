@@ -1,0 +1,239 @@
+//! Reports for people and programs: of a finished run, of gene trees, and of evaluated trees.
+
+use super::genes::GeneRow;
+use super::plan::{Kind, Ledger};
+use crate::evaluation::Evaluation;
+use crate::io::data::Data;
+use crate::msa::Findings;
+use serde::Serialize;
+use sidecore_terminal::Text;
+use std::path::PathBuf;
+
+/// Results of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    best_lnl: Option<f64>,
+    wall_s: f64,
+    engines: usize,
+    policy: String,
+    bootstraps: usize,
+    /// Columns in which no taxon has a character: they are left out.
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
+    /// Verdict of the last convergence test; nothing where none was made.
+    converged: Option<bool>,
+    tasks: Vec<Task>,
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Task {
+    kind: Kind,
+    index: u32,
+    lnl: f64,
+    wall_s: f64,
+}
+
+impl Report {
+    /// The results in a ledger, which `engines` made in `wall_s` seconds under `policy`; `files`
+    /// are those that were written.
+    #[must_use]
+    pub fn new(
+        ledger: &Ledger,
+        wall_s: f64,
+        engines: usize,
+        policy: &str,
+        findings: &Findings,
+        files: Vec<PathBuf>,
+    ) -> Self {
+        let tasks = ledger.outcomes().map(|outcome| Task {
+            kind: outcome.kind,
+            index: outcome.index,
+            lnl: outcome.lnl,
+            wall_s: outcome.wall_s,
+        });
+        Self {
+            best_lnl: ledger.best().map(|best| best.lnl),
+            wall_s,
+            engines,
+            policy: policy.to_owned(),
+            bootstraps: ledger.outcomes_of(Kind::Bootstrap).count(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            converged: ledger.verdicts().last().map(|verdict| verdict.converged),
+            tasks: tasks.collect(),
+            files,
+        }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        if let Some(lnl) = self.best_lnl {
+            text.fact("best log-likelihood", format!("{lnl:.6}"));
+        }
+        let searches = self.tasks.len() - self.bootstraps;
+        let converged = match self.converged {
+            Some(true) => " (converged)",
+            Some(false) => " (not converged)",
+            None => "",
+        };
+        let (bootstraps, wall_s, engines) = (self.bootstraps, self.wall_s, self.engines);
+        text.fact(
+            "done",
+            format!(
+                "{searches} searches, {bootstraps} bootstraps{converged}, {wall_s:.2} s on \
+                 {engines} engines"
+            ),
+        );
+        for path in &self.files {
+            text.fact("written", path.display().to_string());
+        }
+        text
+    }
+}
+
+/// Results of a run of gene trees.
+#[derive(Debug, Clone, Serialize)]
+pub struct GeneReport {
+    /// Seconds that the run took.
+    pub wall_s: f64,
+    /// Engines that it had.
+    pub engines: usize,
+    /// Loci with fewer than three taxa, which are left out.
+    pub skipped: Vec<String>,
+    /// The results.
+    pub loci: Vec<GeneRow>,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+impl GeneReport {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        let lnl: f64 = self.loci.iter().map(|row| row.lnl).sum();
+        text.fact("log-likelihood of all loci", format!("{lnl:.6}"));
+        let (loci, wall_s, engines) = (self.loci.len(), self.wall_s, self.engines);
+        text.fact(
+            "done",
+            format!("{loci} loci, {wall_s:.2} s on {engines} engines"),
+        );
+        for path in &self.files {
+            text.fact("written", path.display().to_string());
+        }
+        text
+    }
+}
+
+/// Report of the evaluation of one tree or more, for people and programs.
+#[derive(Debug, Clone, Serialize)]
+pub struct EvaluationReport {
+    lnl: f64,
+    taxa: usize,
+    /// All columns of the file.
+    sites: usize,
+    /// The number of these columns in which no taxon has a character: they are left out.
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
+    patterns: usize,
+    models: Vec<String>,
+    scales: Vec<f64>,
+    tree_length: f64,
+    /// Number of the best of `trees`, from 1: the fields above are of this one.
+    best_tree: usize,
+    trees: Vec<Evaluation>,
+    engines: usize,
+    wall_s: f64,
+}
+
+impl EvaluationReport {
+    /// Of the evaluations of one tree or more under the models of `data`, which `engines` made in
+    /// `wall_s` seconds.
+    ///
+    /// # Panics
+    /// When there is no evaluation.
+    #[must_use]
+    pub fn new(data: &Data, evaluated: Vec<Evaluation>, engines: usize, wall_s: f64) -> Self {
+        // The first of the best, so that the file's order breaks ties.
+        let mut best = 0;
+        for (at, one) in evaluated.iter().enumerate() {
+            if one.lnl > evaluated[best].lnl {
+                best = at;
+            }
+        }
+        let (own, findings) = (&evaluated[best], &data.findings);
+        let parts = &data.partitions.parts;
+        Self {
+            lnl: own.lnl,
+            taxa: data.alignment.names().len(),
+            sites: data.alignment.sites(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
+            models: own.models.clone(),
+            scales: own.scales.clone(),
+            tree_length: own.tree_length,
+            best_tree: best + 1,
+            trees: evaluated,
+            engines,
+            wall_s,
+        }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> Text {
+        let mut text = Text::new();
+        if self.trees.len() > 1 {
+            for (at, tree) in self.trees.iter().enumerate() {
+                let (lnl, length) = (tree.lnl, tree.tree_length);
+                text.fact(
+                    format!("tree {}", at + 1),
+                    format!("{lnl:.6}, length {length:.6}"),
+                );
+            }
+            text.fact("best", format!("tree {}", self.best_tree));
+        }
+        text.fact("log-likelihood", format!("{:.6}", self.lnl));
+        for model in &self.models {
+            text.fact("model", model);
+        }
+        let (taxa, sites, patterns) = (self.taxa, self.sites, self.patterns);
+        text.fact(
+            "alignment",
+            format!("{taxa} taxa, {sites} sites, {patterns} patterns"),
+        );
+        text.fact("tree length", format!("{:.6}", self.tree_length));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::plan::{Bootstraps, Goal};
+    use crate::bootstrap::convergence::Options;
+
+    #[test]
+    fn a_report_of_nothing_has_no_best() {
+        let ledger = Ledger::new(Goal {
+            starts: 0,
+            bootstraps: Bootstraps::Exactly(0),
+            chain: 1,
+            convergence: Options::default(),
+        });
+        let files = vec![PathBuf::from("a.bestTree")];
+        let report = Report::new(&ledger, 1.5, 2, "equi", &Findings::default(), files);
+        let text = report.text().render(None);
+        assert!(text.starts_with("done"), "{text}");
+        assert!(text.contains("0 searches, 0 bootstraps, 1.50 s on 2 engines"));
+        assert!(text.ends_with("a.bestTree\n"), "{text}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Trees of an analysis: read from files, and checked against an alignment's taxa.
+
+use super::{At, DataError, Reader};
+use crate::io::input::{self, Input};
+use crate::likelihood::LENGTH_MIN;
+use crate::msa::{Alignment, Patterns, Warning};
+use crate::newick::Newick;
+use crate::parsimony::parsimony_tree;
+use crate::quartets::{GeneTrees, gene_trees_bytes};
+use crate::random::Random;
+use crate::tree::Tree;
+use sidecore_bare::width::ToU64;
+use std::path::{Path, PathBuf};
+
+/// Refuses branches of negative length, where lengths are used as they are.
+///
+/// # Errors
+/// [`DataError::NegativeLengths`].
+pub fn check_lengths(tree: &Tree) -> Result<(), DataError> {
+    match tree.edges().filter(|&edge| tree.length(edge) < 0.0).count() {
+        0 => Ok(()),
+        count => Err(DataError::NegativeLengths { count }),
+    }
+}
+
+/// Trees of a file, in Newick or NEXUS.
+#[derive(Debug)]
+pub struct TreeFile {
+    path: PathBuf,
+    /// One or more.
+    pub newicks: Vec<Newick>,
+    /// Bytes of memory that working with them may take.
+    pub memory: u64,
+}
+
+impl TreeFile {
+    /// Those of an alignment's taxa.
+    ///
+    /// # Errors
+    /// [`DataError`]: other taxa.
+    pub fn of_taxa(&self, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        let tree = |(index, newick)| match self.newicks.len() {
+            1 => Tree::from_newick(newick, names).at(self.path.display()),
+            _ => {
+                let place = format_args!("{}, tree {}", self.path.display(), index + 1);
+                Tree::from_newick(newick, names).at(place)
+            }
+        };
+        self.newicks.iter().enumerate().map(tree).collect()
+    }
+
+    /// The file's only tree.
+    ///
+    /// # Errors
+    /// [`DataError::OneTree`].
+    pub fn only(&self) -> Result<&Newick, DataError> {
+        match self.newicks.as_slice() {
+            [tree] => Ok(tree),
+            all => Err(DataError::OneTree {
+                path: self.path.clone(),
+                count: all.len(),
+            }),
+        }
+    }
+
+    /// Warns of branches without a length, where lengths count.
+    pub fn warn_of_lengths(&self, reader: Reader) {
+        if let Some(warning) = Warning::no_length(&self.newicks) {
+            (reader.warn)(&format!("{}: {warning}", self.path.display()));
+        }
+    }
+}
+
+impl Reader {
+    /// Reads gene trees, of which branches with a support below `contract` are left out; of the
+    /// taxa `labels` alone where there are some.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn gene_trees(
+        self,
+        path: &Path,
+        labels: Vec<String>,
+        contract: Option<f64>,
+    ) -> Result<GeneTrees, DataError> {
+        let file = self.trees(path)?;
+        let nodes: usize = file.newicks.iter().map(|tree| tree.nodes().len()).sum();
+        let taxa = labels.len();
+        let most = file.newicks.iter().map(|tree| tree.tips().count()).max();
+        let need = gene_trees_bytes(nodes, taxa.max(most.unwrap_or(0)));
+        self.memory.check_work("the gene trees", need)?;
+        let genes = GeneTrees::new(labels, &file.newicks, contract).at(path.display())?;
+        match genes.labels.get(taxa) {
+            Some(label) if taxa > 0 => Err(DataError::ForeignTip {
+                path: path.to_owned(),
+                label: label.clone(),
+            }),
+            _ => Ok(genes),
+        }
+    }
+
+    /// Reads a file with one tree or more.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn trees(self, path: &Path) -> Result<TreeFile, DataError> {
+        // Bounds of size first, then of the nodes that the text claims.
+        let input = Input::read(path, self.memory)?;
+        let memory = input.memory;
+        let text = input.into_text(path)?;
+        let shown = path.display();
+        // Refused before they are parsed: a file may have nothing but brackets.
+        let need = Newick::parsed_bytes(&text);
+        input::check(&format!("{shown}: reading the trees"), need, memory)?;
+        let newicks = Newick::parse_file(&text).at(&shown)?;
+        if newicks.is_empty() {
+            let path = path.to_owned();
+            return Err(DataError::NoTree { path });
+        }
+        // `[&W 1/3]`: a comment that gives the tree a weight in programs that read it.
+        let weighted = text.match_indices("[&").filter(|(at, mark)| {
+            // By bytes: the two after the mark may be half of a character.
+            let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
+            word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
+        });
+        let weighted = weighted.count();
+        if weighted > 0 {
+            (self.warn)(&format!(
+                "{shown}: trees with weights, `[&W …]`: {weighted}, all count alike"
+            ));
+        }
+        Ok(TreeFile {
+            path: path.to_owned(),
+            newicks,
+            memory,
+        })
+    }
+
+    /// The tree to fit models on: the file's, or else one by parsimony.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn tree_to_fit_on(
+        self,
+        path: Option<&Path>,
+        alignment: &Alignment,
+        patterns: &[&Patterns],
+        seed: u64,
+    ) -> Result<Tree, DataError> {
+        let Some(path) = path else {
+            return Ok(parsimony_tree(patterns, None, &mut Random::new(seed)));
+        };
+        let file = self.trees(path)?;
+        file.only()?;
+        Ok(file.of_taxa(alignment.names())?.remove(0))
+    }
+
+    /// Reads a file of trees of an alignment's taxa.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn trees_of(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        self.trees(path)?.of_taxa(names)
+    }
+
+    /// The same, for callers that use the lengths as given; warns of missing ones.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn measured_trees(self, path: &Path, names: &[String]) -> Result<Vec<Tree>, DataError> {
+        let file = self.trees(path)?;
+        let trees = file.of_taxa(names)?;
+        file.warn_of_lengths(self);
+        Ok(trees)
+    }
+
+    /// Trees of an alignment's taxa to be evaluated: measured ones, where `is_measured`. Warns of
+    /// branches below the least length. With `sites`, also checks the memory for the log-likelihood
+    /// of as many columns under each tree.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn trees_to_evaluate(
+        self,
+        path: &Path,
+        names: &[String],
+        is_measured: bool,
+        sites: Option<usize>,
+    ) -> Result<Vec<Tree>, DataError> {
+        let trees = match is_measured {
+            true => self.measured_trees(path, names)?,
+            false => self.trees_of(path, names)?,
+        };
+        if let Some(sites) = sites {
+            let cells = trees.len().to_u64().saturating_mul(sites.to_u64());
+            let need = cells.saturating_mul(SITE_BYTES);
+            self.memory.check_work("each tree's sites", need)?;
+        }
+        let is_short = |tree: &Tree, edge| tree.length(edge) < LENGTH_MIN;
+        let short = |tree: &Tree| tree.edges().filter(|edge| is_short(tree, *edge)).count();
+        let short: usize = trees.iter().map(short).sum();
+        if short > 0 {
+            (self.warn)(&format!(
+                "{short} branches are shorter than {LENGTH_MIN}: set to that"
+            ));
+        }
+        Ok(trees)
+    }
+}
+
+/// Bytes of a site's log-likelihood and its text.
+const SITE_BYTES: u64 = 8 + 20;
