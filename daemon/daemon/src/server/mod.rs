@@ -154,7 +154,7 @@ impl DaemonOptions {
     }
 
     /// Fits the options to what this machine lets the process have, and says what that costs: the
-    /// memory of its control group ([`Self::within`]), and the memory that may be locked.
+    /// memory of its control group, and the memory that may be locked.
     pub fn fit(&mut self) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(bytes) = self.within(machine::memory_limit()) {
