@@ -1,7 +1,8 @@
 //! Output of every command: reports, logs, files and pictures.
 //!
-//! Why here: what goes to standard output and standard error is written by
-//! `sidecore_terminal::print` alone, which escapes it.
+//! Why here: text goes to standard output and standard error by `sidecore_terminal::print` alone,
+//! which escapes it. Bytes of files, and lists of them, are written as they are where they are not
+//! shown on a terminal.
 
 use crate::Outcome;
 use anyhow::{Context, Result};

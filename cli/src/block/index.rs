@@ -14,6 +14,7 @@ use sidecore_oci::layer::Store;
 use sidecore_oci::local::Local;
 use sidecore_remote::access::{is_remote, name, open_bytes};
 use sidecore_terminal::progress::{Shape, bar, watched};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -110,15 +111,21 @@ impl Args {
         let store = Store::open(&self.layers)?;
         let mut said = Ok(());
         let mut shown = ProgressBar::hidden();
-        let indexed = index_layers(image, &store, self.push, &mut |event| match event {
-            Event::Begins(blob_bytes) => {
-                shown = bar(Shape::Bytes, blob_bytes);
-                shown.set_message("indexing");
+        let indexed = index_layers(image, &store, self.push, &mut |event| {
+            match event {
+                Event::Begins(blob_bytes) => {
+                    shown = bar(Shape::Bytes, blob_bytes);
+                    shown.set_message("indexing");
+                }
+                Event::Bytes(done) => shown.set_position(done),
+                Event::Ends => shown.finish_and_clear(),
+                Event::Layer(layer) if !self.json => said = output::line(&layer.line()),
+                Event::Layer(_) => {}
             }
-            Event::Bytes(done) => shown.set_position(done),
-            Event::Ends => shown.finish_and_clear(),
-            Event::Layer(layer) if !self.json && said.is_ok() => said = output::line(&layer.line()),
-            Event::Layer(_) => {}
+            match said {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
         })?;
         said?;
         match (&indexed.pushed, self.json) {

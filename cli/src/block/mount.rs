@@ -195,9 +195,12 @@ impl FuseArgs {
             trace.make_absolute()?;
             let _recording = trace.begin(command)?;
             let name = name(&open.image);
-            let options = self.options(&open, &overlay);
-            overlay.open(&open)?.serve(|opened| -> Result<_> {
-                let mut begun = None;
+            let opened = overlay.open(&open)?;
+            // Listed until the overlay is closed.
+            let mut begun = None;
+            opened.serve(|opened| -> Result<_> {
+                // The overlay is there now, made if it was not.
+                let options = self.options(&open, &overlay)?;
                 let ready = |ready: &Ready| {
                     // Before the command ends: its user may list it at once.
                     let place = ready.place.display().to_string();
@@ -206,11 +209,12 @@ impl FuseArgs {
                     starter.tell(ready, || shown(ready))
                 };
                 let source = Arc::clone(&opened.source);
-                let served = serve(source, Path::new(&name), options?, Box::new(ready));
+                let served = serve(source, Path::new(&name), options, Box::new(ready));
                 // Of two reasons, the first.
-                let live = begun.transpose()?;
-                served?;
-                Ok(live)
+                if let Some(Err(error)) = begun.take_if(|begun| begun.is_err()) {
+                    return Err(error);
+                }
+                Ok(served?)
             })?;
             Ok(Outcome::Done)
         })

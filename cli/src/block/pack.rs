@@ -240,6 +240,8 @@ impl Args {
             seal: (self.tree || !self.sign.is_empty()).then_some(&self.sign[..]),
             scratch: scratch.path(),
         };
+        // Before anything is asked of a registry: a wrong key is found at once.
+        packing.seal.map(signer).transpose()?;
         let original = Original::open(&self.source.to_string_lossy())?;
         let to = self.output.to_string_lossy();
         let mut said = Ok(());

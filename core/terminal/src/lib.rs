@@ -4,8 +4,8 @@
 //! Why here: a table that knows nothing of its terminal wraps, and each command wrapped in its own
 //! way. Must stay true: without a width nothing is folded, cut or dropped; with one, no line is
 //! longer, but for a single word (a path, a hash) that must stay whole to be copied. Foreign text
-//! is escaped before it is measured. Nothing here writes to a terminal except `print`, `progress`
-//! and `screen`. Source: own.
+//! is escaped before it is measured. Nothing here writes to a terminal except `print`, `usage`,
+//! `progress` and `screen`. Source: own.
 
 mod fold;
 #[cfg(feature = "command-line")]

@@ -2,8 +2,8 @@
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
 //! Must stay true: no foreign text (names in files, a server's words) reaches a terminal with its
-//! control characters: all but [`result`] escape them. Standard error that cannot be written to is
-//! not a failure.
+//! control characters: all escape them, [`result`] on a terminal alone. Standard error that cannot
+//! be written to is not a failure.
 
 use crate::{Text, columns, fold};
 use serde::Serialize;

@@ -33,7 +33,9 @@ pub fn end(error: &clap::Error, root: &Command) -> u8 {
             show(error, columns(io::stderr()), print::error_text);
         }
         _ => {
-            let words: Vec<String> = std::env::args().skip(1).collect();
+            // A word that is not UTF-8 is shown as well as it can be.
+            let words = std::env::args_os().skip(1);
+            let words: Vec<String> = words.map(|word| word.to_string_lossy().into()).collect();
             let said = refusal(error, root, &words);
             print::error_line(&format!("{}: {said}", root.get_name()));
         }

@@ -1,8 +1,7 @@
-//! An image that is served, with the overlay that takes its writes, from its opening to an end in
-//! order.
+//! An image that is served, with the overlay that takes its writes, to an end in order.
 //!
 //! Must stay true: acknowledged writes are durable once [`Opened::serve`] returns, whatever else
-//! failed.
+//! failed, unless closing the overlay failed, too.
 
 use crate::device::Device;
 use crate::meter::Meter;
@@ -44,9 +43,9 @@ impl Opened {
     }
 
     /// Serves it by `work`, and closes the overlay durably behind the last write, also where
-    /// serving failed. `work` returns what must live until then, as its record in the list of
-    /// servers. End the process after it: the image and its engines are left as they are, since a
-    /// thread may hang in a source that does not answer.
+    /// serving failed. `work` may return what lives until then. End the process after it: the image
+    /// and its engines are left as they are, since a thread may hang in a source that does not
+    /// answer.
     ///
     /// # Errors
     /// Those of `work`; [`OverlayError::NotClosed`].

@@ -151,7 +151,7 @@ impl FuseOptions {
     }
 
     /// Options for an image: with threads for a remote one, whose reads wait for the network; for a
-    /// local one that root serves, open to its readers.
+    /// local one that root serves, open to its readers. The overlay must exist.
     ///
     /// # Errors
     /// [`FuseError::Os`]: a file cannot be looked at.

@@ -1,7 +1,7 @@
 //! Files as lists show them: a record for JSON, and a line as `ls -l` prints it; and the lists of
 //! `ls`, `find` and `cat`.
 //!
-//! Why here: `block ls` and `block find` list alike. All blocks on the image.
+//! Why here: `block ls` and `block find` list alike. What reads files blocks on the image.
 
 use crate::walk::{Visit, Wanted, is_pattern, resolve, walk};
 use crate::{FilesError, Kind, Node, Tree};
@@ -136,6 +136,8 @@ pub struct Choice {
 
 impl Choice {
     /// Files whose name matches the pattern `name`, and whose kind has this letter of find(1).
+    ///
+    /// Kinds are `find`'s letters: `f`, `d`, `l`, `c`, `b`, `p`; any other is a socket.
     ///
     /// # Errors
     /// [`FilesError::Outside`] for a name with `..`.

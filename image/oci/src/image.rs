@@ -35,8 +35,8 @@ pub enum ImageError {
     /// A layer.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// No layer is named, and the image has several.
-    #[error("the image has {} layers; name one with --digest: {}", .0.len(), .0.concat())]
+    /// No layer is named, and the image has several, of these digests.
+    #[error("the image has {} layers; name one with --digest: {}", .0.len(), .0.join(" "))]
     Several(Vec<String>),
     /// A layer's digest that is none.
     #[error("--digest takes sha256: and 64 digits")]
@@ -233,7 +233,7 @@ impl Image {
                     (Some(sha256), _) => sha256.to_owned(),
                     (None, [(sha256, ..)]) => sha256.clone(),
                     (None, layers) => {
-                        let digests = layers.iter().map(|it| format!("sha256:{} ", it.0));
+                        let digests = layers.iter().map(|it| format!("sha256:{}", it.0));
                         return Err(ImageError::Several(digests.collect()));
                     }
                 };

@@ -11,22 +11,23 @@ use crate::layer::Store;
 use serde::Serialize;
 use sidecore_bare::text::bytes;
 use sidecore_bare::width::ToU64;
+use std::ops::ControlFlow;
 
 /// A layer that has an index now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IndexedLayer {
-    /// Its digest.
-    pub digest: String,
     /// Bytes of its blob.
     pub blob_bytes: u64,
-    /// Bytes of the archive in it.
-    pub tar_bytes: u64,
-    /// Parts that can be read by themselves.
-    pub spans: usize,
+    /// Its digest.
+    pub digest: String,
     /// Bytes of the index.
     pub index_bytes: usize,
     /// True if it can be read by its parts.
     pub is_lazy: bool,
+    /// Parts that can be read by themselves.
+    pub spans: usize,
+    /// Bytes of the archive in it.
+    pub tar_bytes: u64,
 }
 
 /// The layers of an image, the lowest first, and the digest of what was pushed.
@@ -82,7 +83,8 @@ impl IndexedLayer {
 }
 
 /// Gives each layer of an image an index in `store`. With `push`, indexes of an image in a registry
-/// are pushed next to it.
+/// are pushed next to it. Where `on_event` breaks at a layer, nothing more is read, and nothing
+/// pushed.
 ///
 /// # Errors
 /// [`ConvertError`]; layers that were read before have their index.
@@ -90,7 +92,7 @@ pub fn index_layers(
     image: &Original,
     store: &Store,
     push: bool,
-    on_event: &mut dyn FnMut(Event<'_>),
+    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<IndexedLayers, ConvertError> {
     let mut layers = Vec::new();
     let mut lazy = Vec::new();
@@ -99,17 +101,23 @@ pub fn index_layers(
             Some((index, true)) => index,
             // One from elsewhere is proved by the pass that makes it again.
             _ => {
-                on_event(Event::Begins(*blob_bytes));
+                let _ = on_event(Event::Begins(*blob_bytes));
                 let fetched = image.fetch_whole(store, sha256, &mut |done| {
-                    on_event(Event::Bytes(done));
+                    let _ = on_event(Event::Bytes(done));
                 });
-                on_event(Event::Ends);
+                let _ = on_event(Event::Ends);
                 fetched?
             }
         };
         let layer = IndexedLayer::of(sha256, &index);
-        on_event(Event::Layer(&layer));
+        let goes_on = on_event(Event::Layer(&layer)).is_continue();
         layers.push(layer);
+        if !goes_on {
+            return Ok(IndexedLayers {
+                layers,
+                pushed: None,
+            });
+        }
         // Without places to begin, an index saves nothing.
         lazy.extend(index.is_lazy().then_some(index));
     }

@@ -98,14 +98,14 @@ impl Evaluation {
 }
 
 /// Each column's log-likelihood on a line: of several trees one after the other, with tabs between.
+/// A tree that was evaluated without its columns has empty cells.
 #[must_use]
 pub fn site_table(evaluated: &[Evaluation]) -> String {
     let columns = evaluated.iter().map(|one| one.sites.len()).max();
     let mut text = String::new();
     for site in 0..columns.unwrap_or(0) {
-        let cells = evaluated
-            .iter()
-            .map(|one| format!("{:.9}", one.sites[site]));
+        let own = evaluated.iter().map(|one| one.sites.get(site));
+        let cells = own.map(|lnl| lnl.map_or_else(String::new, |lnl| format!("{lnl:.9}")));
         text.push_str(&cells.collect::<Vec<_>>().join("\t"));
         text.push('\n');
     }

@@ -190,6 +190,9 @@ pub struct ClassedEvaluation {
 
 impl ClassedEvaluation {
     /// The log-likelihood of each of `columns` columns on a line; 0 where no taxon has a character.
+    ///
+    /// # Panics
+    /// If `patterns` and `columns` are not those of the alignment that was evaluated.
     #[must_use]
     pub fn site_table(&self, patterns: &Patterns, columns: usize) -> String {
         let mut sites = vec![0.0; columns];
@@ -200,6 +203,9 @@ impl ClassedEvaluation {
     }
 
     /// The probabilities of each column's classes, as a table with tabs between.
+    ///
+    /// # Panics
+    /// If `patterns` are not those of the alignment that was evaluated.
     #[must_use]
     pub fn class_table(&self, patterns: &Patterns) -> String {
         let classes = self.weights.len();

@@ -69,7 +69,8 @@ pub enum CompareError {
 }
 
 /// Opens the two files, each an image or an overlay, and says whether they share a base: `base`,
-/// which overlays stand on, or else the one of them that is an image. Each image is opened once.
+/// which overlays stand on, or else the one of them that is an image. An image that is both a side
+/// and the base is opened twice.
 ///
 /// # Errors
 /// Those of `open`, and [`CompareError`].

@@ -267,11 +267,12 @@ fn midpoint(tree: &Unrooted, lengths: &[f64]) -> Place {
     }
 }
 
-/// Approximate bytes of memory of some trees while they are rooted one after the other.
+/// Approximate bytes of memory of some trees while they are rooted one after the other: all of them
+/// as they were read and as they were rooted.
 #[must_use]
 pub fn root_bytes(trees: &[Newick]) -> u64 {
     let nodes = || trees.iter().map(|tree| tree.nodes().len().to_u64());
-    NODE_BYTES * nodes().sum::<u64>() + ROOTED_BYTES * nodes().max().unwrap_or(0)
+    2 * NODE_BYTES * nodes().sum::<u64>() + ROOTED_BYTES * nodes().max().unwrap_or(0)
 }
 
 /// Steps that are done without a limit of time: some seconds' worth.
