@@ -113,7 +113,7 @@ pub fn error_show(text: &Text) {
 }
 
 /// Writes our own text to standard error, of one line or several.
-pub fn error_text(text: &str) {
+pub(crate) fn error_text(text: &str) {
     error_data(&format!("{}\n", fold(text, columns(io::stderr()))));
 }
 

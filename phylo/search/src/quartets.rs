@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 /// Errors of trees whose quartets cannot be counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum QuartetError {
+pub enum QuartetError {
     /// A tip occurs twice.
     #[error("tree {tree} has the tip `{label}` twice")]
     Twice {
@@ -99,7 +99,7 @@ impl GeneTrees {
     ///
     /// # Errors
     /// [`QuartetError`].
-    pub(crate) fn new(
+    pub fn new(
         labels: Vec<String>,
         trees: &[Newick],
         contract: Option<f64>,

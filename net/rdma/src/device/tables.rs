@@ -186,9 +186,9 @@ impl CompletionQueues {
     pub(super) fn create(&mut self, depth: usize) -> Option<QueueId> {
         let index = self.table.vacant()?;
         // Connections keep the numbers of queues that were dropped. The part above the place wraps
-        // after 2^20 queues: none that old is still named.
+        // after 2^19 queues: none that old is still named. A number is positive in C.
         let id = QueueId(index | self.created << PLACE_BITS);
-        self.created = self.created.wrapping_add(1);
+        self.created = (self.created + 1) % (1 << (31 - PLACE_BITS));
         let queue = CompletionQueue {
             id,
             entries: VecDeque::new(),
