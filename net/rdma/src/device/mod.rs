@@ -139,18 +139,18 @@ impl Device {
         backlog: usize,
         options: Options,
     ) -> Result<ListenerId, RdmaError> {
-        let place = self.listeners.vacant();
-        let index = place.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
+        let number = self.listeners.vacant();
+        let number = number.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
         let backlog =
             u16::try_from(backlog).map_or(BACKLOG_MAX, |backlog| backlog.clamp(1, BACKLOG_MAX));
-        self.net.listen(index, local, backlog)?;
+        self.net.listen(number, local, backlog)?;
         let listening = Listening {
             options: self.net.fitted(options),
             backlog: backlog.into(),
             pending: VecDeque::new(),
         };
-        self.listeners.put(index, listening);
-        Ok(ListenerId(index))
+        self.listeners.put(number, listening);
+        Ok(ListenerId(number))
     }
 
     /// The address of a listener.

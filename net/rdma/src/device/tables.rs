@@ -1,7 +1,7 @@
 //! Tables of a device's objects, by their numbers.
 //!
-//! Must stay true: each table has a bound; a number of a connection or of a completion queue that
-//! was freed names nothing, although its place is used again.
+//! Must stay true: each table has a bound; a number of an object that was freed names nothing,
+//! although its place is used again.
 
 use super::link::Link;
 use super::{ConnectionId, QUEUES_MAX, QueueId, Queued, Queues};
@@ -9,22 +9,26 @@ use crate::RdmaError;
 use sidecore_bare::width::ToUsize;
 use std::collections::VecDeque;
 
-/// A table with a bound, whose free places are used again.
+/// A table with a bound, whose free places are used again, by new numbers.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    places: Vec<Option<T>>,
+    /// Each value with its number.
+    places: Vec<Option<(u32, T)>>,
     max: usize,
+    /// Numbers that were given so far.
+    given: u32,
 }
 
 impl<T> Table<T> {
     pub(super) fn new(max: usize) -> Self {
         Self {
             places: Vec::new(),
-            max,
+            max: max.min(1 << PLACE_BITS),
+            given: 0,
         }
     }
 
-    /// A free place, if there is one.
+    /// A number for a value, if there is a free place.
     pub(super) fn vacant(&mut self) -> Option<u32> {
         let index = match self.places.iter().position(Option::is_none) {
             Some(index) => index,
@@ -34,31 +38,47 @@ impl<T> Table<T> {
                 self.places.len() - 1
             }
         };
-        u32::try_from(index).ok()
+        // The part above the place wraps after 2^19 numbers: none that old is still named. A number
+        // is positive in C.
+        let number = u32::try_from(index).ok()? | self.given << PLACE_BITS;
+        self.given = (self.given + 1) % (1 << (31 - PLACE_BITS));
+        Some(number)
     }
 
-    pub(super) fn put(&mut self, index: u32, value: T) {
-        if let Some(place) = self.places.get_mut(index.to_usize()) {
-            *place = Some(value);
+    pub(super) fn put(&mut self, number: u32, value: T) {
+        if let Some(place) = self.places.get_mut(place(number)) {
+            *place = Some((number, value));
         }
     }
 
-    pub(super) fn get(&self, index: u32) -> Option<&T> {
-        self.places.get(index.to_usize())?.as_ref()
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        let (own, value) = self.places.get(place(number))?.as_ref()?;
+        (*own == number).then_some(value)
     }
 
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.places.get_mut(index.to_usize())?.as_mut()
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let (own, value) = self.places.get_mut(place(number))?.as_mut()?;
+        (*own == number).then_some(value)
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
-        self.places.get_mut(index.to_usize())?.take()
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
+        let place = self.places.get_mut(place(number))?;
+        let removed = place.take_if(|(own, _)| *own == number);
+        removed.map(|(_, value)| value)
     }
 
     fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().flatten()
+        self.places.iter().flatten().map(|(_, value)| value)
     }
 }
+
+/// The place of a number.
+fn place(number: u32) -> usize {
+    (number & ((1 << PLACE_BITS) - 1)).to_usize()
+}
+
+/// Bits of a number that are its place.
+const PLACE_BITS: u32 = QUEUES_MAX.ilog2();
 
 /// Connections.
 #[derive(Debug, Default)]
@@ -159,16 +179,11 @@ impl Links {
 
 /// Completion queues.
 #[derive(Debug)]
-pub(super) struct CompletionQueues {
-    table: Table<CompletionQueue>,
-    /// Number of queues that were created so far.
-    created: u32,
-}
+pub(super) struct CompletionQueues(Table<CompletionQueue>);
 
 /// A completion queue.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
-    id: QueueId,
     entries: VecDeque<Queued>,
     depth: usize,
     /// Connections with completions that found no room.
@@ -177,45 +192,33 @@ pub(super) struct CompletionQueue {
 
 impl CompletionQueues {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            table: Table::new(max),
-            created: 0,
-        }
+        Self(Table::new(max))
     }
 
     pub(super) fn create(&mut self, depth: usize) -> Option<QueueId> {
-        let index = self.table.vacant()?;
-        // Connections keep the numbers of queues that were dropped. The part above the place wraps
-        // after 2^19 queues: none that old is still named. A number is positive in C.
-        let id = QueueId(index | self.created << PLACE_BITS);
-        self.created = (self.created + 1) % (1 << (31 - PLACE_BITS));
+        let number = self.0.vacant()?;
         let queue = CompletionQueue {
-            id,
             entries: VecDeque::new(),
             depth,
             waiting: VecDeque::new(),
         };
-        self.table.put(index, queue);
-        Some(id)
+        self.0.put(number, queue);
+        Some(QueueId(number))
     }
 
     pub(super) fn remove(&mut self, queue: QueueId) {
-        if self.get_mut(queue).is_some() {
-            self.table.remove(place(queue));
-        }
+        self.0.remove(queue.0);
     }
 
     pub(super) fn get_mut(&mut self, queue: QueueId) -> Option<&mut CompletionQueue> {
-        let found = self.table.get_mut(place(queue));
-        found.filter(|found| found.id == queue)
+        self.0.get_mut(queue.0)
     }
 
     /// Checks that a connection's queues exist.
     pub(super) fn check(&self, queues: Queues) -> Result<(), RdmaError> {
         for queue in [queues.send, queues.receive] {
-            let found = self.table.get(place(queue));
-            found
-                .filter(|found| found.id == queue)
+            self.0
+                .get(queue.0)
                 .ok_or(RdmaError::Unknown("completion queue"))?;
         }
         Ok(())
@@ -223,7 +226,7 @@ impl CompletionQueues {
 
     /// True if a completion can be polled.
     pub(super) fn has_entries(&self) -> bool {
-        let mut queues = self.table.iter();
+        let mut queues = self.0.iter();
         queues.any(|queue| !queue.entries.is_empty())
     }
 }
@@ -258,13 +261,6 @@ impl CompletionQueue {
     }
 }
 
-fn place(queue: QueueId) -> u32 {
-    queue.0 & ((1 << PLACE_BITS) - 1)
-}
-
-/// Bits of a completion queue's number that are its place.
-const PLACE_BITS: u32 = QUEUES_MAX.ilog2();
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,7 +271,7 @@ mod tests {
         let old = queues.create(1).unwrap();
         queues.remove(old);
         let new = queues.create(1).unwrap();
-        assert_eq!(place(old), place(new));
+        assert_eq!(place(old.0), place(new.0));
         assert!(queues.get_mut(old).is_none());
         let both = Queues {
             send: new,
