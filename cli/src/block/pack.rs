@@ -170,7 +170,7 @@ impl Args {
             return self.convert(chosen);
         }
         // Before the work: an unreadable key should not cost an hour.
-        let seal = (self.tree || !self.sign.is_empty()).then(|| signer(&self.sign));
+        let seal = self.keys().map(signer);
         let lock = self.encrypt.then(|| self.locker());
         let guard = Guard {
             seal: seal.transpose()?,
@@ -222,6 +222,11 @@ impl Args {
         }
     }
 
+    /// Keys that sign the hash tree, where one is to be made.
+    fn keys(&self) -> Option<&[PathBuf]> {
+        (self.tree || !self.sign.is_empty()).then_some(&self.sign)
+    }
+
     fn locker(&self) -> Result<Locker, SecretError> {
         let readers = Readers::of(&self.recipient, self.passphrase_file.as_deref())?;
         readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))
@@ -235,13 +240,9 @@ impl Args {
              --untar, --decompress and --exclude"
         );
         let scratch = tempfile::Builder::new().prefix("sidecore-").tempdir()?;
-        let packing = Packing {
-            options: self.options(chosen, true, Thin::Never, self.whole.memory().bytes()),
-            seal: (self.tree || !self.sign.is_empty()).then_some(&self.sign[..]),
-            scratch: scratch.path(),
-        };
+        let options = self.options(chosen, true, Thin::Never, self.whole.memory().bytes());
         // Before anything is asked of a registry: a wrong key is found at once.
-        packing.seal.map(signer).transpose()?;
+        let packing = Packing::new(options, self.keys(), scratch.path())?;
         let original = Original::open(&self.source.to_string_lossy())?;
         let to = self.output.to_string_lossy();
         let mut said = Ok(());

@@ -109,12 +109,29 @@ pub struct Converted {
 
 /// The way layers are packed.
 pub struct Packing<'a> {
-    /// Options of the images.
-    pub options: pack::Options,
-    /// Private keys that sign the hash tree of each image; without a tree where it is `None`.
-    pub seal: Option<&'a [PathBuf]>,
-    /// Folder for what is on its way: about the largest layer three times.
-    pub scratch: &'a Path,
+    options: pack::Options,
+    seal: Option<&'a [PathBuf]>,
+    scratch: &'a Path,
+}
+
+impl<'a> Packing<'a> {
+    /// Options of the images; private keys that sign the hash tree of each, without a tree where
+    /// `seal` is `None`; and a folder for what is on its way: about the largest layer three times.
+    ///
+    /// # Errors
+    /// [`TrustError`] of a key: an unreadable one should not cost an hour.
+    pub fn new(
+        options: pack::Options,
+        seal: Option<&'a [PathBuf]>,
+        scratch: &'a Path,
+    ) -> Result<Self, TrustError> {
+        seal.map(signer).transpose()?;
+        Ok(Self {
+            options,
+            seal,
+            scratch,
+        })
+    }
 }
 
 impl Original {
@@ -187,8 +204,6 @@ pub fn convert(
     packing: &Packing<'_>,
     on_layer: &mut dyn FnMut(&ConvertedLayer),
 ) -> Result<Converted, ConvertError> {
-    // Before the work: an unreadable key should not cost an hour.
-    packing.seal.map(signer).transpose()?;
     let (name, repository, tag) = Image::named(to)?;
     let pushing = Pushing {
         name,
