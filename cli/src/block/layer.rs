@@ -4,7 +4,7 @@
 //! snapshotter starts this command for each layer that is not whole yet.
 
 use super::common::make_absolute;
-use super::mount::FuseArgs;
+use super::mount::{FuseArgs, ended};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_export::Ready;
@@ -88,8 +88,7 @@ impl Args {
                 Ok(())
             };
             let served = serve(source, Path::new(&name), &target, options, ready);
-            begun.transpose()?;
-            served?;
+            ended(&mut begun, served)?;
             Ok(Outcome::Done)
         })
     }

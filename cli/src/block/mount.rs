@@ -210,11 +210,7 @@ impl FuseArgs {
                 };
                 let source = Arc::clone(&opened.source);
                 let served = serve(source, Path::new(&name), options, Box::new(ready));
-                // Of two reasons, the first.
-                if let Some(Err(error)) = begun.take_if(|begun| begun.is_err()) {
-                    return Err(error);
-                }
-                Ok(served?)
+                ended(&mut begun, served)
             })?;
             Ok(Outcome::Done)
         })
@@ -259,6 +255,17 @@ impl FuseArgs {
             threads: self.threads.unwrap_or(own.threads),
             ..own
         })
+    }
+}
+
+/// The end of a server: of two reasons for it the first, which is that it could not be listed.
+pub(super) fn ended(
+    begun: &mut Option<Result<Live>>,
+    served: Result<(), ExportError>,
+) -> Result<()> {
+    match begun.take_if(|begun| begun.is_err()) {
+        Some(Err(error)) => Err(error),
+        _ => Ok(served?),
     }
 }
 

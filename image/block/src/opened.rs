@@ -43,15 +43,14 @@ impl Opened {
     }
 
     /// Serves it by `work`, and closes the overlay durably behind the last write, also where
-    /// serving failed. `work` may return what lives until then. End the process after it: the image
-    /// and its engines are left as they are, since a thread may hang in a source that does not
-    /// answer.
+    /// serving failed. End the process after it: the image and its engines are left as they are,
+    /// since a thread may hang in a source that does not answer.
     ///
     /// # Errors
     /// Those of `work`; [`OverlayError::NotClosed`].
-    pub fn serve<L, E: From<OverlayError>>(
+    pub fn serve<E: From<OverlayError>>(
         self,
-        work: impl FnOnce(&Self) -> Result<L, E>,
+        work: impl FnOnce(&Self) -> Result<(), E>,
     ) -> Result<(), E> {
         let served = work(&self);
         let closed = match &self.overlay {
@@ -61,9 +60,7 @@ impl Opened {
             None => Ok(()),
         };
         std::mem::forget(self);
-        let live = served?;
-        closed?;
-        drop(live);
-        Ok(())
+        served?;
+        closed.map_err(E::from)
     }
 }

@@ -30,11 +30,10 @@ pub(crate) struct Repeats {
     next: u64,
     /// By the pair of classes of the children.
     table: Vec<u16>,
-    /// Of the list that is made: the class of each pattern, the first pattern of each class and
-    /// the pair of classes that it is.
+    /// Of the list that is made, as [`Classes`] has them.
     of: Vec<u16>,
     first: Vec<u16>,
-    pairs: Vec<(u16, u16)>,
+    below: [Vec<u16>; 2],
 }
 
 impl Repeats {
@@ -83,7 +82,7 @@ impl Repeats {
         // Most lists of deep nodes are given up: they are made in memory that is used again.
         self.of.clear();
         self.first.clear();
-        self.pairs.clear();
+        self.below.iter_mut().for_each(Vec::clear);
         for (pattern, (&a, &b)) in (0..).zip(left.iter().zip(right)) {
             let class = &mut self.table[usize::from(a) * wide[1] + usize::from(b)];
             if *class == NO_CLASS {
@@ -93,7 +92,8 @@ impl Repeats {
                 // As many classes as patterns at most, which are fewer than 65,535.
                 *class = u16::try_from(self.first.len()).ok()?;
                 self.first.push(pattern);
-                self.pairs.push((a, b));
+                self.below[0].push(a);
+                self.below[1].push(b);
             }
             self.of.push(*class);
         }
@@ -101,10 +101,7 @@ impl Repeats {
         Some(Classes {
             of: self.of.clone(),
             first: self.first.clone(),
-            below: [
-                self.pairs.iter().map(|pair| pair.0).collect(),
-                self.pairs.iter().map(|pair| pair.1).collect(),
-            ],
+            below: self.below.clone(),
             stamp: self.next,
         })
     }
