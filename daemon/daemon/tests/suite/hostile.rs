@@ -1,7 +1,6 @@
 //! Clients that break every rule: the daemon lives on, and other clients' results stay right.
 //!
 //! The hostile side is written against the byte map of docs/daemon.md, not against the library.
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
 use rustix::fs::FallocateFlags;
 use sidecore_daemon::client::{Args, Client, ClientOptions};
@@ -356,7 +355,7 @@ fn other_users_attach_only_where_they_are_allowed() {
         let output = Command::new("setpriv")
             .args([format!("--reuid={uid}"), format!("--regid={gid}"), groups])
             .arg(&program)
-            .args(["child", "--exact", "--nocapture"])
+            .args(["hostile::child", "--exact", "--nocapture"])
             .env(SOCKET, daemon.socket())
             .current_dir("/")
             .output()

@@ -1,11 +1,7 @@
 //! Frames on disk: fetched once, shared by processes and images, correct after any damage.
 
-#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
-
-mod common;
-
-use common::server::Server;
-use common::{device, image_of, open, options, packed};
+use crate::common::server::Server;
+use crate::common::{device, image_of, open, options, packed};
 use sidecore_block::format::{Format, Index};
 use sidecore_block::source::BlockSource;
 use sidecore_remote::{Location, Options, RemoteImage};

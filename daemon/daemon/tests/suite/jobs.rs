@@ -1,10 +1,6 @@
 //! Jobs: many requests of one client that are open at once, and all that may happen to them.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-#[path = "common/eventually.rs"]
-mod eventually;
-
-use eventually::eventually;
+use crate::eventually;
 use sidecore_daemon::client::{
     Args, Buffer, Client, ClientError, ClientOptions, JOB_SEGMENTS_MAX, JOBS_MAX, Job, Outcome,
 };
@@ -497,7 +493,7 @@ fn a_thousand_open_jobs_survive_a_daemon_that_is_killed() {
     let mut given_up = 0;
     for round in 0..6_u64 {
         let mut daemon = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+            .args(["jobs::child", "--exact", "--nocapture"])
             .env(ROLE, "daemon")
             .env(SOCKET, &socket)
             .stdout(std::process::Stdio::null())

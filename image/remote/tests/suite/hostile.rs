@@ -1,10 +1,6 @@
 //! Malicious or broken servers: right bytes or an error of one line, in bounded time and memory.
 
-#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
-
-mod common;
-
-use common::{device, eager, options, packed};
+use crate::common::{device, eager, options, packed};
 use sidecore_block::format::Format;
 use sidecore_block::source::BlockSource;
 use sidecore_random::Random;

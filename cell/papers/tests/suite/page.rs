@@ -1,10 +1,6 @@
 //! The page and the report of canned results: complete, honest about missing answers, and safe.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
-
-mod common;
-
-use common::{canned, kept, made, reports};
+use crate::{canned, kept, made, reports};
 use serde_json::{Value, json};
 use sidecore_papers::answer::{Cell, Row};
 use sidecore_papers::catalogue::Paper;

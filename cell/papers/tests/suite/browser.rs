@@ -4,11 +4,7 @@
 //! Without Chromium this prints so and tests nothing (`scripts/setup --browser` installs it).
 //! `SIDECORE_PAGE=FILE` keeps the page for looking at it.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
-
-mod common;
-
-use common::{canned, made};
+use crate::{canned, made};
 use sidecore_papers::Catalogue;
 use std::path::Path;
 use std::process::Command;

@@ -1,10 +1,6 @@
 //! Kernels that do not return: the daemon stays able to end, and their engines to serve.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-#[path = "common/eventually.rs"]
-mod eventually;
-
-use eventually::eventually;
+use crate::eventually;
 use sidecore_daemon::client::{Args, Client, ClientOptions, Job};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions, EngineState};

@@ -1,11 +1,7 @@
 //! A daemon and its clients, mostly in this process: results of calls, waiting, and the daemon's
 //! status.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-#[path = "common/eventually.rs"]
-mod eventually;
-
-use eventually::eventually;
+use crate::eventually;
 use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Piece};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions};

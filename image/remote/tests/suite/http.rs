@@ -1,11 +1,7 @@
 //! Images over HTTP: right bytes or an error, few requests, nothing fetched twice.
 
-#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
-
-mod common;
-
-use common::server::Server;
-use common::{device, open, options, packed};
+use crate::common::server::Server;
+use crate::common::{device, open, options, packed};
 use sidecore_block::format::{Format, ReadAt};
 use sidecore_block::image::Image;
 use sidecore_block::pack::{Existing, Target, unpack_image, verify_image};

@@ -1,5 +1,4 @@
 //! Kernels that only the daemon has: calls wait for a busy engine, up to the caller's limit.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_daemon::client::{Args, Client, ClientError, ClientOptions, Piece};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};

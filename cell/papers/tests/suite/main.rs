@@ -1,14 +1,17 @@
-//! Results that were made once and kept as files, so that no test measures.
+//! The page of results that were made once and kept as files, so that no test measures.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
+mod browser;
+mod page;
+mod store;
 
 use sidecore_measure::Machine;
 use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};
 use std::collections::BTreeMap;
 
 /// A machine whose name is hostile.
-#[allow(dead_code, reason = "not every test needs all")]
-pub(crate) fn machine() -> Machine {
+fn machine() -> Machine {
     Machine {
         cpu: "Example \"CPU\" <script>alert(1)</script> & sons".into(),
         cores: 2,
@@ -20,8 +23,7 @@ pub(crate) fn machine() -> Machine {
 }
 
 /// A part's result.
-#[allow(dead_code, reason = "not every test needs all")]
-pub(crate) fn kept(part: &str, report: serde_json::Value) -> Kept {
+fn kept(part: &str, report: serde_json::Value) -> Kept {
     Kept {
         part: part.into(),
         command: format!("sidecore {part} --json"),
@@ -36,14 +38,12 @@ pub(crate) fn kept(part: &str, report: serde_json::Value) -> Kept {
 }
 
 /// The canned reports of the parts that have one.
-#[allow(dead_code, reason = "not every test needs all")]
-pub(crate) fn reports() -> BTreeMap<String, serde_json::Value> {
-    serde_json::from_str(include_str!("../canned.json")).unwrap()
+fn reports() -> BTreeMap<String, serde_json::Value> {
+    serde_json::from_str(include_str!("canned.json")).unwrap()
 }
 
 /// The canned results of all parts that have one; the others were not run.
-#[allow(dead_code, reason = "not every test needs all")]
-pub(crate) fn canned(catalogue: &Catalogue) -> Results {
+fn canned(catalogue: &Catalogue) -> Results {
     let mut reports = reports();
     let mut results = Results::new();
     for part in &catalogue.parts {
@@ -59,8 +59,7 @@ pub(crate) fn canned(catalogue: &Catalogue) -> Results {
 }
 
 /// The page of `results`.
-#[allow(dead_code, reason = "not every test needs all")]
-pub(crate) fn made(catalogue: &Catalogue, results: &Results) -> String {
+fn made(catalogue: &Catalogue, results: &Results) -> String {
     let report = Report::new(catalogue, results);
     let about = About {
         version: "0.0.0".into(),

@@ -1,10 +1,6 @@
 //! Kept results: used again when they should be, never half.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
-
-mod common;
-
-use common::{kept, machine};
+use crate::{kept, machine};
 use serde_json::json;
 use sidecore_papers::Store;
 use sidecore_papers::results::Now;
