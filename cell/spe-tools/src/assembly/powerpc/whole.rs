@@ -4,6 +4,7 @@
 //! Must stay true: outputs are written in the operands' order, behind the whole body.
 
 use super::{BARRIER, Code, Kind, matched};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 impl Code<'_> {
@@ -46,6 +47,12 @@ impl Code<'_> {
             let shared = operands.iter().find(|other| matched(other) == Some(number));
             let from = shared.or(read.then_some(operand));
             let expression = &operand.expression;
+            if self.is_bound(number) {
+                let _ = write!(
+                    text,
+                    "__typeof__({expression}) *__sidecore_p{number} = &({expression}); "
+                );
+            }
             match self.kinds[number] {
                 // By its address, as the instructions take it; what they do to it is no result.
                 Some(Kind::Memory) => {
@@ -55,13 +62,16 @@ impl Code<'_> {
                     );
                 }
                 Some(Kind::Float) => {
-                    let value = from.map_or("0", |from| &from.expression);
+                    let value = from.map_or("0".into(), |from| self.place(number, &from.expression));
                     let _ = write!(text, "double __sidecore_o{number} = ({value}); ");
                 }
                 Some(Kind::Register) => {
                     let value = from.map_or_else(
                         || "0".to_owned(),
-                        |from| format!("__sidecore_in(({}))", from.expression),
+                        |from| {
+                            let value = self.place(number, &from.expression);
+                            format!("__sidecore_in(({value}))")
+                        },
                     );
                     let _ = write!(text, "unsigned long long __sidecore_o{number} = {value}; ");
                 }
@@ -80,6 +90,23 @@ impl Code<'_> {
             }
         }
         Ok(())
+    }
+
+    /// True for an operand that is read and written, by an expression with effects of its own:
+    /// these happen once.
+    fn is_bound(&self, number: usize) -> bool {
+        let operand = &self.statement.operands[number];
+        let both = number < self.statement.written && operand.constraint.contains('+');
+        both && has_effects(&operand.expression)
+    }
+
+    /// The expression of an operand's value, or of the place that it names.
+    fn place<'e>(&self, number: usize, expression: &'e str) -> Cow<'e, str> {
+        if self.is_bound(number) {
+            format!("*__sidecore_p{number}").into()
+        } else {
+            expression.into()
+        }
     }
 
     /// A variable for each register and field of flags that the body names.
@@ -116,7 +143,7 @@ impl Code<'_> {
     fn results(&self, text: &mut String) {
         let operands = &self.statement.operands;
         for (number, operand) in operands.iter().enumerate().take(self.statement.written) {
-            let expression = &operand.expression;
+            let expression = self.place(number, &operand.expression);
             // Two registers of 32 bits are one value again, the high half first.
             if self.pairs.contains(&number) {
                 let _ = write!(
@@ -139,4 +166,14 @@ impl Code<'_> {
             }
         }
     }
+}
+
+/// True where an expression may change something each time that it is evaluated: it counts, assigns
+/// or calls. A cast or a comparison that is taken for one costs a pointer.
+fn has_effects(expression: &str) -> bool {
+    let is_call = expression.match_indices('(').any(|(at, _)| {
+        let before = expression[..at].trim_end();
+        before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_' || letter == ')')
+    });
+    is_call || expression.contains("++") || expression.contains("--") || expression.contains('=')
 }
