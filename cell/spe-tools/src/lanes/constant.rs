@@ -64,7 +64,8 @@ fn splat(text: &Text<'_>, types: &Types, start: usize, last: usize) -> Option<Ve
     let mut at = start + 2;
     let mut width = None;
     let mut floats = false;
-    if text.at(at) == b"(" {
+    let is_cast = text.at(at) == b"(";
+    if is_cast {
         let close = text.partner(at)?;
         width = Some(types.shape(text, at + 1, close)?.width);
         floats = matches!(text.at(close - 1), b"float" | b"double");
@@ -82,6 +83,10 @@ fn splat(text: &Text<'_>, types: &Types, start: usize, last: usize) -> Option<Ve
         .filter(|byte| matches!(byte, b'l' | b'L'))
         .count()
         > 1;
+    // The cast would round it, and the bits of a float are no integer's.
+    if is_cast && !floats && point {
+        return None;
+    }
     let double = point && !word.ends_with(b"f") && !word.ends_with(b"F");
     let width = width.unwrap_or(if long || double { 8 } else { 4 });
     let (value, behind) = number(text, at, width, floats || point)?;
@@ -128,6 +133,11 @@ fn number(text: &Text<'_>, place: usize, width: usize, floats: bool) -> Option<(
     }
     let word = std::str::from_utf8(text.at(at)).ok()?;
     if floats {
+        // Octal: another number than its digits say.
+        let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 1 && digits == word.len() && word.starts_with('0') {
+            return None;
+        }
         let value: f64 = word.trim_end_matches(['f', 'F', 'l', 'L']).parse().ok()?;
         let value = if negative { -value } else { value };
         // The narrowing is C's own for an element of a float vector.

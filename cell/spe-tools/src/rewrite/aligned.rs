@@ -96,6 +96,8 @@ impl<'a> Text<'a> {
         for place in (0..=close).rev() {
             match self.at(place) {
                 b"}" => depth += 1,
+                // The body around the declaration begins here.
+                b"{" if depth == 0 => return false,
                 b"{" => depth -= 1,
                 b";" if depth == 0 => return false,
                 b"typedef" if depth == 0 => return true,
@@ -165,6 +167,7 @@ mod tests {
         for same in [
             format!("typedef struct {{ int a; }} item {aligned}; item one, *list[2];"),
             format!("struct {{ int a; }} item {aligned}; void f(void) {{ item[1]; }}"),
+            format!("void f(void) {{ struct {{ int a; }} x {aligned}; }}"),
         ] {
             assert_eq!(arrays(same.as_bytes()), None, "{same}");
         }
