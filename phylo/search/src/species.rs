@@ -225,39 +225,54 @@ fn shared_quartets(
     number: &impl Fn(&str) -> Option<usize>,
     runner: &impl Runner,
 ) -> Result<(u128, u128), OffloadError> {
-    let nodes = threes(tree, genes.taxa(), number);
-    let mut items: Vec<([TaxonSet; 3], u128)> = nodes.into_iter().map(|n| (n, 0)).collect();
-    runner.run(Work::Support, &mut items, |(parts, shared)| {
-        *shared = genes.at_node(parts.each_ref());
-    })?;
+    let nodes = parts(tree, genes.taxa(), number);
+    let mut threes = nodes.iter().flat_map(|parts| threes(parts));
+    // A polytomy has more choices of three than memory may hold.
+    let mut twice = 0;
+    loop {
+        let mut items: Vec<_> = threes.by_ref().take(AT_ONCE).map(|three| (three, 0)).collect();
+        if items.is_empty() {
+            break;
+        }
+        runner.run(Work::Support, &mut items, |(parts, shared)| {
+            *shared = genes.at_node(*parts);
+        })?;
+        twice += items.iter().map(|(_, shared)| shared).sum::<u128>();
+    }
     // Each quartet has two nodes in either tree, of which one pair each matches.
-    let twice: u128 = items.iter().map(|(_, shared)| shared).sum();
     Ok((twice / 2, genes.quartets()))
 }
 
-/// The sets of taxa at each inner node of a tree, three at a time where it has more branches.
-fn threes(
-    tree: &Newick,
-    taxa: usize,
-    number: impl Fn(&str) -> Option<usize>,
-) -> Vec<[TaxonSet; 3]> {
+/// Choices of three parts that are worked at together.
+const AT_ONCE: usize = 1 << 14;
+
+/// The sets of taxa that the branches at each inner node of a tree lead to.
+fn parts(tree: &Newick, taxa: usize, number: impl Fn(&str) -> Option<usize>) -> Vec<Vec<TaxonSet>> {
     let below = clades(tree, taxa, number);
-    let mut found = Vec::new();
-    for (node, own) in tree.nodes().iter().enumerate() {
-        let mut parts: Vec<&TaxonSet> = own.children.iter().map(|&child| &below[child]).collect();
+    let inner = tree.nodes().iter().enumerate();
+    let inner = inner.filter(|(_, own)| !own.children.is_empty());
+    let parts = inner.map(|(node, own)| {
+        let children = own.children.iter().map(|&child| below[child].clone());
         let rest = below[0].without(&below[node]);
-        if !own.children.is_empty() && !rest.is_empty() {
-            parts.push(&rest);
-        }
-        // A quartet of two taxa in one part and one in two others belongs to one choice of three.
-        for (c, third) in parts.iter().enumerate() {
-            for (b, second) in parts[..c].iter().enumerate() {
-                let threes = parts[..b].iter();
-                found.extend(threes.map(|&first| [first, *second, *third].map(Clone::clone)));
-            }
-        }
-    }
-    found
+        children.chain((!rest.is_empty()).then_some(rest)).collect()
+    });
+    parts.collect()
+}
+
+/// Three at a time of the parts at a node. A quartet of two taxa in one part and one in two others
+/// belongs to one choice; three single taxa have none.
+fn threes(parts: &[TaxonSet]) -> impl Iterator<Item = [&TaxonSet; 3]> {
+    let (large, single): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.len() > 1);
+    let larger = large.len();
+    let all: Vec<_> = large.into_iter().chain(single).collect();
+    let count = all.len();
+    // The large ones first: each choice has one of them as its first.
+    let pairs = (0..larger).flat_map(move |a| (a + 1..count).map(move |b| (a, b)));
+    pairs.flat_map(move |(a, b)| {
+        let (first, second) = (all[a], all[b]);
+        let third: Vec<_> = all[b + 1..].to_vec();
+        third.into_iter().map(move |third| [first, second, third])
+    })
 }
 
 /// All clades without taxon 0.
@@ -525,6 +540,24 @@ mod tests {
                 assert!(score <= most && 10 * score >= 8 * most, "{score} of {most}");
             }
         }
+    }
+
+    #[test]
+    fn a_star_shares_nothing_and_a_polytomy_what_its_branches_hold() {
+        let names: Vec<String> = (0..600).map(|k| format!("t{k}")).collect();
+        let text = random_tree(600, 0.1, &mut Random::new(7)).to_newick(&names);
+        let whole = Newick::parse(&text).unwrap();
+        let genes = GeneTrees::new(names.clone(), &[whole], None).unwrap();
+        // Its 36 million choices of three hold no quartet, and are not made.
+        let star = Newick::parse(&format!("({});", names.join(","))).unwrap();
+        let score = score_tree(&genes, &star, &Serial).unwrap();
+        assert_eq!((score.shared, score.all), (0, genes.quartets()));
+        // One split of two taxa: as many quartets as pairs of the others, where the gene tree has it.
+        let trees = Newick::parse("((a,b),(c,d),e,f);").unwrap();
+        let names = ["a", "b", "c", "d", "e", "f"].map(String::from).to_vec();
+        let genes = GeneTrees::new(names, &[trees], None).unwrap();
+        let split = Newick::parse("((a,b),c,d,e,f);").unwrap();
+        assert_eq!(score_tree(&genes, &split, &Serial).unwrap().shared, 6);
     }
 
     #[test]
