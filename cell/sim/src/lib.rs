@@ -26,7 +26,6 @@
 
 mod constants;
 mod draw;
-mod error;
 pub mod figures;
 pub mod fit;
 mod host;
@@ -40,13 +39,16 @@ pub mod report;
 pub mod shown;
 pub mod tables;
 #[cfg(test)]
-mod tests;
+#[allow(clippy::unwrap_used, clippy::print_stderr)] // Helper functions of tests.
+mod tests {
+    mod machines;
+    mod paper;
+}
 mod text;
 pub mod uio;
 
 pub use constants::{Constant, constants};
-pub use error::CellError;
-pub use machine::{Contention, Engines, Host, Loop, Machine, Task};
+pub use machine::{CellError, Contention, Engines, Host, Loop, Machine, Task};
 pub use model::{Options, Outcome, simulate};
 
 /// The README's example: it compiles and runs.

@@ -5,7 +5,6 @@
 //! Must stay true: a file is read strictly (unknown keys, wrong types and values out of range are
 //! one clear line each); a machine that was read can be simulated, whatever its values.
 
-use crate::error::CellError;
 use serde::Deserialize;
 use sidecore_bare::width::ToUsize;
 use std::path::Path;
@@ -301,3 +300,35 @@ fn quantum_ms() -> f64 {
 
 /// Off-loads of a task, at most: time stays exact in double precision.
 const OFFLOADS_MAX: u64 = 1_000_000_000_000;
+
+/// Errors of reading a machine description.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CellError {
+    /// The file cannot be read.
+    #[error("cannot read the machine {name}: {source}")]
+    Read {
+        /// The file.
+        name: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The file is no machine description.
+    #[error("{name}, line {line}: {reason}; docs/machines shows complete descriptions")]
+    Parse {
+        /// The file.
+        name: String,
+        /// The line, from 1.
+        line: usize,
+        /// The fault.
+        reason: String,
+    },
+    /// A value is out of range.
+    #[error("{name}: {reason}")]
+    Value {
+        /// The file.
+        name: String,
+        /// The value, and its range.
+        reason: String,
+    },
+}

@@ -24,7 +24,6 @@ mod packet;
 mod parse;
 mod parts;
 mod pieces;
-mod result;
 mod run;
 mod script;
 mod settings;

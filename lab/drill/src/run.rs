@@ -4,13 +4,13 @@
 //! line that is later; the clock never waits for anything but the stack's own timers.
 
 use super::bytes;
+use super::call::{Progress, Returned};
 use super::error::{DrillError, Problem};
 use super::files::Files;
 use super::flow::Flows;
 use super::host::{Host, Sent};
 use super::packet::Packet;
 use super::pieces::{self, Cut, Join};
-use super::result::{Progress, Returned};
 use super::script::{Action, Base, Call, Event, Flow, Script, Span, When};
 use super::settings::Settings;
 use super::values;

@@ -24,7 +24,13 @@ mod error;
 pub mod flow;
 pub mod frame;
 pub mod memory;
-pub(crate) mod ranges;
+/// Ranges of sequence numbers in bounded tables that know no session: transmitted ones
+/// (`scoreboard`), and those received out of order.
+pub(crate) mod ranges {
+    pub(crate) mod order;
+    pub(crate) mod out_of_order;
+    pub(crate) mod scoreboard;
+}
 pub(crate) mod secrets;
 pub(crate) mod shared;
 pub(crate) mod stack;

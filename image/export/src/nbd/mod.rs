@@ -35,7 +35,14 @@ mod tls;
 pub mod wire;
 
 #[cfg(test)]
-mod tests;
+/// `core` and `extended` without I/O, `live` and `soak` over sockets.
+mod tests {
+    mod bitmap;
+    mod core;
+    mod extended;
+    mod live;
+    mod soak;
+}
 
 pub use listen::Address;
 pub use server::{Options, Server, Stopper, bitmap_name};
