@@ -230,7 +230,11 @@ fn shared_quartets(
     // A polytomy has more choices of three than memory may hold.
     let mut twice = 0;
     loop {
-        let mut items: Vec<_> = threes.by_ref().take(AT_ONCE).map(|three| (three, 0)).collect();
+        let mut items: Vec<_> = threes
+            .by_ref()
+            .take(AT_ONCE)
+            .map(|three| (three, 0))
+            .collect();
         if items.is_empty() {
             break;
         }

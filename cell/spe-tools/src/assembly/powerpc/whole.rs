@@ -62,7 +62,8 @@ impl Code<'_> {
                     );
                 }
                 Some(Kind::Float) => {
-                    let value = from.map_or("0".into(), |from| self.place(number, &from.expression));
+                    let value =
+                        from.map_or("0".into(), |from| self.place(number, &from.expression));
                     let _ = write!(text, "double __sidecore_o{number} = ({value}); ");
                 }
                 Some(Kind::Register) => {
