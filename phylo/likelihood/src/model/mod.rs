@@ -408,16 +408,35 @@ impl Model {
     }
 }
 
+impl Model {
+    /// The values in the matrix's braces.
+    fn printed_exchange(&self) -> Vec<f64> {
+        if !matches!(self.name.exchange, ExchangeName::Protein { .. }) {
+            return self.exchange.clone();
+        }
+        // As PAML's files have them, since a user's text may be such a file's.
+        let mut values = protein::lower_triangle(&self.exchange);
+        if self.name.frequencies == FrequencyName::Matrix {
+            values.extend(&self.frequencies);
+        }
+        values
+    }
+}
+
+fn list(values: &[f64]) -> String {
+    let texts = values
+        .iter()
+        .map(|&value| match value < 1e-3 && value > 0.0 {
+            // Six decimals would keep few digits of it, or make it 0.
+            true => format!("{value:.6e}"),
+            false => format!("{value:.6}"),
+        });
+    texts.collect::<Vec<_>>().join("/")
+}
+
 /// Prints the model with all its values fixed: the text can be parsed as a model again.
 impl std::fmt::Display for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |values: &[f64]| {
-            values
-                .iter()
-                .map(|value| format!("{value:.6}"))
-                .collect::<Vec<_>>()
-                .join("/")
-        };
         match self.mixture() {
             Some(mixture) => self.write_classes(mixture, f)?,
             None => write!(f, "{}", self.name.exchange.label())?,
@@ -433,7 +452,7 @@ impl std::fmt::Display for Model {
         };
         // A single class of rates is equal rates, as in the name.
         if code.is_some() || !fixed && self.exchange.len() > 1 {
-            write!(f, "{{{}}}", list(&self.exchange))?;
+            write!(f, "{{{}}}", list(&self.printed_exchange()))?;
         }
         if let Some(code) = code.filter(|&code| code != GeneticCode::STANDARD) {
             write!(f, "+CODE{{{}}}", code.number())?;

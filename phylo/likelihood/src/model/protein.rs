@@ -9,14 +9,12 @@
 //! Must stay true: the digits are those of RAxML-NG (where it has the matrix) or of IQ-TREE; the
 //! tests compare likelihoods with theirs.
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// One published matrix.
 pub(super) struct Published {
     /// The name as users write it, without case.
     pub(super) name: &'static str,
-    /// The file's name in the archive.
-    file: &'static str,
     matrix: OnceLock<Matrix>,
 }
 
@@ -34,18 +32,16 @@ pub(super) struct Profiles {
     pub(super) name: &'static str,
     /// The name of a class, before its number.
     pub(super) prefix: &'static str,
-    file: &'static str,
     /// True if the classes' weights are not published.
     pub(super) fits_weights: bool,
     rows: OnceLock<Vec<[f64; STATES + 1]>>,
 }
 
 impl Profiles {
-    const fn new(name: &'static str, prefix: &'static str, file: &'static str) -> Self {
+    const fn new(name: &'static str, prefix: &'static str) -> Self {
         Self {
             name,
             prefix,
-            file,
             // `CF4` has no published weights.
             fits_weights: name.as_bytes()[1] == b'F',
             rows: OnceLock::new(),
@@ -64,7 +60,7 @@ impl Profiles {
                 row[1..].iter_mut().for_each(|share| *share /= sum);
                 Some(row)
             };
-            file(self.file).lines().map_while(numbers).collect()
+            file(self.name).lines().map_while(numbers).collect()
         })
     }
 }
@@ -81,17 +77,16 @@ pub(super) struct Mixture {
 }
 
 impl Published {
-    const fn new(name: &'static str, file: &'static str) -> Self {
+    const fn new(name: &'static str) -> Self {
         Self {
             name,
-            file,
             matrix: OnceLock::new(),
         }
     }
 
     /// Its file. A name that is not there gives no text, which the tests see.
     pub(super) fn text(&self) -> &'static str {
-        file(self.file)
+        file(self.name)
     }
 
     /// Its numbers.
@@ -110,11 +105,19 @@ impl Published {
     }
 }
 
-/// A file of the archive; empty where there is none of the name.
+/// A file of the archive by the letters and digits of its name; empty where there is none.
 fn file(name: &str) -> &'static str {
+    let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', '.'], "");
     let mut files = FILES.split("-- ").skip(1);
-    let text = files.find_map(|part| part.strip_prefix(name)?.strip_prefix(".dat --\n"));
+    let text = files.find_map(|part| {
+        let (own, text) = part.split_once(".dat --\n")?;
+        (plain(own) == plain(name)).then_some(text)
+    });
     text.unwrap_or_default()
+}
+
+fn named(names: &'static str) -> Vec<Published> {
+    names.split_whitespace().map(Published::new).collect()
 }
 
 /// A single matrix by its place among [`all`].
@@ -127,7 +130,7 @@ pub(super) fn published(at: usize) -> &'static Published {
 
 /// All matrices that have a name.
 pub(super) fn all() -> impl Iterator<Item = &'static Published> {
-    PUBLISHED.iter().chain(&COMPONENTS)
+    PUBLISHED.iter().chain(COMPONENTS.iter())
 }
 
 /// From the lower triangle by rows to the upper one by rows.
@@ -139,6 +142,15 @@ pub(super) fn upper_triangle(lower: &[f64]) -> Vec<f64> {
         .collect()
 }
 
+/// The inverse of [`upper_triangle`].
+pub(super) fn lower_triangle(upper: &[f64]) -> Vec<f64> {
+    let at = |row: usize, column: usize| upper[row * (2 * STATES - 1 - row) / 2 + column - row - 1];
+    (1..STATES)
+        .flat_map(|i| (0..i).map(move |j| (j, i)))
+        .map(|(j, i)| at(j, i))
+        .collect()
+}
+
 const STATES: usize = 20;
 /// Exchangeabilities of [`STATES`] states.
 pub(super) const RATES: usize = STATES * (STATES - 1) / 2;
@@ -147,64 +159,21 @@ pub(super) const RATES: usize = STATES * (STATES - 1) / 2;
 static FILES: &str = include_str!("../../data/protein.txtar");
 
 /// All single matrices.
-pub(super) static PUBLISHED: [Published; 32] = [
-    Published::new("LG", "lg"),
-    Published::new("WAG", "wag"),
-    Published::new("JTT", "jtt"),
-    Published::new("Dayhoff", "dayhoff"),
-    Published::new("DCMut", "dcmut"),
-    Published::new("JTT-DCMut", "jtt_dcmut"),
-    Published::new("mtREV", "mtrev"),
-    Published::new("mtMAM", "mtmam"),
-    Published::new("mtART", "mtart"),
-    Published::new("mtZOA", "mtzoa"),
-    Published::new("mtMet", "mtmet"),
-    Published::new("mtVer", "mtver"),
-    Published::new("mtInv", "mtinv"),
-    Published::new("rtREV", "rtrev"),
-    Published::new("cpREV", "cprev"),
-    Published::new("VT", "vt"),
-    Published::new("Blosum62", "blosum62"),
-    Published::new("PMB", "pmb"),
-    Published::new("HIVb", "hivb"),
-    Published::new("HIVw", "hivw"),
-    Published::new("FLU", "flu"),
-    Published::new("FLAVI", "flavi"),
-    Published::new("DEN", "den"),
-    Published::new("stmtREV", "stmtrev"),
-    Published::new("Q.pfam", "q_pfam"),
-    Published::new("Q.pfam_gb", "q_pfam_gb"),
-    Published::new("Q.LG", "q_lg"),
-    Published::new("Q.bird", "q_bird"),
-    Published::new("Q.insect", "q_insect"),
-    Published::new("Q.mammal", "q_mammal"),
-    Published::new("Q.plant", "q_plant"),
-    Published::new("Q.yeast", "q_yeast"),
-];
+pub(super) static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
+    named(
+        "LG WAG JTT Dayhoff DCMut JTT-DCMut mtREV mtMAM mtART mtZOA mtMet mtVer mtInv rtREV \
+         cpREV VT Blosum62 PMB HIVb HIVw FLU FLAVI DEN stmtREV Q.pfam Q.pfam_gb Q.LG Q.bird \
+         Q.insect Q.mammal Q.plant Q.yeast",
+    )
+});
 
 /// Equal rates, and the classes of the mixtures in [`STOCK`].
-pub(super) static COMPONENTS: [Published; 20] = [
-    Published::new("POISSON", "poisson"),
-    Published::new("BurEX2", "burex2"),
-    Published::new("ExpEX2", "expex2"),
-    Published::new("BurEX3", "burex3"),
-    Published::new("IntEX3", "intex3"),
-    Published::new("HExEX3", "hexex3"),
-    Published::new("ExtEHO", "exteho"),
-    Published::new("HelEHO", "heleho"),
-    Published::new("OthEHO", "otheho"),
-    Published::new("M1_UL2", "m1_ul2"),
-    Published::new("M2_UL2", "m2_ul2"),
-    Published::new("Q1_UL3", "q1_ul3"),
-    Published::new("Q2_UL3", "q2_ul3"),
-    Published::new("Q3_UL3", "q3_ul3"),
-    Published::new("BUR_EXT", "bur_ext"),
-    Published::new("BUR_HEL", "bur_hel"),
-    Published::new("BUR_OTH", "bur_oth"),
-    Published::new("EXP_EXT", "exp_ext"),
-    Published::new("EXP_HEL", "exp_hel"),
-    Published::new("EXP_OTH", "exp_oth"),
-];
+pub(super) static COMPONENTS: LazyLock<Vec<Published>> = LazyLock::new(|| {
+    named(
+        "POISSON BurEX2 ExpEX2 BurEX3 IntEX3 HExEX3 ExtEHO HelEHO OthEHO M1_UL2 M2_UL2 Q1_UL3 \
+         Q2_UL3 Q3_UL3 BUR_EXT BUR_HEL BUR_OTH EXP_EXT EXP_HEL EXP_OTH",
+    )
+});
 
 /// Mixtures of matrices: the classes with their rates.
 pub(super) static STOCK: [(&str, &str); 6] = [
@@ -231,13 +200,13 @@ pub(super) static STOCK: [(&str, &str); 6] = [
 
 /// Mixtures of profiles.
 pub(super) static PROFILES: [Profiles; 7] = [
-    Profiles::new("C10", "C10pi", "c10"),
-    Profiles::new("C20", "C20pi", "c20"),
-    Profiles::new("C30", "C30pi", "c30"),
-    Profiles::new("C40", "C40pi", "c40"),
-    Profiles::new("C50", "C50pi", "c50"),
-    Profiles::new("C60", "C60pi", "c60"),
-    Profiles::new("CF4", "Fclass", "cf4"),
+    Profiles::new("C10", "C10pi"),
+    Profiles::new("C20", "C20pi"),
+    Profiles::new("C30", "C30pi"),
+    Profiles::new("C40", "C40pi"),
+    Profiles::new("C50", "C50pi"),
+    Profiles::new("C60", "C60pi"),
+    Profiles::new("CF4", "Fclass"),
 ];
 
 /// Other names in use.
@@ -249,20 +218,20 @@ pub(super) static MIXTURES: [Mixture; 2] = [
     Mixture {
         name: "LG4M",
         classes: [
-            Published::new("LG4M1", "lg4m_1"),
-            Published::new("LG4M2", "lg4m_2"),
-            Published::new("LG4M3", "lg4m_3"),
-            Published::new("LG4M4", "lg4m_4"),
+            Published::new("LG4M1"),
+            Published::new("LG4M2"),
+            Published::new("LG4M3"),
+            Published::new("LG4M4"),
         ],
         free: false,
     },
     Mixture {
         name: "LG4X",
         classes: [
-            Published::new("LG4X1", "lg4x_1"),
-            Published::new("LG4X2", "lg4x_2"),
-            Published::new("LG4X3", "lg4x_3"),
-            Published::new("LG4X4", "lg4x_4"),
+            Published::new("LG4X1"),
+            Published::new("LG4X2"),
+            Published::new("LG4X3"),
+            Published::new("LG4X4"),
         ],
         free: true,
     },

@@ -251,6 +251,79 @@ fn all_names_are_parsed_and_printed() {
     assert_eq!(parse("q.PFAM_gb").unwrap(), parse("Q.pfam.gb").unwrap());
 }
 
+/// The text of a model, whatever its parts and values, is read back as the same process.
+#[test]
+fn a_printed_model_is_the_same_model() {
+    let wag = protein::PUBLISHED.iter().find(|one| one.name == "WAG");
+    let wag = wag.unwrap().text();
+    let rates: Vec<&str> = wag.split_ascii_whitespace().take(190).collect();
+    let shares: Vec<String> = (1..=20)
+        .map(|k| format!("{}", f64::from(k) / 210.0))
+        .collect();
+    let mut names: Vec<String> = names().map(|known| known.name.replace('x', "5")).collect();
+    names.extend(protein::all().map(|published| published.name.to_owned()));
+    names.extend(protein::STOCK.map(|(name, _)| name.to_owned()));
+    for known in names.clone() {
+        let parts = ["+FE", "+FO+I+R3", "+F+IU{0.1}+G3a{0.4}"];
+        names.extend(parts.map(|part| format!("{known}{part}")));
+    }
+    names.extend(
+        [
+            "PROTGTR{wag}+FE+G4",
+            "PROTGTR{wag}+FO+R3",
+            "PROTGTR{wag}+FC20pi3",
+            "PROTGTR+FM",
+            "PROTGTR{wag}+C10",
+            "MIX{PROTGTR{wag},LG}",
+            "MIX{LG:1:0.3,WAG:2:0.7}+FE",
+            "MIX{LG:1:0.3,WAG:2:0.7}+FC20pi3+G",
+            "MIX{LG+FE:1:0.3,WAG:2:0.7}+F",
+            "MIX{JC,GTR{1/2/3/4/5/6}}+FU{0.1/0.2/0.3/0.4}*R2",
+            "LG+FMIX{C10pi1:1:0.2,empirical:2:0.8}+R3",
+            "GY+F1X4+CODE{2}",
+            "MG+F3X4{0.1/0.2/0.3/0.4/0.4/0.3/0.2/0.1/0.3/0.3/0.2/0.2}+G",
+            "GTR{1e-7/2e-7/3e-7/4e-7/5e-7/6e-7}+FU{1e-8/0.2/0.3/0.5}",
+            "MULTI5_GTR+ASC_STAM{1/2/3/4/5}",
+        ]
+        .map(str::to_owned),
+    );
+    names.push(format!("PROTGTR{{{}}}", rates.join("/")));
+    names.push(format!(
+        "PROTGTR{{{}}}+FU{{{}}}",
+        rates.join("/"),
+        shares.join("/")
+    ));
+    let (mut read, mut alone) = (0, 0);
+    for text in &names {
+        let named = ModelName::parse(text, &mut |_| Ok(wag.to_owned()));
+        // Not all parts go with all matrices: MG's frequencies are those of bases.
+        let Ok(named) = named else { continue };
+        read += 1;
+        let mut made = Model::without_alignment(named);
+        for (k, parameter) in made.fitted().into_iter().enumerate() {
+            // Values that differ, as those of a fit do.
+            let value = made.value(parameter) * (0.7 + 0.13 * (k % 5) as f64);
+            made.set(parameter, value);
+        }
+        let printed = made.to_string();
+        let again = model(&printed);
+        alone += usize::from(again.fitted().is_empty());
+        let (made, again) = (made.process(), again.process());
+        assert_eq!(made.shape, again.shape, "{text}: {printed}");
+        let folded = |process: &Process| {
+            let mut all = vec![0.0; process.shape.matrix()];
+            process.transitions(0.3, &mut all);
+            process.fold(&mut all);
+            all
+        };
+        for (a, b) in folded(&made).iter().zip(folded(&again)) {
+            assert!((a - b).abs() < 1e-5, "{text}: {printed}: {a} {b}");
+        }
+    }
+    assert_eq!(alone, read, "all values are in the text");
+    assert!(read > 300, "{read}");
+}
+
 /// Every published matrix is whole: 190 rates, 20 frequencies that sum to 1 but for rounding.
 #[test]
 fn published_matrices_are_whole() {

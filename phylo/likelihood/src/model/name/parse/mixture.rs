@@ -128,7 +128,7 @@ impl Parser<'_, '_> {
     ) -> Result<(), ModelError> {
         match profiles {
             Some(profiles) => self.with_profiles(name, profiles, frequencies)?,
-            None if frequencies => spread_frequencies(name),
+            None if frequencies => spread_frequencies(name, &split_parts(self.model)[1..]),
             None => {}
         }
         let (rates, uniform) = (name.rates.categories(), name.rates == RatesName::Uniform);
@@ -285,8 +285,9 @@ pub(super) fn profile(label: &str) -> Option<FrequencyName> {
     })
 }
 
-/// Frequencies that the whole name gives: those of each class that has none of its own.
-fn spread_frequencies(name: &mut ModelName) {
+/// Frequencies that the whole name gives in one of its parts: those of each class that has none of
+/// its own.
+fn spread_frequencies(name: &mut ModelName, parts: &[&str]) {
     if let ExchangeName::Mix(mixture) = &mut name.exchange {
         for class in &mut mixture.classes {
             let own = &mut class.name.frequencies;
@@ -295,6 +296,10 @@ fn spread_frequencies(name: &mut ModelName) {
             }
         }
         name.frequencies = FrequencyName::Matrix;
+        // The label alone would stand for the classes' own.
+        for part in parts.iter().filter(|part| part.starts_with(['F', 'f'])) {
+            mixture.label = format!("{}+{part}", mixture.label);
+        }
     }
 }
 
