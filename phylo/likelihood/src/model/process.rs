@@ -185,7 +185,7 @@ impl Process {
 
     /// Stationary frequencies of a category of rates.
     #[must_use]
-    pub(crate) fn frequencies_of(&self, rate: usize) -> &[f64] {
+    pub fn frequencies_of(&self, rate: usize) -> &[f64] {
         let n = self.shape.states;
         &self.own_frequencies[self.matrix_of(rate) * n..][..n]
     }

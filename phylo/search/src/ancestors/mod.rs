@@ -1,8 +1,9 @@
 //! States of a tree's inner nodes: marginal posterior probabilities, site by site.
 //!
 //! For each inner node the CLVs of its three branches are multiplied, state by state, with the
-//! state's frequency, and summed over the rate categories. Divided by their sum these are the
-//! probabilities of the states given the alignment, with all other nodes' states summed out.
+//! state's frequency in the category, and summed over the categories of rates and classes. Divided
+//! by their sum these are the probabilities of the states given the alignment, with all other
+//! nodes' states summed out.
 //! Why here: plain loops over the model's matrices ([`Process`]); they run once, where a search's
 //! kernels run millions of times.
 //! Must stay true: values that grow too small are scaled by powers of two, which changes no digit.
@@ -317,7 +318,7 @@ impl<'p> Block<'p> {
         (half, tips): (HalfId, &[usize]),
         to: &mut [f64],
     ) {
-        let (n, span) = (self.process.shape.states, self.process.shape.span());
+        let span = self.process.shape.span();
         let mask = |tip: usize| patterns.masks()[usize::from(patterns.codes(tip)[first + at])];
         let unknown = patterns.masks()[usize::from(patterns.alphabet().unknown())];
         to.fill(0.0);
@@ -336,12 +337,7 @@ impl<'p> Block<'p> {
         } else {
             let own = half.index() - tree.taxa();
             let values = &self.values[own][at * span..][..span];
-            for (weight, values) in self.process.weights.iter().zip(values.chunks(n)) {
-                let pairs = values.iter().zip(&self.process.frequencies);
-                for (to, (value, frequency)) in to.iter_mut().zip(pairs) {
-                    *to += weight * value * frequency;
-                }
-            }
+            self.add_categories(values, to);
             if self.process.invariant > 0.0 && common != 0 {
                 let scaled = self.scalers[own][at];
                 // Values that were scaled that often are negligible next to the invariable part.
@@ -358,6 +354,19 @@ impl<'p> Block<'p> {
         to.iter_mut().for_each(|value| *value /= sum);
     }
 
+    /// Adds the joint probabilities of states and data of all categories, each with its own
+    /// frequencies.
+    fn add_categories(&self, values: &[f64], to: &mut [f64]) {
+        let each = values.chunks(self.process.shape.states).enumerate();
+        for (rate, values) in each {
+            let weight = self.process.weights[rate];
+            let pairs = values.iter().zip(self.process.frequencies_of(rate));
+            for (to, (value, frequency)) in to.iter_mut().zip(pairs) {
+                *to += weight * value * frequency;
+            }
+        }
+    }
+
     /// The probabilities of a node's states.
     fn posterior(
         &mut self,
@@ -368,18 +377,13 @@ impl<'p> Block<'p> {
         half: HalfId,
         to: &mut [f64],
     ) {
-        let (n, span) = (self.process.shape.states, self.process.shape.span());
+        let span = self.process.shape.span();
         let own = half.index() - tree.taxa();
         let mut values = self.values[own][at * span..][..span].to_vec();
         let scaled =
             self.scalers[own][at] + self.times(tree, patterns, first, at, half, &mut values);
         to.fill(0.0);
-        for (weight, values) in self.process.weights.iter().zip(values.chunks(n)) {
-            let pairs = values.iter().zip(&self.process.frequencies);
-            for (to, (value, frequency)) in to.iter_mut().zip(pairs) {
-                *to += weight * value * frequency;
-            }
-        }
+        self.add_categories(&values, to);
         // Invariable sites have one state at all nodes.
         let common = patterns.common_states(first + at);
         if self.process.invariant > 0.0 && common != 0 {
@@ -442,6 +446,9 @@ f CCTAATCAGATN
             "JC",
             "HKY{1/2}+FU{0.4/0.3/0.2/0.1}+G4m{0.5}",
             "JC+IU{0.3}+G4m{0.9}",
+            // Each class has frequencies of its own.
+            "MIX{JC+FU{0.7/0.1/0.1/0.1},JC+FU{0.1/0.1/0.1/0.7}}",
+            "MIX{JC+FU{0.7/0.1/0.1/0.1}:1:0.3,JC+FU{0.1/0.2/0.3/0.4}:2:0.7}+IU{0.2}+G2m{0.9}",
         ] {
             let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
             let newick = Newick::parse(text).unwrap();
