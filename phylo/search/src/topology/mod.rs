@@ -275,18 +275,24 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
             // KH compares with one rival, SH with the best of all.
             let ahead = |other: usize| centred[other] - centred[tree];
             let (other, by) = plain[tree];
-            verdict.p_kh += f64::from(u8::from(ahead(other) > by)) / count;
-            verdict.p_sh += f64::from(u8::from(most - centred[tree] > by)) / count;
+            verdict.p_kh += at_least(ahead(other), by) / count;
+            verdict.p_sh += at_least(most - centred[tree], by) / count;
             let (other, by) = weighted[tree];
             let by_plain = lnl[other] - lnl[tree];
             // Both sides would have the same weight, so it is left out.
-            verdict.p_wkh += f64::from(u8::from(ahead(other) > by_plain)) / count;
+            verdict.p_wkh += at_least(ahead(other), by_plain) / count;
             let farthest = others(tree).map(|other| ahead(other) * weight(tree, other));
             let farthest = farthest.fold(f64::NEG_INFINITY, f64::max);
-            verdict.p_wsh += f64::from(u8::from(farthest > by)) / count;
+            verdict.p_wsh += at_least(farthest, by) / count;
         }
     }
     verdicts
+}
+
+/// 1 if a replicate's statistic is not below the observed one. A tie counts: a Monte Carlo p-value
+/// is the chance of a value at least as large.
+fn at_least(replicate: f64, observed: f64) -> f64 {
+    f64::from(u8::from(replicate > observed - TIE))
 }
 
 /// Log-likelihoods of a replicate that differ by less are equal.
@@ -416,6 +422,10 @@ mod tests {
         let found = quick(&equal, 1);
         assert!((found[0].bp_rell - 0.5).abs() < 1e-9);
         assert!(found.iter().all(|verdict| verdict.p_au.is_finite()));
+        for own in &found {
+            let all = [own.p_kh, own.p_sh, own.p_wkh, own.p_wsh];
+            assert!(all.iter().all(|&p| p > 0.5), "trees that tie: {own:?}");
+        }
         let options = Options {
             replicates: 10_000_001,
             seed: 1,
