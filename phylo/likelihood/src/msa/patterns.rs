@@ -23,14 +23,12 @@ pub struct Patterns {
     weights: Vec<u32>,
     /// For each of the sites its pattern.
     of_site: Vec<u32>,
-    /// For each of the sites its place in the alignment; of a codon that of its first base.
+    /// For each of the sites its place in the alignment; of a codon its three.
     sites: Vec<u32>,
     /// Places in the alignment of the columns without a character.
     undetermined: Vec<u32>,
     /// True if no site has a character.
     is_undetermined: bool,
-    /// Places in the alignment of sites' further columns (of codons).
-    further: Vec<u32>,
     /// Meaningful characters that were read as unknown, each with its count.
     unread: Vec<(u8, usize)>,
     /// Codons that were read as unknown though one of their bases is known.
@@ -146,18 +144,20 @@ impl Patterns {
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
         // Sorted, so that equal columns are neighbours; ties by place make the order unique.
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
-        let first = |list: &[u32]| list.iter().map(|&k| sites[k.to_usize()][0]).collect();
-        let places = left_out.iter().flat_map(|&k| sites[k.to_usize()]).copied();
+        let places = |list: &[u32]| {
+            list.iter()
+                .flat_map(|&k| sites[k.to_usize()].to_vec())
+                .collect()
+        };
         let mut patterns = Self {
             alphabet,
             masks,
             codes: vec![Vec::new(); taxa],
             weights: Vec::new(),
             of_site: vec![0; kept.len()],
-            sites: first(&kept),
-            undetermined: places.collect(),
+            sites: places(&kept),
+            undetermined: places(&left_out),
             is_undetermined,
-            further: sites.iter().flat_map(|site| &site[1..]).copied().collect(),
             unread: (0..=u8::MAX)
                 .zip(unread)
                 .filter(|(_, count)| *count > 0)
@@ -210,8 +210,11 @@ impl Patterns {
         order.truncate(kept.max(1));
         order.sort_unstable();
         let of_site = order.iter().map(|&site| self.of_site[site]).collect();
-        let sites = order.iter().map(|&site| self.sites[site]).collect();
-        self.with_sites(of_site, sites)
+        let width = self.alphabet.width();
+        let places = order
+            .iter()
+            .flat_map(|&site| &self.sites[width * site..][..width]);
+        self.with_sites(of_site, places.copied().collect())
     }
 
     /// The same patterns for other sites: for each its pattern, and its place in the alignment.
@@ -242,7 +245,6 @@ impl Patterns {
             sites,
             undetermined: self.undetermined.clone(),
             is_undetermined: self.is_undetermined,
-            further: self.further.clone(),
             unread: self.unread.clone(),
             unread_codons: self.unread_codons,
             profiles: self.profiles.as_ref().map(|(own, of_pattern)| {
@@ -341,7 +343,7 @@ impl Patterns {
     /// order.
     #[must_use]
     pub fn alignment_sites(&self) -> Vec<u32> {
-        let mut all = [&self.sites[..], &self.undetermined, &self.further].concat();
+        let mut all = [&self.sites[..], &self.undetermined].concat();
         all.sort_unstable();
         all.dedup();
         all
@@ -355,13 +357,17 @@ impl Patterns {
         constant.map(|(_, &weight)| weight.to_usize()).sum()
     }
 
-    /// For each site of this set its place in the alignment (from 0) and its pattern. Columns
-    /// without a character are not among them, unless there are no others.
+    /// For each site of this set its place in the alignment (from 0; of a codon that of its first
+    /// base) and its pattern. Columns without a character are not among them, unless there are no
+    /// others.
     pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.sites
-            .iter()
-            .zip(&self.of_site)
-            .map(|(&site, &at)| (site.to_usize(), at.to_usize()))
+        let places = self.site_columns().map(|own| own[0].to_usize());
+        places.zip(self.of_site.iter().map(|at| at.to_usize()))
+    }
+
+    /// As [`Patterns::site_patterns`], for each site all its places: three of a codon.
+    pub fn site_columns(&self) -> impl Iterator<Item = &[u32]> {
+        self.sites.chunks(self.alphabet.width())
     }
 
     /// The states that every taxon may have at a pattern: 0 if it cannot be invariable.

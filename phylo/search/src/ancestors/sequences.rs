@@ -2,8 +2,9 @@
 
 use super::{Ancestors, labelled, name};
 use crate::likelihood::{Part, PartOptions};
+use crate::msa::Alphabet;
 use crate::tree::Tree;
-use sidecore_bare::width::ToU64;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_terminal::Text;
 use std::fmt::Write as _;
 
@@ -32,7 +33,8 @@ pub struct AncestralSequences {
 }
 
 impl AncestralSequences {
-    /// On a tree with its lengths and its log-likelihood, for an alignment of `columns` columns.
+    /// On a tree with its lengths (those of each partition, where they have their own) and its
+    /// log-likelihood, for an alignment of `columns` columns.
     /// With a `table` the probabilities of all states are written to that, as lines with tabs.
     #[must_use]
     pub fn new(
@@ -46,20 +48,26 @@ impl AncestralSequences {
         let mut sequences = vec![vec!['-'; columns]; tree.taxa() - 2];
         let mut sums = vec![0.0; sequences.len()];
         let mut sites = 0;
-        for part in parts {
-            let found = Ancestors::new(tree, part.patterns(), part.model(), part.scale());
+        for (number, part) in parts.iter().enumerate() {
+            let own = tree.of_part(number, part.scale());
+            let found = Ancestors::new(&own, part.patterns(), part.model(), 1.0);
             if let Some(table) = &mut table {
                 // Partitions may have other states: then each has a head of its own.
                 let has_head = table.is_empty() || parts.len() > 1;
                 lines(table, &found, part, has_head);
             }
             let alphabet = part.patterns().alphabet();
-            for (site, pattern) in part.patterns().site_patterns() {
+            let texts = texts(alphabet);
+            let columns = part.patterns().site_columns();
+            for (columns, (_, pattern)) in columns.zip(part.patterns().site_patterns()) {
                 sites += 1;
                 let nodes = sequences.iter_mut().zip(&mut sums).enumerate();
                 for (node, (sequence, sum)) in nodes {
                     let (state, p) = most_probable(found.probabilities(node, pattern));
-                    sequence[site] = char::from(alphabet.letter(state));
+                    // Of a codon three columns, which may lie apart.
+                    for (column, letter) in columns.iter().zip(texts[state].chars()) {
+                        sequence[column.to_usize()] = letter;
+                    }
                     *sum += p;
                 }
             }
@@ -122,19 +130,18 @@ pub fn ancestors_bytes(taxa: usize, parts: &[PartOptions], copies: u64) -> u64 {
 
 /// A partition's lines of the table.
 fn lines(table: &mut String, found: &Ancestors, part: &Part, has_head: bool) {
-    let alphabet = part.patterns().alphabet();
-    let letter = |state: usize| char::from(alphabet.letter(state));
+    let texts = texts(part.patterns().alphabet());
     if has_head {
         table.push_str("Node\tSite\tState");
-        for state in 0..alphabet.states() {
-            table.extend(["\tp_", letter(state).encode_utf8(&mut [0; 4])]);
+        for text in &texts {
+            table.extend(["\tp_", text]);
         }
         table.push('\n');
     }
     for node in 0..found.nodes() {
         for (site, pattern) in part.patterns().site_patterns() {
             let each = found.probabilities(node, pattern);
-            let state = letter(most_probable(each).0);
+            let state = &texts[most_probable(each).0];
             // Writing to a string cannot fail.
             let _ = write!(table, "{}\t{}\t{state}", name(node), site + 1);
             for p in each {
@@ -143,6 +150,16 @@ fn lines(table: &mut String, found: &Ancestors, part: &Part, has_head: bool) {
             table.push('\n');
         }
     }
+}
+
+/// State by state its characters: three of a codon.
+fn texts(alphabet: Alphabet) -> Vec<String> {
+    let text = |state| {
+        let mut own = vec![0; alphabet.width()];
+        alphabet.write(state, &mut own);
+        own.into_iter().map(char::from).collect()
+    };
+    (0..alphabet.states()).map(text).collect()
 }
 
 /// The most probable state and its probability.
@@ -156,3 +173,82 @@ fn most_probable(probabilities: &[f64]) -> (usize, f64) {
 
 /// Of a state's probability, and of its text.
 const CELL_BYTES: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::likelihood::{Lengths, Likelihood, Options};
+    use crate::model::ModelName;
+    use crate::msa::{Alignment, Patterns};
+    use crate::newick::Newick;
+    use crate::runner::Serial;
+
+    fn likelihood(
+        rows: [&[u8]; 4],
+        parts: &[(&str, Vec<u32>)],
+        newick: &str,
+    ) -> (Likelihood<Serial>, Vec<String>) {
+        let names = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let alignment = Alignment::new(names.clone(), rows.map(<[u8]>::to_vec).to_vec()).unwrap();
+        let part = |(model, columns): &(&str, Vec<u32>)| {
+            let name = ModelName::parse(model, &mut |_| unreachable!()).unwrap();
+            let patterns = Patterns::of_sites(&alignment, name.alphabet(), columns.clone());
+            PartOptions::new(name, patterns.unwrap())
+        };
+        let parts = parts.iter().map(part).collect();
+        let tree = Tree::from_newick(&Newick::parse(newick).unwrap(), &names).unwrap();
+        let made = Likelihood::partitioned(tree, parts, Serial, Options::default());
+        (made.unwrap(), names)
+    }
+
+    #[test]
+    fn codons_have_three_columns_that_may_lie_apart() {
+        let row: &[u8] = b"ATGNNNCAAG-GG";
+        // The codons ATG, NNN, CCG and AAG, of which two are not in three columns in a row.
+        let columns = vec![0, 1, 2, 3, 4, 5, 6, 11, 12, 7, 8, 9];
+        let text = "((a:0.1,b:0.1):0.1,c:0.1,d:0.1);";
+        let (own, names) = likelihood([row; 4], &[("GY", columns)], text);
+        let mut table = String::new();
+        let tree = (own.tree(), 0.0);
+        let found = AncestralSequences::new(tree, &names, own.parts(), 13, Some(&mut table));
+        assert_eq!(found.sites, 3);
+        for node in &found.nodes {
+            assert_eq!(node.sequence, "ATG---CAAG-GG", "{}", node.name);
+        }
+        let lines: Vec<Vec<&str>> = table.lines().map(|one| one.split('\t').collect()).collect();
+        assert_eq!(
+            (lines[0].len(), lines[0][3], lines[0][63]),
+            (64, "p_AAA", "p_TTT")
+        );
+        let states: Vec<&str> = lines[1..4].iter().map(|line| line[2]).collect();
+        assert_eq!(states, ["ATG", "CGG", "AAG"]);
+    }
+
+    /// Each partition's nodes are on its own lengths.
+    #[test]
+    fn partitions_of_unlinked_lengths_have_their_own() {
+        let rows: [&[u8]; 4] = [
+            b"AAAAACCAAAGT",
+            b"AAAAACCCAATT",
+            b"AAAACGGGTACC",
+            b"AAAACGTGTCCA",
+        ];
+        let halves = [("JC", (0..6).collect()), ("JC", (6..12).collect())];
+        let text = "((a:0.1,b:0.1):0.1,c:0.1,d:0.1);";
+        let (mut own, names) = likelihood(rows, &halves, text);
+        own.set_lengths(Lengths::Unlinked);
+        own.optimise(0.01).unwrap();
+        let part = &own.parts()[1];
+        let tree = own.tree().of_part(1, part.scale());
+        let alone = Ancestors::new(&tree, part.patterns(), part.model(), 1.0);
+        let mut table = String::new();
+        AncestralSequences::new((own.tree(), 0.0), &names, own.parts(), 12, Some(&mut table));
+        let at_12 = |line: &&str| line.starts_with("Node1\t12\t");
+        let line: Vec<&str> = table.lines().find(at_12).unwrap().split('\t').collect();
+        let mut sites = part.patterns().site_patterns();
+        let (_, pattern) = sites.find(|(site, _)| *site == 11).unwrap();
+        for (p, text) in alone.probabilities(0, pattern).iter().zip(&line[3..]) {
+            assert_eq!(&format!("{p:.5}"), text);
+        }
+    }
+}
