@@ -4,9 +4,10 @@ use super::common;
 use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sidecore_phylo::ancestors::{AncestralSequences, ancestors_bytes};
 use sidecore_phylo::evaluation::Fit;
+use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_terminal::values::Offered;
 use std::path::PathBuf;
@@ -65,7 +66,9 @@ impl Args {
             u64::from(self.output.is_some()) + u64::from(self.json || self.fasta.is_some());
         let need = ancestors_bytes(tree.taxa(), &parts, copies);
         limits::check_work("the inner nodes' states", need)?;
+        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
         let mut likelihood = Likelihood::partitioned(tree, parts, &pool, Options::default())?;
+        likelihood.set_lengths(lengths);
         let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let mut table = String::new();
         let found = AncestralSequences::new(

@@ -168,10 +168,11 @@ fn write_support(
         (Support::Alignment(kind), Some(best)) => {
             // Under the best search's models, with all their values.
             let (parts, tree) = (setup.parts_of(best)?, tree_of(best)?);
-            let (options, names) = (
-                AlignmentSupport::new(kind, setup.run.seed),
-                setup.run.names(),
-            );
+            let options = AlignmentSupport {
+                lengths: setup.run.lengths_of_result(),
+                ..AlignmentSupport::new(kind, setup.run.seed)
+            };
+            let names = setup.run.names();
             Some(common::alignment_support(
                 options, &tree, names, parts, pool,
             )?)

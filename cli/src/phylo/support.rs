@@ -6,6 +6,7 @@ use crate::values::models;
 use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::analysis::supports::{AlignmentKind, AlignmentSupport, Support, SupportReport};
+use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
 use sidecore_terminal::values::Offered;
@@ -110,12 +111,13 @@ impl Args {
         };
         let data = common::data(msa, model)?;
         let pool = common::pool(None)?;
+        let (names, parts) = (data.alignment.names(), data.partitions.parts);
         let options = AlignmentSupport {
             kind,
             replicates: self.replicates,
             seed: self.seed,
+            lengths: linkage(None, &parts).with_context(|| model.clone())?,
         };
-        let (names, parts) = (data.alignment.names(), data.partitions.parts);
         let labelled = common::alignment_support(options, tree, names, parts, &pool)
             .with_context(|| self.tree.display().to_string())?;
         let values = kind.values(&labelled);

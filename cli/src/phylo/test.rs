@@ -5,6 +5,7 @@ use super::limits;
 use crate::values::models;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use sidecore_phylo::io::data::linkage;
 use sidecore_phylo::topology::{self, SiteTable, Verdict, compare, fitted_sites};
 use sidecore_terminal::progress::{self, Shape};
 use sidecore_terminal::values::Offered;
@@ -61,7 +62,9 @@ impl Args {
         let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
         limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
         let bar = progress::bar(Shape::Count, 2 * trees.len() as u64).with_message("likelihoods");
-        let sites = fitted_sites(data.partitions.parts, trees, &pool, || bar.inc(1));
+        let parts = data.partitions.parts;
+        let lengths = linkage(None, &parts).with_context(|| self.model.clone())?;
+        let sites = fitted_sites(parts, lengths, trees, &pool, || bar.inc(1));
         bar.finish_and_clear();
         let table = SiteTable::new(&sites?)?;
         let options = topology::Options {

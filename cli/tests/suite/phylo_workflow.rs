@@ -135,6 +135,56 @@ fn partitions_are_merged() {
     assert!(found["lnl"].as_f64().unwrap() < -1300.0);
 }
 
+/// Partitions have rates of their own in each command that fits them, as in `evaluate`.
+#[test]
+fn partitions_are_scaled_in_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut rows = vec![String::new(); 6];
+    for (rate, seed) in [(0.05_f64, 1), (0.25, 2)] {
+        let tree = "((t1:L,t2:L):L,(t3:L,t4:L):L,(t5:L,t6:L):L);".replace('L', &rate.to_string());
+        std::fs::write(here.join("s.nwk"), tree).unwrap();
+        let arguments =
+            format!("simulate --tree s.nwk --sites 200 --model JC --seed {seed} -o s.phy");
+        assert!(sidecore(here, &arguments).status.success());
+        let text = std::fs::read_to_string(here.join("s.phy")).unwrap();
+        for line in text.lines().skip(1) {
+            let (name, row) = line.split_once(' ').unwrap();
+            let taxon: usize = name[1..].parse().unwrap();
+            rows[taxon - 1] += row.trim();
+        }
+    }
+    let rows: Vec<String> = (1..7)
+        .map(|k| format!(">t{k}\n{}\n", rows[k - 1]))
+        .collect();
+    std::fs::write(here.join("s.fa"), rows.concat()).unwrap();
+    std::fs::write(here.join("s.parts"), "JC, one = 1-200\nJC, two = 201-400\n").unwrap();
+    std::fs::write(
+        here.join("s.trees"),
+        "((t1,t2),(t3,t4),(t5,t6));\n((t1,t3),(t2,t4),(t5,t6));\n",
+    )
+    .unwrap();
+    let data = "--msa s.fa --model s.parts";
+    let expected = json(here, &format!("evaluate {data} --tree s.nwk --opt all"));
+    let expected = expected["lnl"].as_f64().unwrap();
+    let tested = json(
+        here,
+        &format!("test {data} --trees s.trees --replicates 100"),
+    );
+    let found = json(here, &format!("ancestors {data} --tree s.nwk"));
+    for lnl in [&tested["trees"][0]["lnl"], &found["lnl"]] {
+        assert!(
+            (lnl.as_f64().unwrap() - expected).abs() < 0.1,
+            "{lnl} {expected}"
+        );
+    }
+    let supported = json(
+        here,
+        &format!("support {data} --tree s.nwk --support abayes"),
+    );
+    assert!(supported["mean"].as_f64() > Some(0.9), "{supported}");
+}
+
 #[test]
 fn supports_are_as_elsewhere() {
     let folder = simulated();

@@ -99,10 +99,9 @@ fn alternative<R: Runner>(
     }
     let sites = likelihood.site_log_likelihoods()?;
     likelihood.undo_nni(nni);
-    // Undoing the swap restores the topology, not the lengths.
-    for edge in around {
-        likelihood.set_length(edge, before.length(edge));
-    }
+    // Undoing the swap restores the topology, not the lengths, of which partitions may have own
+    // ones.
+    likelihood.set_tree(before);
     Ok(Some(sites))
 }
 

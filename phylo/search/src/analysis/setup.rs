@@ -130,6 +130,15 @@ impl Setup {
         &self.parts
     }
 
+    /// Linkage of the lengths under the models of a result, which have the partitions' scales.
+    #[must_use]
+    pub fn lengths_of_result(&self) -> Lengths {
+        match self.search.lengths {
+            Some(Lengths::Unlinked) => Lengths::Unlinked,
+            _ => Lengths::Linked,
+        }
+    }
+
     /// The job that does its pieces.
     pub fn searches<R: Runner + Clone>(&self, runner: R) -> Searches<R> {
         Searches {

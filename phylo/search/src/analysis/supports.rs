@@ -3,7 +3,7 @@
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Outcome};
 use crate::alrt::{self, labelled, sh_alrt};
-use crate::likelihood::{self, Likelihood, PartOptions};
+use crate::likelihood::{self, Lengths, Likelihood, PartOptions};
 use crate::newick::Newick;
 use crate::runner::{Runner, Serial};
 use crate::support::{self, Reference};
@@ -144,6 +144,8 @@ pub struct AlignmentSupport {
     pub replicates: u32,
     /// Their seed.
     pub seed: u64,
+    /// Linkage of the partitions' branch lengths.
+    pub lengths: Lengths,
 }
 
 /// Progress of an [`AlignmentSupport`].
@@ -158,13 +160,14 @@ pub enum Progress {
 }
 
 impl AlignmentSupport {
-    /// As many replicates as usual.
+    /// As many replicates as usual, and one set of lengths.
     #[must_use]
     pub fn new(kind: AlignmentKind, seed: u64) -> Self {
         Self {
             kind,
             replicates: 1_000,
             seed,
+            lengths: Lengths::Linked,
         }
     }
 
@@ -187,6 +190,7 @@ impl AlignmentSupport {
         }
         let options = likelihood::Options::default();
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, options)?;
+        likelihood.set_lengths(self.lengths);
         // Both tests compare likelihoods of neighbours: lengths must be at their best first.
         likelihood.optimise(EPSILON)?;
         match self.kind {
@@ -239,3 +243,73 @@ impl AlignmentSupport {
 
 /// Gain in log-likelihood below which the fit before a support ends.
 const EPSILON: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::likelihood::Part;
+    use crate::model::{Model, ModelName};
+    use crate::msa::{Alignment, Alphabet, Patterns};
+    use crate::random::Random;
+    use crate::simulate::{numbered_names, simulate};
+
+    /// Supports are those under the partitions' fitted rates, and of lengths of their own.
+    #[test]
+    fn partitions_have_their_rates_and_lengths() {
+        let names = numbered_names(8);
+        let tree = crate::tree::random_tree(8, 0.4, &mut Random::new(5));
+        let named = |text: &str| ModelName::parse(text, &mut |_| unreachable!()).unwrap();
+        let model = Model::without_alignment(named("JC"));
+        let mut rows = vec![Vec::new(); 8];
+        for (rate, seed) in [(0.1, 1), (2.0, 2)] {
+            let mut own = tree.clone();
+            for edge in tree.edges() {
+                own.set_length(edge, rate * tree.length(edge));
+            }
+            let made = simulate(&own, &names, &model, 60, seed).unwrap();
+            let each = rows.iter_mut().enumerate();
+            each.for_each(|(taxon, row)| row.extend_from_slice(made.row(taxon)));
+        }
+        let alignment = Alignment::new(names.clone(), rows).unwrap();
+        let parts = |models: [&str; 2]| -> Vec<PartOptions> {
+            let each = models.into_iter().zip([0..60, 60..120]);
+            let part = |(model, columns): (&str, std::ops::Range<u32>)| {
+                let own = Patterns::of_sites(&alignment, Alphabet::Dna, columns.collect());
+                PartOptions::new(named(model), own.unwrap())
+            };
+            each.map(part).collect()
+        };
+        let newick = Newick::parse(&tree.to_newick(&names)).unwrap();
+        let kind = AlignmentKind::ABayes;
+        let values = |models: [&str; 2], lengths| {
+            let options = AlignmentSupport {
+                lengths,
+                ..AlignmentSupport::new(kind, 1)
+            };
+            let found = options.on(&newick, &names, parts(models), Serial, |_| {});
+            kind.values(&found.unwrap())
+        };
+        let far = |a: &[f64], b: &[f64]| {
+            let pairs = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+            pairs.fold(0.0, f64::max)
+        };
+        let jc = ["JC"; 2];
+        let options = likelihood::Options::default();
+        let made = Likelihood::partitioned(tree.clone(), parts(jc), Serial, options);
+        let mut fitted = made.unwrap();
+        fitted.set_lengths(Lengths::Scaled);
+        fitted.optimise(EPSILON).unwrap();
+        let texts: Vec<String> = fitted.parts().iter().map(Part::model_text).collect();
+        let given = values([&texts[0], &texts[1]], Lengths::Linked);
+        let scaled = values(jc, Lengths::Scaled);
+        assert!(far(&given, &scaled) < 0.01, "{given:?} {scaled:?}");
+        let linked = values(jc, Lengths::Linked);
+        assert!(far(&linked, &scaled) > 0.02, "{linked:?} {scaled:?}");
+        // A branch's swaps leave nothing in the partitions' own lengths for the next branch.
+        fitted.set_lengths(Lengths::Unlinked);
+        fitted.optimise(EPSILON).unwrap();
+        let before = fitted.evaluate().unwrap();
+        sh_alrt(&mut fitted, 100, 1, |_, _| {}).unwrap();
+        assert!((fitted.evaluate().unwrap() - before).abs() < 1e-6);
+    }
+}
