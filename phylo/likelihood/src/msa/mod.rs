@@ -328,14 +328,19 @@ impl Alignment {
         }
     }
 
-    /// Writes it as relaxed PHYLIP, one line a taxon.
+    /// Writes it as relaxed PHYLIP, one line a taxon; a cell of several states as `{AG}`.
     #[must_use]
     pub fn to_phylip(&self) -> Vec<u8> {
         let mut out = format!("{} {}\n", self.names.len(), self.sites()).into_bytes();
         for (name, row) in self.names.iter().zip(&self.rows) {
             out.extend_from_slice(name.as_bytes());
             out.push(b' ');
-            out.extend_from_slice(row);
+            for &cell in row {
+                match self.set_of(cell) {
+                    [] => out.push(cell),
+                    set => out.extend([b"{", set, b"}"].concat()),
+                }
+            }
             out.push(b'\n');
         }
         out

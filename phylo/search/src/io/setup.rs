@@ -180,3 +180,53 @@ fn constraint(
     settings.add("--constraint", &newick.to_string());
     Constraint::from_newick(newick, alignment.names()).at(path.display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::input::Memory;
+
+    fn identity(msa: &Path) -> String {
+        let reader = Reader {
+            memory: Memory::new(None),
+            warn: |_| {},
+        };
+        let choices = Choices {
+            msa,
+            model: "MULTI3_MK",
+            site_frequencies: None,
+            lengths: None,
+            starts: None,
+            start_trees: "parsimony",
+            bootstraps: Bootstraps::Exactly(0),
+            bootstraps_max: 1_000,
+            rapid: false,
+            jackknife: None,
+            constraint: None,
+            seed: 1,
+        };
+        let auto = |_: &Alignment| Err::<PartOptions, _>("not asked for");
+        let read = RunSetup::read(reader, &choices, auto).unwrap();
+        read.settings.identity()
+    }
+
+    /// A resumed run must not go on with other data: the states of a cell that has several are
+    /// data, too.
+    #[test]
+    fn other_states_of_a_cell_are_another_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |cell: &str| {
+            let text = format!(
+                "#NEXUS\nbegin data;\ndimensions ntax=4 nchar=3;\n\
+                 format datatype=standard symbols=\"012\";\n\
+                 matrix\na 0{cell}2\nb 012\nc 110\nd 201\n;\nend;\n"
+            );
+            let path = folder.path().join("a.nex");
+            std::fs::write(&path, text).unwrap();
+            identity(&path)
+        };
+        assert_eq!(run("{01}"), run("{0 1}"));
+        assert_ne!(run("{01}"), run("{12}"));
+        assert_ne!(run("{01}"), run("0"));
+    }
+}

@@ -120,6 +120,11 @@ fn sets_of_states_are_the_letters_that_stand_for_them() {
     let matrix = "a 00{01}1\nb 01(12)1\nc 01{1,0}1\nd 101{1?}\n";
     let found = read(&block("datatype=standard symbols=\"012\"", matrix));
     assert_eq!(found.multistates(), Some(3));
+    let phylip = String::from_utf8(found.to_phylip()).unwrap();
+    assert!(
+        phylip.contains("{01}1\n") && phylip.contains("b 01{12}1\n"),
+        "{phylip}"
+    );
     let states = |alphabet, taxon: usize, site: usize| {
         let patterns = Patterns::new(&found, alphabet).unwrap();
         let (_, pattern) = patterns
