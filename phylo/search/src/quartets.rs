@@ -176,12 +176,20 @@ impl GeneTrees {
             splits: HashSet::new(),
         };
         let nodes = newick.nodes();
-        let is_weak = |node: usize| {
+        let has_weak_label = |node: usize| {
             // The root has no branch above it, and the label of a tip is a name.
             let least = contract.filter(|_| node > 0 && !nodes[node].children.is_empty());
             let value: Option<f64> = nodes[node].label.trim().parse().ok();
             least.zip(value).is_some_and(|(least, value)| value < least)
         };
+        // The two branches at the root of a rooted tree are one: a label may be at either.
+        let halves = match nodes[0].children[..] {
+            [a, b] => [a, b].map(|half| !nodes[half].children.is_empty()),
+            _ => [false; 2],
+        };
+        let is_halved = halves == [true; 2] && nodes[0].children.iter().any(|&k| has_weak_label(k));
+        let is_weak =
+            |node: usize| has_weak_label(node) || is_halved && nodes[node].parent == Some(0);
         let inner = (0..nodes.len()).filter(|&node| !nodes[node].children.is_empty());
         for node in inner.filter(|&node| !is_weak(node)) {
             let mut parts = Vec::new();
@@ -445,6 +453,27 @@ mod tests {
     use super::*;
     use crate::random::Random;
     use crate::tree::random_tree;
+
+    /// The two branches at a root of two are one, whichever of them has the label.
+    #[test]
+    fn a_weak_branch_at_the_root_is_contracted() {
+        let found = |text: &str| {
+            let tree = Newick::parse(text).unwrap();
+            let all = GeneTrees::new(Vec::new(), &[tree], Some(50.0)).unwrap();
+            (all.quartets(), all.genes[0].splits.len(), all.nodes())
+        };
+        let unrooted = found("((a,b)5,(c,d)90,e);");
+        assert_eq!(unrooted.1, 1);
+        for text in [
+            "((a,b)5,((c,d)90,e));",
+            "((a,b),((c,d)90,e)5);",
+            "((a,b)5,((c,d)90,e)5);",
+            "(((a,b)5,(c,d)90),e);",
+        ] {
+            assert_eq!(found(text), unrooted, "{text}");
+        }
+        assert!(found("((a,b)55,((c,d)90,e));") > unrooted);
+    }
 
     /// The pairing of four taxa in a tree, by its definition: a branch parts two from two.
     fn pairing(gene: &Gene, [a, b, c, d]: [usize; 4]) -> Option<usize> {
