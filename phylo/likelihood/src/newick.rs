@@ -81,6 +81,7 @@ impl Newick {
         let mut parser = Parser {
             text: text.as_bytes(),
             at: 0,
+            nested: false,
         };
         let tree = parser.tree()?;
         parser.blanks()?;
@@ -99,6 +100,7 @@ impl Newick {
         let mut parser = Parser {
             text: text.as_bytes(),
             at: 0,
+            nested: false,
         };
         let mut trees = Vec::new();
         loop {
@@ -189,6 +191,8 @@ pub const NODE_BYTES: u64 = 176;
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
+    /// True where comments nest.
+    nested: bool,
 }
 
 impl Parser<'_> {
@@ -209,17 +213,17 @@ impl Parser<'_> {
             match self.peek() {
                 Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
                 Some(b'[') => {
-                    let start = self.at;
-                    // Comments do not nest.
-                    while self.peek().is_some_and(|byte| byte != b']') {
-                        self.at += 1;
-                    }
+                    let mut rest = self.text[self.at..].iter().enumerate();
+                    let mut depth = 0;
+                    // Those of NEXUS nest.
+                    let end = rest.find(|&(at, &byte)| {
+                        depth += u64::from(byte == b'[' && (self.nested || at == 0));
+                        depth -= u64::from(byte == b']');
+                        depth == 0
+                    });
                     // The error shows where the comment begins; its end could be anywhere.
-                    if self.peek().is_none() {
-                        self.at = start;
-                        return Err(self.error("a comment is not closed"));
-                    }
-                    self.at += 1;
+                    let (last, _) = end.ok_or_else(|| self.error("a comment is not closed"))?;
+                    self.at += last + 1;
                 }
                 _ => return Ok(()),
             }

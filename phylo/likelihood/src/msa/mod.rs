@@ -23,6 +23,7 @@ pub use alphabet::Alphabet;
 pub(crate) use alphabet::MULTISTATE_MAX;
 pub use codon::GeneticCode;
 pub use findings::{Findings, Warning, site_ranges};
+pub(crate) use nexus::quoted_end;
 pub use nexus::without_comments;
 pub use patterns::Patterns;
 pub(crate) use patterns::SiteProfiles;

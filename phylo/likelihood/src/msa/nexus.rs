@@ -18,6 +18,7 @@ use cells::Cells;
 use format::Format;
 use std::collections::HashMap;
 use tokens::Tokens;
+pub(crate) use tokens::quoted_end;
 pub use tokens::without_comments;
 
 /// Contents of a file.

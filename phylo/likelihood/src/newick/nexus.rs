@@ -16,6 +16,7 @@
 //! ```
 
 use super::{Newick, NewickError, Parser};
+use crate::msa::quoted_end;
 use std::collections::{HashMap, HashSet};
 
 /// True for a file that begins with `#NEXUS`.
@@ -28,6 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Newick>, NewickError> {
     let mut parser = Parser {
         text: text.as_bytes(),
         at: text.find('#').unwrap_or(0) + MARK.len(),
+        nested: true,
     };
     let mut names = Names::default();
     let mut trees = Vec::new();
@@ -118,18 +120,15 @@ impl<'t> Parser<'t> {
 
     /// Skips the rest of a command and its `;`.
     fn skip_command(&mut self) -> Result<(), NewickError> {
-        let mut quotes = true;
         loop {
             self.blanks()?;
-            match self.peek() {
-                None => return Ok(()),
-                Some(b';') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                // A `;` within quotes ends nothing; but an apostrophe may stand alone.
-                Some(b'\'') if quotes => quotes = self.label().is_ok(),
-                Some(_) => self.at += 1,
+            let Some(byte) = self.peek() else {
+                return Ok(());
+            };
+            // A `;` within quotes ends nothing.
+            self.at = quoted_end(self.text, self.at).unwrap_or(self.at + 1);
+            if byte == b';' {
+                return Ok(());
             }
         }
     }
@@ -233,6 +232,18 @@ mod tests {
         assert_eq!(printed(paup), ["(a_b,c,(d,9));"]);
         assert!(printed("#NEXUS begin trees; end;").is_empty());
         assert_eq!(printed("(a,b);(c,d);"), ["(a,b);", "(c,d);"]);
+    }
+
+    /// As the reader of alignments has it: one file holds both.
+    #[test]
+    fn comments_nest_and_apostrophes_may_stand_alone() {
+        let nested = "#NEXUS [x [y] z] begin trees; tree t = [&R [old]] (a,(b,c)); end;";
+        assert_eq!(printed(nested), ["(a,(b,c));"]);
+        // In Newick they do not.
+        assert_eq!(printed("[a [b] (a,b);"), ["(a,b);"]);
+        let apostrophe = "#NEXUS begin data; matrix\nO'Brien ACGT\nb 'c\n;\nend;\n\
+            begin trees; tree t = ('x y',b,c); title 'a; b'; tree u = (b,c); end;";
+        assert_eq!(printed(apostrophe), ["(x_y,b,c);", "(b,c);"]);
     }
 
     #[test]

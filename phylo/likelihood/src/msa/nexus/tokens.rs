@@ -192,7 +192,7 @@ pub fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
 
 /// The end of the quoted word that begins at a place. None where none does, or it does not end in
 /// its line: an apostrophe may stand alone.
-fn quoted_end(text: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn quoted_end(text: &[u8], at: usize) -> Option<usize> {
     // Inside a word an apostrophe is a part of it.
     let begins = text[at] == b'\''
         && text[..at]
