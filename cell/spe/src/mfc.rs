@@ -282,14 +282,18 @@ impl Mfc {
     }
 }
 
-/// A command of the host's side: done at once, by the same rules.
+/// A command of the host's side: done at once, by the same rules. Of the result the traffic counts,
+/// and the outbox, which the caller delivers. `big` is as in [`Mfc`].
 ///
 /// # Errors
 /// The runtime exception.
-pub(crate) fn proxy(store: &Store, command: Command) -> Result<Traffic, u32> {
-    let mut mfc = Mfc::default();
+pub(crate) fn proxy(store: &Store, command: Command, big: bool) -> Result<Mfc, u32> {
+    let mut mfc = Mfc {
+        big,
+        ..Mfc::default()
+    };
     mfc.issue(store, command)?;
-    Ok(mfc.traffic)
+    Ok(mfc)
 }
 
 /// Size and notify bit of a list element. Programs have two layouts: the word of the hardware (size

@@ -381,7 +381,12 @@ impl Context {
     /// The runtime exception.
     pub(crate) fn proxy(&self, command: Command) -> Result<(), u32> {
         // Without the lock: the transfer may fault, and take as long as its pages do.
-        let done = mfc::proxy(&self.store, command)?;
+        let done = mfc::proxy(&self.store, command, self.is_big())?;
+        // A register of another context's, whose lock is taken: two are never held.
+        for write in done.outbox {
+            write.deliver();
+        }
+        let done = done.traffic;
         let mut inner = self.inner.lock();
         inner.proxy_tags |= 1 << command.tag;
         inner.proxy_traffic.commands += 1;

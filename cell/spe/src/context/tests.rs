@@ -255,6 +255,39 @@ fn proxy_commands_are_counted_by_their_tags() {
     assert_eq!((traffic.commands, traffic.got_bytes), (2, 32));
 }
 
+/// A put to another context's register reaches it: of the host's commands, and of a list whose
+/// later element fails.
+#[test]
+fn puts_to_registers_are_delivered() {
+    let (own, target) = (context(), context());
+    let signal = target.area(crate::area::Kind::Signal1).unwrap() + 12;
+    let put = Command {
+        lsa: 0x4c,
+        ea: signal,
+        size: 4,
+        tag: 3,
+        code: 0x20,
+    };
+    own.store.set_word(0x4c, 0x0102_0304);
+    for (big, word) in [(false, 0x0102_0304), (true, 0x0403_0201)] {
+        own.inner.lock().interpreted = big;
+        own.proxy(put).unwrap();
+        assert_eq!(serve(&target, 1, [3, 0, 0, 0]), Ok(word), "{big}");
+    }
+    let [low, list] = [crate::switch::low(signal), 0x100];
+    for (at, word) in [(0, 4), (4, low), (8, 5), (12, low)] {
+        own.store.set_word(u64::from(list) + at, word);
+    }
+    for (channel, value) in [(16, 0x40), (17, 0), (18, list), (19, 16), (20, 3)] {
+        assert_eq!(serve(&own, 2, [channel, value.into(), 0, 0]), Ok(0));
+    }
+    assert_eq!(
+        serve(&own, 2, [21, 0x24, 0, 0]),
+        Err(Stop::Exception(mfc::DMA_ALIGNMENT))
+    );
+    assert_eq!(serve(&target, 1, [3, 0, 0, 0]), Ok(0x0102_0304));
+}
+
 #[test]
 fn stops_are_kept_for_handlers_and_bounded() {
     let context = context();

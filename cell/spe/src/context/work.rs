@@ -5,6 +5,7 @@
 //! and parks then; the bit of `watch` is set before the last look, so that no change is missed.
 
 use super::{Context, Inner, Run};
+use crate::area::Write;
 use crate::channel::{Outcome, Stop};
 use crate::engine::{self, Request, Work};
 use crate::interpreted::Interpreted;
@@ -289,9 +290,7 @@ impl Work for Context {
                 Outcome::Value(value) => {
                     // A write takes another context's lock; two are never held.
                     drop(inner);
-                    for write in outbox {
-                        write.deliver();
-                    }
+                    outbox.into_iter().for_each(Write::deliver);
                     if let Some(since) = blocked_since {
                         trace::waited(self.id, request.op, channel, since);
                     }
@@ -311,7 +310,10 @@ impl Work for Context {
                 Outcome::Stopped(stop) => {
                     trace::at(self.id, inner.traffic(), self.usage());
                     trace::stopped(self.id);
-                    inner.run = Run::Stopped(stop);
+                    // A list's elements before the one that failed are done.
+                    drop(inner);
+                    outbox.into_iter().for_each(Write::deliver);
+                    self.inner.lock().run = Run::Stopped(stop);
                     self.caller.notify_all();
                     return None;
                 }

@@ -158,7 +158,7 @@ fn memory_that_is_not_there_is_a_storage_fault() {
         }
     }
     // Another program's command is served all the same.
-    assert!(proxy(&store, command(GET, 0, 0, 16)).is_err());
+    assert!(proxy(&store, command(GET, 0, 0, 16), false).is_err());
 }
 
 #[test]
