@@ -2,7 +2,8 @@
 //!
 //! A command is done at once, which is one of the orders that the hardware may choose; fences and
 //! barriers are then kept by themselves. The exception is a list that stalls: commands that must
-//! wait for it are queued here.
+//! wait for it are queued here. That is those of its tag with a fence or a barrier, and, of any
+//! tag, the barrier command (`mfc_barrier`) with all behind it.
 //!
 //! Must stay true: at most [`QUEUE`] commands wait; every store address is masked; sizes and
 //! alignments are the hardware's. Source: Cell Broadband Engine Architecture, chapters 7 and 8.
@@ -32,6 +33,18 @@ pub(crate) struct Command {
     pub(crate) size: u32,
     pub(crate) tag: u32,
     pub(crate) code: u32,
+}
+
+impl Command {
+    /// True of the barrier that orders all commands behind it after all before it, of any tag.
+    fn is_barrier(&self) -> bool {
+        self.code & 0xffff == 0xc0
+    }
+
+    /// True of the unconditional put of a line that goes through the queue.
+    fn is_queued_line(&self) -> bool {
+        self.code & 0xffff == 0xb8
+    }
 }
 
 /// Bytes and commands that a context's MFC moved.
@@ -116,22 +129,31 @@ impl Mfc {
         check(&kind, &command)?;
         // Bits 0 and 1 of these codes: barrier and fence, both within the command's tag group.
         let ordered = command.code & 3 != 0 || matches!(kind, Kind::Nothing);
-        if ordered && self.busy() >> command.tag & 1 == 1 || self.barred(&kind, &command) {
+        // The barrier command orders all tags.
+        let earlier = match command.is_barrier() {
+            true => self.busy(),
+            false => self.busy() >> command.tag & 1,
+        };
+        if ordered && earlier != 0 || self.barred(&kind, &command) {
             self.waiting.push_back(command);
             return Ok(());
         }
         self.perform(store, command, &kind)
     }
 
-    /// True if a barrier of its tag group, which waits itself, holds the command up.
+    /// True if a barrier that waits itself, of its tag group or of all, holds the command up.
     fn barred(&self, kind: &Kind, command: &Command) -> bool {
-        // Lines are moved at once, in no tag group.
-        let queued = matches!(
-            kind,
-            Kind::Get | Kind::Put | Kind::GetList | Kind::PutList | Kind::Signal
-        );
+        // Lines are moved at once, in no tag group; but one form of them is in the queue.
+        let queued = match kind {
+            Kind::GetLine | Kind::PutLine => false,
+            Kind::PutLineAlways => command.is_queued_line(),
+            _ => true,
+        };
+        // Of the barriers of a tag group those that move nothing are no part.
+        let in_group = !matches!(kind, Kind::Nothing | Kind::PutLineAlways);
         let mut waiting = self.waiting.iter();
-        queued && waiting.any(|other| other.tag == command.tag && other.code & 1 == 1)
+        let bars = |other: &Command| in_group && other.tag == command.tag && other.code & 1 == 1;
+        queued && waiting.any(|other| other.is_barrier() || bars(other))
     }
 
     /// The program acknowledged a stall: the tag's list goes on.
@@ -149,11 +171,19 @@ impl Mfc {
         // Each waiting command is looked at once, in order: it goes on unless a list of its tag
         // still stalls. Those behind it in the queue are no reason to wait, or two would wait for
         // each other.
+        let (mut kept, mut barred) = (false, false);
         for _ in 0..self.waiting.len() {
             let Some(command) = self.waiting.pop_front() else {
                 break;
             };
-            if self.stalled.iter().any(|s| s.command.tag == command.tag) {
+            let mut stalled = self.stalled.iter();
+            let waits = match command.is_barrier() {
+                true => kept || stalled.len() > 0,
+                false => barred || stalled.any(|s| s.command.tag == command.tag),
+            };
+            if waits {
+                kept = true;
+                barred |= command.is_barrier();
                 self.waiting.push_back(command);
             } else {
                 let kind = kind(command.code)?;
@@ -201,7 +231,7 @@ impl Mfc {
                     return Err(DMA_STORAGE);
                 }
                 // The queued form reports by its tag group, not by the status channel.
-                if command.code & 0xff != 0xb8 {
+                if !command.is_queued_line() {
                     self.atomic_status = Some(2);
                 }
                 self.traffic.put_bytes += LINE_BYTES;

@@ -239,6 +239,43 @@ fn a_list_that_stalls_holds_up_its_own_tag_alone() {
     assert_eq!(bytes(&store, 0x3020, 16), memory.0[32..48]);
 }
 
+/// `mfc_barrier` orders what is behind it after a list of another tag, and only the list's end
+/// lets it go.
+#[test]
+fn the_barrier_command_orders_all_tags() {
+    let (store, memory) = (Store::new().unwrap(), Memory::new());
+    let mut mfc = Mfc::default();
+    let high = memory.at(0) & !0xffff_ffff;
+    list_element(&store, 0x100, 16, low(memory.at(0)), true);
+    list_element(&store, 0x108, 16, low(memory.at(16)), true);
+    mfc.issue(&store, command(PUT_LIST, 0x1000, high | 0x100, 16))
+        .unwrap();
+    let of_tag = |tag, one: Command| Command { tag, ..one };
+    // Before the barrier another tag's commands go ahead.
+    store.set_word(0x2000, 0xaaaa_aaaa);
+    let put = |offset| of_tag(5, command(PUT, 0x2000, memory.at(offset), 4));
+    mfc.issue(&store, put(512)).unwrap();
+    mfc.issue(&store, of_tag(5, command(0xc0, 0, 0, 0)))
+        .unwrap();
+    let flag = memory.0[640..644].to_vec();
+    mfc.issue(&store, put(640)).unwrap();
+    // A second one, and a line's put that is queued, are behind the first.
+    mfc.issue(&store, of_tag(6, command(0xc0, 0, 0, 0)))
+        .unwrap();
+    let line = command(PUT_LINE_QUEUED, 0x4000, memory.at(1024), 128);
+    mfc.issue(&store, of_tag(7, line)).unwrap();
+    assert_eq!(memory.0[512..516], [0xaa; 4]);
+    assert_eq!((&memory.0[640..644], mfc.free()), (&flag[..], QUEUE - 5));
+    assert_eq!(mfc.busy(), 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7);
+    // The list stalls once more: the flag is not to be seen before its end.
+    mfc.resume(&store, 3).unwrap();
+    assert_eq!((&memory.0[640..644], mfc.free()), (&flag[..], QUEUE - 5));
+    mfc.resume(&store, 3).unwrap();
+    assert_eq!(memory.0[640..644], [0xaa; 4]);
+    assert_eq!(memory.0[1024..1152], [0; 128]);
+    assert_eq!((mfc.busy(), mfc.free()), (0, QUEUE));
+}
+
 #[test]
 fn a_notice_behind_the_last_element_is_waited_for_too() {
     let (store, memory) = (Store::new().unwrap(), Memory::new());
