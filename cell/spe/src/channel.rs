@@ -296,14 +296,14 @@ impl Channels {
     fn look_at_time(&mut self) -> Option<Instant> {
         let mut next = None;
         if self.decrementer_armed {
-            let (since, value) = self.decrementer;
-            // It passes zero one tick behind its value's last.
-            let passes_at = since + span(u64::from(value) + 1);
-            if Instant::now() >= passes_at {
-                self.decrementer_armed = false;
+            // It passes zero one tick behind its value's last, and counts on from the top.
+            let passes_at = |(since, value): (Instant, u32)| since + span(u64::from(value) + 1);
+            while Instant::now() >= passes_at(self.decrementer) {
+                self.decrementer = (passes_at(self.decrementer), u32::MAX);
                 self.raise(event::DECREMENTER);
-            } else if self.event_mask & event::DECREMENTER != 0 {
-                next = Some(passes_at);
+            }
+            if self.event_mask & event::DECREMENTER != 0 {
+                next = Some(passes_at(self.decrementer));
             }
         }
         if self.event_mask & event::RESERVATION != 0
