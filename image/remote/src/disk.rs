@@ -2,7 +2,8 @@
 //!
 //! Each frame is one file. If the image has checksums of compressed frames, the file's name is that
 //! checksum and the compressed length, so that images share common frames. Otherwise the name is
-//! made of the image and the frame's place in it. The file ends with a checksum of its contents.
+//! made of the image and the frame's place in it; where nothing tells the image's versions apart,
+//! such frames are not cached. The file ends with a checksum of its contents.
 //!
 //! Must stay true: the bytes that [`Disk::get`] returns have passed their checksum, whatever a
 //! crash, another process or the disk did to the file. A file gets its name only when it is
@@ -34,8 +35,8 @@ pub(crate) struct Disk {
     /// Files that are not complete yet.
     temporaries: Folder,
     limit_bytes: u64,
-    /// Hash of the image's name, size and validator.
-    image: u64,
+    /// Hash of the image's name, size and validator; `None` without one.
+    image: Option<u64>,
     /// Bytes written since the files were last counted.
     written: AtomicU64,
     /// Held by the thread that counts the files.
@@ -74,13 +75,15 @@ impl Disk {
             }
         };
         // Frames without checksums must not be found again after the image has changed.
-        let validator = identity.validator.as_deref().unwrap_or_default();
-        let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
+        let image = identity.validator.as_deref().map(|validator| {
+            let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
+            xxh3_64(text.as_bytes())
+        });
         let disk = Self {
             folder,
             temporaries,
             limit_bytes,
-            image: xxh3_64(text.as_bytes()),
+            image,
             // An earlier process may have left it full, so the first write counts the files.
             written: AtomicU64::new(u64::MAX / 2),
             counting: Mutex::new(()),
@@ -106,7 +109,7 @@ impl Disk {
 
     /// The frame's compressed bytes, if they are cached and their checksum matches.
     pub(crate) fn get(&self, frame: &Frame) -> Option<Vec<u8>> {
-        let (part, name) = self.place(frame);
+        let (part, name) = self.place(frame)?;
         let part = self.folder.beneath(Path::new(&part)).ok()?;
         let mut file = part.read_file(Path::new(&name)).ok()?;
         let bytes = frame.stored_bytes.to_usize();
@@ -129,7 +132,10 @@ impl Disk {
         if !is_sound(frame, bytes) {
             return;
         }
-        if let Err(error) = self.write(frame, bytes) {
+        let Some(place) = self.place(frame) else {
+            return;
+        };
+        if let Err(error) = self.write(place, bytes) {
             self.tell(&error);
         }
         let written = self
@@ -156,8 +162,7 @@ impl Disk {
         warn_of(self.folder.path(), error);
     }
 
-    fn write(&self, frame: &Frame, bytes: &[u8]) -> io::Result<()> {
-        let (part, name) = self.place(frame);
+    fn write(&self, (part, name): (OsString, OsString), bytes: &[u8]) -> io::Result<()> {
         let part = self.folder.beneath(Path::new(&part))?;
         // Renamed only when it is whole: readers of other processes see all of it or nothing.
         let (temporary, mut file) = self.temporaries.temporary(0o600)?;
@@ -171,18 +176,18 @@ impl Disk {
         written
     }
 
-    /// Names of a frame's folder and file.
-    fn place(&self, frame: &Frame) -> (OsString, OsString) {
+    /// Names of a frame's folder and file; `None` if it cannot be cached.
+    fn place(&self, frame: &Frame) -> Option<(OsString, OsString)> {
         let (kind, name) = match frame.check {
             FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => ('c', check),
             FrameCheck::Raw(_) | FrameCheck::None => (
                 'i',
-                xxh3_64_with_seed(&frame.offset.to_le_bytes(), self.image),
+                xxh3_64_with_seed(&frame.offset.to_le_bytes(), self.image?),
             ),
         };
         let bytes = frame.stored_bytes;
         let file = format!("{kind}{name:016x}-{bytes:x}");
-        (part_name(name % PARTS), file.into())
+        Some((part_name(name % PARTS), file.into()))
     }
 
     /// Counts the files, and evicts the least recently used ones if the limit is exceeded.
@@ -303,9 +308,13 @@ mod tests {
     }
 
     fn open(directory: &Path, limit: u64, name: &str) -> Disk {
+        open_version(directory, limit, name, Some("1"))
+    }
+
+    fn open_version(directory: &Path, limit: u64, name: &str, version: Option<&str>) -> Disk {
         let identity = Identity {
             size_bytes: 1 << 30,
-            validator: None,
+            validator: version.map(str::to_owned),
         };
         let disk = Disk::open(directory, limit, name, &identity);
         disk.unwrap().unwrap()
@@ -329,6 +338,25 @@ mod tests {
         assert_eq!(one.get(&frame(0, b"right", true)), None);
     }
 
+    /// An image that was replaced by one of the same name and size.
+    #[test]
+    fn frames_without_a_checksum_belong_to_one_version_of_their_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |version| open_version(directory.path(), 1 << 30, "image", version);
+        let (plain, checked) = (frame(0, b"plain", false), frame(8, b"checked", true));
+        for version in [None, Some("1")] {
+            open(version).put(&plain, b"plain");
+            open(version).put(&checked, b"checked");
+        }
+        assert_eq!(open(Some("1")).get(&plain).unwrap(), b"plain");
+        assert_eq!(open(Some("2")).get(&plain), None);
+        // Nothing tells its versions apart.
+        assert_eq!(open(None).get(&plain), None);
+        open(None).put(&plain, b"older");
+        assert_eq!(open(None).get(&plain), None);
+        assert_eq!(open(None).get(&checked).unwrap(), b"checked");
+    }
+
     /// Any byte of a file changed, and any end cut off: never the wrong bytes.
     #[test]
     fn a_damaged_file_is_no_file() {
@@ -337,7 +365,7 @@ mod tests {
         for checked in [true, false] {
             let bytes: Vec<u8> = (0..50).collect();
             let frame = frame(9, &bytes, checked);
-            let (part, name) = disk.place(&frame);
+            let (part, name) = disk.place(&frame).unwrap();
             let path = directory.path().join(part).join(name);
             for at in 0..bytes.len() + CHECK_BYTES {
                 disk.put(&frame, &bytes);
