@@ -136,6 +136,7 @@ impl Server {
                 disk,
                 queues,
                 memory: Mutex::new(None),
+                is_through: AtomicBool::new(true),
                 busy: (0..queues).map(|_| Mutex::new(())).collect(),
                 is_broken: (0..queues).map(|_| AtomicBool::new(false)).collect(),
             }),
@@ -218,6 +219,8 @@ struct Backend {
     disk: Disk,
     queues: u16,
     memory: Mutex<Option<Memory>>,
+    /// Writes are durable before they are answered: the client cannot flush.
+    is_through: AtomicBool,
     /// Held while a queue's request is served.
     busy: Vec<Mutex<()>>,
     /// Queues whose rings make no sense: they are left alone.
@@ -251,6 +254,8 @@ impl Memory {
 
 impl Backend {
     fn begin(&self) {
+        // Until the client says which features it takes.
+        self.is_through.store(true, Ordering::Relaxed);
         for it in &self.is_broken {
             it.store(false, Ordering::Relaxed);
         }
@@ -295,7 +300,9 @@ impl Backend {
             return Some(false);
         };
         let head = chain.head_index();
-        let used = self.disk.serve(&memory, chain, &|| client.is_lost());
+        // Relaxed: features are settled before the first request.
+        let is_through = self.is_through.load(Ordering::Relaxed);
+        let used = (self.disk).serve(&memory, chain, is_through, &|| client.is_lost());
         if client.is_lost() {
             return None;
         }
@@ -322,6 +329,11 @@ impl VhostUserBackend for Backend {
 
     fn features(&self) -> u64 {
         self.disk.features() | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn acked_features(&self, features: u64) {
+        let is_through = self.disk.is_through(features);
+        self.is_through.store(is_through, Ordering::Relaxed);
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {

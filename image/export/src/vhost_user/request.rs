@@ -92,12 +92,21 @@ impl Disk {
         both.iter().chain(own).map(|bit| 1 << bit).sum()
     }
 
+    /// True if a guest that took these features expects writes to be durable once they are
+    /// answered: it cannot ask for that itself ("Device Operation": "If VIRTIO_BLK_F_FLUSH was not
+    /// negotiated").
+    pub(super) fn is_through(&self, taken: u64) -> bool {
+        taken & 1 << FLUSH == 0
+    }
+
     /// Serves a request; the number of bytes that were written to the guest's memory. Nothing that
-    /// was read there changes the disk once `is_lost`.
+    /// was read there changes the disk once `is_lost`. With `is_through` writes are durable before
+    /// they are answered.
     pub(super) fn serve<M>(
         &self,
         memory: &GuestMemoryMmap,
         chain: DescriptorChain<M>,
+        is_through: bool,
         is_lost: &dyn Fn() -> bool,
     ) -> u32
     where
@@ -115,7 +124,7 @@ impl Disk {
         let Ok(mut status) = writer.split_at(data_bytes) else {
             return 0;
         };
-        let result = self.answer(&mut reader, &mut writer, is_lost);
+        let result = self.answer(&mut reader, &mut writer, is_through, is_lost);
         if let Err(Fault::Io) = result {
             tracing::debug!("a request of a guest failed");
         }
@@ -134,6 +143,7 @@ impl Disk {
         &self,
         reader: &mut Reader<'_>,
         writer: &mut Writer<'_>,
+        is_through: bool,
         is_lost: &dyn Fn() -> bool,
     ) -> Result<(), Fault> {
         let mut head = [0; HEAD_BYTES];
@@ -141,19 +151,29 @@ impl Disk {
         let (kind, sector) = (field(&head, 0), field64(&head, 8));
         match kind {
             kind::IN => self.read(sector, writer),
-            kind::OUT => self.write(sector, reader, is_lost),
-            kind::FLUSH => match self.source.writes() {
-                Some(writes) => writes.flush().map_err(|error| failed(&error)),
-                None => Ok(()),
-            },
+            kind::OUT => {
+                self.write(sector, reader, is_lost)?;
+                self.flush_if(is_through)
+            }
+            kind::FLUSH => self.flush_if(true),
             kind::GET_ID => {
                 let bytes = writer.available_bytes().min(ID_BYTES);
                 writer
                     .write_all(&self.serial[..bytes])
                     .map_err(|_| Fault::Io)
             }
-            kind::DISCARD | kind::WRITE_ZEROES => self.clear(kind, reader, is_lost),
+            kind::DISCARD | kind::WRITE_ZEROES => {
+                self.clear(kind, reader, is_lost)?;
+                self.flush_if(is_through)
+            }
             _ => Err(Fault::Unsupported),
+        }
+    }
+
+    fn flush_if(&self, is_wanted: bool) -> Result<(), Fault> {
+        match self.source.writes().filter(|_| is_wanted) {
+            Some(writes) => writes.flush().map_err(|error| failed(&error)),
+            None => Ok(()),
         }
     }
 

@@ -5,7 +5,6 @@ mod disk;
 use super::request::kind;
 use super::{Server, Stopper};
 use disk::Disk;
-use parking_lot::Mutex;
 use sidecore_format::source::BlockSource;
 use std::fs::File;
 use std::io::Write;
@@ -31,7 +30,7 @@ struct Running {
 impl Running {
     fn new(writable: bool) -> Self {
         let bytes = (0..DISK_BYTES).map(|at| (at * 7 + at / 509) as u8);
-        let disk = Arc::new(Disk(Mutex::new(bytes.collect()), writable));
+        let disk = Disk::new(bytes.collect(), writable);
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let source = Arc::clone(&disk) as Arc<dyn BlockSource>;
@@ -71,6 +70,11 @@ type Descriptor = (u64, u32, u16, u16);
 
 impl Guest {
     fn new(running: &Running) -> Self {
+        Self::without(running, 0)
+    }
+
+    /// A guest that does not take some of the features.
+    fn without(running: &Running, left: u64) -> Self {
         let name = c"guest";
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = File::from(rustix::fs::memfd_create(name, flags).unwrap());
@@ -82,7 +86,7 @@ impl Guest {
         frontend.set_owner().unwrap();
         let features = frontend.get_features().unwrap();
         assert_eq!(features >> 5 & 1 == 1, !running.disk.1);
-        frontend.set_features(features).unwrap();
+        frontend.set_features(features & !left).unwrap();
         let offered = frontend.get_protocol_features().unwrap();
         let wanted = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIG;
         assert!(offered.contains(wanted));
@@ -310,6 +314,23 @@ fn a_guest_writes_and_clears() {
     }
 }
 
+/// A guest that cannot flush has its writes durable once they are answered; another one asks.
+#[test]
+fn writes_of_a_guest_that_cannot_flush_are_flushed() {
+    let running = Running::new(true);
+    let flushes = || running.disk.2.load(std::sync::atomic::Ordering::Relaxed);
+    for (left, expected) in [(1 << 9, [1, 2, 3, 3]), (0, [3; 4]), (1 << 9, [4, 5, 6, 6])] {
+        let mut guest = Guest::without(&running, left);
+        let range = &[7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..];
+        let data = [Ok(&[1; 512][..]), Ok(range), Ok(range), Err(512)];
+        let kinds = [kind::OUT, kind::DISCARD, kind::WRITE_ZEROES, kind::IN];
+        for ((kind, data), expected) in kinds.into_iter().zip(data).zip(expected) {
+            assert_eq!(guest.request(0, kind, 3, data).0, 0);
+            assert_eq!(flushes(), expected, "{kind}");
+        }
+    }
+}
+
 /// Chains that a driver never makes: each is answered, or its queue is left alone; the other queue
 /// and the next client are served.
 #[test]
@@ -494,7 +515,7 @@ fn a_guest_of_qemu_boots_from_it() {
     File::create(&raw).unwrap().set_len(16 << 20).unwrap();
     let (tree, raw) = (tree.to_str().unwrap(), raw.to_str().unwrap());
     run("mkfs.ext4".as_ref(), &["-q", "-F", "-d", tree, raw]);
-    let disk = Arc::new(Disk(Mutex::new(std::fs::read(raw).unwrap()), true));
+    let disk = Disk::new(std::fs::read(raw).unwrap(), true);
     let socket = folder.path().join("socket");
     let server = Server::bind(Arc::clone(&disk) as _, &socket, 2, "guest").unwrap();
     let stopper = server.stopper();

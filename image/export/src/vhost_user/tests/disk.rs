@@ -4,9 +4,21 @@ use parking_lot::Mutex;
 use sidecore_format::source::{
     BlockSource, BlockWrites, Deliver, Extent, ReadError, WriteError, check_range,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that take writes, if they are to.
-pub(super) struct Disk(pub(super) Mutex<Vec<u8>>, pub(super) bool);
+/// Bytes that take writes, if they are to, and how often they were flushed.
+pub(super) struct Disk(
+    pub(super) Mutex<Vec<u8>>,
+    pub(super) bool,
+    pub(super) AtomicUsize,
+);
+
+impl Disk {
+    pub(super) fn new(bytes: Vec<u8>, writable: bool) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(bytes), writable, AtomicUsize::new(0)))
+    }
+}
 
 impl BlockSource for Disk {
     fn size_bytes(&self) -> u64 {
@@ -66,6 +78,7 @@ impl BlockWrites for Disk {
     }
 
     fn flush(&self) -> Result<(), WriteError> {
+        self.2.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
