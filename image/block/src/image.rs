@@ -38,6 +38,11 @@ pub trait RemoteSource: ReadAt + Send {
 
     /// Its traffic since it was opened.
     fn traffic(&self) -> Traffic;
+
+    /// The server's name of the image's version, if it has one.
+    fn version(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Totals of a network source.

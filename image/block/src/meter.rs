@@ -178,6 +178,10 @@ impl BlockSource for Meter {
         self.source.waits_for_a_network()
     }
 
+    fn identity(&self) -> Option<String> {
+        self.source.identity()
+    }
+
     fn release_idle(&self, idle: Duration) {
         self.source.release_idle(idle);
     }

@@ -42,6 +42,15 @@ pub enum ExportError {
     /// The image has no bytes.
     #[error("the image is empty: there is nothing to mount or attach")]
     Empty,
+    /// The image in the place of the one that was mounted is another one.
+    #[error(
+        "the image is no longer the one that was mounted, so its mount ends: unmount the \
+         directory, then mount the image again"
+    )]
+    OtherImage,
+    /// The image cannot be compared with the one that was mounted.
+    #[error("the image cannot be compared with the one that was mounted: it cannot be read now")]
+    Unidentified,
     /// The image is damaged where its file system begins.
     #[error("cannot read the image's first bytes: {0}")]
     Read(ReadError),

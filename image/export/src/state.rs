@@ -48,6 +48,9 @@ pub struct Record {
     pub device: Option<PathBuf>,
     /// The mount on a directory, where there is one.
     pub(crate) mount: Option<MountRecord>,
+    /// The contents, as their source identifies them, where another server may go on with them.
+    #[serde(default)]
+    pub identity: Option<String>,
     /// It takes writes; records without this field do, too.
     #[serde(default = "yes")]
     pub writable: bool,
@@ -91,6 +94,7 @@ impl Record {
             loop_number: None,
             device: None,
             mount: None,
+            identity: None,
             writable: false,
             released: false,
             fault: None,

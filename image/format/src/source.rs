@@ -198,6 +198,13 @@ pub trait BlockSource: Send + Sync {
         false
     }
 
+    /// Text by which these contents are known again: another server may go on with a device that
+    /// this one served only if both have the same. `None` where nothing tells contents apart.
+    /// Takes as long as a pass over an image's index.
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// Frees memory that has not been used for `idle`. Called periodically by exports; cheap.
     fn release_idle(&self, idle: Duration) {
         let _ = idle;

@@ -68,6 +68,8 @@ pub struct LayerDevice {
     index: Index,
     tree: Tree,
     metadata_bytes: u64,
+    /// Hash of the metadata.
+    hash: String,
     blob: RemoteBlob,
     spans: Mutex<Vec<Span>>,
     arrived: Condvar,
@@ -119,6 +121,7 @@ impl LayerDevice {
             false => Some(open_data(&folder.join(format!("{BLOB}{boot}"))).map_err(failed())?),
         };
         let metadata_bytes = tree.metadata.len().to_u64();
+        let hash = blake3::hash(&tree.metadata).to_hex().to_string();
         // They are in the file now, and a large layer has tens of megabytes of them.
         tree.metadata = Vec::new();
         Ok(Arc::new(Self {
@@ -129,6 +132,7 @@ impl LayerDevice {
             index,
             tree,
             metadata_bytes,
+            hash,
             blob,
             spans: Mutex::new(spans),
             arrived: Condvar::new(),
@@ -512,6 +516,11 @@ impl BlockSource for LayerDevice {
 
     fn waits_for_a_network(&self) -> bool {
         true
+    }
+
+    fn identity(&self) -> Option<String> {
+        // The layer alone does not say where the contents lie: its index does.
+        Some(format!("{} {}", self.index.layer(), self.hash))
     }
 }
 

@@ -330,6 +330,10 @@ impl RemoteSource for RemoteImage {
             retries: counts.retries,
         }
     }
+
+    fn version(&self) -> Option<String> {
+        self.fetcher.validator().map(str::to_owned)
+    }
 }
 
 /// Requests the first and the last bytes of an image, both at once.

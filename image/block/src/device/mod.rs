@@ -42,6 +42,7 @@ pub(crate) mod tests;
 
 use crate::format::{Format, FormatError, Index};
 use crate::image::Image;
+use crate::overlay::identity::Identity;
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
 use growth::Growth;
@@ -55,7 +56,8 @@ use sidecore_sched::ClassId;
 use sidecore_sys::{FileMap, HugePages, RegionOptions, Slab, SlotBuf, region};
 use stages::Stages;
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -429,6 +431,26 @@ impl BlockSource for Device {
 
     fn waits_for_a_network(&self) -> bool {
         self.image.remote().is_some()
+    }
+
+    fn identity(&self) -> Option<String> {
+        let found = Identity::of(&self.index, &self.image)
+            .inspect_err(|error| tracing::warn!("the image is not known again: {error}"))
+            .ok()?;
+        let hash = found.hash.map(|byte| format!("{byte:02x}")).concat();
+        let text = format!("{} {hash}", found.size_bytes);
+        if self.index.is_checked() {
+            return Some(text);
+        }
+        // The ends of such an image say little of what lies between them.
+        let version = match &self.image {
+            Image::File(file) => (file.metadata().ok())
+                .filter(Metadata::is_file)
+                .map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()))
+                .map(|(device, inode, s, ns)| format!("{device}:{inode} {s}.{ns:09}")),
+            Image::Remote(source) => source.version(),
+        };
+        Some(format!("{text} {}", version.unwrap_or_default()))
     }
 
     fn release_idle(&self, idle: Duration) {

@@ -59,10 +59,15 @@ pub(crate) struct Packed {
 }
 
 pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
+    packed_of(format, bytes, 0x5eed)
+}
+
+/// An image of contents that the seed chooses.
+fn packed_of(format: Format, bytes: usize, seed: u64) -> Packed {
     let directory = tempfile::tempdir().unwrap();
     let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
     // cloop does not store the length of its last block.
-    let raw = contents(bytes.next_multiple_of(FRAME_BYTES as usize), 0x5eed);
+    let raw = contents(bytes.next_multiple_of(FRAME_BYTES as usize), seed);
     std::fs::write(&source, &raw).unwrap();
     let options = Options {
         format,
@@ -154,6 +159,27 @@ pub(super) fn read_with(device: &Device, offset: u64, len: usize) -> Result<Vec<
 pub(super) fn read_into(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
     let mut buffer = vec![0xA5; len];
     device.read_into(offset, &mut buffer).map(|()| buffer)
+}
+
+/// By its identity a server that goes on with a mount knows the image again.
+#[test]
+fn images_of_other_contents_have_another_identity() {
+    for format in FORMATS {
+        let image = packed(format, 300_000);
+        let identity = |image: &File| open(image, 1).identity().unwrap();
+        let own = identity(&image.image);
+        assert_eq!(own, identity(&image.image), "{format:?}");
+        let other = packed_of(format, 300_000, 7);
+        assert_eq!(image.raw.len(), other.raw.len());
+        assert_ne!(own, identity(&other.image), "{format:?}");
+    }
+    // Without checksums a change between the ends shows in the file's time alone.
+    let image = packed(Format::Raw, 1 << 20);
+    let own = open(&image.image, 1).identity().unwrap();
+    image.image.write_all_at(&[7], 500_000).unwrap();
+    let later = std::time::SystemTime::now() + Duration::from_secs(9);
+    image.image.set_modified(later).unwrap();
+    assert_ne!(own, open(&image.image, 1).identity().unwrap());
 }
 
 /// Random reads from several threads; every byte is compared.

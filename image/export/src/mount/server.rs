@@ -131,6 +131,9 @@ fn serve_here(
     let mut record = Record::new(absolute(image));
     record.file_name = file_name(&record.image, target);
     record.writable = source.writes().is_some();
+    if options.keeping == Keeping::Yes {
+        record.identity = source.identity();
+    }
     // From here on a later command finds the leftovers of this process.
     let claim = states.claim(&record)?;
     setting_up.begins(claim.path());

@@ -13,6 +13,7 @@ fn record() -> Record {
         }),
         loop_number: None,
         device: None,
+        identity: None,
         mount: Some(MountRecord {
             dir: PathBuf::from("/nowhere/at all"),
             source: "sidecore".into(),

@@ -148,8 +148,11 @@ pub(crate) fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<U
             .dev_flags(UblkFlags::UBLK_DEV_F_ADD_DEV)
             .build()
             .map_err(|error| driver_error("new", "add it", &error))?;
-        let image = options.image.display().to_string();
-        let result = serve(&ctrl, &for_thread, started, Some(&image));
+        let described = serde_json::json!({
+            IMAGE_KEY: options.image.display().to_string(),
+            IDENTITY_KEY: options.identity,
+        });
+        let result = serve(&ctrl, &for_thread, started, Some(described));
         // Dropping the control would remove the device too, but wait until it is unmounted
         // everywhere.
         let _ = remove(&ctrl);
@@ -162,7 +165,7 @@ pub(crate) fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<U
 /// Like [`start`], but takes over the device of the same image whose server died, if there is one.
 ///
 /// # Errors
-/// Those of [`start`] and [`recover`].
+/// Those of [`start`] and [`recover`]; [`Error::OtherImage`].
 pub(crate) fn start_or_recover(
     source: Arc<dyn BlockSource>,
     options: &Options,
@@ -171,8 +174,22 @@ pub(crate) fn start_or_recover(
         .into_iter()
         .find(|device| device.quiesced && device.image == options.image);
     match orphan {
-        Some(device) => recover(device.dev_id, source),
+        Some(device) => {
+            check_same(&device, options)?;
+            recover(device.dev_id, source)
+        }
         None => start(source, options),
+    }
+}
+
+/// Checks that a device began with the contents that are to be served now. Programs have it open,
+/// and the kernel has pages of it: other contents would make a mixture of both.
+pub(super) fn check_same(device: &Attached, options: &Options) -> Result<(), Error> {
+    match device.identity.is_none() || device.identity == options.identity {
+        true => Ok(()),
+        false => Err(Error::OtherImage {
+            dev_id: device.dev_id,
+        }),
     }
 }
 
@@ -324,6 +341,7 @@ fn describe(dev_id: u32) -> Option<Attached> {
         dev_id,
         path: block_path(dev_id),
         image: PathBuf::from(data.get(IMAGE_KEY)?.as_str()?),
+        identity: (data.get(IDENTITY_KEY).and_then(|it| it.as_str())).map(str::to_owned),
         server_pid: info.ublksrv_pid,
         quiesced: u32::from(info.state) == sys::UBLK_S_DEV_QUIESCED,
     })
@@ -391,13 +409,13 @@ fn serve(
     ctrl: &UblkCtrl,
     source: &SourceHandle,
     started: Started,
-    image: Option<&str>,
+    described: Option<serde_json::Value>,
 ) -> Result<(), Error> {
     let dev_id = ctrl.dev_info().dev_id;
     let set_up = |dev: &mut UblkDev| {
         describe_device(dev, &*source.0);
-        if let Some(image) = image {
-            dev.set_target_json(serde_json::json!({ IMAGE_KEY: image }));
+        if let Some(described) = &described {
+            dev.set_target_json(described.clone());
         }
         Ok::<(), UblkError>(())
     };
@@ -557,6 +575,7 @@ const CHAR_CLASS: &str = "/sys/class/ublk-char";
 /// Name of our devices in the driver's records.
 const TARGET_NAME: &str = "sidecore";
 const IMAGE_KEY: &str = "image";
+const IDENTITY_KEY: &str = "identity";
 const PAGE_SHIFT: u8 = 12;
 const RELEASE_EVERY: Duration = Duration::from_secs(2);
 const RELEASE_IDLE: Duration = Duration::from_secs(10);

@@ -91,6 +91,15 @@ pub enum Error {
         /// The source's size in sectors.
         source_sectors: u64,
     },
+    /// Recovery with another image of the same name.
+    #[error(
+        "/dev/ublkb{dev_id} was attached from another image of this name, and its server died; \
+         detach it, then attach the image again"
+    )]
+    OtherImage {
+        /// N of `/dev/ublkbN`.
+        dev_id: u32,
+    },
     /// A step did not end in time.
     #[error(
         "ublk device {dev_id}: {what} did not happen within {wait_s} s; see `dmesg`, then try again"

@@ -55,6 +55,8 @@ pub(crate) struct Options {
     pub(crate) read_ahead_kib: u32,
     /// Absolute path of the image, as [`attached`] reports it.
     pub(crate) image: PathBuf,
+    /// Its contents, as their source identifies them.
+    pub(crate) identity: Option<String>,
 }
 
 impl Default for Options {
@@ -66,6 +68,7 @@ impl Default for Options {
             dev_id: None,
             read_ahead_kib: 512,
             image: PathBuf::new(),
+            identity: None,
         }
     }
 }
@@ -79,6 +82,8 @@ pub(crate) struct Attached {
     pub(crate) path: PathBuf,
     /// The image served.
     pub(crate) image: PathBuf,
+    /// Its contents; earlier versions did not say.
+    pub(crate) identity: Option<String>,
     /// Process that serves it, or served it last.
     pub(crate) server_pid: i32,
     /// True when its server died: readers wait until [`control::recover`] or [`stop`] is called.
@@ -165,6 +170,26 @@ mod tests {
             "ublkb0",
         ] {
             assert_eq!(dev_id_of(Path::new(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_device_goes_on_with_its_own_image_alone() {
+        let options = Options {
+            identity: Some("1 a".into()),
+            ..Options::default()
+        };
+        for (recorded, is_same) in [(Some("1 a"), true), (Some("1 b"), false), (None, true)] {
+            let device = Attached {
+                dev_id: 7,
+                path: PathBuf::new(),
+                image: PathBuf::new(),
+                identity: recorded.map(str::to_owned),
+                server_pid: 1,
+                quiesced: true,
+            };
+            let checked = control::check_same(&device, &options);
+            assert_eq!(checked.is_ok(), is_same, "{recorded:?}");
         }
     }
 

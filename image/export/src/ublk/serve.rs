@@ -44,6 +44,7 @@ pub(crate) fn serve(
     let options = Options {
         read_ahead_kib: read_ahead_bytes / 1024,
         image,
+        identity: source.identity(),
         ..Options::default()
     };
     let result = (|| {

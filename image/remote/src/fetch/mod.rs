@@ -106,6 +106,11 @@ impl Fetcher {
         &self.shared.origin
     }
 
+    /// The image's ETag, date or digest.
+    pub(crate) fn validator(&self) -> Option<&str> {
+        self.shared.identity.validator.as_deref()
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let counters = &self.shared.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -3,9 +3,10 @@
 //! Why here: each kind of target has steps of its own between the claim of a record and the point
 //! from which the server only waits.
 //! Must stay true: each step is recorded before other processes can see it, so that a later
-//! command can undo what a killed server has left.
+//! command can undo what a killed server has left; a mount goes on with the contents that it began
+//! with, or ends.
 
-use super::{Server, Target, away, check_free, directory};
+use super::{Server, Target, abort, away, check_free, directory};
 use crate::fuse::{self, Device, FuseOptions, FuseServer, Keeping, MountPoint, Tree};
 use crate::keeper::{Estate, Kept};
 use crate::loopdev::{self, Lifetime, LoopDevice};
@@ -120,6 +121,15 @@ impl Server {
     ) -> Result<(Self, Ready), ExportError> {
         let (kept, device, claim, record) =
             Kept::take_over().map_err(|e| ExportError::os("cannot take over the mount", e))?;
+        if let Err(error) = check_same(record.identity.as_deref(), source.identity().as_deref()) {
+            if matches!(error, ExportError::OtherImage) {
+                // The kernel has pages of the first image: with another one below them, readers
+                // would find a mixture. They get errors, and no further server is started.
+                abort(&record);
+                kept.farewell();
+            }
+            return Err(error);
+        }
         options.file_name = record.file_name.clone().into();
         options.passthrough = false;
         options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
@@ -326,6 +336,17 @@ impl Server {
     }
 }
 
+/// Checks that an image is the one that a mount began with; records of earlier versions do not say.
+fn check_same(recorded: Option<&str>, found: Option<&str>) -> Result<(), ExportError> {
+    match (recorded, found) {
+        (None, _) => Ok(()),
+        (Some(recorded), Some(found)) if recorded == found => Ok(()),
+        (Some(_), Some(_)) => Err(ExportError::OtherImage),
+        // It may be read the next time.
+        (Some(_), None) => Err(ExportError::Unidentified),
+    }
+}
+
 /// Opens the file system inside for [`Target::Tree`].
 fn open_tree(source: Arc<dyn BlockSource>) -> Result<Tree, ExportError> {
     match detect(&*source)? {
@@ -347,3 +368,19 @@ fn set_loop_read_ahead(number: u32, bytes: u32) {
 /// a link of 1 Gb/s and 200 ms. Trees keep the general default: for files shorter than a window the
 /// rest of it would be fetched in vain.
 const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_goes_on_with_its_own_image_alone() {
+        check_same(Some("1 a"), Some("1 a")).unwrap();
+        // A record of an earlier version.
+        check_same(None, Some("1 a")).unwrap();
+        let refused = check_same(Some("1 a"), Some("1 b")).unwrap_err();
+        assert!(matches!(refused, ExportError::OtherImage), "{refused}");
+        let refused = check_same(Some("1 a"), None).unwrap_err();
+        assert!(matches!(refused, ExportError::Unidentified), "{refused}");
+    }
+}
