@@ -53,8 +53,10 @@ pub enum TarError {
     /// A number that is none, or is too large.
     #[error("the header at byte {0} of the layer's tar has a field that is no number in range")]
     Number(u64),
-    /// An extended header that is too long.
-    #[error("an extended header of the layer's tar has {0} bytes; at most 1 MiB is read")]
+    /// Extended headers of an entry that are too long.
+    #[error(
+        "extended headers of an entry have {0} bytes in the layer's tar; at most 1 MiB is read"
+    )]
     Extension(u64),
     /// An extended header with records that have no length.
     #[error("the extended header before byte {0} of the layer's tar is damaged")]
@@ -85,6 +87,8 @@ pub(crate) struct Walker {
     gathered: Vec<u8>,
     next: Extensions,
     global: Extensions,
+    /// Bytes of extensions since the last entry.
+    extension_bytes: u64,
     /// True if the contents of files are left out of the stream.
     is_headers_only: bool,
 }
@@ -119,6 +123,7 @@ impl Walker {
             gathered: Vec::new(),
             next: Extensions::default(),
             global: Extensions::default(),
+            extension_bytes: 0,
             is_headers_only,
         }
     }
@@ -206,8 +211,11 @@ impl Walker {
         let flag = block[156];
         let size = number(&block[124..136]).ok_or(TarError::Number(at))?;
         if matches!(flag, b'x' | b'g' | b'L' | b'K') {
-            if size > EXTENSION_BYTES_MAX {
-                return Err(TarError::Extension(size).into());
+            // All of one entry's together: each alone may be small, and none need be followed by
+            // an entry.
+            self.extension_bytes = self.extension_bytes.saturating_add(size);
+            if self.extension_bytes > EXTENSION_BYTES_MAX {
+                return Err(TarError::Extension(self.extension_bytes).into());
             }
             match size {
                 0 => self.extend(flag, &[])?,
@@ -233,6 +241,7 @@ impl Walker {
         let number = |range: std::ops::Range<usize>| number(&block[range]);
         // Extended values hold for one entry, also where that one is refused below.
         let next = std::mem::take(&mut self.next);
+        self.extension_bytes = 0;
         let global = &self.global;
         let kind = match flag {
             b'0' | 0 | b'7' => Kind::File,
@@ -300,7 +309,11 @@ impl Walker {
         match flag {
             b'L' => self.next.path = Some(text(bytes)),
             b'K' => self.next.link = Some(text(bytes)),
-            b'g' => self.global.records(bytes, self.at)?,
+            b'g' => {
+                self.global.records(bytes, self.at)?;
+                // No entry takes them.
+                self.global.attributes = Vec::new();
+            }
             _ => self.next.records(bytes, self.at)?,
         }
         Ok(())
@@ -437,7 +450,49 @@ fn padded(bytes: u64) -> u64 {
 }
 
 const BLOCK: usize = 512;
-/// A name has at most 4 KiB, an attribute 64 KiB.
+/// Extensions of one entry: a name has at most 4 KiB, an attribute 64 KiB.
 pub(crate) const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 /// The largest file and stream: 16 TiB.
 const SIZE_MAX: u64 = 1 << 44;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An extended header of a few bytes, as it stands in a tar.
+    fn extension(flag: tar::EntryType) -> Vec<u8> {
+        let record = b"24 SCHILY.xattr.user.a=\n";
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(flag);
+        header.set_size(record.len() as u64);
+        header.set_cksum();
+        let mut bytes = [header.as_bytes(), &record[..]].concat();
+        bytes.resize(2 * BLOCK, 0);
+        bytes
+    }
+
+    fn push(walker: &mut Walker, bytes: &[u8]) -> Result<(), TarError> {
+        walker.push(bytes, &mut |_| Ok::<(), TarError>(()))
+    }
+
+    #[test]
+    fn extensions_without_an_entry_are_bounded() {
+        for flag in [tar::EntryType::XHeader, tar::EntryType::XGlobalHeader] {
+            let mut walker = Walker::new(false);
+            let extension = extension(flag);
+            let refused = (0..100_000).find_map(|_| push(&mut walker, &extension).err());
+            assert!(matches!(refused, Some(TarError::Extension(_))), "{flag:?}");
+            assert!(walker.next.attributes.len() < 50_000);
+            assert!(walker.global.attributes.is_empty());
+        }
+        // As many with entries in between are a layer as any other.
+        let mut walker = Walker::new(false);
+        let mut header = tar::Header::new_ustar();
+        header.set_size(0);
+        header.set_cksum();
+        let both = [&extension(tar::EntryType::XHeader)[..], header.as_bytes()].concat();
+        for _ in 0..50_000 {
+            push(&mut walker, &both).unwrap();
+        }
+    }
+}

@@ -50,6 +50,9 @@ pub enum TreeError {
     /// More entries than the bound.
     #[error("the layer has more than {ENTRIES_MAX} entries")]
     Entries,
+    /// More extended attributes than the bound.
+    #[error("the layer has more than {ATTRIBUTES_MAX} extended attributes")]
+    Attributes,
     /// More metadata than the bound.
     #[error("the layer's metadata take more than 1 GiB")]
     Metadata,
@@ -60,6 +63,8 @@ pub(crate) struct Collector {
     inodes: Vec<Inode>,
     extents: Vec<Extent>,
     end: u64,
+    /// Attributes of all entries.
+    attributes: usize,
     implied: bool,
 }
 
@@ -94,6 +99,7 @@ impl Collector {
             inodes: vec![Inode::new(root)],
             extents: Vec::new(),
             end: CONTENTS_AT,
+            attributes: 0,
             implied: false,
         }
     }
@@ -121,6 +127,11 @@ impl Collector {
         let path = std::mem::take(&mut entry.path);
         let names = parts(&path)?;
         entry.attributes.retain(|(name, _)| is_taken(name));
+        // Entries that others replace count, too: their memory is kept.
+        self.attributes += entry.attributes.len();
+        if self.attributes > ATTRIBUTES_MAX {
+            return Err(TreeError::Attributes);
+        }
         let Some((name, above)) = names.split_last() else {
             // The root itself has attributes, too.
             if entry.kind == Kind::Directory {
@@ -390,6 +401,8 @@ const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 const UUID: [u8; 16] = *b"sidecore-oci-lay";
 /// Entries of a layer: memory for them stays below 1 GiB.
 pub(crate) const ENTRIES_MAX: usize = 2_000_000;
+/// Extended attributes of a layer, each of which takes some hundred bytes beyond its value.
+const ATTRIBUTES_MAX: usize = 4_000_000;
 const DEPTH_MAX: usize = 256;
 const PATH_BYTES_MAX: usize = 4096;
 const SHOWN_BYTES_MAX: usize = 200;
