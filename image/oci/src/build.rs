@@ -6,10 +6,12 @@
 
 use crate::gzip::{Boundary, Found, Gunzip, GzipError, Start};
 use crate::index::{
-    Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, Index, SPAN_BYTES, SPAN_BYTES_MAX,
+    Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, INDEX_BYTES_MAX, Index, SPAN_BYTES,
+    SPAN_BYTES_MAX,
 };
 use crate::tar::{Piece, TarError, Walker};
 use crate::tree::{Collector, Layer, TreeError};
+use prost::Message;
 use ring::digest;
 use sidecore_bare::width::ToU64;
 use std::fs::File;
@@ -39,6 +41,9 @@ pub enum BuildError {
     /// One of its blocks or frames is too large.
     #[error("the layer has {0} bytes without a place to begin; at most 64 MiB are indexed")]
     Span(u64),
+    /// Its index is too long.
+    #[error("the layer's index has {0} bytes; at most 256 MiB are read")]
+    Index(u64),
     /// Its headers are too long.
     #[error("the layer's headers have more than 1 GiB")]
     Headers,
@@ -181,8 +186,9 @@ impl Unzstd {
             if made > 0 {
                 sink(Found::Contents(&self.room[..made]))?;
             }
-            // A full room may hide more output.
-            if input.pos() == bytes.len() && made < self.room.len() {
+            // A full room may hide more output, unless the frame has ended: a further call would
+            // begin the next one, without a byte of it.
+            if input.pos() == bytes.len() && (hint == 0 || made < self.room.len()) {
                 self.in_at += bytes.len().to_u64();
                 return Ok(());
             }
@@ -199,6 +205,8 @@ struct Pass<'a> {
     hash: blake3::Hasher,
     tar_bytes: u64,
     blob_bytes: u64,
+    /// Bytes of all windows.
+    window_bytes: u64,
     to: Option<&'a File>,
     /// Byte of the device for the next contents.
     device_at: u64,
@@ -214,6 +222,7 @@ impl<'a> Pass<'a> {
             hash: blake3::Hasher::new(),
             tar_bytes: 0,
             blob_bytes: 0,
+            window_bytes: 0,
             to,
             device_at: 0,
         }
@@ -254,7 +263,7 @@ impl<'a> Pass<'a> {
         // The first boundary always begins a span; later ones only where the span so far is worth a
         // request of its own.
         if let Some(&last) = self.file.tar_at.last() {
-            if self.tar_bytes - last < SPAN_BYTES {
+            if self.tar_bytes - last < span_bytes(self.window_bytes) {
                 return Ok(());
             }
             self.end_span()?;
@@ -269,7 +278,9 @@ impl<'a> Pass<'a> {
                 window,
             } => {
                 self.file.bits.extend([bit_count, bits]);
-                self.file.windows.push(packed(&window)?);
+                let window = packed(&window)?;
+                self.window_bytes += window.len().to_u64();
+                self.file.windows.push(window);
             }
         }
         Ok(())
@@ -299,11 +310,23 @@ impl<'a> Pass<'a> {
         self.file.layer = sha256.to_vec();
         self.file.headers_bytes = self.headers.len().to_u64();
         self.file.headers = packed(&self.headers)?;
+        // No reader would take it.
+        let index_bytes = self.file.encoded_len().to_u64();
+        if index_bytes > INDEX_BYTES_MAX {
+            return Err(BuildError::Index(index_bytes));
+        }
         Ok(Built {
             index: Index::new(self.file, codec),
             layer: self.tree.finish()?,
         })
     }
+}
+
+/// Contents after which a span ends, by the bytes of all windows so far: longer ones where a very
+/// large layer's windows would outgrow the index.
+fn span_bytes(window_bytes: u64) -> u64 {
+    let steps = window_bytes.saturating_sub(WINDOW_BYTES_DENSE) / WINDOW_BYTES_STEP;
+    SPAN_BYTES << steps.min(SPAN_STEPS_MAX)
 }
 
 fn packed(bytes: &[u8]) -> Result<Vec<u8>, BuildError> {
@@ -321,6 +344,12 @@ const READ_BYTES: usize = 128 << 10;
 /// Pieces of a plain tar after which a span may begin.
 const TAR_PIECE_BYTES: usize = 64 << 10;
 const LEVEL: i32 = 3;
+/// Windows up to which spans have their usual length: 6 GiB of contents that do not compress.
+const WINDOW_BYTES_DENSE: u64 = 192 << 20;
+/// Windows after which the length doubles once more.
+const WINDOW_BYTES_STEP: u64 = 6 << 20;
+/// 16 MiB: with a block more a span is still read by itself.
+const SPAN_STEPS_MAX: u64 = 4;
 /// The largest window that `zstd -d` accepts by itself: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 
@@ -359,3 +388,20 @@ impl<F: FnMut(std::ops::Range<u64>) -> io::Result<Vec<u8>>> Read for Ranges<F> {
 
 /// Bytes of a request while a whole layer is read.
 const RANGE_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Contents that do not compress have windows that do not, either.
+    #[test]
+    fn windows_of_large_layers_stay_within_the_index() {
+        let (mut windows, mut contents) = (0, 0);
+        while contents < 24 << 30 {
+            contents += span_bytes(windows);
+            windows += (32 << 10) + 16;
+            assert!(contents > 6 << 30 || span_bytes(windows) == SPAN_BYTES);
+        }
+        assert!(windows + (8 << 20) < INDEX_BYTES_MAX, "{windows}");
+    }
+}

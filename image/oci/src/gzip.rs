@@ -265,8 +265,14 @@ pub(crate) fn inflate_from(
         done = made;
         rest = &rest[used..];
         match status {
-            // Another member may follow in this span.
-            TINFLStatus::Done => rest = rest.get(TRAILER_BYTES..).unwrap_or_default(),
+            // Another member may follow in this span, or the zeros that pad the last one: these are
+            // none.
+            TINFLStatus::Done => {
+                rest = rest.get(TRAILER_BYTES..).unwrap_or_default();
+                if rest.iter().all(|&byte| byte == 0) {
+                    rest = &[];
+                }
+            }
             // The span ends inside a member: what was made fills it, or the length below is wrong.
             TINFLStatus::HasMoreOutput | TINFLStatus::NeedsMoreInput => rest = &[],
             _ => return Err(GzipError),

@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::tree::CONTENTS_AT;
 use sidecore_erofs::{Bytes, Erofs, Kind, Unreadable};
 use sidecore_random::Random;
-use std::io::Write;
+use std::io::{Read, Write};
 
 /// A tar with what layers have: nested directories, links, whiteouts, long names, attributes.
 fn layer(big_bytes: usize) -> Vec<u8> {
@@ -56,6 +56,24 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     out.write_all(bytes).unwrap();
     out.finish().unwrap()
+}
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    flate2::read::GzDecoder::new(bytes)
+        .read_to_end(&mut out)
+        .unwrap();
+    out
+}
+
+/// A layer of one file in the root, as gzip.
+fn gzip_tar(contents: &[u8]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(contents.len() as u64);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "file", contents).unwrap();
+    gzip(&tar.into_inner().unwrap())
 }
 
 fn zstd(bytes: &[u8]) -> Vec<u8> {
@@ -193,6 +211,19 @@ fn check_tree(device: Device) {
     assert_eq!(opaque.as_deref(), Some(&b"y"[..]));
     assert_eq!(at("opt/same").links, 2);
     assert_eq!(at("etc/hosts").permissions, 0o4755);
+}
+
+/// Buffers that a frame fills to its last byte, and zeros behind the last gzip member.
+#[test]
+fn streams_may_end_where_a_buffer_does_and_be_padded() {
+    let mut tar = gunzip(&gzip_tar(&big(200_000)));
+    tar.resize(2 * (128 << 10), 0);
+    let index = build(&mut &zstd(&tar)[..], None).unwrap().index;
+    assert_eq!(index.tar_bytes(), tar.len() as u64);
+    let padded = [gzip_tar(&big(3 << 20)), vec![0; 512]].concat();
+    let index = build(&mut &padded[..], None).unwrap().index;
+    assert!(index.spans() > 1);
+    device(&index, &padded);
 }
 
 #[test]
