@@ -7,7 +7,7 @@
 use crate::gzip::{Boundary, Found, Gunzip, GzipError, Start};
 use crate::index::{
     Codec, FRESH, File as IndexFile, HEADERS_BYTES_MAX, INDEX_BYTES_MAX, Index, SPAN_BYTES,
-    SPAN_BYTES_MAX,
+    SPAN_BYTES_MAX, hex,
 };
 use crate::tar::{Piece, TarError, Walker};
 use crate::tree::{Collector, Layer, TreeError};
@@ -54,6 +54,8 @@ pub struct Built {
     /// Its index.
     pub index: Index,
     pub(crate) layer: Layer,
+    /// SHA-256 of its tar, 64 digits: what an image's configuration calls its diff ID.
+    pub(crate) tar_sha256: String,
 }
 
 /// Reads a layer from its first to its last byte. Contents go to `contents`, at their places.
@@ -203,6 +205,7 @@ struct Pass<'a> {
     headers: Vec<u8>,
     file: IndexFile,
     hash: blake3::Hasher,
+    tar: digest::Context,
     tar_bytes: u64,
     blob_bytes: u64,
     /// Bytes of all windows.
@@ -220,6 +223,7 @@ impl<'a> Pass<'a> {
             headers: Vec::new(),
             file: IndexFile::default(),
             hash: blake3::Hasher::new(),
+            tar: digest::Context::new(&digest::SHA256),
             tar_bytes: 0,
             blob_bytes: 0,
             window_bytes: 0,
@@ -231,6 +235,7 @@ impl<'a> Pass<'a> {
     /// Takes the next bytes of the tar.
     fn contents(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
         self.hash.update(bytes);
+        self.tar.update(bytes);
         self.tar_bytes += bytes.len().to_u64();
         let Self {
             walker,
@@ -318,6 +323,7 @@ impl<'a> Pass<'a> {
         Ok(Built {
             index: Index::new(self.file, codec),
             layer: self.tree.finish()?,
+            tar_sha256: hex(self.tar.finish().as_ref()),
         })
     }
 }

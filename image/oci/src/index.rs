@@ -286,6 +286,20 @@ impl Index {
         self.tree_at(false)
     }
 
+    /// An index with other headers that all spans fit: what a registry may forge.
+    #[cfg(test)]
+    pub(crate) fn with_headers_twice(&self) -> Self {
+        let mut headers = vec![0; self.file.headers_bytes.to_usize()];
+        zstd_safe::decompress(&mut headers[..], &self.file.headers).unwrap();
+        let mut twice = vec![0; zstd_safe::compress_bound(2 * headers.len())];
+        let bytes = zstd_safe::compress(&mut twice[..], &headers.repeat(2), 3).unwrap();
+        twice.truncate(bytes);
+        let mut index = self.clone();
+        index.file.headers = twice;
+        index.file.headers_bytes *= 2;
+        index
+    }
+
     /// True if a file system can be made of its headers; for the target `layers` of `lab/fuzz`.
     #[doc(hidden)]
     #[must_use]

@@ -8,18 +8,25 @@
 //! | `index` | the layer's index |
 //! | `trusted` | there if the index was made here, or proved by all bytes of the layer |
 //! | `data` | the device: sparse, with a hole where nothing has come yet |
-//! | `here-BOOT` | a byte for each span, 1 once its contents are in `data`; of this boot alone |
-//! | `blob-BOOT` | the layer's compressed bytes, until an index from elsewhere is proved |
+//! | `here-BOOT-INDEX` | a byte for each span, 1 once its contents are in `data` |
+//! | `blob-BOOT-INDEX` | the layer's compressed bytes, until an index from elsewhere is proved |
 //! | `complete` | there once all contents are in `data`, durably |
+//!
+//! BOOT is this boot's number, INDEX a hash of the index: marks say nothing of contents that
+//! another index has placed.
 //!
 //! Must stay true: a read returns contents that the index's check confirms, or an error; `complete`
 //! and `trusted` appear only after what they say is durable; after kill -9 at any moment the folder
-//! can be opened again.
+//! can be opened again. A device writes in the folder that it opened, not in a later one at the
+//! same path.
 //! Called from: any thread; reads block on the network.
 
-use crate::build::{Ranges, build};
+use crate::build::{BuildError, Ranges, build};
 use crate::index::{Index, IndexError};
-use crate::store::{COMPLETE, DATA, INDEX, TRUSTED, of_folder, open_data, write_tree, write_whole};
+use crate::store::{
+    BLOB, COMPLETE, DATA, HERE, INDEX, TRUSTED, boot_id, forget_others, has, index_in, of_folder,
+    open_data, read_marks, read_or_zeros, suffix_of, write_in, write_tree,
+};
 use crate::tree::{CONTENTS_AT, Layer as Tree};
 use parking_lot::{Condvar, Mutex};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -28,11 +35,11 @@ use sidecore_export::live;
 use sidecore_format::source::{BlockSource, Deliver, Extent, ReadError, check_range};
 use sidecore_remote::blob::RemoteBlob;
 use sidecore_status::Status;
-use std::fs::{self, File};
+use sidecore_sys::folder::Folder;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +67,9 @@ pub struct Figures {
 
 /// A layer that is served.
 pub struct LayerDevice {
-    folder: PathBuf,
+    folder: Folder,
+    /// End of the names of marks.
+    of: String,
     data: File,
     here: File,
     /// Compressed bytes, where the index has to be proved by them.
@@ -91,21 +100,26 @@ impl LayerDevice {
     /// # Errors
     /// [`LayerError`].
     pub fn open(store: &Store, sha256: &str, blob: RemoteBlob) -> Result<Arc<Self>, LayerError> {
-        let folder = store.folder(sha256)?;
+        let path = store.folder(sha256)?;
+        let failed = || of_folder(&path);
+        let folder = Folder::open(&path).map_err(failed())?;
         let (index, is_trusted) =
-            (store.index(sha256)).ok_or(IndexError::Damaged("is not there or damaged"))?;
+            index_in(&folder, sha256).ok_or(IndexError::Damaged("is not there or damaged"))?;
         let mut tree = index.tree()?;
-        let failed = || of_folder(&folder);
-        let boot = boot_id().map_err(failed())?;
-        let is_complete = folder.join(COMPLETE).exists();
-        let data = open_data(&folder.join(DATA)).map_err(failed())?;
+        let of = suffix_of(&boot_id().map_err(failed())?, &index);
+        let is_complete = has(&folder, COMPLETE) && has(&folder, DATA);
+        if !is_complete {
+            // Left without `data`, it would say that the new one is whole.
+            let _ = folder.remove_file(COMPLETE.as_ref());
+        }
+        let data = open_data(&folder, DATA).map_err(failed())?;
         if !is_complete {
             // After a loss of power a mark may be on the disk whose contents are not: marks of
             // another boot count for nothing.
-            forget_other_boots(&folder, &boot);
+            forget_others(&folder, &of);
             write_tree(&data, &tree).map_err(failed())?;
         }
-        let here = open_data(&folder.join(format!("{HERE}{boot}"))).map_err(failed())?;
+        let here = open_data(&folder, &format!("{HERE}{of}")).map_err(failed())?;
         let mut marks = vec![0; index.spans()];
         let known = read_marks(&here, &mut marks).map_err(failed())?;
         let spans = marks[..].iter().enumerate().map(|(at, &mark)| {
@@ -118,7 +132,7 @@ impl LayerDevice {
         // Only an index from elsewhere has to be proved, and only by the compressed bytes.
         let kept = match is_trusted || is_complete {
             true => None,
-            false => Some(open_data(&folder.join(format!("{BLOB}{boot}"))).map_err(failed())?),
+            false => Some(open_data(&folder, &format!("{BLOB}{of}")).map_err(failed())?),
         };
         let metadata_bytes = tree.metadata.len().to_u64();
         let hash = blake3::hash(&tree.metadata).to_hex().to_string();
@@ -126,6 +140,7 @@ impl LayerDevice {
         tree.metadata = Vec::new();
         Ok(Arc::new(Self {
             folder,
+            of,
             data,
             here,
             kept,
@@ -360,7 +375,7 @@ impl LayerDevice {
 
     /// Makes the layer complete, once all spans are here: proves the index where it came from
     /// elsewhere, and writes all durably. False if some are missing again.
-    fn complete(&self) -> Result<bool, LayerError> {
+    pub(crate) fn complete(&self) -> Result<bool, LayerError> {
         let mut spans = self.spans.lock();
         while spans.contains(&Span::Coming) {
             // Spans that others fetch become present or missing; both wake this thread.
@@ -371,36 +386,48 @@ impl LayerDevice {
             return Ok(false);
         }
         drop(spans);
-        if self.folder.join(COMPLETE).exists() {
+        if has(&self.folder, COMPLETE) {
             return Ok(true);
         }
-        let failed = || of_folder(&self.folder);
+        let failed = || of_folder(self.folder.path());
         if let Some(kept) = &self.kept {
-            if let Err(error) = self.prove(kept) {
-                // Relaxed: a read that misses it is one that came before.
-                self.is_refused.store(true, Ordering::Relaxed);
-                // The next mount must not use it again; without one the layer is fetched as a
-                // whole.
-                let _ = fs::remove_file(self.folder.join(INDEX));
-                return Err(error);
-            }
-            write_whole(&self.folder, TRUSTED, b"").map_err(failed())?;
+            let tar_sha256 = match self.prove(kept) {
+                // It says nothing of the index, and may pass.
+                Err(LayerError::Build(BuildError::Io(error))) => {
+                    tracing::warn!("the layer's index is not proved now: {error}");
+                    return Ok(false);
+                }
+                proved => proved.inspect_err(|_| self.refuse())?,
+            };
+            write_in(&self.folder, TRUSTED, tar_sha256.as_bytes()).map_err(failed())?;
         }
         // `complete` outlives a loss of power, so the contents must be on the disk before it is.
         self.data.sync_all().map_err(failed())?;
-        write_whole(&self.folder, COMPLETE, b"").map_err(failed())?;
-        forget_other_boots(&self.folder, "");
+        write_in(&self.folder, COMPLETE, b"").map_err(failed())?;
+        forget_others(&self.folder, "");
         tracing::info!("the layer is complete");
         Ok(true)
     }
 
+    /// Gives nothing more out: the index has been refuted.
+    fn refuse(&self) {
+        // Relaxed: a read that misses it is one that came before.
+        self.is_refused.store(true, Ordering::Relaxed);
+        // The next mount must use neither the index nor what it has placed; without an index the
+        // layer is fetched as a whole. The index last: it alone has the rest tried again.
+        let of = |kind| format!("{kind}{}", self.of);
+        for name in [&*of(HERE), &of(BLOB), COMPLETE, DATA, INDEX] {
+            let _ = self.folder.remove_file(name.as_ref());
+        }
+    }
+
     /// Compares all compressed bytes with the layer's digest, and the index with one that is made
-    /// of them.
-    fn prove(&self, kept: &File) -> Result<(), LayerError> {
+    /// of them; returns the tar's SHA-256.
+    fn prove(&self, kept: &File) -> Result<String, LayerError> {
         // What was kept on the way is compared first; the registry is asked again only if that
         // fails.
         let mut is_from_here = true;
-        for _ in 0..2 {
+        loop {
             let mut read = |range: Range<u64>| match is_from_here {
                 true => {
                     let mut bytes = vec![0; (range.end - range.start).to_usize()];
@@ -412,7 +439,7 @@ impl LayerDevice {
             let mut input = Ranges::new(self.index.blob_bytes(), &mut read);
             let found = build(&mut input, None);
             match found {
-                Ok(built) if built.index == self.index => return Ok(()),
+                Ok(built) if built.index == self.index => return Ok(built.tar_sha256),
                 Ok(built) if built.index.layer() == self.index.layer() => {
                     let what = "does not fit the layer, whose digest is right";
                     return Err(IndexError::Damaged(what).into());
@@ -428,7 +455,6 @@ impl LayerDevice {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
     fn count(&self, which: usize, by: u64) {
@@ -457,6 +483,36 @@ impl LayerDevice {
             }
         }
         result
+    }
+}
+
+#[cfg(test)]
+impl LayerDevice {
+    /// Brings all spans as a fetch does, from the blob's bytes.
+    pub(crate) fn fill(&self, blob: &[u8]) {
+        for span in 0..self.index.spans() {
+            let range = self.index.blob_range(span..span + 1);
+            let bytes = &blob[range.start.to_usize()..range.end.to_usize()];
+            if let Some(kept) = &self.kept {
+                kept.write_all_at(bytes, range.start).unwrap();
+            }
+            let tar = self.index.open_span(span, bytes).unwrap();
+            self.keep(span, &tar).unwrap();
+            self.spans.lock()[span] = Span::Here;
+        }
+    }
+
+    /// True if no span is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.lock().iter().all(|&it| it == Span::Missing)
+    }
+
+    /// Reads the first file.
+    pub(crate) fn first_file(&self) -> Vec<u8> {
+        let extent = self.tree.extents[0];
+        let mut bytes = vec![0; extent.bytes.to_usize()];
+        self.read(extent.device_at, &mut bytes).unwrap();
+        bytes
     }
 }
 
@@ -524,52 +580,6 @@ impl BlockSource for LayerDevice {
     }
 }
 
-/// Reads a file whose end may be cut off before the device's, where it is zeros.
-fn read_or_zeros(file: &File, mut dst: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !dst.is_empty() {
-        match file.read_at(dst, offset) {
-            Ok(0) => {
-                dst.fill(0);
-                return Ok(());
-            }
-            Ok(bytes) => {
-                dst = &mut dst[bytes..];
-                offset += bytes.to_u64();
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Reads the marks that are there; returns their number.
-fn read_marks(file: &File, marks: &mut [u8]) -> io::Result<usize> {
-    let bytes = file.metadata()?.len().min(marks.len().to_u64()).to_usize();
-    file.read_exact_at(&mut marks[..bytes], 0)?;
-    Ok(bytes)
-}
-
-/// Removes what was kept before this boot.
-fn forget_other_boots(folder: &Path, boot: &str) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let of = [HERE, BLOB].iter().find_map(|it| name.strip_prefix(it));
-        if of.is_some_and(|of| of != boot) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-fn boot_id() -> io::Result<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(text.trim().to_owned())
-}
-
-const HERE: &str = "here-";
-const BLOB: &str = "blob-";
 /// Compressed bytes of a background request.
 const CLUSTER_BYTES: u64 = 4 << 20;
 /// Compressed bytes that a sequential reader's request has.

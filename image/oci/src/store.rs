@@ -7,13 +7,15 @@ use crate::build::{BuildError, build};
 use crate::index::{INDEX_BYTES_MAX, Index, IndexError, hex};
 use crate::tree::Layer as Tree;
 use ring::digest;
-use sidecore_bare::width::ToU64;
+use rustix::fs::OFlags;
+use sidecore_bare::width::{ToU64, ToUsize};
 use sidecore_remote::is_sha256;
 use sidecore_sys::folder::Folder;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Reasons why a layer cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -82,16 +84,31 @@ impl Store {
     #[must_use]
     pub fn whole(&self, sha256: &str) -> Option<PathBuf> {
         let folder = self.root.join(sha256);
-        folder.join(COMPLETE).exists().then(|| folder.join(DATA))
+        // A removal that was cut short may have left the one without the other.
+        let is_whole = folder.join(COMPLETE).exists() && folder.join(DATA).exists();
+        is_whole.then(|| folder.join(DATA))
     }
 
     /// The index of a layer that is here; true if it is trusted.
     #[must_use]
     pub fn index(&self, sha256: &str) -> Option<(Index, bool)> {
-        let folder = self.folder(sha256).ok()?;
-        let bytes = read_bounded(&folder.join(INDEX), INDEX_BYTES_MAX + 64).ok()?;
-        let index = Index::read(&bytes, sha256).ok()?;
-        Some((index, folder.join(TRUSTED).exists()))
+        // It may come from a manifest; see `folder`. None is made here.
+        let folder = is_sha256(sha256).then(|| self.root.join(sha256))?;
+        index_in(&Folder::open(&folder).ok()?, sha256)
+    }
+
+    /// True if all bytes of a layer have been here.
+    #[must_use]
+    pub(crate) fn is_trusted(&self, sha256: &str) -> bool {
+        self.root.join(sha256).join(TRUSTED).exists()
+    }
+
+    /// SHA-256 of a layer's tar (64 digits), where all bytes of the layer have shown it.
+    #[must_use]
+    pub(crate) fn tar_sha256(&self, sha256: &str) -> Option<String> {
+        let bytes = read_bounded(&self.root.join(sha256).join(TRUSTED), 64).ok()?;
+        // Earlier versions wrote the file without contents.
+        String::from_utf8(bytes).ok().filter(|it| is_sha256(it))
     }
 
     /// Keeps an index that came from elsewhere.
@@ -100,6 +117,8 @@ impl Store {
     /// [`LayerError::Folder`].
     pub fn keep_index(&self, index: &Index) -> Result<(), LayerError> {
         let folder = self.folder(&index.layer())?;
+        // It said so of another index.
+        let _ = fs::remove_file(folder.join(TRUSTED));
         write_whole(&folder, INDEX, &index.to_bytes()).map_err(of_folder(&folder))
     }
 
@@ -108,11 +127,12 @@ impl Store {
     /// # Errors
     /// [`LayerError`].
     pub fn fetch_whole(&self, sha256: &str, input: &mut dyn Read) -> Result<Index, LayerError> {
-        let folder = self.folder(sha256)?;
-        let failed = || of_folder(&folder);
-        // Under another name until it is whole: a server may read the file of that name.
-        let name = format!("data.{}", std::process::id());
-        let data = open_data(&folder.join(&name)).map_err(failed())?;
+        let path = self.folder(sha256)?;
+        let failed = || of_folder(&path);
+        let folder = Folder::open(&path).map_err(failed())?;
+        // A file of this fetch alone: a server may read the one of the final name, and another
+        // fetch of this digest, by another image's word, may get other bytes.
+        let (name, data) = folder.temporary(0o600).map_err(failed())?;
         let result = (|| {
             let built = build(input, Some(&data))?;
             let found = built.index.layer();
@@ -124,17 +144,56 @@ impl Store {
             // the name.
             write_tree(&data, &built.layer).map_err(failed())?;
             data.sync_all().map_err(failed())?;
-            fs::rename(folder.join(&name), folder.join(DATA)).map_err(failed())?;
-            write_whole(&folder, INDEX, &built.index.to_bytes()).map_err(failed())?;
-            write_whole(&folder, TRUSTED, b"").map_err(failed())?;
+            folder.rename(&name, DATA.as_ref()).map_err(failed())?;
+            let write = |name, bytes: &[u8]| write_in(&folder, name, bytes).map_err(failed());
+            write(INDEX, &built.index.to_bytes())?;
+            write(TRUSTED, built.tar_sha256.as_bytes())?;
             // Last: it says that all else is durable.
-            write_whole(&folder, COMPLETE, b"").map_err(failed())?;
+            write(COMPLETE, b"")?;
             Ok(built.index)
         })();
         if result.is_err() {
-            let _ = fs::remove_file(folder.join(&name));
+            let _ = folder.remove_file(&name);
         }
         result
+    }
+
+    /// Removes what is here of a layer; one that is served keeps the files that are open.
+    pub(crate) fn forget(&self, sha256: &str) {
+        if !is_sha256(sha256) {
+            return;
+        }
+        let folder = self.root.join(sha256);
+        // First: a removal that is cut short must not leave it without the contents.
+        let _ = fs::remove_file(folder.join(COMPLETE));
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("{} is left: {error}", folder.display());
+        }
+    }
+
+    /// Removes files that a fetch of a layer has left unfinished, hours ago.
+    pub(crate) fn remove_unfinished(&self, sha256: &str) {
+        let entries = fs::read_dir(self.root.join(sha256));
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            // The first is that of earlier versions.
+            let is_unfinished = name.starts_with("data.") || name.starts_with(".sidecore-");
+            let modified = entry.metadata().and_then(|it| it.modified());
+            let age = modified.ok().and_then(|it| it.elapsed().ok());
+            if is_unfinished && age.is_some_and(|age| age > UNFINISHED_AGE_MIN) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Digests of all layers of which something is here.
+    pub(crate) fn layers(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| is_sha256(name)).collect()
     }
 }
 
@@ -144,18 +203,31 @@ pub(crate) fn write_tree(data: &File, tree: &Tree) -> io::Result<()> {
     data.set_len(tree.device_bytes)
 }
 
-pub(crate) fn open_data(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).open(path)
+pub(crate) fn open_data(folder: &Folder, name: &str) -> io::Result<File> {
+    folder.open_file(name.as_ref(), OFlags::RDWR | OFlags::CREATE, 0o600)
+}
+
+/// The index in a layer's folder; true if it is trusted.
+pub(crate) fn index_in(folder: &Folder, sha256: &str) -> Option<(Index, bool)> {
+    let file = folder.read_file(INDEX.as_ref()).ok()?;
+    let bytes = bounded(file, INDEX_BYTES_MAX + 64).ok()?;
+    let index = Index::read(&bytes, sha256).ok()?;
+    Some((index, has(folder, TRUSTED)))
+}
+
+/// True if a folder has a file of this name.
+pub(crate) fn has(folder: &Folder, name: &str) -> bool {
+    folder.stat_of(name.as_ref()).is_ok()
 }
 
 /// Reads a file of at most `bytes_max`.
 pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    bounded(File::open(path)?, bytes_max)
+}
+
+fn bounded(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(bytes_max + 1)
-        .read_to_end(&mut bytes)?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     match bytes.len().to_u64() <= bytes_max {
         true => Ok(bytes),
         false => Err(io::Error::other("the file is too long")),
@@ -164,9 +236,62 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 /// Writes a file durably: readers see all of it or none, also after a crash.
 pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let folder = Folder::open(folder)?;
+    write_in(&Folder::open(folder)?, name, bytes)
+}
+
+/// The same in a folder that is open: an error once it has been removed, whatever lies at its path
+/// by then.
+pub(crate) fn write_in(folder: &Folder, name: &str, bytes: &[u8]) -> io::Result<()> {
     folder.replace(name.as_ref(), 0o600, |file| file.write_all(bytes))?;
     folder.sync()
+}
+
+/// Reads a file whose end may be cut off before the device's, where it is zeros.
+pub(crate) fn read_or_zeros(file: &File, mut dst: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !dst.is_empty() {
+        match file.read_at(dst, offset) {
+            Ok(0) => {
+                dst.fill(0);
+                return Ok(());
+            }
+            Ok(bytes) => {
+                dst = &mut dst[bytes..];
+                offset += bytes.to_u64();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the marks that are there; returns their number.
+pub(crate) fn read_marks(file: &File, marks: &mut [u8]) -> io::Result<usize> {
+    let bytes = file.metadata()?.len().min(marks.len().to_u64()).to_usize();
+    file.read_exact_at(&mut marks[..bytes], 0)?;
+    Ok(bytes)
+}
+
+/// Removes marks and bytes that were kept before this boot, or for another index.
+pub(crate) fn forget_others(folder: &Folder, own: &str) {
+    for name in folder.names().unwrap_or_default() {
+        let text = name.to_string_lossy();
+        let of = [HERE, BLOB].iter().find_map(|it| text.strip_prefix(it));
+        if of.is_some_and(|of| of != own) {
+            let _ = folder.remove_file(&name);
+        }
+    }
+}
+
+/// End of the names of an index's marks in this boot.
+pub(crate) fn suffix_of(boot: &str, index: &Index) -> String {
+    let hash = blake3::hash(&index.to_bytes());
+    format!("{boot}-{}", hex(&hash.as_bytes()[..8]))
+}
+
+pub(crate) fn boot_id() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -185,7 +310,11 @@ pub fn sha256_of(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
+/// A fetch that lives writes more often.
+const UNFINISHED_AGE_MIN: Duration = Duration::from_secs(4 * 3600);
 pub(crate) const INDEX: &str = "index";
 pub(crate) const TRUSTED: &str = "trusted";
 pub(crate) const DATA: &str = "data";
 pub(crate) const COMPLETE: &str = "complete";
+pub(crate) const HERE: &str = "here-";
+pub(crate) const BLOB: &str = "blob-";

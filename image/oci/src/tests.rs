@@ -2,10 +2,17 @@
 
 use crate::build::build;
 use crate::index::Index;
+use crate::layer::{LayerDevice, LayerError, Store, sha256_of};
 use crate::tree::CONTENTS_AT;
 use sidecore_erofs::{Bytes, Erofs, Kind, Unreadable};
 use sidecore_random::Random;
-use std::io::{Read, Write};
+use sidecore_remote::blob::RemoteBlob;
+use sidecore_remote::{Repository, Retry};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// A tar with what layers have: nested directories, links, whiteouts, long names, attributes.
 fn layer(big_bytes: usize) -> Vec<u8> {
@@ -67,7 +74,7 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A layer of one file in the root, as gzip.
-fn gzip_tar(contents: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip_tar(contents: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(contents.len() as u64);
@@ -313,4 +320,160 @@ fn contents_have_a_place_that_does_not_depend_on_metadata() {
     assert!(!tree.has_implied_directories);
 }
 
+/// Gives a part of its bytes, says so, and the rest once it may.
+struct Slow(io::Cursor<Vec<u8>>, Sender<()>, Receiver<()>);
+
+impl Read for Slow {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.0.position() == FIRST_BYTES {
+            let _ = self.1.send(());
+            let _ = self.2.recv();
+        }
+        let most = match self.0.position() {
+            0 => FIRST_BYTES as usize,
+            _ => out.len(),
+        };
+        self.0.read(&mut out[..most])
+    }
+}
+
+/// An image may name another one's layer and serve it slowly, and other bytes.
+#[test]
+fn a_fetch_of_other_bytes_harms_no_other_fetch() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let (blob, evil) = (gzip_tar(b"good"), gzip_tar(b"evil"));
+    let sha256 = sha256_of(&blob);
+    let (begun, has_begun) = channel();
+    let (go, may_go) = channel();
+    let (other, name) = (store.clone(), sha256.clone());
+    let thread = std::thread::spawn(move || {
+        let mut slow = Slow(io::Cursor::new(evil), begun, may_go);
+        other.fetch_whole(&name, &mut slow).map(|_| ())
+    });
+    has_begun.recv().unwrap();
+    store.fetch_whole(&sha256, &mut &blob[..]).unwrap();
+    let data = store.whole(&sha256).unwrap();
+    let contents = || {
+        let mut bytes = [0; 4];
+        let file = fs::File::open(&data).unwrap();
+        file.read_exact_at(&mut bytes, CONTENTS_AT).unwrap();
+        bytes
+    };
+    assert_eq!(&contents(), b"good");
+    go.send(()).unwrap();
+    let refused = thread.join().unwrap().unwrap_err();
+    assert!(matches!(refused, LayerError::Digest { .. }), "{refused}");
+    assert_eq!(&contents(), b"good");
+    // What the refused one wrote is gone.
+    let names = fs::read_dir(dir.path().join(&sha256)).unwrap();
+    assert_eq!(names.count(), 4);
+    let tar_sha256 = store.tar_sha256(&sha256).unwrap();
+    assert_ne!(tar_sha256, sha256);
+}
+
+#[test]
+fn a_layer_without_contents_is_not_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let blob = gzip_tar(b"good");
+    let sha256 = sha256_of(&blob);
+    store.fetch_whole(&sha256, &mut &blob[..]).unwrap();
+    fs::remove_file(store.whole(&sha256).unwrap()).unwrap();
+    assert_eq!(store.whole(&sha256), None);
+    store.forget(&sha256);
+    assert!(store.layers().is_empty());
+}
+
+/// A blob of a registry that is never asked.
+fn unused_blob(sha256: &str) -> RemoteBlob {
+    let repository = Repository::new("localhost:1", "a", Retry::default()).unwrap();
+    RemoteBlob::new(&repository, sha256).unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<_> = entries
+        .map(|it| it.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A registry's index may place contents as it likes until it is refuted; what it has placed
+/// counts for nothing with the next index.
+#[test]
+fn a_refuted_index_leaves_no_contents_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let blob = gzip_tar(b"contents");
+    let sha256 = sha256_of(&blob);
+    let good = build(&mut &blob[..], None).unwrap().index;
+    let wrong = good.with_headers_twice();
+    store.keep_index(&wrong).unwrap();
+    let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    device.fill(&blob);
+    // Killed before the proof: the next server finds another index in the place of this one.
+    store.keep_index(&good).unwrap();
+    let next = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    assert!(next.is_empty());
+    drop(next);
+    store.keep_index(&wrong).unwrap();
+    let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    device.fill(&blob);
+    let refused = device.complete().unwrap_err().to_string();
+    assert!(refused.contains("does not fit the layer"), "{refused}");
+    assert!(names(&dir.path().join(&sha256)).is_empty());
+    store.keep_index(&good).unwrap();
+    let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    assert!(device.is_empty());
+    device.fill(&blob);
+    assert!(device.complete().unwrap());
+    assert_eq!(device.first_file(), b"contents");
+    assert_eq!(
+        names(&dir.path().join(&sha256)),
+        ["complete", "data", "index", "trusted"]
+    );
+    assert!(store.tar_sha256(&sha256).is_some());
+}
+
+/// The folder of a layer may be removed and made again while a server of it still fetches.
+#[test]
+fn a_server_of_a_removed_folder_leaves_the_next_one_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let blob = gzip_tar(b"contents");
+    let sha256 = sha256_of(&blob);
+    let index = build(&mut &blob[..], None).unwrap().index;
+    store.keep_index(&index).unwrap();
+    let first = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    store.forget(&sha256);
+    store.keep_index(&index).unwrap();
+    let _second = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    first.fill(&blob);
+    first.complete().unwrap_err();
+    assert_eq!(store.whole(&sha256), None);
+    assert!(
+        store
+            .index(&sha256)
+            .is_some_and(|(_, is_trusted)| !is_trusted)
+    );
+}
+
+/// Contents without `data` are not here, whatever `complete` says.
+#[test]
+fn a_device_without_its_file_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let blob = gzip_tar(b"contents");
+    let sha256 = sha256_of(&blob);
+    store.fetch_whole(&sha256, &mut &blob[..]).unwrap();
+    fs::remove_file(dir.path().join(&sha256).join("data")).unwrap();
+    let device = LayerDevice::open(&store, &sha256, unused_blob(&sha256)).unwrap();
+    assert!(device.is_empty());
+    assert_eq!(store.whole(&sha256), None);
+}
+
 const BIG_BYTES: usize = 5 << 20;
+/// Bytes that a slow layer gives at first; none is so short.
+const FIRST_BYTES: u64 = 40;
