@@ -34,6 +34,7 @@ pub(crate) enum Code {
     FailedPrecondition = 9,
     Unimplemented = 12,
     Internal = 13,
+    Unavailable = 14,
 }
 
 impl Refusal {

@@ -1,7 +1,9 @@
 //! Layers for podman, CRI-O and buildah: an additional layer store of c/storage.
 //!
 //! Must stay true: a layer's record is written after it was mounted once, so that a restart finds
-//! what users count on; the number of its users is durable, and a layer without one is unmounted.
+//! what users count on; the number of its users is durable, and a layer without one is unmounted;
+//! an image gets a layer only where its configuration names the tar that is in it, since c/storage
+//! takes the layers of all images by that name.
 //! Called from: any thread; one at a time has a layer.
 //! Source: c/storage, "additional layer stores"; its `Layer` for the document of a layer.
 
@@ -9,7 +11,6 @@ use super::mounts::Mounts;
 use super::records::Layer;
 use super::{Config, make_folder};
 use crate::image::Image;
-use crate::layer::Store;
 use crate::store::{read_bounded, write_whole};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,11 +25,12 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The layers of a store, as its file system asks for them.
 pub(super) struct Layers {
     root: PathBuf,
-    mounts: Mounts,
+    mounts: Arc<Mounts>,
     busy: Mutex<BTreeSet<String>>,
     done: Condvar,
 }
@@ -42,6 +44,12 @@ struct Record {
     /// The document for c/storage.
     info: String,
     users: u64,
+    /// Names of images that this layer was found to be of; of an earlier version's record none.
+    #[serde(default)]
+    images: BTreeSet<String>,
+    /// It lacks entries of directories, and so can only be a lowest one.
+    #[serde(default)]
+    has_implied: bool,
 }
 
 /// The document: what c/storage keeps of a layer.
@@ -95,7 +103,7 @@ impl Layers {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn show(config: &Config, store: Store, dir: &Path) -> io::Result<Shown> {
+    pub(super) fn show(config: &Config, mounts: Arc<Mounts>, dir: &Path) -> io::Result<Shown> {
         let root = config.root.join("store");
         DirBuilder::new()
             .recursive(true)
@@ -103,12 +111,13 @@ impl Layers {
             .create(&root)?;
         let layers = Arc::new(Self {
             root,
-            mounts: Mounts::new(config, store),
+            mounts,
             busy: Mutex::default(),
             done: Condvar::new(),
         });
         // Left by one that was killed: nothing answers there.
         layers.mounts.undo(dir);
+        layers.sweep(Duration::ZERO);
         make_folder(dir)?;
         FuseServer::start_layers(layers, dir, || ()).map_err(io::Error::other)?;
         Ok(Shown(dir.to_owned()))
@@ -123,9 +132,56 @@ impl Layers {
         busy.insert(sha256.to_owned());
         drop(busy);
         let result = run();
+        self.is_free(sha256);
+        result
+    }
+
+    /// No thread has this layer any more.
+    fn is_free(&self, sha256: &str) {
         self.busy.lock().remove(sha256);
         self.done.notify_all();
-        result
+    }
+
+    /// Removes layers that were looked up and not used for `age_min`, and what a crash has left.
+    fn sweep(&self, age_min: Duration) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let Some(sha256) = entry
+                .file_name()
+                .into_string()
+                .ok()
+                .filter(|it| is_sha256(it))
+            else {
+                continue;
+            };
+            // One that another thread has is in use.
+            if !self.busy.lock().insert(sha256.clone()) {
+                continue;
+            }
+            let record = self.root.join(&sha256).join(RECORD);
+            let looked_up = fs::metadata(&record).and_then(|it| it.modified());
+            let age = looked_up.map(|it| it.elapsed().unwrap_or_default());
+            let is_unused = match self.record(&sha256) {
+                Some(record) => record.users == 0 && age.is_ok_and(|age| age >= age_min),
+                // A damaged one may have users.
+                None => !record.exists(),
+            };
+            if is_unused {
+                self.forget(&sha256);
+            }
+            self.is_free(&sha256);
+        }
+    }
+
+    /// Unmounts a layer and removes all that is here of it.
+    fn forget(&self, sha256: &str) {
+        let folder = self.root.join(sha256);
+        self.mounts.undo(&folder.join("fs"));
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("{} is left: {error}", folder.display());
+        }
+        self.mounts.collect(Some(sha256));
     }
 
     fn record(&self, sha256: &str) -> Option<Record> {
@@ -144,18 +200,17 @@ impl Layers {
     /// A layer that is mounted when this returns.
     fn mounted(&self, image: &str, sha256: &str) -> Result<LayerEntry, String> {
         let files = self.root.join(sha256).join("fs");
+        // Until the record names it.
+        let _hold = self.mounts.hold(sha256);
         let record = match self.record(sha256) {
             Some(record) => {
+                let record = self.known(image, sha256, record)?;
                 self.mounts.adopt(&record.layer, &files, record.is_lowest)?;
                 record
             }
             None => {
-                let record = described(image, sha256)?;
-                let made = DirBuilder::new().recursive(true).mode(0o711).create(&files);
-                made.map_err(|error| error.to_string())?;
-                self.mounts.mount(&record.layer, &files, record.is_lowest)?;
-                self.put(sha256, &record)?;
-                record
+                let new = self.new_record(image, sha256, &files);
+                new.inspect_err(|_| self.forget(sha256))?
             }
         };
         Ok(LayerEntry {
@@ -163,6 +218,41 @@ impl Layers {
             info: record.info.into_bytes(),
             blob_bytes: record.blob_bytes,
         })
+    }
+
+    /// Mounts a layer for the first time, and records it.
+    fn new_record(&self, image: &str, sha256: &str, files: &Path) -> Result<Record, String> {
+        let Described { mut record, diff } = described(image, sha256)?;
+        let made = DirBuilder::new().recursive(true).mode(0o711).create(files);
+        made.map_err(|error| error.to_string())?;
+        let mounted = self.mounts.mount(&record.layer, files, record.is_lowest);
+        record.has_implied = mounted?;
+        // Now that the layer is here.
+        self.mounts.check_tar(sha256, &diff)?;
+        self.put(sha256, &record)?;
+        self.sweep(UNUSED_AGE_MIN);
+        Ok(record)
+    }
+
+    /// A layer's record, if the layer may be given to an image.
+    fn known(&self, image: &str, sha256: &str, mut record: Record) -> Result<Record, String> {
+        let diff = diff_of(&record.info).ok_or("its record names no tar")?;
+        let is_checked = !record.images.is_empty();
+        if is_checked && !record.images.contains(image) {
+            described(image, sha256)?.check(&record, &diff)?;
+            if record.images.len() < IMAGES_MAX {
+                record.images.insert(image.to_owned());
+            }
+            self.put(sha256, &record)?;
+        } else if record.users == 0 {
+            // The record's time is that of the last look-up.
+            self.put(sha256, &record)?;
+        }
+        // A registry's index may have been proved meanwhile, and its tar been found another one.
+        if is_checked {
+            self.mounts.check_tar(sha256, &diff)?;
+        }
+        Ok(record)
     }
 
     /// Counts users; `change` gets their number and returns the new one.
@@ -179,8 +269,7 @@ impl Layers {
             if let Err(error) = self.put(sha256, &record) {
                 tracing::warn!("users of layer {sha256} are not counted: {error}");
             } else if before > 0 && record.users == 0 {
-                self.mounts.undo(&self.root.join(sha256).join("fs"));
-                let _ = fs::remove_dir_all(self.root.join(sha256));
+                self.forget(sha256);
             }
         });
     }
@@ -222,8 +311,28 @@ impl LayerSource for Layers {
     }
 }
 
+/// A layer as an image describes it.
+struct Described {
+    record: Record,
+    /// Digest of its tar, as the image's configuration says.
+    diff: String,
+}
+
+impl Described {
+    /// Checks that the image means the layer that is here already, which has tar `diff`.
+    fn check(&self, here: &Record, diff: &str) -> Result<(), String> {
+        if self.diff != diff {
+            return Err("its configuration names another tar than the layer has".into());
+        }
+        match here.has_implied && !self.record.is_lowest {
+            true => Err("it has files in directories that it does not describe".into()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A layer as its registry describes it.
-fn described(image: &str, sha256: &str) -> Result<Record, String> {
+fn described(image: &str, sha256: &str) -> Result<Described, String> {
     let url = url_of(image);
     let opened = Image::open(&url).map_err(|error| error.to_string())?;
     let layers = opened.layers();
@@ -237,10 +346,11 @@ fn described(image: &str, sha256: &str) -> Result<Record, String> {
     let config = config.map_err(|error| error.to_string())?;
     let config: Configuration = serde_json::from_slice(&config).map_err(malformed)?;
     let diff = config.rootfs.diff_ids.get(place);
+    let diff = diff.ok_or("its configuration does not name the layer")?;
     let info = Info {
         compressed_diff_digest: format!("sha256:{sha256}"),
         compressed_size: *blob_bytes,
-        diff_digest: diff.ok_or("its configuration does not name the layer")?,
+        diff_digest: diff,
         diff_size: None,
         compression: match kind {
             it if it.ends_with("gzip") => 2,
@@ -248,7 +358,7 @@ fn described(image: &str, sha256: &str) -> Result<Record, String> {
             _ => 0,
         },
     };
-    Ok(Record {
+    let record = Record {
         layer: Layer {
             image: format!("oci://{}@{}", opened.place(), opened.manifest().digest),
             sha256: sha256.to_owned(),
@@ -257,7 +367,17 @@ fn described(image: &str, sha256: &str) -> Result<Record, String> {
         blob_bytes: *blob_bytes,
         info: serde_json::to_string(&info).map_err(malformed)?,
         users: 0,
-    })
+        images: BTreeSet::from([image.to_owned()]),
+        has_implied: false,
+    };
+    let diff = diff.clone();
+    Ok(Described { record, diff })
+}
+
+/// The tar's digest in a document for c/storage.
+fn diff_of(info: &str) -> Option<String> {
+    let info: serde_json::Value = serde_json::from_str(info).ok()?;
+    info["diff-digest"].as_str().map(str::to_owned)
 }
 
 /// The URL of an image by c/storage's name of it.
@@ -272,11 +392,17 @@ fn digits(digest: &str) -> Option<&str> {
 
 const RECORD: &str = "record";
 const RECORD_BYTES_MAX: u64 = 1 << 16;
+/// Images whose names a record keeps; a name has at most 255 bytes. Further ones are looked at each
+/// time.
+const IMAGES_MAX: usize = 64;
+/// c/storage uses a layer seconds after it has looked it up.
+const UNUSED_AGE_MIN: Duration = Duration::from_secs(3600);
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::{Store, sha256_of};
 
     #[test]
     fn documents_are_what_c_storage_reads() {
@@ -292,6 +418,108 @@ mod tests {
             r#""diff-digest":"sha256:b","compression":2}"#,
         ];
         assert_eq!(serde_json::to_string(&info).unwrap(), expected.concat());
+    }
+
+    fn record(is_lowest: bool) -> Record {
+        let layer = Layer {
+            image: "oci://nothing".into(),
+            sha256: "0".repeat(64),
+        };
+        Record {
+            layer,
+            is_lowest,
+            blob_bytes: 7,
+            info: r#"{"diff-digest":"sha256:b"}"#.into(),
+            users: 0,
+            images: BTreeSet::from(["first".to_owned()]),
+            has_implied: true,
+        }
+    }
+
+    /// An image may name another one's layer with a tar of its choice, or higher up than it can be.
+    #[test]
+    fn images_get_the_layers_that_their_configurations_name() {
+        let diff = diff_of(&record(true).info).unwrap();
+        for (named, is_lowest, is_right) in [
+            ("sha256:b", true, true),
+            ("sha256:c", true, false),
+            ("sha256:b", false, false),
+        ] {
+            let described = Described {
+                record: record(is_lowest),
+                diff: named.into(),
+            };
+            let checked = described.check(&record(true), &diff);
+            assert_eq!(checked.is_ok(), is_right, "{named} {is_lowest}");
+        }
+    }
+
+    fn layers(root: &Path) -> Layers {
+        let config = Config {
+            socket: root.join("socket"),
+            root: root.to_owned(),
+            trust_indexes: false,
+            rate_bytes: 0,
+            verify_keys: Vec::new(),
+            layer_store: None,
+        };
+        let store = Store::open(&root.join("layers")).unwrap();
+        Layers {
+            root: root.join("store"),
+            mounts: Arc::new(Mounts::new(&config, store)),
+            busy: Mutex::default(),
+            done: Condvar::new(),
+        }
+    }
+
+    #[test]
+    fn a_layers_tar_is_the_one_that_its_bytes_show() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = layers(dir.path());
+        let blob = crate::tests::gzip_tar(b"contents");
+        let sha256 = sha256_of(&blob);
+        let store = Store::open(&dir.path().join("layers")).unwrap();
+        store.fetch_whole(&sha256, &mut &blob[..]).unwrap();
+        let tar = format!("sha256:{}", store.tar_sha256(&sha256).unwrap());
+        layers.mounts.check_tar(&sha256, &tar).unwrap();
+        let other = format!("sha256:{sha256}");
+        layers.mounts.check_tar(&sha256, &other).unwrap_err();
+        // As an earlier version left it.
+        let folder = store.folder(&sha256).unwrap();
+        write_whole(&folder, "trusted", b"").unwrap();
+        layers.mounts.check_tar(&sha256, &tar).unwrap_err();
+    }
+
+    /// A layer that was looked up and never used, one in use, and a folder without a record.
+    #[test]
+    fn unused_layers_go_with_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let layers = layers(dir.path());
+        for (digit, users) in [("a", Some(0)), ("b", Some(1)), ("c", None)] {
+            let sha256 = digit.repeat(64);
+            fs::create_dir_all(layers.root.join(&sha256).join("fs")).unwrap();
+            fs::create_dir_all(dir.path().join("layers").join(&sha256)).unwrap();
+            if let Some(users) = users {
+                let record = Record {
+                    users,
+                    ..record(true)
+                };
+                layers.put(&sha256, &record).unwrap();
+            }
+        }
+        let is_here = |digit: &str| {
+            let sha256 = digit.repeat(64);
+            let is_here = layers.root.join(&sha256).exists();
+            let files = dir.path().join("layers").join(&sha256);
+            assert_eq!(is_here, files.exists(), "{digit}");
+            is_here
+        };
+        layers.sweep(UNUSED_AGE_MIN);
+        assert_eq!(["a", "b", "c"].map(is_here), [true, true, false]);
+        layers.sweep(Duration::ZERO);
+        assert_eq!(["a", "b"].map(is_here), [false, true]);
+        layers.end_use(&format!("sha256:{}", "b".repeat(64)));
+        assert!(!is_here("b"));
     }
 
     #[test]

@@ -122,6 +122,7 @@ mod service {
 
 use crate::layer::{LayerError, Store};
 use layer_store::Layers;
+use mounts::Mounts;
 use rustix::fs::FlockOperation;
 use snapshots::Snapshots;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -216,10 +217,12 @@ pub fn run(config: &Config, stop: Stopped, ready: impl FnOnce()) -> Result<(), S
     rustix::fs::flock(&lock_file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| SnapshotterError::Used(config.root.clone()))?;
     let store = Store::open(&config.root.join("layers"))?;
+    // One for both: the files of a layer go once neither has a use for it.
+    let mounts = Arc::new(Mounts::new(config, store));
     let shown = (config.layer_store.as_ref())
-        .map(|dir| Layers::show(config, store.clone(), dir).map_err(of(dir)))
+        .map(|dir| Layers::show(config, Arc::clone(&mounts), dir).map_err(of(dir)))
         .transpose()?;
-    let snapshots = Snapshots::open(config, store).map_err(of(&config.root))?;
+    let snapshots = Snapshots::open(config, mounts).map_err(of(&config.root))?;
     // Before containerd can ask: a container must not see a layer that is not mounted again yet.
     snapshots.adopt();
     let listener = listen(&config.socket).map_err(of(&config.socket))?;

@@ -3,14 +3,18 @@
 //!
 //! Must stay true: the mount of a living server is never touched by [`Mounts::adopt`]; set-user-id
 //! bits count in a container because overlayfs has its own flags, while the mount itself allows
-//! neither them nor device nodes.
+//! neither them nor device nodes; the files of a layer stay as long as a record of containerd's or
+//! of c/storage's names it, or a [`Hold`] keeps it.
 
 use super::Config;
-use super::records::Layer;
+use super::records::{self, Layer};
 use crate::image::Image;
 use crate::layer::Store;
+use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sidecore_export::mount::image_on;
+use sidecore_remote::is_sha256;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +24,10 @@ use std::process::{Command, Stdio};
 /// Mounts layers.
 pub(crate) struct Mounts {
     store: Store,
+    root: PathBuf,
     layers: PathBuf,
+    /// Layers that are being mounted and have no record yet, and how often.
+    held: Mutex<BTreeMap<String, usize>>,
     trust_indexes: bool,
     rate_bytes: u64,
     verify_keys: Vec<PathBuf>,
@@ -31,7 +38,9 @@ impl Mounts {
     pub(crate) fn new(config: &Config, store: Store) -> Self {
         Self {
             store,
+            root: config.root.clone(),
             layers: config.root.join("layers"),
+            held: Mutex::default(),
             trust_indexes: config.trust_indexes,
             rate_bytes: config.rate_bytes,
             verify_keys: config.verify_keys.clone(),
@@ -39,18 +48,19 @@ impl Mounts {
         }
     }
 
-    /// Mounts a layer on a folder. A layer above others must have an entry for each directory.
+    /// Mounts a layer on a folder. A layer above others must have an entry for each directory;
+    /// true if this one lacks some.
     ///
     /// # Errors
     /// The reason why it is not mounted.
-    pub(crate) fn mount(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<(), String> {
+    pub(crate) fn mount(&self, layer: &Layer, dir: &Path, is_lowest: bool) -> Result<bool, String> {
         let sha256 = &layer.sha256;
         if self.store.whole(sha256).is_none() {
             let image = Image::open(&layer.image);
             if let Ok(image) = &image
-                && self.serve_converted(image, layer, dir, is_lowest)
+                && let Some(has_implied) = self.serve_converted(image, layer, dir, is_lowest)
             {
-                return Ok(());
+                return Ok(has_implied);
             }
             // A layer that was begun can go on without its manifest.
             let is_ready = match &image {
@@ -68,23 +78,31 @@ impl Mounts {
             return Err("it has files in directories that it does not describe".into());
         }
         match self.store.whole(sha256) {
-            Some(data) => mount_file(&data, dir)
-                .map_err(|error| format!("the kernel does not mount {}: {error}", data.display())),
-            None => self.serve(layer, dir),
+            Some(data) => mount_file(&data, dir).map_err(|error| {
+                format!("the kernel does not mount {}: {error}", data.display())
+            })?,
+            None => self.serve(layer, dir)?,
         }
+        Ok(tree.has_implied_directories)
     }
 
-    /// Mounts the image that a layer was converted to, if there is one that may be taken.
-    fn serve_converted(&self, image: &Image, layer: &Layer, dir: &Path, is_lowest: bool) -> bool {
+    /// Mounts the image that a layer was converted to, if there is one that may be taken; true if
+    /// it lacks entries of directories.
+    fn serve_converted(
+        &self,
+        image: &Image,
+        layer: &Layer,
+        dir: &Path,
+        is_lowest: bool,
+    ) -> Option<bool> {
         if self.verify_keys.is_empty() && !self.trust_indexes {
-            return false;
+            return None;
         }
-        let url = match image.converted(&layer.sha256) {
-            Ok(Some((url, has_implied))) if is_lowest || !has_implied => url,
-            Ok(_) => return false,
+        let (url, has_implied) = match image.converted(&layer.sha256) {
+            Ok(found) => found.filter(|(_, has_implied)| is_lowest || !has_implied)?,
             Err(error) => {
                 tracing::warn!("no converted image is looked for: {error}");
-                return false;
+                return None;
             }
         };
         let mut command = Command::new("/proc/self/exe");
@@ -96,11 +114,75 @@ impl Mounts {
             command.arg("--verify-key").arg(key);
         }
         match started(command) {
-            Ok(()) => true,
+            Ok(()) => Some(has_implied),
             Err(reason) => {
                 tracing::warn!("{url} is not mounted: {reason}");
-                false
+                None
             }
+        }
+    }
+
+    /// Keeps the files of a layer, which may have no record yet, until the guard is dropped.
+    pub(crate) fn hold(&self, sha256: &str) -> Hold<'_> {
+        *self.held.lock().entry(sha256.to_owned()).or_default() += 1;
+        Hold {
+            mounts: self,
+            sha256: sha256.to_owned(),
+        }
+    }
+
+    /// Removes the files of a layer, or those of all layers, that no record names and nothing
+    /// holds. A server that still lives has them open.
+    pub(crate) fn collect(&self, only: Option<&str>) {
+        // Held throughout: nobody can begin to mount a layer that is removed here.
+        let held = self.held.lock();
+        let named = match self.named() {
+            Ok(named) => named,
+            Err(error) => {
+                tracing::warn!("no layer is removed: {error}");
+                return;
+            }
+        };
+        let all = only.map_or_else(|| self.store.layers(), |it| vec![it.to_owned()]);
+        for sha256 in all.iter().filter(|it| !held.contains_key(*it)) {
+            match named.contains(sha256) {
+                true => self.store.remove_unfinished(sha256),
+                false => self.store.forget(sha256),
+            }
+        }
+    }
+
+    /// Digests of the layers that records name: containerd's, and those of c/storage, whose
+    /// folders have them as names.
+    fn named(&self) -> io::Result<BTreeSet<String>> {
+        let mut named = records::layers_in(&self.root.join("records"))?;
+        match fs::read_dir(self.root.join("store")) {
+            Ok(entries) => {
+                for entry in entries {
+                    let name = entry?.file_name();
+                    named.extend(name.into_string().ok().filter(|it| is_sha256(it)));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(named)
+    }
+
+    /// Checks that a layer's tar is the one that an image's configuration names (`sha256:...`).
+    /// Only all bytes of the layer show that; a registry's index or image is taken at its word, as
+    /// the administrator has allowed.
+    ///
+    /// # Errors
+    /// It is another one, or is not known.
+    pub(crate) fn check_tar(&self, sha256: &str, diff: &str) -> Result<(), String> {
+        match self.store.tar_sha256(sha256) {
+            Some(found) if diff.strip_prefix("sha256:") == Some(found.as_str()) => Ok(()),
+            Some(_) => Err("its contents are not those that the configuration names".into()),
+            None if self.store.is_trusted(sha256) => {
+                Err("an earlier version fetched it without this check".into())
+            }
+            None => Ok(()),
         }
     }
 
@@ -134,7 +216,7 @@ impl Mounts {
         }
         // The mount of a server that was killed.
         self.undo(dir);
-        self.mount(layer, dir, is_lowest)
+        self.mount(layer, dir, is_lowest).map(drop)
     }
 
     /// Unmounts a layer. Users that have files of it open keep them; its server ends after them.
@@ -148,16 +230,9 @@ impl Mounts {
         }
     }
 
-    /// Removes a layer that no snapshot has. Its server, if there is one, has its files open.
-    pub(crate) fn forget(&self, sha256: &str) {
-        if let Ok(folder) = self.store.folder(sha256) {
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-
     /// Bytes of a layer that are here, and its files.
     pub(crate) fn usage(&self, sha256: &str) -> (i64, i64) {
-        let folder = self.store.folder(sha256).unwrap_or_default();
+        let folder = self.layers.join(sha256);
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let blocks = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks()));
         let bytes = blocks.map(|blocks| blocks * 512).sum::<u64>();
@@ -181,14 +256,38 @@ fn mount_file(data: &Path, dir: &Path) -> io::Result<()> {
     Ok(mount(data, dir, "erofs", flags, None)?)
 }
 
+/// Keeps the files of a layer.
+pub(crate) struct Hold<'a> {
+    mounts: &'a Mounts,
+    sha256: String,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut held = self.mounts.held.lock();
+        if let Some(times) = held.get_mut(&self.sha256) {
+            *times -= 1;
+            if *times == 0 {
+                held.remove(&self.sha256);
+            }
+        }
+    }
+}
+
 /// True if something is mounted on a folder, also if its server is dead.
-fn is_mounted(dir: &Path) -> bool {
+pub(crate) fn is_mounted(dir: &Path) -> bool {
     source_of(dir).is_some()
 }
 
 /// The source of the last mount on a folder.
 fn source_of(dir: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // The table has paths without links. The folder's own name is none, and to look at it would
+    // ask a server that may be dead.
+    let above = dir.parent().and_then(|above| above.canonicalize().ok());
+    let dir = above
+        .zip(dir.file_name())
+        .map(|(above, name)| above.join(name))?;
     let dir = dir.to_str()?;
     // Of several mounts on a folder the last one is what its users see.
     let line = table.lines().rev().find(|line| {

@@ -7,7 +7,8 @@
 use super::messages::{Info, Timestamp};
 use crate::store::{read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use sidecore_remote::is_sha256;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,17 +72,12 @@ impl Records {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             // Left by a crash while it was written.
-            let Some(id) = path
-                .file_name()
-                .and_then(|it| it.to_str()?.parse::<u64>().ok())
-            else {
+            let Some(id) = number_of(&path) else {
                 fs::remove_file(&path)?;
                 continue;
             };
             let bytes = read_bounded(&path, RECORD_BYTES_MAX)?;
-            let record: Record = serde_json::from_slice(&bytes).map_err(|error| {
-                io::Error::other(format!("{} is damaged: {error}", path.display()))
-            })?;
+            let record = parsed(&bytes, &path)?;
             // Folders of removed snapshots may still be there: their numbers must not come again.
             records.next_id = records.next_id.max(id + 1);
             records.by_name.insert(record.name.clone(), record);
@@ -130,6 +126,40 @@ impl Records {
         fs::remove_file(self.folder.join(record.id.to_string()))?;
         Ok(self.by_name.remove(name))
     }
+}
+
+/// Digests of the layers that the records in a folder name. Others may write there meanwhile.
+///
+/// # Errors
+/// As [`Records::open`].
+pub(crate) fn layers_in(folder: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries?,
+    };
+    let mut layers = BTreeSet::new();
+    for entry in entries {
+        let path = entry?.path();
+        if number_of(&path).is_none() {
+            continue;
+        }
+        match read_bounded(&path, RECORD_BYTES_MAX) {
+            Ok(bytes) => layers.extend(parsed(&bytes, &path)?.layer.map(|it| it.sha256)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(layers)
+}
+
+/// The number by which a record's file is named; others are left by a crash, or being written.
+fn number_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+fn parsed(bytes: &[u8], path: &Path) -> io::Result<Record> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display())))
 }
 
 impl Record {
@@ -194,6 +224,34 @@ impl Record {
     }
 }
 
+/// The layer that labels of a remote snapshot describe, and the name that it is to have.
+pub(crate) fn remote_layer(labels: &BTreeMap<String, String>) -> Option<(String, Layer)> {
+    let target = labels.get("containerd.io/snapshot.ref")?;
+    let digest = labels.get("containerd.io/snapshot/cri.layer-digest")?;
+    // It becomes the name of a folder.
+    let sha256 = digest.strip_prefix("sha256:");
+    let sha256 = sha256.filter(|it| is_sha256(it))?.to_owned();
+    let reference = labels.get("containerd.io/snapshot/cri.image-ref")?;
+    let manifest = labels.get("containerd.io/snapshot/cri.manifest-digest");
+    let image = image_url(reference, manifest.map(String::as_str));
+    Some((target.clone(), Layer { image, sha256 }))
+}
+
+/// The URL of an image: by its manifest's digest where that is known, since a tag may move.
+fn image_url(reference: &str, manifest: Option<&str>) -> String {
+    let (name, digest) = match reference.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (reference, None),
+    };
+    // A colon after the last slash begins a tag; one before it a port.
+    let place_end = name.rfind('/').map_or(0, |it| it + 1);
+    let repository_end = name[place_end..].find(':').map(|it| place_end + it);
+    match (manifest.or(digest), repository_end) {
+        (Some(digest), end) => format!("oci://{}@{digest}", &name[..end.unwrap_or(name.len())]),
+        (None, _) => format!("oci://{name}"),
+    }
+}
+
 /// The time now: seconds and nanoseconds since 1970.
 pub(crate) fn now() -> (i64, i32) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -242,3 +300,33 @@ fn unquoted(text: &str) -> String {
 
 /// Labels are bounded by containerd to 4 KiB each.
 const RECORD_BYTES_MAX: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_named_by_their_manifest() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (reference, manifest, url) in [
+            (
+                "reg:5000/a/b:v1",
+                Some(&*digest),
+                format!("oci://reg:5000/a/b@{digest}"),
+            ),
+            (
+                "reg:5000/a/b",
+                Some(&*digest),
+                format!("oci://reg:5000/a/b@{digest}"),
+            ),
+            ("reg:5000/a/b:v1", None, "oci://reg:5000/a/b:v1".into()),
+            (
+                &format!("reg/a:v@{digest}"),
+                None,
+                format!("oci://reg/a@{digest}"),
+            ),
+        ] {
+            assert_eq!(image_url(reference, manifest), url);
+        }
+    }
+}

@@ -8,21 +8,22 @@
 //! | `layers/` | indexes and contents of layers |
 //!
 //! Must stay true: a record is written after its folder is there, and removed before it goes, so
-//! that after kill -9 there is at most a folder without a record, which `cleanup` removes.
+//! that after kill -9 there is at most a folder without a record, which `cleanup` removes; no
+//! mount is handed out that has the folder of a layer below it on which nothing is mounted.
 //! Called from: any thread. Only a mount of a layer waits for a network; it holds no lock then.
 
 use super::Config;
 use super::grpc::{Code, Refusal};
 use super::messages::{Commit, Info, Mount, Prepare, Update, Usage};
-use super::mounts::Mounts;
-use super::records::{Kind, Layer, Record, Records, now};
-use crate::layer::Store;
+use super::mounts::{Mounts, is_mounted};
+use super::records::{Kind, Layer, Record, Records, now, remote_layer};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// All snapshots.
 pub(crate) struct Snapshots {
@@ -31,7 +32,7 @@ pub(crate) struct Snapshots {
     /// Names of layers that are being mounted.
     mounting: Mutex<BTreeSet<String>>,
     mounted: Condvar,
-    mounts: Mounts,
+    mounts: Arc<Mounts>,
 }
 
 impl Snapshots {
@@ -39,7 +40,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// The system's, or a damaged record.
-    pub(crate) fn open(config: &Config, store: Store) -> io::Result<Self> {
+    pub(crate) fn open(config: &Config, mounts: Arc<Mounts>) -> io::Result<Self> {
         let root = config.root.clone();
         // Containers' users pass through to their files.
         for name in ["records", "snapshots"] {
@@ -50,7 +51,7 @@ impl Snapshots {
         }
         Ok(Self {
             records: Mutex::new(Records::open(&root.join("records"))?),
-            mounts: Mounts::new(config, store),
+            mounts,
             root,
             mounting: Mutex::default(),
             mounted: Condvar::new(),
@@ -94,9 +95,11 @@ impl Snapshots {
             // By this refusal containerd learns that the layer is there and need not be unpacked.
             return Err(exists(&target));
         }
+        self.remount(&parent)?;
         let mut records = self.records.lock();
         // It may have gone while a layer was tried.
         check_parent(&records, &parent)?;
+        self.check_mounted(&records, &parent)?;
         if records.get(&key).is_some() {
             return Err(exists(&key));
         }
@@ -155,27 +158,80 @@ impl Snapshots {
         labels: &BTreeMap<String, String>,
         layer: Layer,
     ) -> bool {
-        {
-            let mut mounting = self.mounting.lock();
-            while mounting.contains(target) {
-                self.mounted.wait(&mut mounting);
-            }
-            // Another call, or another namespace of containerd, has made it meanwhile.
-            if let Some(found) = self.records.lock().get(target) {
-                return found.parent == parent && found.kind == Kind::Committed;
-            }
-            mounting.insert(target.to_owned());
+        let turn = self.turn(target);
+        // Another call, or another namespace of containerd, has made it meanwhile.
+        if let Some(found) = self.records.lock().get(target) {
+            return found.parent == parent && found.kind == Kind::Committed;
         }
         let result = self.mount_new(target, parent, labels, layer);
-        // Also where it failed: another call would wait for ever.
-        self.mounting.lock().remove(target);
-        self.mounted.notify_all();
+        drop(turn);
         match result {
             Ok(()) => true,
             Err(reason) => {
                 tracing::warn!("{target} is not mounted, containerd unpacks it: {reason}");
                 false
             }
+        }
+    }
+
+    /// Waits until no other thread mounts the snapshot of this name.
+    fn turn(&self, name: &str) -> Turn<'_> {
+        let mut mounting = self.mounting.lock();
+        while mounting.contains(name) {
+            self.mounted.wait(&mut mounting);
+        }
+        mounting.insert(name.to_owned());
+        Turn {
+            snapshots: self,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Layers of a snapshot and of those below it that should be mounted and are not.
+    fn unmounted(&self, records: &Records, name: &str) -> Result<Vec<Record>, Refusal> {
+        let mut found = Vec::new();
+        let mut name = name;
+        while !name.is_empty() {
+            let record = records.get(name).ok_or_else(|| missing(name))?;
+            if record.layer.is_some() && !is_mounted(&self.files(record.id)) {
+                found.push(record.clone());
+            }
+            name = &record.parent;
+        }
+        Ok(found)
+    }
+
+    /// Mounts layers of a snapshot and of those below it that the start could not, for lack of a
+    /// network, say. Waits for it; holds no lock meanwhile.
+    fn remount(&self, name: &str) -> Result<(), Refusal> {
+        let unmounted = self.unmounted(&self.records.lock(), name)?;
+        for record in unmounted {
+            let Some(layer) = &record.layer else {
+                continue;
+            };
+            let _turn = self.turn(&record.name);
+            let is_lowest = record.parent.is_empty();
+            let adopted = (self.mounts).adopt(layer, &self.files(record.id), is_lowest);
+            if let Err(error) = adopted {
+                tracing::error!("{} is not mounted: {error}", record.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a snapshot with a layer that is not mounted: a container would find an empty folder
+    /// in its place, and start all the same.
+    fn check_mounted(&self, records: &Records, name: &str) -> Result<(), Refusal> {
+        match self.unmounted(records, name)?.first() {
+            None => Ok(()),
+            Some(record) => Err(Refusal::new(
+                Code::Unavailable,
+                format!(
+                    "the layer of snapshot {} is not mounted; the snapshotter's log has the \
+                     reason, and the next call tries again",
+                    record.name
+                ),
+            )),
         }
     }
 
@@ -186,6 +242,8 @@ impl Snapshots {
         labels: &BTreeMap<String, String>,
         layer: Layer,
     ) -> Result<(), String> {
+        // Until the record names it.
+        let _hold = self.mounts.hold(&layer.sha256);
         let id = self.records.lock().new_id();
         let files = self.files(id);
         let failed = |error: io::Error| error.to_string();
@@ -227,6 +285,7 @@ impl Snapshots {
 
     /// `Mounts`.
     pub(crate) fn mounts(&self, key: &str) -> Result<Vec<Mount>, Refusal> {
+        self.remount(key)?;
         let records = self.records.lock();
         let record = records.get(key).ok_or_else(|| missing(key))?;
         if record.kind == Kind::Committed {
@@ -235,6 +294,7 @@ impl Snapshots {
                 format!("snapshot {key} is committed"),
             ));
         }
+        self.check_mounted(&records, key)?;
         self.mounts_of(&records, record)
     }
 
@@ -333,15 +393,8 @@ impl Snapshots {
         let record = removed.ok_or_else(|| missing(key))?;
         if let Some(layer) = &record.layer {
             self.mounts.undo(&self.files(record.id));
-            let is_used = |it: &Record| {
-                it.layer
-                    .as_ref()
-                    .is_some_and(|it| it.sha256 == layer.sha256)
-            };
             // Images share layers: the contents go with the last snapshot of them.
-            if !records.all().any(is_used) {
-                self.mounts.forget(&layer.sha256);
-            }
+            self.mounts.collect(Some(&layer.sha256));
         }
         self.remove_folder(&self.folder(record.id));
         Ok(())
@@ -412,7 +465,7 @@ impl Snapshots {
         Ok(Usage { size, inodes })
     }
 
-    /// `Cleanup`: removes folders without a record.
+    /// `Cleanup`: removes folders and layers without a record.
     pub(crate) fn cleanup(&self) {
         // A layer that is being mounted has no record yet.
         let mounting = self.mounting.lock();
@@ -428,6 +481,7 @@ impl Snapshots {
                 self.remove_folder(&entry.path());
             }
         }
+        self.mounts.collect(None);
     }
 
     fn remove_folder(&self, folder: &Path) {
@@ -447,29 +501,17 @@ impl Snapshots {
     }
 }
 
-/// The layer that labels of a remote snapshot describe, and the name that it is to have.
-fn remote_layer(labels: &BTreeMap<String, String>) -> Option<(String, Layer)> {
-    let target = labels.get("containerd.io/snapshot.ref")?;
-    let digest = labels.get("containerd.io/snapshot/cri.layer-digest")?;
-    let sha256 = digest.strip_prefix("sha256:")?.to_owned();
-    let reference = labels.get("containerd.io/snapshot/cri.image-ref")?;
-    let manifest = labels.get("containerd.io/snapshot/cri.manifest-digest");
-    let image = image_url(reference, manifest.map(String::as_str));
-    Some((target.clone(), Layer { image, sha256 }))
+/// A name in `mounting`, until it is dropped.
+struct Turn<'a> {
+    snapshots: &'a Snapshots,
+    name: String,
 }
 
-/// The URL of an image: by its manifest's digest where that is known, since a tag may move.
-fn image_url(reference: &str, manifest: Option<&str>) -> String {
-    let (name, digest) = match reference.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (reference, None),
-    };
-    // A colon after the last slash begins a tag; one before it a port.
-    let place_end = name.rfind('/').map_or(0, |it| it + 1);
-    let repository_end = name[place_end..].find(':').map(|it| place_end + it);
-    match (manifest.or(digest), repository_end) {
-        (Some(digest), end) => format!("oci://{}@{digest}", &name[..end.unwrap_or(name.len())]),
-        (None, _) => format!("oci://{name}"),
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Also after a failure: another call would wait for ever.
+        self.snapshots.mounting.lock().remove(&self.name);
+        self.snapshots.mounted.notify_all();
     }
 }
 
@@ -527,34 +569,4 @@ fn missing(name: &str) -> Refusal {
 
 fn internal(error: &io::Error) -> Refusal {
     Refusal::new(Code::Internal, error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_are_named_by_their_manifest() {
-        let digest = format!("sha256:{}", "a".repeat(64));
-        for (reference, manifest, url) in [
-            (
-                "reg:5000/a/b:v1",
-                Some(&*digest),
-                format!("oci://reg:5000/a/b@{digest}"),
-            ),
-            (
-                "reg:5000/a/b",
-                Some(&*digest),
-                format!("oci://reg:5000/a/b@{digest}"),
-            ),
-            ("reg:5000/a/b:v1", None, "oci://reg:5000/a/b:v1".into()),
-            (
-                &format!("reg/a:v@{digest}"),
-                None,
-                format!("oci://reg/a@{digest}"),
-            ),
-        ] {
-            assert_eq!(image_url(reference, manifest), url);
-        }
-    }
 }

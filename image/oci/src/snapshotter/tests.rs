@@ -1,7 +1,7 @@
 //! containerd's calls over the socket, and what is left after any of them.
 
 use super::messages::{Commit, Described, Info, Key, List, Listed, Mask, Mounts, Prepare, Update};
-use super::records::Records;
+use super::records::{Kind, Layer, Record, Records};
 use super::{Config, Stopper, run, stopper};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -19,7 +19,10 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap())
+    }
+
+    fn over(folder: TempDir) -> Self {
         let config = Config {
             socket: folder.path().join("socket"),
             root: folder.path().join("root"),
@@ -126,9 +129,86 @@ fn commit(name: &str, key: &str) -> Commit {
     }
 }
 
+/// A record of a layer or, without one, of what is written above it.
+fn record(id: u64, name: &str, parent: &str, sha256: Option<&str>) -> Record {
+    Record {
+        id,
+        name: name.into(),
+        parent: parent.into(),
+        kind: sha256.map_or(Kind::Active, |_| Kind::Committed),
+        labels: BTreeMap::new(),
+        created: (0, 0),
+        updated: (0, 0),
+        usage: (0, 0),
+        layer: sha256.map(|sha256| Layer {
+            // No registry is asked by a name that is none.
+            image: "nothing".into(),
+            sha256: sha256.into(),
+        }),
+    }
+}
+
+/// As after a start without a network: a container must not find an empty folder in the place of a
+/// layer, and the layer's files stay until neither containerd nor c/storage has a use for them.
+#[test]
+fn a_layer_that_is_not_mounted_is_refused_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let digests = ["a", "b", "c"].map(|digit| digit.repeat(64));
+    for place in [
+        "records",
+        "snapshots/1/fs",
+        "snapshots/2/fs",
+        "snapshots/3/fs",
+    ] {
+        std::fs::create_dir_all(root.join(place)).unwrap();
+    }
+    for sha256 in &digests {
+        std::fs::create_dir_all(root.join("layers").join(sha256)).unwrap();
+    }
+    std::fs::create_dir_all(root.join("store").join(&digests[1])).unwrap();
+    let mut records = Records::open(&root.join("records")).unwrap();
+    for record in [
+        record(1, "one", "", Some(&digests[0])),
+        record(2, "two", "one", Some(&digests[1])),
+        record(3, "above", "two", None),
+    ] {
+        records.put(None, record).unwrap();
+    }
+    drop(records);
+    let running = Running::over(folder);
+    // The third layer has no record: it is gone since the start.
+    let left = || {
+        let is_left = |sha256: &String| root.join("layers").join(sha256).exists();
+        digests.each_ref().map(is_left)
+    };
+    assert_eq!(left(), [true, true, false]);
+    for (method, message) in [
+        ("Prepare", prepare("new", "two").encode_to_vec()),
+        ("View", prepare("new", "one").encode_to_vec()),
+        ("Mounts", key("above").encode_to_vec()),
+    ] {
+        let socket = running.folder.path().join("socket");
+        let refused = call(&socket, method, &message).unwrap_err();
+        assert_eq!(refused, UNAVAILABLE, "{method}");
+    }
+    assert_eq!(running.on_disk(), ["above", "one", "two"]);
+    for name in ["above", "two"] {
+        running.call("Remove", &key(name)).unwrap();
+    }
+    // c/storage has the second one.
+    assert_eq!(left(), [true, true, false]);
+    running.call("Remove", &key("one")).unwrap();
+    assert_eq!(left(), [false, true, false]);
+    std::fs::remove_dir_all(root.join("store")).unwrap();
+    running.call("Cleanup", &key("")).unwrap();
+    assert_eq!(left(), [false; 3]);
+}
+
 const NOT_FOUND: i32 = 5;
 const ALREADY_EXISTS: i32 = 6;
 const FAILED_PRECONDITION: i32 = 9;
+const UNAVAILABLE: i32 = 14;
 
 #[test]
 fn snapshots_are_made_stacked_and_removed() {
