@@ -13,7 +13,7 @@ use anyhow::Result;
 use sidecore_block::source::BlockSource;
 use sidecore_export::background::{self, Starter};
 use sidecore_export::fuse::{FuseOptions, Keeping, THREADS_MAX};
-use sidecore_export::mount::{FileSystem, Target, serve};
+use sidecore_export::mount::{FileSystem, Target, check_uuid, serve};
 use sidecore_export::{ExportError, Ready};
 use sidecore_remote::access::{is_remote, name};
 use sidecore_status::Status;
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// small process keeps the mount for it.
     #[arg(long, conflicts_with_all = ["overlay", "file_only", "rootless", "foreground"])]
     keep: bool,
+    /// Mount only an erofs with this UUID. Set by the snapshotter; internal.
+    #[arg(long, hide = true, value_name = "UUID")]
+    erofs_uuid: Option<String>,
     #[command(flatten)]
     fuse: FuseArgs,
     #[command(flatten)]
@@ -110,7 +113,7 @@ impl Args {
                 ("mount", target)
             }
         };
-        let keep = self.keep;
+        let (keep, uuid) = (self.keep, self.erofs_uuid);
         let serving = Serving {
             open: self.open,
             overlay: self.overlay,
@@ -127,6 +130,9 @@ impl Args {
             .serve_image(serving, mounted, |source, name, mut options, ready| {
                 if keep {
                     options.keeping = self.fuse.keeping();
+                }
+                if let Some(uuid) = &uuid {
+                    check_uuid(&*source, uuid)?;
                 }
                 serve(source, name, &target, options, ready)
             })

@@ -51,6 +51,14 @@ pub enum ExportError {
     /// The image cannot be compared with the one that was mounted.
     #[error("the image cannot be compared with the one that was mounted: it cannot be read now")]
     Unidentified,
+    /// The file system inside is not the one that was asked for.
+    #[error("the file system in the image has the UUID `{found}`, not {wanted}: it is another one")]
+    OtherUuid {
+        /// Its UUID, as 32 digits; empty without one.
+        found: String,
+        /// The UUID that was asked for.
+        wanted: String,
+    },
     /// The image is damaged where its file system begins.
     #[error("cannot read the image's first bytes: {0}")]
     Read(ReadError),

@@ -15,7 +15,7 @@ mod inner;
 mod server;
 pub(super) mod undo;
 
-pub use inner::{Content, FileSystem, detect};
+pub use inner::{Content, FileSystem, check_uuid, detect};
 pub(super) use server::absolute;
 pub use server::{Target, serve};
 pub(crate) use undo::Flusher;

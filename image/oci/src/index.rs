@@ -11,7 +11,7 @@
 
 use crate::gzip::{Start, inflate_from};
 use crate::tar::{Piece, Walker};
-use crate::tree::{Collector, Layer};
+use crate::tree::{Collector, Layer, uuid_of};
 use prost::Message;
 use sidecore_bare::width::{ToU64, ToUsize};
 use std::ops::Range;
@@ -330,7 +330,7 @@ impl Index {
             }
             Ok::<(), IndexError>(())
         })?;
-        Ok(collector.finish_at(is_dense)?)
+        Ok(collector.finish_at(is_dense, uuid_of(&self.file.layer))?)
     }
 }
 

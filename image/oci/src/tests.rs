@@ -131,8 +131,13 @@ impl Bytes for Device {
 /// The device of a layer, made of its index and of spans that are opened one by one, in any order.
 fn device(index: &Index, blob: &[u8]) -> Device {
     let tree = index.tree().unwrap();
+    let mut metadata = tree.metadata;
+    // The UUID is the layer's, and so differs with the form; the checksum covers it.
+    assert!(metadata[SUPERBLOCK + 48..].starts_with(&uuid_of(index)));
+    metadata[SUPERBLOCK + 4..][..4].fill(0);
+    metadata[SUPERBLOCK + 48..][..16].fill(0);
     let mut device = Device {
-        metadata: tree.metadata,
+        metadata,
         contents: vec![0; (tree.device_bytes - CONTENTS_AT) as usize],
         bytes: tree.device_bytes,
     };
@@ -218,6 +223,13 @@ fn check_tree(device: Device) {
     assert_eq!(opaque.as_deref(), Some(&b"y"[..]));
     assert_eq!(at("opt/same").links, 2);
     assert_eq!(at("etc/hosts").permissions, 0o4755);
+}
+
+/// The UUID by which a signed image shows its layer.
+fn uuid_of(index: &Index) -> Vec<u8> {
+    let digits = index.layer();
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..32).step_by(2).map(byte).collect()
 }
 
 /// Buffers that a frame fills to its last byte, and zeros behind the last gzip member.
@@ -477,3 +489,5 @@ fn a_device_without_its_file_begins_again() {
 const BIG_BYTES: usize = 5 << 20;
 /// Bytes that a slow layer gives at first; none is so short.
 const FIRST_BYTES: u64 = 40;
+/// Byte of a device at which erofs keeps what describes all of it.
+const SUPERBLOCK: usize = 1024;

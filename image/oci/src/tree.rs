@@ -8,7 +8,7 @@
 //! attribute of its directory.
 //!
 //! Must stay true: no path leaves the root or passes through a link; attributes that overlayfs
-//! itself obeys are never taken from a layer; equal tars give equal bytes. Pure.
+//! itself obeys are never taken from a layer; equal layers give equal bytes. Pure.
 //! Source: OCI Image Format Specification 1.1, "Image Layer Filesystem Changeset"; Linux,
 //! `Documentation/filesystems/overlayfs.rst`, "whiteouts and opaque directories".
 
@@ -246,20 +246,12 @@ impl Collector {
         }
     }
 
-    /// Makes the metadata.
+    /// Makes the metadata of a file system with this UUID; with `is_dense` the contents begin right
+    /// behind them, and not at [`CONTENTS_AT`].
     ///
     /// # Errors
     /// [`TreeError`].
-    pub(crate) fn finish(self) -> Result<Layer, TreeError> {
-        self.finish_at(false)
-    }
-
-    /// Makes the metadata; with `is_dense` the contents begin right behind them, and not at
-    /// [`CONTENTS_AT`].
-    ///
-    /// # Errors
-    /// [`TreeError`].
-    pub(crate) fn finish_at(mut self, is_dense: bool) -> Result<Layer, TreeError> {
+    pub(crate) fn finish_at(mut self, is_dense: bool, uuid: [u8; 16]) -> Result<Layer, TreeError> {
         let root = &self.inodes[0];
         let mut tree = Tree::new(meta(&root.entry), attributes(root))?;
         // The number of each inode in the tree, and the extent of each inode there.
@@ -307,7 +299,7 @@ impl Collector {
             let chunks = extent.bytes.div_ceil(CHUNK_BYTES);
             layout.place(number, chunks, Some(extent.device_at))?;
         }
-        let sealed = layout.seal(self.end, UUID)?;
+        let sealed = layout.seal(self.end, uuid)?;
         let mut metadata = Vec::new();
         sealed.write(|at, bytes| {
             let end = at.to_usize() + bytes.len();
@@ -336,6 +328,12 @@ impl Inode {
             is_opaque: false,
         }
     }
+}
+
+/// The UUID of a layer's file system: the first half of the layer's digest. Where the file system
+/// is signed, it says of which layer it is.
+pub(crate) fn uuid_of(sha256: &[u8]) -> [u8; 16] {
+    sha256.first_chunk().copied().unwrap_or_default()
 }
 
 fn node(entry: &Entry) -> Node<'_> {
@@ -397,8 +395,6 @@ fn shown(path: &[u8]) -> String {
 }
 
 const OPAQUE: &[u8] = b"trusted.overlay.opaque";
-/// The same for all: equal layers are equal bytes.
-const UUID: [u8; 16] = *b"sidecore-oci-lay";
 /// Entries of a layer: memory for them stays below 1 GiB.
 pub(crate) const ENTRIES_MAX: usize = 2_000_000;
 /// Extended attributes of a layer, each of which takes some hundred bytes beyond its value.

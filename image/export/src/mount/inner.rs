@@ -128,6 +128,28 @@ pub fn detect(source: &dyn BlockSource) -> Result<Content, ExportError> {
     Ok(classify(&head))
 }
 
+/// Checks that an image holds an erofs with a UUID, of 32 hexadecimal digits: what it says of
+/// itself where a signature covers it.
+///
+/// # Errors
+/// [`ExportError::OtherUuid`]; [`ExportError::Read`] when the image is damaged there.
+pub fn check_uuid(source: &dyn BlockSource, uuid: &str) -> Result<(), ExportError> {
+    let mut found = String::new();
+    if detect(source)? == Content::FileSystem(FileSystem::Erofs) {
+        let mut bytes = [0; 16];
+        let read = source.read_into(EROFS_UUID_AT, &mut bytes);
+        read.map_err(ExportError::Read)?;
+        found = bytes.map(|byte| format!("{byte:02x}")).concat();
+    }
+    match found == uuid {
+        true => Ok(()),
+        false => Err(ExportError::OtherUuid {
+            found,
+            wanted: uuid.chars().take(32).collect(),
+        }),
+    }
+}
+
 /// Detects the contents from `head`. Hybrid ISO images, which are also disks, count as CDs.
 fn classify(head: &[u8]) -> Content {
     let has = |at: usize, magic: &[u8]| head.get(at..at + magic.len()) == Some(magic);
@@ -242,6 +264,8 @@ fn messages(context: impl AsFd) -> String {
 const HEAD_BYTES: usize = 68 << 10;
 /// Messages that the kernel keeps for one context.
 const MESSAGES_MAX: usize = 8;
+/// Byte of an erofs at which its UUID stands ("struct erofs_super_block").
+const EROFS_UUID_AT: u64 = 1024 + 48;
 
 #[cfg(test)]
 mod tests {
@@ -254,6 +278,25 @@ mod tests {
             bytes[*at..at + part.len()].copy_from_slice(part);
         }
         detect(&MemorySource::new(bytes)).unwrap()
+    }
+
+    #[test]
+    fn an_erofs_is_known_by_its_uuid() {
+        let mut bytes = vec![0; 128 << 10];
+        bytes[1024..1028].copy_from_slice(&[0xE2, 0xE1, 0xF5, 0xE0]);
+        bytes[1024 + 48..][..16].copy_from_slice(&[0xAB; 16]);
+        let own = "ab".repeat(16);
+        check_uuid(&MemorySource::new(bytes.clone()), &own).unwrap();
+        for other in [&"ac".repeat(16), "", "ab"] {
+            let refused = check_uuid(&MemorySource::new(bytes.clone()), other).unwrap_err();
+            assert!(
+                matches!(refused, ExportError::OtherUuid { .. }),
+                "{refused}"
+            );
+        }
+        // Another file system has none, whatever lies at that place.
+        bytes[1024] = 0;
+        check_uuid(&MemorySource::new(bytes), &own).unwrap_err();
     }
 
     #[test]

@@ -113,6 +113,12 @@ impl Mounts {
         for key in &self.verify_keys {
             command.arg("--verify-key").arg(key);
         }
+        if !self.verify_keys.is_empty() {
+            // The registry alone says which layer's image it is. The UUID, which the signature
+            // covers, is the first half of the layer's digest (see `tree`).
+            let uuid = layer.sha256.get(..32).unwrap_or_default();
+            command.args(["--erofs-uuid", uuid]);
+        }
         match started(command) {
             Ok(()) => Some(has_implied),
             Err(reason) => {
