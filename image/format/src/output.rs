@@ -8,7 +8,7 @@
 //! `link` or `rename`, after the bytes are on disk. So another user that replaces the directory, or
 //! puts a link in the target's place, cannot redirect the output.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat};
 use rustix::io::Errno;
 use sidecore_sys::folder::{Folder, open_named};
 use std::ffi::{OsStr, OsString};
@@ -159,9 +159,37 @@ impl Output {
     }
 
     fn take_place(&self, hidden: &OsStr) -> io::Result<()> {
-        self.folder.rename(hidden, &self.name).inspect_err(|_| {
+        let renamed = match self.existing {
+            Existing::Keep => self.take_free_place(hidden),
+            Existing::Replace | Existing::Force => self.folder.rename(hidden, &self.name),
+        };
+        renamed.inspect_err(|_| {
             let _ = self.folder.remove_file(hidden);
         })
+    }
+
+    /// Gives the file its name unless another file has it, which may have come since this one was
+    /// created.
+    fn take_free_place(&self, hidden: &OsStr) -> io::Result<()> {
+        let folder = &self.folder;
+        let clobbers = || io::Error::new(io::ErrorKind::AlreadyExists, CLOBBERS);
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(folder, hidden, folder, &self.name, flags) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => return Err(clobbers()),
+            // Not every file system knows the flag.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::fs::linkat(folder, hidden, folder, &self.name, AtFlags::empty()) {
+            Ok(()) => folder.remove_file(hidden),
+            Err(Errno::EXIST) => Err(clobbers()),
+            // Nor has every one hard links: without both, a look is the best there is.
+            Err(_) => match folder.stat_of(&self.name) {
+                Ok(_) => Err(clobbers()),
+                Err(_) => folder.rename(hidden, &self.name),
+            },
+        }
     }
 }
 
@@ -196,3 +224,40 @@ fn without_name(folder: &Folder, mode: u32) -> io::Result<Option<File>> {
 }
 
 const CLOBBERS: &str = "it exists already, and --no-clobber was given";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An output on a file system without nameless files.
+    fn hidden(directory: &Path, existing: Existing) -> Output {
+        let folder = Folder::open(directory).unwrap();
+        let (name, file) = folder.temporary(0o666).unwrap();
+        Output {
+            file,
+            folder,
+            name: "image".into(),
+            kind: Kind::Hidden(name),
+            replaces: None,
+            existing,
+        }
+    }
+
+    #[test]
+    fn a_file_that_came_meanwhile_is_kept_where_it_is_to_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("image");
+        hidden(directory.path(), Existing::Keep).finish().unwrap();
+        assert_eq!(std::fs::read(&place).unwrap(), b"");
+        std::fs::write(&place, "another's").unwrap();
+        let refused = hidden(directory.path(), Existing::Keep).finish();
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&place).unwrap(), b"another's");
+        hidden(directory.path(), Existing::Replace)
+            .finish()
+            .unwrap();
+        assert_eq!(std::fs::read(&place).unwrap(), b"");
+        // Nothing else is left there.
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
