@@ -5,8 +5,9 @@
 //! tar that comes as a stream is read once.
 //!
 //! Must stay true: as when it is unpacked, the last entry of a path counts. No name leads out of
-//! the tree. A tar that is cut short is an error. Memory is bounded by the entries, each of which
-//! takes at least 512 bytes of the tar.
+//! the tree. A tar that is cut short, or whose contents are stored in a way that is not read here,
+//! is an error. Memory grows with the names of the tar, each kept once, and not with the lengths of
+//! the paths that they make.
 //! Source: tar(5), pax(1).
 
 use super::chunks::Chunks;
@@ -93,6 +94,7 @@ pub fn make_of_tar(
         let device = |number: io::Result<Option<u32>>| number.map(Option::unwrap_or_default);
         let kind = match header.entry_type() {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                refuse_pieces(&mut entry).map_err(&bad)?;
                 let size = io::copy(&mut entry, &mut spool).map_err(&bad)?;
                 at += size;
                 Kind::File(at - size, size)
@@ -162,6 +164,23 @@ fn target(entry: &tar::Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
         .ok_or_else(|| io::Error::other("it is a link without a target"))
 }
 
+/// Refuses a sparse file in the form of pax: its contents are a map and pieces, which the library
+/// for tars passes on as they are; as a file they would be another one, under a made-up name.
+fn refuse_pieces(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
+    let Some(records) = entry.pax_extensions()? else {
+        return Ok(());
+    };
+    for record in records {
+        if record?.key_bytes().starts_with(b"GNU.sparse.") {
+            return Err(io::Error::other(
+                "it is a sparse file in the pax form, which is not read here; \
+                 make the tar without --sparse (-S)",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Owner, permissions, time and extended attributes of an entry.
 fn described(
     entry: &mut tar::Entry<'_, impl Read>,
@@ -173,7 +192,8 @@ fn described(
         permissions: u16::try_from(header.mode()? & 0o7777).unwrap_or_default(),
         uid: number(header.uid()?)?,
         gid: number(header.gid()?)?,
-        mtime_s: i64::try_from(header.mtime()?).unwrap_or(i64::MAX),
+        // The field's bits: GNU's binary form has times before 1970 as negative numbers.
+        mtime_s: header.mtime()?.cast_signed(),
         mtime_ns: 0,
     };
     let mut attributes = Vec::new();
@@ -323,16 +343,16 @@ impl Items {
         uuid: [u8; 16],
         failed: &dyn Fn(io::Error) -> InnerError,
     ) -> Result<(), InnerError> {
-        let mut paths = vec![PathBuf::new()];
-        let unfit = |paths: &[PathBuf], error: Unfit| InnerError::Unfit {
-            path: paths.get(error.id.to_usize()).cloned().unwrap_or_default(),
+        let mut names = Names(vec![(0, &[][..])]);
+        let unfit = |names: &Names<'_>, error: Unfit| InnerError::Unfit {
+            path: names.path(error.id),
             source: error.what,
         };
         let each = |item: usize| {
             let attributes = self.0[item].attributes.iter();
             attributes.map(|(name, value)| (&name[..], &value[..]))
         };
-        let mut tree = Tree::new(self.0[0].meta, each(0)).map_err(|it| unfit(&paths, it))?;
+        let mut tree = Tree::new(self.0[0].meta, each(0)).map_err(|it| unfit(&names, it))?;
         let mut ids: Vec<Option<Id>> = vec![None; self.0.len()];
         let mut files = Vec::new();
         let mut left = vec![(0, 0)];
@@ -345,9 +365,9 @@ impl Items {
                     Some(id) => id,
                     None => {
                         let item = &self.0[child];
-                        paths.push(paths[above.to_usize()].join(OsStr::from_bytes(name)));
+                        names.0.push((above, &name[..]));
                         let id = tree.add(item.meta, node_of(&item.kind), each(child));
-                        let id = id.map_err(|it| unfit(&paths, it))?;
+                        let id = id.map_err(|it| unfit(&names, it))?;
                         match item.kind {
                             Kind::Directory(_) => left.push((child, id)),
                             Kind::File(at, size) => files.push((id, at, size)),
@@ -356,10 +376,10 @@ impl Items {
                         *ids[child].insert(id)
                     }
                 };
-                tree.link(above, name, id).map_err(|it| unfit(&paths, it))?;
+                tree.link(above, name, id).map_err(|it| unfit(&names, it))?;
             }
         }
-        let mut layout = Layout::new(tree).map_err(|it| unfit(&paths, it))?;
+        let mut layout = Layout::new(tree).map_err(|it| unfit(&names, it))?;
         let mut chunks = Chunks::new(file, layout.data_at());
         let mut buffer = vec![0; CHUNK_BYTES.to_usize()];
         for (id, start, size) in files {
@@ -376,17 +396,34 @@ impl Items {
                 let is_hole = size > CHUNK_BYTES && bytes.iter().all(|&byte| byte == 0);
                 let at = (!is_hole).then(|| chunks.keep(bytes)).transpose();
                 let placed = layout.place(id, 1, at.map_err(failed)?);
-                placed.map_err(|it| unfit(&paths, it))?;
+                placed.map_err(|it| unfit(&names, it))?;
                 done += len.to_u64();
             }
         }
         let sealed = layout.seal(chunks.end(), uuid);
-        let sealed = sealed.map_err(|it| unfit(&paths, it))?;
+        let sealed = sealed.map_err(|it| unfit(&names, it))?;
         sealed
             .write(|at, bytes| chunks.put(at, bytes))
             .and_then(|()| chunks.flush())
             .and_then(|()| file.set_len(sealed.image_bytes()))
             .map_err(failed)
+    }
+}
+
+/// Name and directory of each inode, for messages: a chain of directories in one long path would
+/// take memory with the square of its length if each one's whole path was kept.
+struct Names<'t>(Vec<(Id, &'t [u8])>);
+
+impl Names<'_> {
+    /// Path of an inode inside the tree; empty for the root, and for one that is not known.
+    fn path(&self, id: Id) -> PathBuf {
+        let mut names = Vec::new();
+        let mut at = id;
+        while let Some(&(above, name)) = self.0.get(at.to_usize()).filter(|_| at != 0) {
+            names.push(OsStr::from_bytes(name));
+            at = above;
+        }
+        names.into_iter().rev().collect()
     }
 }
 

@@ -240,3 +240,75 @@ fn a_tar_becomes_the_tree_that_it_unpacks_to() {
     let cut = make_of_tar(&mut &stream[..], &rules, Path::new("/tmp"));
     assert!(matches!(cut, Err(InnerError::Archive { .. })));
 }
+
+/// As `tar -S --xattrs` writes it: a map in digits, then the pieces, under a made-up name.
+#[test]
+fn a_sparse_file_in_the_form_of_pax_is_refused_with_the_remedy() {
+    let mut tar = tar::Builder::new(Vec::new());
+    let records = [
+        ("GNU.sparse.major", "1"),
+        ("GNU.sparse.minor", "0"),
+        ("GNU.sparse.name", "disk"),
+        ("GNU.sparse.realsize", "1048576"),
+    ];
+    let records = records.map(|(key, value)| (key, value.as_bytes()));
+    tar.append_pax_extensions(records).unwrap();
+    let mut data = b"1\n1044480\n4096\n".to_vec();
+    data.resize(512, 0);
+    data.extend([7; 4096]);
+    let mut header = tar::Header::new_ustar();
+    header.set_size(data.len() as u64);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "GNUSparseFile.1/disk", &data[..])
+        .unwrap();
+    let stream = tar.into_inner().unwrap();
+    let made = make_of_tar(&mut &stream[..], &Rules::default(), Path::new("/tmp"));
+    let text = made.unwrap_err().to_string();
+    assert!(text.contains("GNUSparseFile.1/disk"), "{text}");
+    assert!(text.contains("without --sparse"), "{text}");
+}
+
+#[test]
+fn times_before_1970_in_binary_are_negative() {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    // As GNU tar writes the second before 1970.
+    header.as_gnu_mut().unwrap().mtime = [0xff; 12];
+    tar.append_data(&mut header, "old", &b""[..]).unwrap();
+    let stream = tar.into_inner().unwrap();
+    let made = make_of_tar(&mut &stream[..], &Rules::default(), Path::new("/tmp")).unwrap();
+    let image = bytes(made);
+    let erofs = Erofs::open(&image[..]).unwrap();
+    let root = erofs.inode(erofs.root()).unwrap();
+    let old = erofs.look_up(&root, b"old").unwrap().unwrap();
+    assert_eq!(erofs.inode(old).unwrap().mtime_s, -1);
+}
+
+/// One long path: the paths of all its directories together would have 40 GB.
+#[test]
+fn a_path_of_many_directories_takes_memory_of_its_length() {
+    let depth = 200_000;
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    let path = "a/".repeat(depth) + "file";
+    tar.append_data(&mut header, &path, &b""[..]).unwrap();
+    let stream = tar.into_inner().unwrap();
+    let made = make_of_tar(&mut &stream[..], &Rules::default(), Path::new("/tmp")).unwrap();
+    let image = bytes(made);
+    let erofs = Erofs::open(&image[..]).unwrap();
+    let mut inode = erofs.inode(erofs.root()).unwrap();
+    for _ in 0..depth {
+        let next = erofs.look_up(&inode, b"a").unwrap().unwrap();
+        inode = erofs.inode(next).unwrap();
+    }
+    assert!(erofs.look_up(&inode, b"file").unwrap().is_some());
+}
