@@ -5,13 +5,13 @@
 mod common;
 
 use common::server::{Other, Request, Server};
-use common::{device, open, options, packed};
+use common::{device, eager, open, options, packed};
 use ring::{digest, hmac};
 use sidecore_block::format::Format;
 use sidecore_block::source::BlockSource;
-use sidecore_remote::{Location, RemoteImage};
-use std::sync::Arc;
+use sidecore_remote::{ImageManifest, Location, RemoteImage, Repository};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -212,4 +212,53 @@ fn a_manifest_without_its_digest_is_refused() {
         .unwrap()
         .to_string();
     assert!(error.contains("digest"), "{error}");
+}
+
+/// Pushes an artifact to a registry that keeps no lists of them itself, and that answers so to a
+/// request for the tag under which clients keep one. Returns what was put under the tag.
+fn put_under_the_tag(status: u16, old: &str) -> (bool, Option<String>) {
+    let put = Arc::new(Mutex::new(None));
+    let (kept, old) = (Arc::clone(&put), old.to_owned());
+    let guard = move |request: &Request| -> Option<Other> {
+        let is_of_the_tag = request.path.contains("/manifests/sha256-");
+        Some(match &*request.method {
+            "PUT" if is_of_the_tag => {
+                let text = String::from_utf8(request.body.clone()).unwrap();
+                *kept.lock().unwrap() = Some(text);
+                (201, Vec::new(), Vec::new())
+            }
+            "PUT" => (201, Vec::new(), Vec::new()),
+            "GET" if is_of_the_tag => (status, Vec::new(), old.clone().into_bytes()),
+            // It has all blobs.
+            "HEAD" => (200, Vec::new(), Vec::new()),
+            _ => (404, Vec::new(), Vec::new()),
+        })
+    };
+    let server = Server::with_guard(Vec::new(), Box::new(guard));
+    let repository = Repository::new(&server.host(), "a/b", eager()).unwrap();
+    let subject = br#"{"schemaVersion":2,"layers":[]}"#.to_vec();
+    let subject = ImageManifest::of_text(subject).unwrap();
+    let pushed = repository.push_referrer(&subject, "application/x", Vec::new());
+    let put = put.lock().unwrap().take();
+    (pushed.is_ok(), put)
+}
+
+#[test]
+fn artifacts_of_others_stay_in_the_list_under_a_tag() {
+    let _alone = ENVIRONMENT.lock().unwrap();
+    let other = format!("sha256:{}", "7".repeat(64));
+    let old = format!(
+        r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"m","digest":"{other}","size":1}}]}}"#
+    );
+    let (is_pushed, list) = put_under_the_tag(200, &old);
+    let list = list.unwrap();
+    assert!(is_pushed && list.contains(&other), "{list}");
+    assert!(list.contains("application/x"), "{list}");
+    let (is_pushed, list) = put_under_the_tag(404, "");
+    assert!(is_pushed && list.unwrap().contains("application/x"));
+    // A list that cannot be read now is not an empty one.
+    for (status, old) in [(503, ""), (403, ""), (200, "<html>"), (200, "")] {
+        let found = put_under_the_tag(status, old);
+        assert_eq!(found, (false, None), "{status} {old}");
+    }
 }

@@ -15,8 +15,10 @@ use std::thread::JoinHandle;
 /// One request, as received.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
+    pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
@@ -291,15 +293,24 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
         }
         lines.push(line);
     }
-    let path = lines.first()?.split(' ').nth(1)?.to_owned();
+    let mut words = lines.first()?.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
     let headers = lines[1..].iter().filter_map(|line| {
         let (name, value) = line.split_once(':')?;
         Some((name.to_owned(), value.trim().to_owned()))
     });
-    Some(Request {
+    let mut request = Request {
+        method,
         path,
         headers: headers.collect(),
-    })
+        body: Vec::new(),
+    };
+    let len: usize = request
+        .header("content-length")
+        .map_or(0, |text| text.parse().unwrap());
+    request.body.resize(len, 0);
+    reader.read_exact(&mut request.body).ok()?;
+    Some(request)
 }
 
 fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {

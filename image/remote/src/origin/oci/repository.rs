@@ -5,6 +5,7 @@
 //! Must stay true: a document or small blob is returned only if its digest is the one asked for, or
 //! the one that the registry gave for a tag; a registry's answer takes memory within the caller's
 //! bound.
+//! What others list under a tag stays there: it is replaced only by a list that has all of it.
 //! Called from: any thread; blocks.
 //! Source: OCI Distribution Specification 1.1, "Pulling", "Pushing", "Referrers Tag Schema".
 
@@ -15,7 +16,7 @@ use crate::origin::{Origin, least_pace};
 use crate::{Retry, patiently};
 use reqwest::Url;
 use reqwest::blocking::Body;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use sidecore_bare::width::{ToU64, ToUsize};
@@ -278,11 +279,7 @@ impl Repository {
         }
         // The registry does not list it by itself.
         let tag = tag_of(&subject.digest);
-        let old = self
-            .document(&tag)
-            .map(|(text, _)| text)
-            .unwrap_or_default();
-        let mut index: Index = serde_json::from_slice(&old).unwrap_or_default();
+        let mut index = self.listed(&tag)?;
         index.schema_version = 2;
         index.media_type = INDEX_TYPE.into();
         index.manifests.retain(|it| it.digest != digest);
@@ -292,6 +289,33 @@ impl Repository {
         });
         self.push_manifest(&tag, INDEX_TYPE, &json(&index)?)?;
         Ok(digest)
+    }
+
+    /// The artifacts that a tag lists on the server that takes what is pushed; none only where that
+    /// server has no such tag. A mirror may be behind, and a fault is no empty list: signatures and
+    /// the like of others would be lost with it.
+    fn listed(&self, tag: &str) -> Result<Index, Fault> {
+        let from = self.upstream()?;
+        let url = from.url(&format!("manifests/{tag}"))?;
+        let text = patiently(&self.retry, 2, || {
+            let request = || from.client.get(url.clone()).header(ACCEPT, INDEX_TYPE);
+            let response = from.send(&request)?;
+            match response.status().as_u16() {
+                200 => text_of(response, MANIFEST_BYTES_MAX).map(Some),
+                404 => Ok(None),
+                status => Err(Fault::of_status(
+                    status,
+                    "a request for a list of artifacts",
+                )),
+            }
+        })?;
+        let Some(text) = text else {
+            return Ok(Index::default());
+        };
+        serde_json::from_slice(&text).map_err(|error| {
+            let text = format!("the list of artifacts under the tag {tag} cannot be read: {error}");
+            Fault::Final(text)
+        })
     }
 
     fn document(&self, reference: &str) -> Result<(Vec<u8>, Option<String>), Fault> {
