@@ -17,9 +17,9 @@ use crate::{Location, Retry};
 use oci::hosts::Host;
 use parking_lot::Mutex;
 use reply::Promise;
-use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, RANGE};
+use reqwest::{StatusCode, Url};
 use sidecore_bare::width::ToUsize;
 use std::ops::Range;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Ask {
 pub(crate) struct Origin {
     client: Client,
     kind: Kind,
-    /// Target of a redirect, until it refuses a request.
+    /// Target of a redirect, until it fails a request.
     resolved: Mutex<Option<Url>>,
     /// False if redirects to another host are refused.
     may_leave: bool,
@@ -170,6 +170,7 @@ impl Origin {
         let response = self.send(&ask.header())?;
         let waited = sent.elapsed();
         let status = response.status().as_u16();
+        let target = response.url().clone();
         if status == 200 {
             let text = "the server sent the whole image instead of a range: it serves no ranges; \
                         fetch the image as a whole, or have it served by one that does (nginx, \
@@ -199,11 +200,13 @@ impl Origin {
             Kind::Http(_) | Kind::S3(_) => None,
         };
         let Promise { range, identity } =
-            reply::promise(response.headers(), ask, known, layer_bytes)?;
+            reply::promise(response.headers(), ask, known, layer_bytes)
+                .inspect_err(|_| self.forget(&target))?;
         // As announced and checked, and not as a header of its own says.
         let len = (range.end - range.start).to_usize();
         let until = sent + self.silence_max + least_pace(len);
-        let bytes = reply::body(response, len, until, on_bytes)?;
+        let bytes =
+            reply::body(response, len, until, on_bytes).inspect_err(|_| self.forget(&target))?;
         Ok(Reply {
             bytes,
             offset: range.start,
@@ -236,13 +239,15 @@ impl Origin {
     fn send(&self, range: &str) -> Result<Response, Fault> {
         let resolved = self.resolved.lock().clone();
         if let Some(url) = resolved {
-            let response = self.client.get(url).header(RANGE, range).send()?;
-            let status = response.status();
-            if !status.is_client_error() && !status.is_redirection() {
-                return Ok(response);
+            match self.client.get(url.clone()).header(RANGE, range).send() {
+                Ok(response) if response.status() == StatusCode::PARTIAL_CONTENT => {
+                    return Ok(response);
+                }
+                Ok(response) => tracing::info!("a redirect's target: {}", response.status()),
+                Err(error) => tracing::info!("a redirect's target: {}", Fault::from(error)),
             }
-            // Such links are valid for minutes: request a new one.
-            *self.resolved.lock() = None;
+            // Such links are valid for minutes, and their servers come and go: request a new one.
+            self.forget(&url);
         }
         let mut response = self.ask(range)?;
         let mut url = response.url().clone();
@@ -269,6 +274,14 @@ impl Origin {
             *self.resolved.lock() = Some(url);
         }
         Ok(response)
+    }
+
+    /// Has the location asked again for the target of its redirect, if that is still `failed`.
+    fn forget(&self, failed: &Url) {
+        let mut resolved = self.resolved.lock();
+        if resolved.as_ref() == Some(failed) {
+            *resolved = None;
+        }
     }
 
     /// Sends a request for a range to the location itself, with its credentials.

@@ -1,15 +1,19 @@
 //! Images over HTTP: right bytes or an error, few requests, nothing fetched twice.
 
-use crate::common::server::Server;
-use crate::common::{device, open, options, packed};
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+mod common;
+
+use common::server::{Other, Request, Server};
+use common::{device, eager, open, options, packed};
 use sidecore_block::format::{Format, ReadAt};
 use sidecore_block::image::Image;
 use sidecore_block::pack::{Existing, Target, unpack_image, verify_image};
 use sidecore_block::source::BlockSource;
 use sidecore_random::Random;
-use sidecore_remote::{Location, RemoteImage};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sidecore_remote::{Location, Options, RemoteImage, Retry};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn every_format_reads_as_its_contents() {
@@ -184,6 +188,49 @@ fn an_image_that_changes_is_an_error() {
     assert!(error.contains("changed"), "{error}");
     server.set_etag("\"one\"");
     device.read_into(2 << 20, &mut found).unwrap();
+}
+
+/// Servers that a redirect leads to fail or go away, and the origin names others.
+#[test]
+fn the_origin_is_asked_anew_where_the_target_of_its_redirect_fails() {
+    let (raw, image) = packed(16 << 20, Format::Zstd, 64 << 10);
+    let first = Server::start(image.clone());
+    let is_out = Arc::new(AtomicBool::new(false));
+    let out = Arc::clone(&is_out);
+    let busy = move |_: &Request| -> Option<Other> {
+        let out = out.load(Ordering::SeqCst);
+        out.then(|| (503, Vec::new(), Vec::new()))
+    };
+    let second = Server::with_guard(image.clone(), Box::new(busy));
+    let third = Server::start(image);
+    let named = Arc::new(Mutex::new(first.url()));
+    let target = Arc::clone(&named);
+    let redirects = move |_: &Request| -> Option<Other> {
+        let to = ("location".to_owned(), target.lock().unwrap().clone());
+        Some((307, vec![to], Vec::new()))
+    };
+    let origin = Server::with_guard(Vec::new(), Box::new(redirects));
+    // No second attempt: each read has to find its way at once.
+    let retry = Retry {
+        attempts: 1,
+        ..eager()
+    };
+    let image = open(&origin.url(), Options { retry, ..options() });
+    let device = device(&image);
+    let read = |at: usize| {
+        let mut found = vec![0; 4096];
+        device.read_into(at as u64, &mut found).unwrap();
+        assert!(found == raw[at..at + 4096], "{at}");
+    };
+    read(4 << 20);
+    *named.lock().unwrap() = second.url();
+    drop(first);
+    read(8 << 20);
+    assert!(second.requests() > 0);
+    *named.lock().unwrap() = third.url();
+    is_out.store(true, Ordering::SeqCst);
+    read(12 << 20);
+    assert!(third.requests() > 0);
 }
 
 #[test]
