@@ -18,7 +18,8 @@ pub(super) struct State {
     pub(super) expected: VecDeque<Vec<Frame>>,
     /// Fetched frames in the order of eviction; some may be evicted already.
     pub(super) used: VecDeque<Key>,
-    pub(super) fresh: VecDeque<Key>,
+    /// The same of those that were not used yet; some may be used by now ([`State::queue_fresh`]).
+    fresh: VecDeque<Key>,
     /// Bytes of frames that are cached or in flight.
     pub(super) held_bytes: u64,
     /// Part of `held_bytes`: frames that were not used yet.
@@ -149,7 +150,19 @@ impl State {
     pub(super) fn insert_here(&mut self, frame: &Frame, stored: Stored) {
         if !self.frames.contains_key(&key(frame)) {
             self.insert(frame, Place::Here(stored), 0);
-            self.fresh.push_back(key(frame));
+            self.queue_fresh(key(frame));
+        }
+    }
+
+    /// Queues a frame that has come for eviction.
+    pub(super) fn queue_fresh(&mut self, key: Key) {
+        self.fresh.push_back(key);
+        // Keys stay when their frames are used or evicted. As long as used frames make room, none
+        // is taken from the front: without a limit the queue would grow with each frame.
+        if self.fresh.len() > 2 * self.frames.len() + FRESH_SPARE {
+            let (frames, mut seen) = (&self.frames, HashSet::new());
+            let is_fresh = |key: &Key| frames.get(key).is_some_and(|entry| !entry.used);
+            self.fresh.retain(|key| is_fresh(key) && seen.insert(*key));
         }
     }
 
@@ -255,5 +268,56 @@ impl State {
             self.remove(key);
         }
         idle
+    }
+}
+
+/// Keys that the queue of fresh frames may have beyond twice the frames, so that few are looked
+/// through for each that comes.
+const FRESH_SPARE: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_block::codec::CodecId;
+    use sidecore_block::format::FrameCheck;
+
+    fn frame(number: u64) -> Frame {
+        Frame {
+            offset: number * 100,
+            stored_bytes: 100,
+            raw_bytes: 1 << 16,
+            raw_offset: 0,
+            number: 0,
+            codec: CodecId::Zstd,
+            check: FrameCheck::None,
+        }
+    }
+
+    /// As of a reader that goes round in an image that does not fit.
+    #[test]
+    fn queues_stay_short_however_many_frames_come() {
+        let mut state = State::default();
+        for number in 0..100_000 {
+            let frame = frame(number % 50);
+            state.insert_here(&frame, vec![0; 100].into());
+            state.frames.get_mut(&key(&frame)).unwrap().waiters = 1;
+            state.take_all(&[frame]).unwrap();
+            state.make_room(1000);
+            assert!(state.frames.len() <= 11);
+        }
+        let (fresh, used) = (state.fresh.len(), state.used.len());
+        assert!(fresh <= 2 * 11 + FRESH_SPARE, "{fresh}");
+        assert!(used <= 11, "{used}");
+        assert_eq!((state.held_bytes, state.fresh_bytes), (1000, 0));
+        // Frames that were not used stay in the queue, each once, and are evicted from there.
+        for number in 100..103 {
+            state.insert_here(&frame(number), vec![0; 100].into());
+        }
+        for _ in 0..2000 {
+            state.queue_fresh(key(&frame(100)));
+        }
+        assert!(state.fresh.len() <= 2 * state.frames.len() + FRESH_SPARE);
+        state.make_room(0);
+        assert_eq!((state.frames.len(), state.held_bytes), (0, 0));
     }
 }

@@ -184,7 +184,7 @@ impl Shared {
             match state.frames.get_mut(&key(frame)) {
                 Some(entry) if is_sound => {
                     entry.settle(Place::Here(stored));
-                    state.fresh.push_back(key(frame));
+                    state.queue_fresh(key(frame));
                 }
                 Some(entry) if entry.waiters > 0 => entry.settle(Place::Unsound(stored)),
                 // No reader waits for it: the next reader has it fetched again.
