@@ -161,10 +161,6 @@ pub fn commit(
                     job.holes = holes;
                     job.hole_bytes = bytes.min(holes * u64::from(frame_bytes));
                     frames += holes;
-                    // The walk over the old image must stay at the same frame number.
-                    if let Some(walk) = &mut walk {
-                        walk.skip_to(frames);
-                    }
                     return Ok(true);
                 }
             }
@@ -174,6 +170,11 @@ pub fn commit(
             // A frame is copied compressed unless the overlay changed a byte of it.
             let is_changed = changes.touch(start, end).map_err(unreadable)?;
             job.copied = None;
+            // The walk over the old image must stay at the same frame number: holes were passed
+            // above, and a run of holes that the overlay has written to is one step of the walk.
+            if let Some(walk) = &mut walk {
+                walk.seek(job.number);
+            }
             if let Some(walk) = &mut walk
                 && walk.next(&mut job.step)
                 && !is_changed

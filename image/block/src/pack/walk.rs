@@ -111,9 +111,10 @@ impl<'i> Walk<'i> {
         }
     }
 
-    /// Skips frames up to `frame`, without requesting them.
-    pub(super) fn skip_to(&mut self, frame: u64) {
-        self.next = self.next.max(frame);
+    /// Goes on at `frame`, without requesting those before it; it may lie in the run of holes that
+    /// came last.
+    pub(super) fn seek(&mut self, frame: u64) {
+        self.next = frame;
     }
 
     /// Sets `step` to the next frame, or to a run of holes; false when there is none. Waits for the

@@ -6,12 +6,19 @@ mod common;
 
 use common::server::{Other, Request, Server};
 use common::{device, eager, open, options, packed};
+use sidecore_block::codec::Tune;
 use sidecore_block::format::{Format, ReadAt};
 use sidecore_block::image::Image;
-use sidecore_block::pack::{Existing, Target, unpack_image, verify_image};
+use sidecore_block::inner::Kind;
+use sidecore_block::overlay::open_to_write;
+use sidecore_block::pack::{
+    self, Existing, Guard, Source, Target, Thin, commit, pack, unpack_image, verify_image,
+};
 use sidecore_block::source::BlockSource;
 use sidecore_random::Random;
 use sidecore_remote::{Location, Options, RemoteImage, Retry};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -188,6 +195,59 @@ fn an_image_that_changes_is_an_error() {
     assert!(error.contains("changed"), "{error}");
     server.set_etag("\"one\"");
     device.read_into(2 << 20, &mut found).unwrap();
+}
+
+/// An overlay has written to frames of one run of holes that lie next to each other: those behind
+/// the run are copied as before.
+#[test]
+fn a_thin_image_of_a_server_takes_a_commit_into_its_holes() {
+    const FRAME_BYTES: usize = 64 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (mut raw, _) = packed(4 << 20, Format::Raw, FRAME_BYTES as u32);
+    let hole = 16 * FRAME_BYTES..32 * FRAME_BYTES;
+    raw[hole.clone()].fill(0);
+    let file = std::fs::File::create(at("raw")).unwrap();
+    file.set_len(raw.len() as u64).unwrap();
+    for range in [0..hole.start, hole.end..raw.len()] {
+        file.write_all_at(&raw[range.clone()], range.start as u64)
+            .unwrap();
+    }
+    let options_of = |thin| pack::Options {
+        format: Format::Zstd,
+        frame_bytes: FRAME_BYTES as u32,
+        level: Some(1),
+        tune: Tune::Speed,
+        cdc: false,
+        engines: 2,
+        thin,
+        limits: Default::default(),
+    };
+    let source = Source::open(&at("raw"), Kind::Erofs, Path::new("/tmp")).unwrap();
+    let (image, new) = (at("image"), at("new"));
+    let target = Target::Path(&image, Existing::Replace);
+    pack(source, target, &options_of(Thin::Always), &mut |_| ()).unwrap();
+    let server = Server::start(std::fs::read(&image).unwrap());
+    let device = device(&open(&server.url(), options()));
+    assert!(device.index().hole_run(16) == 16, "the image is thin");
+    let overlay = open_to_write(&device, &at("overlay"), Some(4096), None, "image").unwrap();
+    for frame in [20, 21] {
+        let at = frame * FRAME_BYTES + 5000;
+        raw[at] = b'?';
+        overlay.writes().unwrap().write(at as u64, b"?").unwrap();
+    }
+    overlay.close().unwrap();
+    let (image, index) = (device.image(), device.index());
+    let target = Target::Path(&new, Existing::Replace);
+    let options = options_of(Thin::Auto);
+    let guard = Guard::default();
+    let made = commit(image, index, &overlay, target, &options, guard, &mut |_| ());
+    assert_eq!(made.unwrap().copied_frames, 62);
+    let server = Server::start(std::fs::read(&new).unwrap());
+    let device = self::device(&open(&server.url(), self::options()));
+    let mut found = vec![0; raw.len()];
+    device.read_into(0, &mut found).unwrap();
+    assert!(found == raw);
 }
 
 /// Servers that a redirect leads to fail or go away, and the origin names others.
