@@ -17,6 +17,7 @@ pub use report::Report;
 use crate::walk::{Wanted, walk};
 use crate::{FilesError, Kind, Node, Tree};
 use parking_lot::Mutex;
+use place::{Budget, Further, Unmade};
 use report::Outcome;
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
@@ -108,23 +109,15 @@ struct Large {
     is_bad: AtomicBool,
 }
 
-/// Bytes that may be written.
-struct Budget<'w> {
-    written: &'w AtomicU64,
-    bytes_max: u64,
-}
-
-impl Budget<'_> {
-    /// Counts bytes before they are written.
-    fn take(&self, len: usize) -> io::Result<()> {
-        let len = u64::try_from(len).unwrap_or(u64::MAX);
-        // Relaxed: only the sum counts.
-        let before = self.written.fetch_add(len, Ordering::Relaxed);
-        match before.saturating_add(len) > self.bytes_max {
-            // No error of the system's has this kind without a number.
-            true => Err(io::ErrorKind::QuotaExceeded.into()),
-            false => Ok(()),
+impl Large {
+    /// Removes the file, which is not filled any more; false if it was removed before.
+    fn give_up(&self) -> bool {
+        let is_first = !self.is_bad.swap(true, Ordering::Relaxed);
+        if is_first {
+            // Best effort: what led here is reported.
+            self.folder.remove_file(&self.name).ok();
         }
+        is_first
     }
 }
 
@@ -135,6 +128,7 @@ struct Job<'j> {
     budget: Budget<'j>,
     stop: AtomicBool,
     ended: Mutex<Option<FilesError>>,
+    unmade: Unmade,
 }
 
 impl Job<'_> {
@@ -174,6 +168,10 @@ impl Job<'_> {
         let next = || work.lock().recv();
         while let Ok(work) = next() {
             if self.is_over() {
+                // With a part left out, it would look whole: a later run would pass it over.
+                if let Work::Part(large, _) = work {
+                    large.give_up();
+                }
                 continue;
             }
             match work {
@@ -188,7 +186,8 @@ impl Job<'_> {
         outcome
     }
 
-    fn item(&self, folder: &Folder, item: &Item, outcome: &mut Outcome) {
+    /// Makes a file; true if it was made.
+    fn item(&self, folder: &Folder, item: &Item, outcome: &mut Outcome) -> bool {
         let Item { name, node } = item;
         let is_file = node.kind == Kind::File;
         let made = match is_file {
@@ -201,8 +200,13 @@ impl Job<'_> {
                 outcome.report.bytes += node.size_bytes;
             }
             Ok(()) => outcome.report.others += 1,
-            Err(error) => self.judge(&folder.path().join(name), error, outcome),
+            Err(error) => {
+                self.unmade.note(node, &error);
+                self.judge(&folder.path().join(name), error, outcome);
+                return false;
+            }
         }
+        true
     }
 
     fn file(
@@ -238,8 +242,8 @@ impl Job<'_> {
         let path = || large.folder.path().join(&large.name);
         let bad = |error, outcome: &mut Outcome| {
             // One report for all parts.
-            if !large.is_bad.swap(true, Ordering::Relaxed) {
-                large.folder.remove_file(&large.name).ok();
+            if large.give_up() {
+                self.unmade.note(&large.node, &error);
                 self.judge(&path(), error, outcome);
             }
         };
@@ -261,6 +265,37 @@ impl Job<'_> {
             }
             Err(error) => bad(error, outcome),
         }
+    }
+
+    /// Makes a further name of a file. Where the first one was taken, what has it is another file:
+    /// the file is made under this name instead, and `firsts` keeps it for those that follow.
+    fn further(
+        &self,
+        into: &Folder,
+        link: &Further,
+        firsts: &mut HashMap<u64, PathBuf>,
+        outcome: &mut Outcome,
+    ) -> Result<(), FilesError> {
+        let id = link.node.id;
+        let first = match (self.unmade.is_taken(id), firsts.get(&id)) {
+            (None, _) => &link.first,
+            (Some(_), Some(first)) => first,
+            (Some(true), None) => {
+                let folder = into.beneath(&link.directory).map_err(FilesError::Output)?;
+                let (name, node) = (link.name.clone(), link.node);
+                if self.item(&folder, &Item { name, node }, outcome) {
+                    firsts.insert(id, link.path());
+                }
+                return Ok(());
+            }
+            (Some(false), None) => {
+                let text = format!("it is one file with {}, which failed", link.first.display());
+                return Err(FilesError::Output(io::Error::other(text)));
+            }
+        };
+        place::further(into, first, link, &self.options).map_err(FilesError::Output)?;
+        outcome.report.links += 1;
+        Ok(())
     }
 }
 
@@ -316,6 +351,7 @@ pub fn extract(
         },
         stop: AtomicBool::new(false),
         ended: Mutex::new(None),
+        unmade: Unmade::default(),
     };
     let (sender, receiver) = sync_channel(BATCHES_MAX);
     let receiver = Mutex::new(receiver);
@@ -360,10 +396,10 @@ pub fn extract(
         outcome: first,
     } = planned?;
     outcome.add(first.report);
+    let mut firsts = HashMap::new();
     for link in links {
-        match place::further(into, &link, &options) {
-            Ok(()) => outcome.report.links += 1,
-            Err(error) => job.judge(&link.path(), FilesError::Output(error), &mut outcome),
+        if let Err(error) = job.further(into, &link, &mut firsts, &mut outcome) {
+            job.judge(&link.path(), error, &mut outcome);
         }
     }
     // The innermost first: what is made or changed in a directory changes its time.
@@ -380,19 +416,6 @@ pub fn extract(
     match job.ended.lock().take() {
         Some(error) => Err(error),
         None => Ok(outcome.report),
-    }
-}
-
-/// A further name of a file.
-struct Further {
-    first: PathBuf,
-    directory: PathBuf,
-    name: OsString,
-}
-
-impl Further {
-    fn path(&self) -> PathBuf {
-        self.directory.join(&self.name)
     }
 }
 
@@ -480,6 +503,7 @@ impl<'p, 'j> Planner<'p, 'j> {
                         first: first.get().clone(),
                         directory: above.to_owned(),
                         name: name.to_owned(),
+                        node: *node,
                     });
                     return Ok(());
                 }
@@ -509,6 +533,7 @@ impl<'p, 'j> Planner<'p, 'j> {
             Ok(file) => file,
             Err(error) => {
                 let error = FilesError::Output(error);
+                self.job.unmade.note(node, &error);
                 return self.job.judge(path, error, &mut self.planned.outcome);
             }
         };

@@ -13,7 +13,8 @@
 //!
 //! Must stay true: images come from untrusted makers. Every place and length is checked before it
 //! is used; damage is an error of the file that has it. Memory is bounded by
-//! [`walk::ENTRIES_MAX`] names and the caches of the readers (`squashfs`).
+//! [`walk::ENTRIES_MAX`] names, [`walk::PATHS_BYTES_MAX`] bytes of paths and the caches of the
+//! readers (`squashfs`).
 //! Called from: any thread; blocks on the image.
 
 mod archive;
@@ -244,6 +245,12 @@ pub enum FilesError {
     /// More names than a walk takes.
     #[error("more than {} files; name a part of the image", walk::ENTRIES_MAX)]
     TooMany,
+    /// Longer paths than a walk takes.
+    #[error(
+        "the paths of the files have more than {} MiB together; name a part of the image",
+        walk::PATHS_BYTES_MAX >> 20
+    )]
+    TooDeep,
     /// More bytes than may be written.
     #[error("the files have more than {0} bytes together; allow more with --limit")]
     Limit(u64),

@@ -3,9 +3,10 @@
 //!
 //! Why here: `block ls` and `block find` list alike. What reads files blocks on the image.
 
-use crate::walk::{Visit, Wanted, is_pattern, resolve, walk};
+use crate::walk::{ENTRIES_MAX, PATHS_BYTES_MAX, Visit, Wanted, is_pattern, resolve, walk};
 use crate::{FilesError, Kind, Node, Tree};
 use sidecore_bare::text::printable;
+use sidecore_bare::width::ToU64;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +24,9 @@ pub struct Listing {
     /// One directory or file is listed, whose name need not be repeated.
     #[serde(skip)]
     is_one: bool,
+    /// Files that may still be added, and bytes of their paths and targets.
+    #[serde(skip)]
+    left: (u64, u64),
 }
 
 impl Listing {
@@ -69,15 +73,23 @@ impl Listing {
             entries: Vec::new(),
             absent: Vec::new(),
             is_one: false,
+            left: (ENTRIES_MAX, PATHS_BYTES_MAX),
         }
     }
 
     /// Adds a file.
     ///
     /// # Errors
-    /// [`FilesError`] where the target of a link cannot be read.
+    /// [`FilesError`] where the target of a link cannot be read, or the list becomes too long.
     pub fn add(&mut self, tree: &dyn Tree, path: &[u8], node: &Node) -> Result<(), FilesError> {
-        self.entries.push(Listed::new(tree, path, node)?);
+        let listed = Listed::new(tree, path, node)?;
+        let len = listed.path.len() + listed.target.as_ref().map_or(0, String::len);
+        let (files, bytes) = self.left;
+        self.left = (
+            files.checked_sub(1).ok_or(FilesError::TooMany)?,
+            bytes.checked_sub(len.to_u64()).ok_or(FilesError::TooDeep)?,
+        );
+        self.entries.push(listed);
         Ok(())
     }
 
@@ -91,8 +103,10 @@ impl Listing {
         if node.kind != Kind::Directory {
             return self.add(tree, path, node);
         }
-        let mut names = Vec::new();
+        let (mut names, mut left) = (Vec::new(), self.left.0);
         tree.list(node, &mut |name, id| {
+            // Counted before they are kept, as in a walk.
+            left = left.checked_sub(1).ok_or(FilesError::TooMany)?;
             names.push((name.to_vec(), id));
             Ok(())
         })?;
@@ -392,6 +406,7 @@ fn time(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::Made;
 
     #[test]
     fn days_are_those_of_the_calendar() {
@@ -404,5 +419,28 @@ mod tests {
         ] {
             assert_eq!(time(seconds), expected);
         }
+    }
+
+    #[test]
+    fn a_list_ends_at_its_limits() {
+        let tree = Made {
+            names: |_| (1..=200).map(|id| (vec![b'n'; 9], id)).collect(),
+            node: |id| match id {
+                0 => (Kind::Directory, 0),
+                _ => (Kind::File, 0),
+            },
+            before: Box::new(|_| ()),
+        };
+        let root = tree.node(0).unwrap();
+        let list = |left| {
+            let mut listing = Listing::new(&tree);
+            listing.left = left;
+            let added = listing.add_contents(&tree, b"", &root);
+            (added, listing.entries.len())
+        };
+        assert!(matches!(list((200, 2000)), (Ok(()), 200)));
+        // The names of one directory are counted before one is kept.
+        assert!(matches!(list((199, 2000)), (Err(FilesError::TooMany), 0)));
+        assert!(matches!(list((200, 1999)), (Err(FilesError::TooDeep), 199)));
     }
 }

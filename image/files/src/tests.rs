@@ -330,6 +330,137 @@ fn what_is_there_stays_and_links_lead_nowhere() {
     assert_eq!(fs::read(outside.join("small")).unwrap(), b"precious");
 }
 
+/// A name that is taken is no first name: what has it is another file.
+#[test]
+fn further_names_are_not_linked_to_a_file_that_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("a"), "of the image").unwrap();
+    for name in ["b", "c", "d"] {
+        fs::hard_link(root.join("a"), root.join(name)).unwrap();
+    }
+    let (_, bytes) = images(&root, folder.path()).swap_remove(0);
+    let tree = tree(bytes);
+    let out = folder.path().join("out");
+    fs::create_dir_all(out.join("b")).unwrap();
+    fs::write(out.join("a"), "mine").unwrap();
+    let into = Folder::open(&out).unwrap();
+    let options = Options::new(2);
+    let report = extract(&*tree, &mut all(), &into, options, &AtomicU64::new(0)).unwrap();
+    assert_eq!(fs::read(out.join("a")).unwrap(), b"mine");
+    assert_eq!(fs::read(out.join("c")).unwrap(), b"of the image");
+    let [c, d] = ["c", "d"].map(|name| fs::metadata(out.join(name)).unwrap());
+    assert_eq!((c.ino(), c.nlink()), (d.ino(), 2));
+    let counts = (report.files, report.links, report.failed);
+    assert_eq!(counts, (1, 1, 2), "{:?}", report.problems);
+}
+
+/// A tree of functions.
+pub(crate) struct Made {
+    pub(crate) names: fn(u64) -> Vec<(Vec<u8>, u64)>,
+    pub(crate) node: fn(u64) -> (Kind, u64),
+    /// Called with a file's number before its contents, all of them sevens.
+    pub(crate) before: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl Tree for Made {
+    fn name(&self) -> &'static str {
+        "made"
+    }
+
+    fn root(&self) -> u64 {
+        0
+    }
+
+    fn node(&self, id: u64) -> Result<Node, FilesError> {
+        let (kind, size_bytes) = (self.node)(id);
+        Ok(Node {
+            id,
+            kind,
+            permissions: 0o755,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            size_bytes,
+            mtime_s: 0,
+            mtime_ns: 0,
+            device: (0, 0),
+        })
+    }
+
+    fn list(&self, directory: &Node, visit: &mut crate::Names<'_>) -> Result<(), FilesError> {
+        let names = (self.names)(directory.id);
+        names.iter().try_for_each(|(name, id)| visit(name, *id))
+    }
+
+    fn link(&self, _: &Node) -> Result<Vec<u8>, FilesError> {
+        Ok(Vec::new())
+    }
+
+    fn contents(
+        &self,
+        node: &Node,
+        range: std::ops::Range<u64>,
+        sink: &mut crate::Sink<'_>,
+    ) -> Result<(), FilesError> {
+        (self.before)(node.id);
+        let bytes = vec![7; usize::try_from(range.end - range.start).unwrap()];
+        sink(Piece::Bytes(&bytes)).map_err(FilesError::Output)
+    }
+
+    fn attributes(&self, _: &Node) -> Result<Vec<crate::Attribute>, FilesError> {
+        Ok(Vec::new())
+    }
+}
+
+/// The limit is hit while the parts of another file wait.
+#[test]
+fn a_file_whose_parts_are_left_out_does_not_keep_its_name() {
+    let out = tempfile::tempdir().unwrap();
+    let large = out.path().join("b");
+    let tree = Made {
+        names: |_| vec![(b"a".to_vec(), 1), (b"b".to_vec(), 2)],
+        node: |id| match id {
+            0 => (Kind::Directory, 0),
+            1 => (Kind::File, 100),
+            _ => (Kind::File, 24 << 20),
+        },
+        before: Box::new(move |id| {
+            while id == 1 && !large.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }),
+    };
+    let into = Folder::open(out.path()).unwrap();
+    let mut options = Options::new(1);
+    options.bytes_max = 10;
+    let result = extract(&tree, &mut all(), &into, options, &AtomicU64::new(0));
+    assert!(matches!(result, Err(FilesError::Limit(10))));
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
+}
+
+/// Two long names at each level: the paths of what waits have 13 GB together.
+#[test]
+fn a_deep_chain_of_directories_ends_a_walk_and_not_memory() {
+    let tree = Made {
+        names: |id| match id % 2 == 0 && id < 20_000 {
+            true => vec![(vec![b'm'; 255], id + 2), (vec![b'n'; 255], id + 1)],
+            false => Vec::new(),
+        },
+        node: |_| (Kind::Directory, 0),
+        before: Box::new(|_| ()),
+    };
+    let (mut count, mut longest) = (0_u64, 0);
+    let walked = walk(&tree, &mut all(), &mut |visit| {
+        count += 1;
+        longest = longest.max(visit.path.len());
+        Ok(())
+    });
+    assert!(matches!(walked, Err(FilesError::TooDeep)), "{walked:?}");
+    assert!(count > 1000 && longest > 256_000 - 256, "{count} {longest}");
+}
+
 #[test]
 fn no_more_is_written_than_is_allowed() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,9 +6,11 @@
 //!
 //! Must stay true: a walk ends, whatever the image is: each directory is entered once, and
 //! [`ENTRIES_MAX`] names are visited at most. Only directories are entered in which something can
-//! be meant.
+//! be meant. Names that wait are kept without the path that leads to them; the paths of which a
+//! visitor may keep one for each directory have [`PATHS_BYTES_MAX`] bytes together.
 
 use crate::{FilesError, Kind, Node, Tree};
+use sidecore_bare::width::ToU64;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -172,9 +174,14 @@ pub fn walk(
     let root = tree.node(tree.root())?;
     // By number: an image may name a directory twice under different paths.
     let mut seen = HashSet::from([root.id]);
-    let mut left = ENTRIES_MAX;
-    let mut directories = vec![(Vec::new(), root, wanted.means(b""))];
-    while let Some((path, directory, all)) = directories.pop() {
+    let (mut left, mut left_bytes) = (ENTRIES_MAX, PATHS_BYTES_MAX);
+    // Begins with the path of the directory in which lies what waits. Each one's own path, kept,
+    // would take memory with the square of the length of a chain of directories.
+    let mut path = Vec::new();
+    let mut directories = vec![(0, Vec::new(), root, wanted.means(b""))];
+    while let Some((above, name, directory, all)) = directories.pop() {
+        path.truncate(above);
+        go_down(&mut path, &name);
         visit(Visit {
             path: &path,
             node: &directory,
@@ -191,23 +198,26 @@ pub fn walk(
         // Images store names in orders of their own (hashes, blocks): output has one order.
         names.sort_unstable();
         let first = directories.len();
+        let here = path.len();
         for (name, id) in names {
-            let mut path = path.clone();
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend(&name);
+            path.truncate(here);
+            go_down(&mut path, &name);
             let means = wanted.means(&path) || all;
             if !means && !wanted.leads(&path) {
                 continue;
             }
             let node = tree.node(id)?;
+            // Extraction keeps the paths of directories and of files with several names.
+            if node.kind == Kind::Directory || node.links > 1 {
+                let len = path.len().to_u64();
+                left_bytes = left_bytes.checked_sub(len).ok_or(FilesError::TooDeep)?;
+            }
             if node.kind == Kind::Directory {
                 // A second name could lead back up.
                 if !seen.insert(id) {
                     return Err(FilesError::Twice(id));
                 }
-                directories.push((path, node, means));
+                directories.push((here, name, node, means));
             } else if means {
                 visit(Visit {
                     path: &path,
@@ -220,6 +230,14 @@ pub fn walk(
         directories[first..].reverse();
     }
     Ok(())
+}
+
+/// Adds a name to a path from the root.
+fn go_down(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend(name);
 }
 
 /// The file at a path, to which symbolic links inside the tree lead as they would if the tree were
@@ -284,5 +302,7 @@ pub fn resolve(tree: &dyn Tree, path: &[u8]) -> Result<Option<(Vec<u8>, Node)>, 
 
 /// The most names that one walk visits.
 pub const ENTRIES_MAX: u64 = 20_000_000;
+/// The most bytes that the paths of directories have together.
+pub const PATHS_BYTES_MAX: u64 = 2 << 30;
 /// Links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -4,18 +4,21 @@
 //! no link is followed: nothing outside of the target changes, whatever other users do there. A
 //! file is made new or not at all.
 
-use super::{Budget, Further, Options, Outcome};
+use super::{Options, Outcome};
 use crate::{FilesError, Kind, Node, Piece, Tree};
+use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use sidecore_sys::folder::Folder;
-use std::ffi::OsStr;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes `name` in `folder` a new regular file; its contents are still zeros.
 pub(super) fn create(
@@ -33,10 +36,73 @@ pub(super) fn create(
     Ok(file.into())
 }
 
-/// Gives a file its further name.
-pub(super) fn further(into: &Folder, named: &Further, options: &Options) -> io::Result<()> {
-    let from = into.beneath(named.first.parent().unwrap_or(Path::new("")))?;
-    let name = named.first.file_name().unwrap_or_default();
+/// Bytes that may be written.
+pub(super) struct Budget<'w> {
+    pub(super) written: &'w AtomicU64,
+    pub(super) bytes_max: u64,
+}
+
+impl Budget<'_> {
+    /// Counts bytes before they are written.
+    fn take(&self, len: usize) -> io::Result<()> {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        // Relaxed: only the sum counts.
+        let before = self.written.fetch_add(len, Ordering::Relaxed);
+        match before.saturating_add(len) > self.bytes_max {
+            // No error of the system's has this kind without a number.
+            true => Err(io::ErrorKind::QuotaExceeded.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A further name of a file.
+pub(super) struct Further {
+    pub(super) first: PathBuf,
+    pub(super) directory: PathBuf,
+    pub(super) name: OsString,
+    pub(super) node: Node,
+}
+
+impl Further {
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+}
+
+/// Files of several names of which one was not made, by their numbers: true where that name alone
+/// was the reason, since something else has it.
+#[derive(Default)]
+pub(super) struct Unmade(Mutex<HashMap<u64, bool>>);
+
+impl Unmade {
+    pub(super) fn note(&self, node: &Node, error: &FilesError) {
+        if node.links > 1 {
+            let is_taken = match error {
+                FilesError::Output(error) => matches!(
+                    error.kind(),
+                    io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory
+                ),
+                _ => false,
+            };
+            self.0.lock().insert(node.id, is_taken);
+        }
+    }
+
+    pub(super) fn is_taken(&self, id: u64) -> Option<bool> {
+        self.0.lock().get(&id).copied()
+    }
+}
+
+/// Gives the file at `first` its further name.
+pub(super) fn further(
+    into: &Folder,
+    first: &Path,
+    named: &Further,
+    options: &Options,
+) -> io::Result<()> {
+    let from = into.beneath(first.parent().unwrap_or(Path::new("")))?;
+    let name = first.file_name().unwrap_or_default();
     let to = into.beneath(&named.directory)?;
     link((&from, name), (&to, &named.name), options)
 }
