@@ -12,7 +12,7 @@
 //! caller's to use once. An item and its associated data have at most [`BYTES_MAX`] bytes together,
 //! which take some 200 us. Sources: NIST SP 800-38D; RFC 5116 for the form of the result.
 
-use crate::table::{self, ItemStatus, Table, count_bytes, go_on, item_result};
+use crate::table::{self, Budget, ItemStatus, REQUEST_BYTES_MAX, Table, go_on, item_result};
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit, Nonce, Tag};
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
@@ -121,23 +121,28 @@ fn run<'c, S: Served<State = Copies>>(
     let cipher = Aes256Gcm::new((&key).into());
     key.zeroize();
     let copies = &mut *cx.state;
-    let (mut total, mut failures) = (0, 0);
+    let mut budget = Budget::new(name, REQUEST_BYTES_MAX);
+    let mut failures = 0;
     // One key for all rows: its schedule costs more than a short item.
     let done = table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
         go_on(memory)?;
-        let one = item(&cipher, copies, row, data, output, work);
+        let Some(item) = Item::of(row, data, output) else {
+            failures += 1;
+            *result = item_result(0, ItemStatus::BadRow);
+            return Ok(());
+        };
+        budget.take_item(item.cost())?;
+        let one = item.run(&cipher, copies, work);
         // Before the outcome is looked at: a plaintext that found no room is a plaintext.
         copies.wipe();
-        let bytes = match one {
-            Ok(bytes) => bytes,
+        *result = match one {
+            Ok(bytes) => item_result(bytes, ItemStatus::Done),
             Err(status) => {
                 failures += 1;
-                *result = item_result(0, status);
-                return Ok(());
+                item_result(0, status)
             }
         };
-        *result = item_result(bytes, ItemStatus::Done);
-        count_bytes(name, &mut total, bytes)
+        Ok(())
     });
     done?;
     let mut reply = Reply::word(count);
@@ -145,44 +150,59 @@ fn run<'c, S: Served<State = Copies>>(
     Ok(reply)
 }
 
-/// Does one item; the bytes put.
-fn item(
-    cipher: &Aes256Gcm,
-    copies: &mut Copies,
-    row: &[u64; ROW_WORDS],
-    data: SharedSlice<'_>,
-    output: SharedSlice<'_>,
-    work: Work,
-) -> Result<usize, ItemStatus> {
-    let &[
-        offset,
-        bytes,
-        aad_offset,
-        aad_bytes,
-        to,
-        room,
-        nonce,
-        nonce_end,
-    ] = row;
-    let item = table::part(data, offset, bytes).ok_or(ItemStatus::BadRow)?;
-    let associated = table::part(data, aad_offset, aad_bytes).ok_or(ItemStatus::BadRow)?;
-    let target = table::part(output, to, room).ok_or(ItemStatus::BadRow)?;
-    // Both lengths are of ranges in memory, so their sum cannot overflow.
-    let is_fit = item.len() + associated.len() <= BYTES_MAX;
-    if !is_fit || nonce_end > u64::from(u32::MAX) {
-        return Err(ItemStatus::BadRow);
+/// A row whose ranges are there.
+struct Item<'m> {
+    item: SharedSlice<'m>,
+    associated: SharedSlice<'m>,
+    target: SharedSlice<'m>,
+    nonce: [u8; NONCE_BYTES],
+}
+
+impl<'m> Item<'m> {
+    /// `None` where the row points outside the ranges, or its item is too long.
+    fn of(row: &[u64; ROW_WORDS], data: SharedSlice<'m>, output: SharedSlice<'m>) -> Option<Self> {
+        let &[offset, bytes, aad_offset, aad_bytes, to, room, begin, end] = row;
+        let item = table::part(data, offset, bytes)?;
+        let associated = table::part(data, aad_offset, aad_bytes)?;
+        let target = table::part(output, to, room)?;
+        // Both lengths are of ranges in memory, so their sum cannot overflow.
+        let is_fit = item.len() + associated.len() <= BYTES_MAX;
+        if !is_fit || end > u64::from(u32::MAX) {
+            return None;
+        }
+        let mut nonce = [0; NONCE_BYTES];
+        nonce[..8].copy_from_slice(&begin.to_le_bytes());
+        nonce[8..].copy_from_slice(&end.to_le_bytes()[..4]);
+        Some(Self {
+            item,
+            associated,
+            target,
+            nonce,
+        })
     }
-    let mut whole = [0; NONCE_BYTES];
-    whole[..8].copy_from_slice(&nonce.to_le_bytes());
-    whole[8..].copy_from_slice(&nonce_end.to_le_bytes()[..4]);
-    copies.get(item, associated);
-    work(cipher, &Nonce::from(whole), copies).ok_or(ItemStatus::Damaged)?;
-    // The length of the result is known now: sealing adds a tag, opening takes one away.
-    if copies.item.len() > target.len() {
-        return Err(ItemStatus::NoRoom);
+
+    /// Bytes that it takes and may fill; both have a bound, so the sum has one.
+    fn cost(&self) -> usize {
+        let put = (self.item.len() + TAG_BYTES).min(self.target.len());
+        self.item.len() + self.associated.len() + put
     }
-    target.write_at(0, &copies.item);
-    Ok(copies.item.len())
+
+    /// Does it; the bytes put.
+    fn run(
+        &self,
+        cipher: &Aes256Gcm,
+        copies: &mut Copies,
+        work: Work,
+    ) -> Result<usize, ItemStatus> {
+        copies.get(self.item, self.associated);
+        work(cipher, &Nonce::from(self.nonce), copies).ok_or(ItemStatus::Damaged)?;
+        // The length of the result is known now: sealing adds a tag, opening takes one away.
+        if copies.item.len() > self.target.len() {
+            return Err(ItemStatus::NoRoom);
+        }
+        self.target.write_at(0, &copies.item);
+        Ok(copies.item.len())
+    }
 }
 
 /// Makes the item its ciphertext and tag.

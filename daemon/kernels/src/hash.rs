@@ -7,10 +7,11 @@
 //! and lie there little-endian.
 //!
 //! Must stay true: an item of any length is done in pieces of [`PIECE_BYTES`], with a look at
-//! whether to go on after each. A row outside input 0 fails the request. Sources: FIPS 180-4;
+//! whether to go on after each. A row outside input 0 fails the request, as do items of more bytes
+//! together than input 0 has, and more than [`crate::REQUEST_BYTES_MAX`]. Sources: FIPS 180-4;
 //! RFC 3720, 12.1 (CRC-32C); the BLAKE3 and xxHash specifications.
 
-use crate::table::{self, Table, go_on};
+use crate::table::{self, Budget, REQUEST_BYTES_MAX, Table, go_on};
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served, chunks};
 use sidecore_engine::mfc::Mfc;
 use sidecore_engine::{Buf, KernelError};
@@ -81,12 +82,15 @@ impl<D: Digest<Bytes = [u8; N]>, const N: usize> Served for Hash<D, N> {
         }
         let results = (memory.output(0)?, N);
         let table = Table::new(D::NAME, count, (memory.input(1)?, 0, ROW_WORDS), results)?;
+        // Items may overlap, but not so that a short input is work for ever.
+        let mut budget = Budget::new(D::NAME, data.len().max(REQUEST_BYTES_MAX));
         table.each::<ROW_WORDS, N>(cx.store, mfc, |&[offset, bytes], result| {
             // A digest has no place for a status: a wrong row fails the request.
             let item = table::part(data, offset, bytes).ok_or_else(|| {
                 let name = D::NAME;
                 KernelError::failed(format!("{name}: an item beyond the end of input 0"))
             })?;
+            budget.take(item.len())?;
             *result = digest(state, seed, mfc, &mut buffer, item, memory)?;
             Ok(())
         })?;

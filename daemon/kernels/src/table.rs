@@ -16,7 +16,8 @@ use sidecore_sys::SharedSlice;
 /// is cut into items.
 pub const ITEM_BYTES_MAX: usize = 1 << 20;
 
-/// The most bytes that the items of one request of a codec or a cipher may take and fill together.
+/// The most bytes that the items of one request of a codec or a cipher may take and fill together;
+/// each counts 64 at least. Digests take as many, or all of a longer input once.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// Outcome of an item of a codec or a cipher: word 1 of its result; word 0 is the bytes put.
@@ -169,20 +170,55 @@ pub(crate) fn part(range: SharedSlice<'_>, offset: u64, bytes: u64) -> Option<Sh
     range.range(start..end)
 }
 
-/// Adds to the bytes of a request.
-///
-/// # Errors
-/// Beyond [`REQUEST_BYTES_MAX`].
-pub(crate) fn count_bytes(name: &str, total: &mut usize, more: usize) -> Result<(), KernelError> {
-    // Saturated, a wild length is over the limit like any other.
-    *total = total.saturating_add(more);
-    if *total > REQUEST_BYTES_MAX {
-        return Err(KernelError::failed(format!(
-            "{name}: over {REQUEST_BYTES_MAX} bytes in one request"
-        )));
-    }
-    Ok(())
+/// The bytes that one request may still take and fill: its work is bounded, not only each item's.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    name: &'static str,
+    limit: usize,
+    used: usize,
 }
+
+impl Budget {
+    /// `limit` bytes for a request to the kernel of that name.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Self {
+        Self {
+            name,
+            limit,
+            used: 0,
+        }
+    }
+
+    /// Counts bytes. Called before their work: rows may name the same bytes again and again, and a
+    /// failure costs as much as a result.
+    ///
+    /// # Errors
+    /// Beyond the limit.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), KernelError> {
+        // Saturated, a wild length is over the limit like any other.
+        self.used = self.used.saturating_add(bytes);
+        if self.used > self.limit {
+            return Err(KernelError::failed(format!(
+                "{}: over {} bytes in one request",
+                self.name, self.limit
+            )));
+        }
+        Ok(())
+    }
+
+    /// The same for an item of a codec or a cipher: at least [`ROW_COST`].
+    ///
+    /// # Errors
+    /// As [`Budget::take`].
+    #[inline]
+    pub(crate) fn take_item(&mut self, bytes: usize) -> Result<(), KernelError> {
+        self.take(bytes.max(ROW_COST))
+    }
+}
+
+/// The bytes that an item of a codec or a cipher counts at least: an empty one costs some
+/// microseconds, too.
+pub(crate) const ROW_COST: usize = 64;
 
 /// Rows that are got, and results that are put, in one go.
 const ROWS_AT_ONCE: usize = 256;

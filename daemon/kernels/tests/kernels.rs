@@ -501,6 +501,63 @@ fn aes_gcm_is_nists_and_what_is_forged_is_not_opened() {
     });
 }
 
+/// Rows that name the same bytes again and again are work for a long time, done or not.
+#[test]
+fn the_work_of_one_request_is_bounded_whatever_its_rows_name() {
+    let over = |done: Result<_, ClientError>, limit: usize| {
+        let error = done.map(|_: ([u64; 6], Vec<Vec<u8>>)| ()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(&format!("over {limit} bytes")), "{error}");
+    };
+    let mebibyte = noise(1 << 20);
+    let (longest, nonce) = (aes::BYTES_MAX as u64, [0_u8; 12]);
+    both(|client| {
+        // Forged items, items that find no room, and associated data alone: all cost their work.
+        for (kernel, row) in [
+            ("aes256gcm_open", [0, longest, 0, 0, 0, 0]),
+            ("aes256gcm_seal", [0, longest, 0, 0, 0, 0]),
+            ("aes256gcm_seal", [0, 0, 0, longest, 0, 16]),
+        ] {
+            for (count, is_over) in [(63, false), (65, true)] {
+                let rows = vec![(row, nonce.as_slice()); count];
+                let rows = keyed(&[7; 32], &rows);
+                let inputs: [&[u8]; 2] = [&mebibyte[..aes::BYTES_MAX], &rows];
+                let done = call(client, kernel, &[count as u64], &inputs, &[16, 16 * count]);
+                match is_over {
+                    true => over(done, REQUEST_BYTES_MAX),
+                    false => drop(done.unwrap()),
+                }
+            }
+        }
+        // Room that is not filled costs nothing.
+        let rows = vec![([0, 100, 0, 0, 0, longest], nonce.as_slice()); 100];
+        let inputs: [&[u8]; 2] = [&mebibyte[..100], &keyed(&[7; 32], &rows)];
+        let sizes = [aes::BYTES_MAX, 1600];
+        call(client, "aes256gcm_seal", &[100], &inputs, &sizes).unwrap();
+        // Digests: as much as the limit, or an input that is longer once.
+        let rows = |count: usize| table(&[0, 1 << 20].repeat(count));
+        for kernel in ["sha256", "blake3", "crc32c", "xxh3_64", "xxh3_128"] {
+            let all = rows(1000);
+            let done = call(client, kernel, &[1000], &[&mebibyte, &all], &[32_000]);
+            over(done, REQUEST_BYTES_MAX);
+        }
+        call(client, "crc32c", &[16], &[&mebibyte, &rows(16)], &[64]).unwrap();
+    });
+    // Items without a byte.
+    let client = Client::detached("/nonexistent/nobody.sock", options());
+    let none = REQUEST_BYTES_MAX / 64 + 1;
+    let rows = vec![0; 32 * none];
+    let words = [none as u64, codec::Format::Block as u64];
+    let done = call(
+        &client,
+        "lz4_compress",
+        &words,
+        &[b"", &rows],
+        &[0, 16 * none],
+    );
+    over(done, REQUEST_BYTES_MAX);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

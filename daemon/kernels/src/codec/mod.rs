@@ -21,7 +21,7 @@ pub(crate) use lz4::{Lz4Compress, Lz4Decompress};
 pub(crate) use zstd::{ZstdCompress, ZstdDecompress};
 
 use crate::table::{
-    self, ITEM_BYTES_MAX, ItemStatus, Stop, Table, count_bytes, go_on, item_result,
+    self, Budget, ITEM_BYTES_MAX, ItemStatus, REQUEST_BYTES_MAX, Stop, Table, go_on, item_result,
 };
 use sidecore_bare::width::ToU64;
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
@@ -123,7 +123,8 @@ impl<C: Work> Served for Coded<C> {
         }
         let results = (memory.output(1)?, RESULT_BYTES);
         let table = Table::new(C::NAME, count, (memory.input(1)?, 0, ROW_WORDS), results)?;
-        let (mut total, mut failures) = (0, 0);
+        let mut budget = Budget::new(C::NAME, REQUEST_BYTES_MAX);
+        let mut failures = 0;
         table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
             let &[offset, bytes, to, room] = row;
             let item = table::part(data, offset, bytes);
@@ -133,12 +134,7 @@ impl<C: Work> Served for Coded<C> {
                 *result = item_result(0, ItemStatus::BadRow);
                 return Ok(());
             };
-            // Before the work, by what it may take: a request is bounded, not only each item.
-            count_bytes(
-                C::NAME,
-                &mut total,
-                item.len() + target.len().min(ITEM_BYTES_MAX),
-            )?;
+            budget.take_item(item.len() + target.len().min(ITEM_BYTES_MAX))?;
             *result = match state.item(settings, item, target, memory) {
                 Ok(bytes) => item_result(bytes, ItemStatus::Done),
                 Err(Stop::Request(error)) => return Err(error),
