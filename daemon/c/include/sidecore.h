@@ -122,7 +122,8 @@ int sidecore_kernel(const struct sidecore *sc, const char *name);
 /* How many engines there are. */
 int sidecore_engines(const struct sidecore *sc);
 
-/* A buffer in the arena. `data` is NULL where there is no room. */
+/* A buffer in the arena. `data` is NULL where there is no room, and once the daemon is lost: it may
+ * still write to all of the arena that it was once given. */
 struct sidecore_buffer sidecore_alloc(struct sidecore *sc, size_t bytes);
 /* Gives a buffer back: to the arena, for other buffers, or to malloc where it moved out. Of copies
  * of a buffer one is to be freed; freeing another does nothing as long as its place is not used

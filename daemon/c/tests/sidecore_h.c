@@ -102,6 +102,8 @@ int main(int argc, char **argv) {
         return fail("kernels");
     if (!allocates(sc))
         return fail("the allocator");
+    if (!rescues(sc))
+        return fail("a rescue");
     in = sidecore_alloc(sc, 1000 * sizeof(double));
     out = sidecore_alloc(sc, 1000 * sizeof(double));
     if (!in.data || !out.data || sidecore_alloc(sc, 1 << 16).data)
@@ -152,9 +154,9 @@ int main(int argc, char **argv) {
     bytes = (unsigned char *)out.data;
     bytes[0] ^= 1;
     printf("%ld calls, then on its own\n", calls);
-    if (!rescues(sc))
-        return fail("a rescue");
     sidecore_free(&in);
+    if (sidecore_alloc(sc, 1).data)
+        return fail("memory that a lost daemon may still write to");
     sidecore_detach(sc);
     sidecore_free(&out); /* after its client's end, too */
     return 0;

@@ -125,9 +125,14 @@ impl Attachment {
         (arena.as_ptr(), arena.len().to_u64())
     }
 
-    /// A stretch of `bytes` bytes. `None` where the arena has no room.
+    /// A stretch of `bytes` bytes. `None` where the arena has no room, and once the daemon is known
+    /// to have ended ([`Attachment::is_lost`]).
     #[must_use]
     pub fn stretch(&self, bytes: usize) -> Option<Stretch> {
+        // Asked for its effect, too: the arena of a daemon that is ending gives nothing out.
+        if self.link.is_dead() {
+            return None;
+        }
         self.link.segment.lease(bytes).ok().map(Stretch)
     }
 

@@ -171,11 +171,25 @@ impl Link {
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         // Relaxed: a thread that sees it late makes one futile try and finds out.
-        self.dead.load(Ordering::Relaxed) || self.activity.is_ending()
+        self.dead.load(Ordering::Relaxed) || self.is_ending()
     }
 
-    /// Marks the attachment as dead, for all threads.
+    #[inline]
+    fn is_ending(&self) -> bool {
+        let is_ending = self.activity.is_ending();
+        // Whoever goes by this may free outputs that an engine still writes to.
+        if is_ending {
+            self.give_up();
+        }
+        is_ending
+    }
+
+    /// Marks the attachment as dead, for all threads. Its arena is not used again: the daemon may
+    /// be alive, and write there, to outputs that have moved and been freed since.
+    #[cold]
     pub(crate) fn give_up(&self) {
+        // First: from the moment that a request is lost, its memory must not be another's.
+        self.segment.retire();
         self.dead.store(true, Ordering::Relaxed);
     }
 

@@ -5,6 +5,8 @@
 //! the daemon writes to a stretch only while a request that names it as an output is unanswered. A
 //! request that was given up is never answered: a caller that gives one up never looks at its
 //! output leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
+//! Nor does any other: from then on the arena gives nothing out and takes nothing back, since the
+//! daemon may go on, and write where it was once asked to.
 #![allow(unsafe_code)] // Lends the bytes of a lease as slices.
 
 use super::layout::{self, ARENA_ALIGN, Jobs, Pair};
@@ -13,6 +15,7 @@ use sidecore_bare::width::ToUsize;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A segment that was handed over by a daemon.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub(crate) struct Segment {
     arena_bytes: usize,
     /// Free stretches (offset, bytes), ascending, never adjacent.
     free: Mutex<Vec<(usize, usize)>>,
+    retired: AtomicBool,
 }
 
 impl Segment {
@@ -46,6 +50,7 @@ impl Segment {
             arena_offset: layout::arena_offset(engines),
             arena_bytes: arena_bytes.to_usize(),
             free: Mutex::new(vec![(0, arena_bytes.to_usize())]),
+            retired: AtomicBool::new(false),
         })))
     }
 
@@ -73,12 +78,15 @@ impl Segment {
     /// Takes a stretch of the arena, the first that fits.
     ///
     /// # Errors
-    /// The bytes of the largest stretch that is free.
+    /// The bytes of the largest stretch that is free; 0 once the segment is retired.
     pub(crate) fn lease(self: &Arc<Self>, bytes: usize) -> Result<Lease, usize> {
         // Whole lines of two: no buffer shares a line with another, which an engine may be writing
         // to while this process reads its own.
         let taken = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
+        if self.is_retired() {
+            return Err(0);
+        }
         // First fit: a program has few sizes of buffers and frees them in the order of allocation.
         // So the list of stretches stays short and the front of the arena stays warm.
         let Some(place) = free.iter().position(|&(_, size)| size >= taken) else {
@@ -97,9 +105,25 @@ impl Segment {
         })
     }
 
+    /// Gives nothing of the arena out any more, whatever comes back: the attachment is over, but its
+    /// daemon may still write to the outputs of requests that were given up. Takes no lock, which
+    /// in a child process may be that of a thread that is not there.
+    pub(crate) fn retire(&self) {
+        // Release: partner of the Acquire in `is_retired`. What was given up before this comes back
+        // after it, so no stretch of that can be among the free ones.
+        self.retired.store(true, Ordering::Release);
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
     fn give_back(&self, offset: usize, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
+        if self.is_retired() {
+            return;
+        }
         // Joined with both neighbours at once, the later first while its index still holds. So no
         // two free stretches ever touch, and the largest one is as large as it can be.
         let place = free.partition_point(|&(start, _)| start < offset);
@@ -241,6 +265,22 @@ mod tests {
         let whole = segment.lease(16384).unwrap();
         assert_eq!(segment.lease(1).unwrap_err(), 0);
         drop(whole);
+    }
+
+    #[test]
+    fn a_retired_segment_gives_nothing_out_whatever_comes_back() {
+        let segment = segment(16384);
+        let mut kept = segment.lease(100).unwrap();
+        let given_up = segment.lease(1000).unwrap();
+        segment.retire();
+        drop(given_up);
+        for bytes in [0, 1, 1000] {
+            assert_eq!(segment.lease(bytes).unwrap_err(), 0);
+        }
+        // Buffers that are held stay as they are.
+        kept.bytes_mut().fill(3);
+        assert_eq!(kept.bytes(), [3; 100]);
+        segment.retire();
     }
 
     proptest! {

@@ -1,7 +1,10 @@
 //! Kernels that do not return: the daemon stays able to end, and their engines to serve.
 
-use crate::eventually;
-use sidecore_daemon::client::{Args, Client, ClientOptions, Job};
+#[path = "common/eventually.rs"]
+mod eventually;
+
+use eventually::eventually;
+use sidecore_daemon::client::{self, Args, Attachment, Client, ClientError, ClientOptions, Job};
 use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
 use sidecore_daemon::{Daemon, DaemonOptions, EngineState};
 use sidecore_engine::KernelError;
@@ -29,6 +32,33 @@ impl<const NUMBER: usize> Served for Stuck<NUMBER> {
             std::thread::sleep(Duration::from_millis(1));
         }
         INSIDE[NUMBER].fetch_sub(1, Ordering::SeqCst);
+        Ok(Reply::default())
+    }
+}
+
+/// Fills its output once it may, and ignores cancellation.
+struct Late;
+
+static LATE_MAY: AtomicBool = AtomicBool::new(false);
+static LATE_BEGUN: AtomicU32 = AtomicU32::new(0);
+static LATE_DONE: AtomicU32 = AtomicU32::new(0);
+
+impl Served for Late {
+    const NAME: &'static str = "late";
+    type State = ();
+
+    fn engine<'c>(
+        _cx: &mut Cx<'c, Self>,
+        _request: &Request,
+        memory: &'c Memory<'c>,
+    ) -> Result<Reply, KernelError> {
+        LATE_BEGUN.fetch_add(1, Ordering::SeqCst);
+        while !LATE_MAY.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let output = memory.output(0)?;
+        output.write_at(0, &vec![0xEE; output.len()]);
+        LATE_DONE.fetch_add(1, Ordering::SeqCst);
         Ok(Reply::default())
     }
 }
@@ -142,6 +172,76 @@ fn a_daemon_ends_though_a_kernel_does_not_return() {
     assert_eq!(running, ["stuck"]);
     MAY_RETURN[2].store(true, Ordering::SeqCst);
     eventually("it returns by itself", || inside(2) == 0);
+}
+
+/// A daemon that was silent for too long goes on, with the outputs of what was given up meanwhile.
+#[test]
+fn memory_of_a_daemon_that_was_given_up_is_not_given_out_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(DaemonOptions {
+        socket: folder.path().join("daemon.sock"),
+        engines: 1,
+        oversubscribe: true,
+        registry: Registry::builtin().with::<Late>().unwrap(),
+        ..DaemonOptions::default()
+    })
+    .unwrap();
+    // Between any two heartbeats it takes the daemon for stopped.
+    let options = ClientOptions {
+        silence_max: Duration::ZERO,
+        arena_bytes: 64 << 10,
+        ..ClientOptions::default()
+    };
+    let request = |attached: &Attachment, outputs: &[(u64, u64)], is_call: bool| {
+        let request = client::Request {
+            kernel: attached.kernel("late").unwrap(),
+            words: [0; 6],
+            inputs: &[],
+            outputs,
+        };
+        if is_call {
+            let error = attached.call(0, &request).unwrap_err();
+            assert!(matches!(error, ClientError::Lost), "{error}");
+        } else {
+            attached.post(&request, 0).unwrap();
+        }
+    };
+    let lost = |attached: &Attachment| {
+        assert!(attached.is_lost());
+        assert!(attached.stretch(1).is_none());
+    };
+    let with_jobs = Attachment::attach(daemon.socket(), &options).unwrap();
+    let with_call = Attachment::attach(daemon.socket(), &options).unwrap();
+    let stretches = [0; 2].map(|_| with_jobs.stretch(4096).unwrap());
+    let outputs = stretches.each_ref().map(|it| [(it.offset(), 4096)]);
+    request(&with_jobs, &outputs[0], false);
+    eventually("the first job runs", || {
+        LATE_BEGUN.load(Ordering::SeqCst) == 1
+    });
+    request(&with_jobs, &outputs[1], false);
+    for _ in 0..2 {
+        let outcome = with_jobs.wait(None).unwrap();
+        assert!(matches!(outcome.result, Err(ClientError::Lost)));
+    }
+    drop(stretches);
+    lost(&with_jobs);
+    let stretch = with_call.stretch(4096).unwrap();
+    request(&with_call, &[(stretch.offset(), 4096)], true);
+    drop(stretch);
+    lost(&with_call);
+    // The first job, and the call, which cannot be taken back; not the second job.
+    LATE_MAY.store(true, Ordering::SeqCst);
+    eventually("the daemon goes on", || {
+        LATE_DONE.load(Ordering::SeqCst) >= 2
+    });
+    let honest = Client::attach_with(daemon.socket(), ClientOptions::patient()).unwrap();
+    let empty = honest.kernel("empty").unwrap();
+    for _ in 0..100 {
+        honest.call(empty, Args::new()).unwrap();
+    }
+    assert_eq!(LATE_BEGUN.load(Ordering::SeqCst), 2);
+    lost(&with_jobs);
+    lost(&with_call);
 }
 
 trait WaitAfterStop {

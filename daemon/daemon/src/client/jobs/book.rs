@@ -326,12 +326,16 @@ impl Book {
 
     /// The attachment is over: open jobs are left to this process.
     fn give_up(&mut self) {
-        if let Some(link) = self.link.take() {
+        let link = self.link.take();
+        if let Some(link) = &link {
             link.give_up();
             if let Some(descriptor) = &self.descriptor {
                 descriptor.follow(None);
             }
         }
+        // The rings of a parent are not a child's to change.
+        let own = link.filter(|link| link.process == self.process);
+        let jobs = own.as_ref().and_then(|link| link.segment.jobs());
         self.watch = None;
         self.held = 0;
         for index in 0..self.places.len() {
@@ -347,6 +351,11 @@ impl Book {
                 State::Flying {
                     mut job, cancelled, ..
                 } => {
+                    // A daemon that was only stopped begins none of them later; one that runs is
+                    // told.
+                    if let Some(slot) = jobs.as_ref().and_then(|jobs| jobs.slot(index)) {
+                        slot.take_back();
+                    }
                     // Later writes of the daemon then go to memory that no code reads any more.
                     job.move_home();
                     self.counters.given_up += 1;
