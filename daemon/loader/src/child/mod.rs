@@ -388,7 +388,10 @@ impl Worker {
                 0 => return Ok(()),
                 // The kernel marked the turn: the worker's thread has ended.
                 now if now != turn => return Err(Ended::Gone),
-                _ if woken == Woken::TimedOut => self.look(&mut look, memory, limits)?,
+                // A kernel may wake the engine for ever, without an answer.
+                _ if woken == Woken::TimedOut || look.is_due() => {
+                    self.look(&mut look, memory, limits)?;
+                }
                 _ => {}
             }
         }
@@ -398,6 +401,7 @@ impl Worker {
     #[cold]
     fn look(&self, look: &mut Look, memory: &Memory<'_>, limits: &Limits) -> Result<(), Ended> {
         look.pause = (look.pause * 2).min(PAUSE_MAX);
+        look.due = None;
         if local_socket::is_readable(self.end.as_fd()) {
             return Err(Ended::Gone);
         }
@@ -468,6 +472,8 @@ impl Drop for Worker {
 /// The looks at a worker that takes its time.
 struct Look {
     pause: Duration,
+    /// The time of the next look, where the engine was woken before it.
+    due: Option<Instant>,
     /// The first look, and the processor time that it had used by then.
     begun: Option<(Instant, Duration)>,
     unwanted: Option<(Instant, Duration)>,
@@ -477,9 +483,19 @@ impl Default for Look {
     fn default() -> Self {
         Self {
             pause: PAUSE_MIN,
+            due: None,
             begun: None,
             unwanted: None,
         }
+    }
+}
+
+impl Look {
+    /// True once the pause is over, although the engine was woken meanwhile.
+    #[cold]
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        now >= *self.due.get_or_insert(now + self.pause)
     }
 }
 

@@ -14,6 +14,7 @@ const HARMFUL: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 static int which(struct sidecore_run *r) { r->reply[0] = (uint64_t)getpid(); return 0; }
 static int segv(struct sidecore_run *r) { (void)r; *(volatile int *)8 = 1; return 0; }
@@ -75,16 +76,37 @@ static int loopy(struct sidecore_run *r) {
     while (!sidecore_yield(r)) ;
     return sidecore_fail(r, "gave up");
 }
+/* The word that says whose turn it is. The host's record of the call, which `call` leads to, has the
+ * address of the word behind it that says whether the answer is wanted. */
+static uint32_t *turn(struct sidecore_run *r) {
+    uint64_t *call = r->call;
+    for (int at = 0; at < 4; at++) {
+        uint64_t *memory = (uint64_t *)call[at];
+        if (call[at] % 8 || call[at] - (uint64_t)call + (1 << 20) > 2 << 20) continue;
+        for (int word = 0; word < 128; word++) {
+            uint32_t *found = (uint32_t *)(memory[word] - 12);
+            if (memory[word] >> 32 && memory[word] % 4096 == 12
+                && *found == (1u << 31 | (uint32_t)getpid())) return found;
+        }
+    }
+    return 0;
+}
+static int wakes(struct sidecore_run *r) {
+    uint32_t *word = turn(r);
+    if (!word) return sidecore_fail(r, "no turn");
+    for (;;) syscall(SYS_futex, word, 1, 1, 0, 0, 0);
+}
 #define K(f) {#f, 1, 0, 4096, 0, 0, f}
 static const struct sidecore_kernel kernels[] = {
     K(which), K(segv), K(loop), K(lock), K(leak), K(quit), K(big), K(med), K(deep), K(abrt),
-    K(death), K(thread), K(sleepy), K(shared), K(code), K(divide), K(unlist), K(copy), K(loopy)};
+    K(death), K(thread), K(sleepy), K(shared), K(code), K(divide), K(unlist), K(copy), K(loopy),
+    K(wakes)};
 SIDECORE_KERNEL_MODULE(kernels)
 "#;
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "which", "segv", "loop", "lock", "leak", "quit", "big", "med", "deep", "abrt", "death",
-    "thread", "sleepy", "shared", "code", "divide", "unlist", "copy", "loopy",
+    "thread", "sleepy", "shared", "code", "divide", "unlist", "copy", "loopy", "wakes",
 ];
 
 /// The kernels, with a time that tests wait for; `more` follows them in the source.
@@ -136,6 +158,7 @@ fn harm_costs_one_request_and_its_process() {
         ("segv", "segv: bad address 0x8 (SIGSEGV)"),
         ("loop", "loop: still running after 100 ms"),
         ("lock", "lock: still running after 100 ms"),
+        ("wakes", "wakes: still running after 100 ms"),
         ("leak", "leak: out of memory (65536 KiB)"),
         ("quit", "quit: ended its process (status 7)"),
         ("big", "big: out of stack (2048 KiB)"),
