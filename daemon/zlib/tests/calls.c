@@ -47,7 +47,30 @@ static void files(void) {
   int code;
   gzerror(file, &code);
   NEED(code == Z_OK);
+  NEED(gzprintf(file, "%d", 1) == Z_STREAM_ERROR);
+  gzerror(file, &code);
+  NEED(code == Z_OK);
   NEED(gzclose_r(file) == Z_OK);
+  remove("file.gz");
+}
+
+/* What printf returns where the disk is full, and where buffers may still be chosen. */
+static void failures(void) {
+  gzFile file = gzopen("/dev/full", "wb0");
+  int put = 1, tries = 0;
+  NEED(file && gzbuffer(file, 64) == 0);
+  while (put > 0 && ++tries < 10000) put = gzprintf(file, "%s", text);
+  NEED(put == Z_ERRNO);
+  NEED(gzprintf(file, "%d", 1) == Z_STREAM_ERROR);
+  NEED(gzprintf(file, "%s", "") == Z_STREAM_ERROR);
+  gzclose(file);
+
+  file = gzopen("file.gz", "wb");
+  NEED(file && gzseek(file, 0, SEEK_CUR) == 0 && gzbuffer(file, 4096) == 0);
+  NEED(gzseek(file, 100, SEEK_SET) == 100 && gzbuffer(file, 8192) == 0);
+  NEED(gzprintf(file, "%s", "") == 0 && gzprintf(file, "%s", "end") == 3);
+  NEED(gztell(file) == 103 && gzbuffer(file, 8192) == -1);
+  NEED(gzclose(file) == Z_OK);
   remove("file.gz");
 }
 
@@ -159,6 +182,7 @@ int main(void) {
   NEED(zlibVersion()[0] == ZLIB_VERSION[0]);
   NEED(strcmp(zError(Z_DATA_ERROR), "data error") == 0);
   files();
+  failures();
   resynchronize();
   call_back();
   large();

@@ -388,19 +388,56 @@ fn a_gap_in_a_gzip_file_is_filled_with_zeros() {
     for _ in 0..4 {
         drop(vec![0xaa_u8; 300_000]);
     }
-    let mut raw = [7_u8; 3_000];
-    // SAFETY: the buffers are there.
-    unsafe {
-        let file = sidecore_z::gzopen(name.as_ptr(), c"wb".as_ptr());
-        assert_eq!(sidecore_z::gzseek(file, 2_000, 0), 2_000);
-        assert_eq!(sidecore_z::gzputc(file, 9), 9);
-        assert_eq!(sidecore_z::gzclose(file), Z_OK);
-        let file = sidecore_z::gzopen(name.as_ptr(), c"rb".as_ptr());
-        assert_eq!(
-            sidecore_z::gzread(file, raw.as_mut_ptr().cast(), 3_000),
-            2_001
-        );
-        assert_eq!(sidecore_z::gzclose(file), Z_OK);
+    // By every function that fills it; the last one writes nothing behind the gap.
+    type Fill = fn(gzFile) -> bool;
+    let fills: [(Fill, usize); 7] = [
+        // SAFETY, of all: the file is open, and the byte is there.
+        (|file| unsafe { sidecore_z::gzputc(file, 9) == 9 }, 1),
+        (
+            |file| unsafe { sidecore_z::gzputs(file, c"\t".as_ptr()) == 1 },
+            1,
+        ),
+        (
+            |file| unsafe { sidecore_z::gzwrite(file, [9_u8].as_ptr().cast(), 1) == 1 },
+            1,
+        ),
+        (
+            |file| unsafe { sidecore_z::gzfwrite([9_u8].as_ptr().cast(), 1, 1, file) == 1 },
+            1,
+        ),
+        (
+            |file| unsafe { sidecore_z::gzflush(file, Z_SYNC_FLUSH) == Z_OK },
+            0,
+        ),
+        (
+            |file| unsafe { sidecore_z::gzsetparams(file, 1, 0) == Z_OK },
+            0,
+        ),
+        (|_| true, 0),
+    ];
+    for (fill, more) in fills {
+        let mut raw = [7_u8; 3_000];
+        // SAFETY: the buffers are there.
+        unsafe {
+            let file = sidecore_z::gzopen(name.as_ptr(), c"wb".as_ptr());
+            // The size of the buffer may be chosen until then, as with zlib.
+            assert_eq!(sidecore_z::gzseek(file, 0, 1), 0);
+            assert_eq!(sidecore_z::gzbuffer(file, 500), 0);
+            assert_eq!(sidecore_z::gzseek(file, 2_000, 0), 2_000);
+            assert_eq!(sidecore_z::gzbuffer(file, 1_000), 0);
+            assert!(fill(file));
+            assert_eq!(sidecore_z::gzclose(file), Z_OK);
+            let file = sidecore_z::gzopen(name.as_ptr(), c"rb".as_ptr());
+            let read = sidecore_z::gzread(file, raw.as_mut_ptr().cast(), 3_000);
+            assert_eq!(read, 2_000 + more as i32);
+            // A file that is read keeps its seeks.
+            assert_eq!(sidecore_z::gzseek(file, 0, 0), 0);
+            assert_eq!(sidecore_z::gzseek(file, 5, 0), 5);
+            assert_eq!(sidecore_z::gzwrite(file, raw.as_ptr().cast(), 1), 0);
+            assert_eq!(sidecore_z::gztell(file), 5);
+            assert_eq!(sidecore_z::gzclose(file), Z_OK);
+        }
+        assert!(raw[..2_000].iter().all(|&byte| byte == 0));
+        assert!(raw[2_000..2_000 + more].iter().all(|&byte| byte == 9));
     }
-    assert!(raw[..2_000].iter().all(|&byte| byte == 0) && raw[2_000] == 9);
 }
