@@ -56,7 +56,8 @@ pub(crate) fn is_limited() -> bool {
 
 static LIMITED: AtomicBool = AtomicBool::new(false);
 
-/// prctl(2), which says whether system calls are about to be limited.
+/// prctl(2), which says whether system calls are limited from now on. A call that was refused says
+/// nothing: programs ask with one whether the kernel has filters.
 ///
 /// # Safety
 /// As the kernel's manual says for the option.
@@ -68,11 +69,46 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
+    // SAFETY: the caller's promise; unused arguments are ignored by the kernel as they are by libc.
+    let result =
+        unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int };
+    // A store alone, and no call: in the strict mode any would end the process.
+    if option == libc::PR_SET_SECCOMP && result == 0 {
         LIMITED.store(true, Ordering::Relaxed);
     }
-    // SAFETY: the caller's promise; unused arguments are ignored by the kernel as they are by libc.
-    unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int }
+    result
 }
 
 const PAGE_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_limited_once_its_call_succeeded() {
+        let set = |mode: u32, filter: c_ulong| {
+            // SAFETY: the filter is null, which the kernel refuses.
+            unsafe { prctl(libc::PR_SET_SECCOMP, mode.into(), filter, 0, 0) }
+        };
+        // How programs ask whether there are filters: EFAULT, or EINVAL without them.
+        assert_eq!(set(libc::SECCOMP_MODE_FILTER, 0), -1);
+        assert!(!is_limited());
+        // SAFETY: the child makes system calls alone; in the strict mode `exit` is allowed, and
+        // `exit_group`, by which a process ends otherwise, is not.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                let result = set(libc::SECCOMP_MODE_STRICT, 0);
+                let code = if result == 0 && is_limited() { 7 } else { 1 };
+                libc::syscall(libc::SYS_exit, code);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        assert!(libc::WIFEXITED(status), "{status}");
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        assert!(!is_limited());
+    }
+}
